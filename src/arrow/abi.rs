@@ -1,0 +1,164 @@
+//! The C structs of Arrow's C Data, C Stream and C Device Data interfaces, as their documents
+//! define them. No crate of Arrow's has the device structs, so all five are here.
+
+#![allow(missing_docs, reason = "field names and meanings are those of Arrow's C interfaces")]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+/// `ArrowSchema`: type, name and metadata of a field.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowSchema {
+    pub format: *const c_char,
+    pub name: *const c_char,
+    pub metadata: *const c_char,
+    pub flags: i64,
+    pub n_children: i64,
+    pub children: *mut *mut ArrowSchema,
+    pub dictionary: *mut ArrowSchema,
+    pub release: Option<unsafe extern "C" fn(*mut ArrowSchema)>,
+    pub private_data: *mut c_void,
+}
+
+/// `ArrowArray`: the buffers of one array, on the device its holder names.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowArray {
+    pub length: i64,
+    pub null_count: i64,
+    pub offset: i64,
+    pub n_buffers: i64,
+    pub n_children: i64,
+    pub buffers: *mut *const c_void,
+    pub children: *mut *mut ArrowArray,
+    pub dictionary: *mut ArrowArray,
+    pub release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
+    pub private_data: *mut c_void,
+}
+
+/// `ArrowDeviceArray`: an array, and the device its buffers lie on.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowDeviceArray {
+    pub array: ArrowArray,
+    pub device_id: i64,
+    pub device_type: i32,
+    pub sync_event: *mut c_void,
+    pub reserved: [i64; 3],
+}
+
+/// `ArrowArrayStream`: a source of host arrays.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowArrayStream {
+    pub get_schema:
+        Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowSchema) -> c_int>,
+    pub get_next: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowArray) -> c_int>,
+    pub get_last_error: Option<unsafe extern "C" fn(*mut ArrowArrayStream) -> *const c_char>,
+    pub release: Option<unsafe extern "C" fn(*mut ArrowArrayStream)>,
+    pub private_data: *mut c_void,
+}
+
+/// `ArrowDeviceArrayStream`: a source of device arrays.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ArrowDeviceArrayStream {
+    pub device_type: i32,
+    pub get_schema:
+        Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream, *mut ArrowSchema) -> c_int>,
+    pub get_next:
+        Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream, *mut ArrowDeviceArray) -> c_int>,
+    pub get_last_error: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream) -> *const c_char>,
+    pub release: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream)>,
+    pub private_data: *mut c_void,
+}
+
+/// `ARROW_FLAG_DICTIONARY_ORDERED`.
+pub const FLAG_DICTIONARY_ORDERED: i64 = 1;
+/// `ARROW_FLAG_NULLABLE`.
+pub const FLAG_NULLABLE: i64 = 2;
+/// `ARROW_FLAG_MAP_KEYS_SORTED`.
+pub const FLAG_MAP_KEYS_SORTED: i64 = 4;
+
+impl ArrowSchema {
+    /// A released schema, to be filled.
+    pub const fn empty() -> Self {
+        Self {
+            format: ptr::null(),
+            name: ptr::null(),
+            metadata: ptr::null(),
+            flags: 0,
+            n_children: 0,
+            children: ptr::null_mut(),
+            dictionary: ptr::null_mut(),
+            release: None,
+            private_data: ptr::null_mut(),
+        }
+    }
+}
+
+impl ArrowArray {
+    /// A released array, to be filled.
+    pub const fn empty() -> Self {
+        Self {
+            length: 0,
+            null_count: 0,
+            offset: 0,
+            n_buffers: 0,
+            n_children: 0,
+            buffers: ptr::null_mut(),
+            children: ptr::null_mut(),
+            dictionary: ptr::null_mut(),
+            release: None,
+            private_data: ptr::null_mut(),
+        }
+    }
+}
+
+impl ArrowDeviceArray {
+    /// A released host array, to be filled.
+    pub const fn empty() -> Self {
+        Self {
+            array: ArrowArray::empty(),
+            device_id: -1,
+            device_type: crate::device::DeviceKind::CPU.0,
+            sync_event: ptr::null_mut(),
+            reserved: [0; 3],
+        }
+    }
+}
+
+impl ArrowArrayStream {
+    /// A released stream, to be filled.
+    pub const fn empty() -> Self {
+        Self {
+            get_schema: None,
+            get_next: None,
+            get_last_error: None,
+            release: None,
+            private_data: ptr::null_mut(),
+        }
+    }
+}
+
+impl ArrowDeviceArrayStream {
+    /// A released stream, to be filled.
+    pub const fn empty() -> Self {
+        Self {
+            device_type: crate::device::DeviceKind::CPU.0,
+            get_schema: None,
+            get_next: None,
+            get_last_error: None,
+            release: None,
+            private_data: ptr::null_mut(),
+        }
+    }
+}
+
+// The layouts that the documents fix, on the 64-bit machines this crate supports.
+const _: () = assert!(size_of::<ArrowSchema>() == 72);
+const _: () = assert!(size_of::<ArrowArray>() == 80);
+const _: () = assert!(size_of::<ArrowDeviceArray>() == 128);
+const _: () = assert!(size_of::<ArrowArrayStream>() == 40);
+const _: () = assert!(size_of::<ArrowDeviceArrayStream>() == 48);

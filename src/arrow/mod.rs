@@ -1,0 +1,8 @@
+//! Arrow in and out: from the C structs to an IPC header and a list of buffers, and back.
+
+pub mod abi;
+mod owned;
+
+pub use owned::{
+    CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,
+};

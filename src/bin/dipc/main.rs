@@ -1,0 +1,2 @@
+//! The `dipc` command.
+fn main() {}

@@ -1,0 +1,236 @@
+//! The one error type of the crate, and the status numbers that it turns into at the C boundary.
+//!
+//! Every error names its cause and, where there is one, the remedy: the text is what somebody
+//! reads at night. Statuses are for programs; a number, once given out, is never used again.
+
+use std::fmt;
+
+/// What `Result` means in this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $symbol:literal, $errno:ident;)*) => {
+        /// The kind of failure, as a number that never changes its meaning (`dipc_status` in C).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(i32)]
+        pub enum Status {
+            $($(#[$doc])* $name = $code,)*
+        }
+
+        impl Status {
+            /// Every status, in the order of the numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The number, as it crosses the C boundary and the wire.
+            pub const fn code(self) -> i32 {
+                self as i32
+            }
+
+            /// The status with this number, if there is one.
+            pub const fn from_code(code: i32) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// The name of the constant in `dipc.h`.
+            pub const fn symbol(self) -> &'static str {
+                match self {
+                    $(Self::$name => $symbol,)*
+                }
+            }
+
+            /// The `errno` value that stands for this status in the callbacks of Arrow's streams,
+            /// which can return nothing else.
+            pub const fn errno(self) -> i32 {
+                match self {
+                    $(Self::$name => libc::$errno,)*
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// A pointer that must not be NULL was NULL; nothing changed.
+    NullArgument = -1, "DIPC_ERR_NULL_ARGUMENT", EINVAL;
+    /// An argument is outside what the function takes; nothing changed.
+    InvalidArgument = -2, "DIPC_ERR_INVALID_ARGUMENT", EINVAL;
+    /// A URI cannot be read, or lacks a part that it must have.
+    InvalidUri = -3, "DIPC_ERR_INVALID_URI", EINVAL;
+    /// This build, machine or peer cannot do what was asked.
+    Unsupported = -4, "DIPC_ERR_UNSUPPORTED", ENOTSUP;
+    /// The server has no such ticket.
+    NotFound = -5, "DIPC_ERR_NOT_FOUND", ENOENT;
+    /// The ticket is served already.
+    AlreadyExists = -6, "DIPC_ERR_ALREADY_EXISTS", EEXIST;
+    /// Another live server listens at the address.
+    AddressInUse = -7, "DIPC_ERR_ADDRESS_IN_USE", EADDRINUSE;
+    /// Nobody listens at the address, or it cannot be reached.
+    Unreachable = -8, "DIPC_ERR_UNREACHABLE", ECONNREFUSED;
+    /// The peer, or the operating system, does not admit this user.
+    Permission = -9, "DIPC_ERR_PERMISSION", EACCES;
+    /// The peer broke a rule of the protocol.
+    Protocol = -10, "DIPC_ERR_PROTOCOL", EPROTO;
+    /// The peer went away: its process ended or the connection was cut.
+    Disconnected = -11, "DIPC_ERR_DISCONNECTED", ECONNRESET;
+    /// The stream was cancelled, by this side or the other.
+    Cancelled = -12, "DIPC_ERR_CANCELLED", ECANCELED;
+    /// Connecting, or waiting for the peer, took longer than the option allows.
+    Timeout = -13, "DIPC_ERR_TIMEOUT", ETIMEDOUT;
+    /// The server serves as many streams as its options allow; try again later.
+    Busy = -14, "DIPC_ERR_BUSY", EBUSY;
+    /// Memory for bodies or regions ran out, or an option's limit on it was reached.
+    OutOfMemory = -15, "DIPC_ERR_OUT_OF_MEMORY", ENOMEM;
+    /// File descriptors, threads or another resource of the process ran out.
+    OutOfResources = -16, "DIPC_ERR_OUT_OF_RESOURCES", EMFILE;
+    /// The operating system reported an error that has no status of its own.
+    Io = -17, "DIPC_ERR_IO", EIO;
+    /// An Arrow array or schema, the caller's or the peer's, is not valid.
+    InvalidData = -18, "DIPC_ERR_INVALID_DATA", EINVAL;
+    /// The provider of the ticket failed; the text is the provider's.
+    Provider = -19, "DIPC_ERR_PROVIDER", EIO;
+    /// The server or client was stopped.
+    Stopped = -20, "DIPC_ERR_STOPPED", ESHUTDOWN;
+    /// The handle was made before a `fork` and this is the child.
+    Forked = -21, "DIPC_ERR_FORKED", ECHILD;
+    /// A bug in libdipc: the call panicked and the handle can only be freed.
+    Panic = -22, "DIPC_ERR_PANIC", EIO;
+    /// An earlier call on the handle panicked; it can only be freed.
+    Poisoned = -23, "DIPC_ERR_POISONED", EIO;
+}
+
+/// Why something failed: a status for programs, a text for people.
+///
+/// Cloneable, because one failure of a connection ends several calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    status: Status,
+    text: Box<str>,
+    /// `errno` of the system call that failed, where one did.
+    os_error: Option<i32>,
+}
+
+impl Error {
+    /// An error with `status` and a text that names the cause and, where there is one, the remedy.
+    pub fn new(status: Status, text: impl Into<String>) -> Self {
+        Self { status, text: text.into().into_boxed_str(), os_error: None }
+    }
+
+    /// The failure of a system call: `doing` says what was attempted, as in "cannot listen".
+    pub fn os(doing: impl fmt::Display, errno: rustix::io::Errno) -> Self {
+        use rustix::io::Errno;
+        let status = match errno {
+            Errno::ACCESS | Errno::PERM => Status::Permission,
+            Errno::ADDRINUSE => Status::AddressInUse,
+            Errno::CONNREFUSED | Errno::NOENT | Errno::HOSTUNREACH | Errno::NETUNREACH => {
+                Status::Unreachable
+            }
+            Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED => Status::Disconnected,
+            Errno::MFILE | Errno::NFILE | Errno::AGAIN => Status::OutOfResources,
+            Errno::NOMEM | Errno::NOSPC | Errno::DQUOT | Errno::NOBUFS => Status::OutOfMemory,
+            Errno::TIMEDOUT => Status::Timeout,
+            _ => Status::Io,
+        };
+        let source = std::io::Error::from(errno);
+        Self {
+            status,
+            text: format!("{doing}: {source}").into_boxed_str(),
+            os_error: Some(errno.raw_os_error()),
+        }
+    }
+
+    /// [`Error::os`] for errors that come from the standard library.
+    pub fn io(doing: impl fmt::Display, source: &std::io::Error) -> Self {
+        match rustix::io::Errno::from_io_error(source) {
+            Some(errno) => Self::os(doing, errno),
+            None => Self::new(Status::Io, format!("{doing}: {source}")),
+        }
+    }
+
+    /// The same error with what was being done put before its text.
+    #[must_use]
+    pub fn context(mut self, doing: impl fmt::Display) -> Self {
+        self.text = format!("{doing}: {}", self.text).into_boxed_str();
+        self
+    }
+
+    /// The kind of failure.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// The text, without a trailing newline.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// `errno` of the system call that failed, where one did.
+    pub fn os_error(&self) -> Option<i32> {
+        self.os_error
+    }
+}
+
+macro_rules! constructors {
+    ($($(#[$doc:meta])* $name:ident => $status:ident;)*) => {
+        impl Error {
+            $($(#[$doc])* pub fn $name(text: impl Into<String>) -> Self {
+                Self::new(Status::$status, text)
+            })*
+        }
+    };
+}
+
+constructors! {
+    /// An argument is outside what the function takes.
+    invalid_argument => InvalidArgument;
+    /// An Arrow array or schema is not valid.
+    invalid_data => InvalidData;
+    /// The peer broke a rule of the protocol.
+    protocol => Protocol;
+    /// This build, machine or peer cannot do what was asked.
+    unsupported => Unsupported;
+    /// The peer went away.
+    disconnected => Disconnected;
+    /// The stream was cancelled.
+    cancelled => Cancelled;
+    /// Waiting took longer than the option allows.
+    timeout => Timeout;
+    /// Memory, or an option's limit on it, ran out.
+    out_of_memory => OutOfMemory;
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise of `dipc.h`: numbers are negative, distinct, and lead back to their status.
+    #[test]
+    fn statuses_are_distinct_negative_numbers() {
+        for (index, status) in Status::ALL.iter().enumerate() {
+            assert!(status.code() < 0);
+            assert!(status.errno() > 0);
+            assert_eq!(Status::from_code(status.code()), Some(*status));
+            assert!(Status::ALL[..index].iter().all(|other| other.code() != status.code()));
+        }
+        assert_eq!(Status::from_code(0), None);
+    }
+
+    /// A system error keeps its number and says what was attempted.
+    #[test]
+    fn os_errors_say_what_was_attempted() {
+        let error = Error::os("cannot listen", rustix::io::Errno::ADDRINUSE);
+        assert_eq!(error.status(), Status::AddressInUse);
+        assert!(error.text().starts_with("cannot listen: "));
+        assert_eq!(error.os_error(), Some(libc::EADDRINUSE));
+    }
+}

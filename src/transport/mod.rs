@@ -1,0 +1,371 @@
+//! How messages and memory reach the peer.
+//!
+//! A transport moves three classes of messages (untagged metadata, tagged bodies and requests,
+//! control) and, where it can, lends memory instead of sending it. It knows nothing of streams,
+//! tickets or Arrow: the driver joins it with the state machines of [`crate::proto`].
+//!
+//! | module | scheme | bodies |
+//! |---|---|---|
+//! | [`mem`] | `mem:` | both kinds, inside one process; for tests |
+//! | [`shm`] | `shm:` | lent regions; small ones as bytes |
+//!
+//! A connection never blocks: the driver sleeps on [`Connection::readiness`] and calls
+//! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
+//! is done when `tests/conformance` passes with it.
+
+pub mod mem;
+pub mod shm;
+
+use std::any::Any;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::device::{BufferRef, HostBuffer};
+use crate::error::{Error, Result};
+use crate::proto::{Span, Uri};
+
+/// A way to reach peers, chosen by the scheme of a URI.
+pub trait Transport: Send + Sync {
+    /// The scheme of its URIs, without the colon.
+    fn scheme(&self) -> &'static str;
+
+    /// Whether it works on this machine.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`, with a text that says what is missing and how to get it.
+    fn available(&self) -> Result<()>;
+
+    /// Starts to listen at the URI's address.
+    ///
+    /// # Errors
+    ///
+    /// `AddressInUse` when a live server listens there; `Permission`, `InvalidUri`, `Io`.
+    fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>>;
+
+    /// Connects to the URI's address, within `options.connect_timeout`.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` when nobody listens there; `Permission` when the server runs as a user that
+    /// the options do not admit; `Timeout`; `Io`.
+    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>>;
+}
+
+/// What both ends of a connection can be told about it.
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    /// How long `connect` may take.
+    pub connect_timeout: Duration,
+    /// Admit peers of every user, not only of this process's own.
+    pub any_user: bool,
+    /// Bodies up to this many bytes travel as bytes rather than lent memory.
+    pub inline_bytes: u64,
+    /// Most bytes of copies lent to one connection and not yet returned; beyond it bodies travel
+    /// as bytes. Memory of a producer's own arena does not count.
+    pub lent_limit: u64,
+    /// Size of the regions that copies go into, in bytes; a larger body gets a region of its own.
+    pub region_bytes: u64,
+    /// A pooled region with no block in use is given back to the system after this long.
+    pub region_idle: Duration,
+    /// Bound on all regions for copies of one server, shared by its connections.
+    pub budget: Arc<Budget>,
+    /// A body that comes before its header is read at once up to this many bytes; a larger one
+    /// waits in the connection until [`Connection::post_body`] names it.
+    pub unexpected_bytes: u64,
+}
+
+impl Default for LinkOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            any_user: false,
+            inline_bytes: 4096,
+            lent_limit: 1 << 30,
+            region_bytes: 64 << 20,
+            region_idle: Duration::from_secs(10),
+            budget: Arc::new(Budget::new(u64::MAX)),
+            unexpected_bytes: 256 << 20,
+        }
+    }
+}
+
+/// A bound on memory that several owners share.
+#[derive(Debug)]
+pub struct Budget {
+    limit: u64,
+    used: std::sync::atomic::AtomicU64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        Self { limit, used: std::sync::atomic::AtomicU64::new(0) }
+    }
+
+    /// Takes `bytes` if that stays within the limit.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`, with the limit in the text; nothing was taken.
+    pub fn take(&self, bytes: u64) -> Result<()> {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.used
+            .fetch_update(Relaxed, Relaxed, |used| {
+                used.checked_add(bytes).filter(|sum| *sum <= self.limit)
+            })
+            .map(|_| ())
+            .map_err(|used| {
+                Error::out_of_memory(format!(
+                    "{bytes} bytes more would pass the limit of {} bytes for regions ({used} in \
+                     use); raise max_bytes or release batches sooner",
+                    self.limit
+                ))
+            })
+    }
+
+    /// Gives back `bytes` taken before.
+    pub fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Bytes taken now.
+    pub fn used(&self) -> u64 {
+        self.used.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// A socket, or its like, that peers connect to. Dropping it stops listening and removes what it
+/// left in the file system.
+pub trait Listener: Send {
+    /// Readable when [`accept`](Self::accept) has something to do.
+    fn fd(&self) -> RawFd;
+
+    /// The URI that reaches this listener, without any query; ports that the system chose filled in.
+    fn address(&self) -> String;
+
+    /// The next connection, or `None` when there is none now.
+    ///
+    /// # Errors
+    ///
+    /// Of one peer (`Permission`, `Io`: call again) or of the process (`OutOfResources`: wait).
+    fn accept(&mut self) -> Result<Option<Box<dyn Connection>>>;
+}
+
+/// What a connection can be waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Readiness {
+    /// Becomes readable when [`Connection::receive`] has something, and writable when
+    /// [`Connection::flush`] can go on.
+    pub fd: RawFd,
+    /// Becomes readable when the peer's process has ended, where the system can tell.
+    pub peer_death: Option<RawFd>,
+}
+
+/// A message on its way out.
+pub enum Outgoing {
+    /// Untagged: the 5-byte prefix, and the header that follows it (rule M2).
+    Metadata {
+        /// Kind and sequence number.
+        prefix: [u8; 5],
+        /// Flatbuffer bytes; empty for the end of stream.
+        header: Vec<u8>,
+    },
+    /// Tagged: a body, a request or a list of addresses to free.
+    Tagged {
+        /// The whole 64-bit tag.
+        tag: u64,
+        /// What the message holds.
+        payload: Payload,
+    },
+    /// Control (rule E3); `fd` goes with a REGION message on transports that pass descriptors.
+    Control {
+        /// The encoded message.
+        bytes: Vec<u8>,
+        /// Descriptor of the region that the message announces.
+        fd: Option<Arc<OwnedFd>>,
+    },
+}
+
+/// The bytes of a tagged message.
+pub enum Payload {
+    /// Bytes of our own.
+    Bytes(Vec<u8>),
+    /// Runs of memory sent one after the other, straight from where they lie.
+    Gather {
+        /// The runs, padding included.
+        parts: Vec<BufferRef>,
+        /// Keeps the memory of the runs alive; dropped when the message has left, on any thread.
+        owner: Box<dyn Send>,
+    },
+}
+
+/// A message that arrived.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Untagged: prefix and header, as they came.
+    Metadata(Vec<u8>),
+    /// A tagged message other than a packed body (a request, a free list, an address list).
+    Tagged {
+        /// The whole 64-bit tag.
+        tag: u64,
+        /// What the message holds.
+        bytes: Vec<u8>,
+    },
+    /// A packed body (rule D3), in memory that can be handed out.
+    Body {
+        /// Sequence number, the low 32 bits of the tag.
+        seq: u32,
+        /// The bytes.
+        memory: HostBuffer,
+    },
+    /// Control message, with the descriptor of the region where it is a REGION and one came.
+    Control {
+        /// The encoded message.
+        bytes: Vec<u8>,
+        /// Descriptor that came with it.
+        fd: Option<OwnedFd>,
+    },
+}
+
+/// Memory named by an address list, found again at the receiver.
+pub struct Resolved {
+    /// One entry for each span, in order; empty ones as [`BufferRef::EMPTY`].
+    pub buffers: Vec<BufferRef>,
+    /// Keeps the memory mapped.
+    pub owner: Arc<dyn Any + Send + Sync>,
+    /// Whether the peer could still write to the memory.
+    pub shared: bool,
+}
+
+/// One connection to one peer. Every call returns at once.
+pub trait Connection: Send {
+    /// Who the peer is, for logs and `dipc_request_peer`: `pid 4711, uid 1000`.
+    fn peer(&self) -> &str;
+
+    /// Whether the peer runs as the same user as this process (then it is trusted as far as the
+    /// validation level `structure` trusts, rule A8).
+    fn same_user(&self) -> bool;
+
+    /// What to sleep on.
+    fn readiness(&self) -> Readiness;
+
+    /// Queues a message and writes as much as goes without blocking.
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected` and the like: the connection is over.
+    fn send(&mut self, message: Outgoing) -> Result<()>;
+
+    /// Writes on. Returns whether everything queued has left.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    fn flush(&mut self) -> Result<bool>;
+
+    /// Bytes queued and not yet written.
+    fn queued_bytes(&self) -> u64;
+
+    /// Announces the body of `seq`, whose header has been seen: a packed body of exactly `packed`
+    /// bytes, or an address list of exactly `list` bytes (rule D8). Bodies whose lengths differ
+    /// are protocol errors.
+    fn post_body(&mut self, seq: u32, packed: u64, list: u64);
+
+    /// Forgets every posted body: the stream is over.
+    fn clear_posted(&mut self);
+
+    /// The next message, or `None` when there is none now.
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected` when the peer is gone, `Protocol` when what came is not a message,
+    /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
+    fn receive(&mut self) -> Result<Option<Incoming>>;
+
+    /// The sending side's memory for lending, where the transport can lend.
+    fn lender(&self) -> Option<Arc<dyn Lender>>;
+
+    /// Maps a region that the peer announced (rule E3, REGION).
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when it is not sealed as the rules say, sparse, or its id is taken.
+    fn map_region(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()>;
+
+    /// Forgets a region that the peer retired (REGION_GONE). Arrays that still point into it keep
+    /// it mapped.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when no region has that id.
+    fn unmap_region(&mut self, id: u16) -> Result<()>;
+
+    /// Finds the memory of an address list. Spans of length 0 are empty whatever their address.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when a span is not inside a region that the peer announced.
+    fn resolve(&mut self, spans: &[Span]) -> Result<Resolved>;
+
+    /// Cuts the connection; the peer sees the end, and later calls fail with `Disconnected`.
+    fn close(&mut self);
+}
+
+/// Where a body goes.
+pub enum Placement {
+    /// Send the bytes (kind 0): lending is not worth it, or not possible now.
+    Packed,
+    /// Send an address list (kind 1).
+    Lent(Lease),
+}
+
+/// Memory lent to the peer.
+pub struct Lease {
+    /// One span for each buffer, in order; (0, 0) for empty ones (rule A1).
+    pub spans: Vec<Span>,
+    /// Regions that the peer does not know yet, to be announced before the list is sent.
+    pub announce: Vec<RegionNotice>,
+    /// Bytes copied into regions of the connection.
+    pub copied: u64,
+    /// Bytes lent where they lay: the producer's array must live until the peer returns them.
+    pub borrowed: u64,
+    /// The blocks and region references; dropped when the peer has returned every span, or after
+    /// [`Lender::abandon`].
+    pub hold: Box<dyn Send>,
+}
+
+/// A region as the peer is told of it.
+#[derive(Debug, Clone)]
+pub struct RegionNotice {
+    /// Its number on this connection, from 1.
+    pub id: u16,
+    /// What the REGION message carries: for shm its length, u64 LE.
+    pub handle: Vec<u8>,
+    /// Its descriptor, where the transport passes descriptors.
+    pub fd: Option<Arc<OwnedFd>>,
+}
+
+/// Lends memory to the peer of one connection. It has its own lock: copying happens on the caller's
+/// thread, outside the connection's.
+pub trait Lender: Send + Sync {
+    /// Decides how a body travels and, where it is lent, copies what does not lie in an arena.
+    ///
+    /// # Errors
+    ///
+    /// Only of the system, and only where sending the bytes would not help either; running out of
+    /// memory or descriptors for regions gives [`Placement::Packed`].
+    fn place(&self, buffers: &[BufferRef]) -> Result<Placement>;
+
+    /// Regions to retire now because they have been idle: their ids, for REGION_GONE messages.
+    /// Returns also how long until the next one falls idle, where there is one.
+    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>);
+
+    /// The peer has acknowledged REGION_GONE: the id may be used again.
+    fn region_forgotten(&self, id: u16);
+
+    /// The connection is over while the peer may still have memory mapped: nothing that is lent now
+    /// is ever written again (rule F4), and nothing is lent any more.
+    fn abandon(&self);
+}
