@@ -17,7 +17,7 @@ pub mod mem;
 pub mod shm;
 
 use std::any::Any;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ impl Budget {
 /// left in the file system.
 pub trait Listener: Send {
     /// Readable when [`accept`](Self::accept) has something to do.
-    fn fd(&self) -> RawFd;
+    fn fd(&self) -> Arc<OwnedFd>;
 
     /// The URI that reaches this listener, without any query; ports that the system chose filled in.
     fn address(&self) -> String;
@@ -154,13 +154,15 @@ pub trait Listener: Send {
 }
 
 /// What a connection can be waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// The descriptors are shared, so that a thread can sleep on them without holding the connection.
+#[derive(Debug, Clone)]
 pub struct Readiness {
     /// Becomes readable when [`Connection::receive`] has something, and writable when
     /// [`Connection::flush`] can go on.
-    pub fd: RawFd,
+    pub fd: Arc<OwnedFd>,
     /// Becomes readable when the peer's process has ended, where the system can tell.
-    pub peer_death: Option<RawFd>,
+    pub peer_death: Option<Arc<OwnedFd>>,
 }
 
 /// A message on its way out.
