@@ -21,6 +21,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::{Span, Uri};
@@ -163,6 +165,16 @@ pub struct Readiness {
     pub fd: Arc<OwnedFd>,
     /// Becomes readable when the peer's process has ended, where the system can tell.
     pub peer_death: Option<Arc<OwnedFd>>,
+}
+
+impl Readiness {
+    /// Whether the peer's process has ended.
+    pub fn peer_has_died(&self) -> bool {
+        let Some(death) = &self.peer_death else { return false };
+        let mut polled = [PollFd::new(death, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut polled, Some(&at_once)), Ok(ready) if ready > 0)
+    }
 }
 
 /// A message on its way out.

@@ -1,0 +1,127 @@
+//! The thread on which a server releases what belongs to the host.
+//!
+//! Releasing a producer's array, and dropping a provider, call the host's code. I/O threads must
+//! not do that: a release that blocks would stop every connection. So whatever holds such a thing
+//! is wrapped in a [`Deferred`], and dropping it, on any thread, moves the thing here.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+
+type Thing = Box<dyn Send>;
+
+/// Where things to be dropped go. Clones lead to the same place.
+#[derive(Debug, Clone)]
+pub struct Callbacks {
+    queue: Sender<Thing>,
+}
+
+impl Callbacks {
+    /// Starts a thread that drops whatever arrives, until the last clone is gone.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the system gives no thread.
+    pub fn start() -> Result<(Self, JoinHandle<()>)> {
+        let (queue, arrivals) = mpsc::channel::<Thing>();
+        let thread = std::thread::Builder::new()
+            .name("dipc-callbacks".into())
+            .spawn(move || arrivals.into_iter().for_each(drop))
+            .map_err(|error| Error::io("cannot start the callback thread", &error))?;
+        Ok((Self { queue }, thread))
+    }
+
+    /// A queue that the host empties itself, by [`Pulled::drain`] (the pull form of serving).
+    pub fn pulled() -> (Self, Pulled) {
+        let (queue, arrivals) = mpsc::channel::<Thing>();
+        (Self { queue }, Pulled { arrivals: Mutex::new(arrivals) })
+    }
+
+    /// Drops `thing` on the callback thread.
+    pub fn drop_later(&self, thing: Thing) {
+        // A closed queue gives the thing back and so drops it here: that happens only when the
+        // host frees a server of the pull form, on the host's own thread.
+        let _ = self.queue.send(thing);
+    }
+}
+
+/// The host's end of a pull-form queue.
+#[derive(Debug)]
+pub struct Pulled {
+    arrivals: Mutex<Receiver<Thing>>,
+}
+
+impl Pulled {
+    /// Drops everything that has arrived, on this thread. Returns how many things that were.
+    pub fn drain(&self) -> usize {
+        let mut dropped = 0;
+        loop {
+            // The lock is not held while the host's code runs.
+            let Ok(thing) = self.arrivals.lock().try_recv() else { return dropped };
+            drop(thing);
+            dropped += 1;
+        }
+    }
+}
+
+/// Something whose drop calls the host, wherever the wrapper is dropped.
+#[derive(Debug)]
+pub struct Deferred<T: Send + 'static> {
+    /// `None` only while being dropped.
+    thing: Option<T>,
+    callbacks: Callbacks,
+}
+
+impl<T: Send + 'static> Deferred<T> {
+    /// Wraps `thing`.
+    pub fn new(thing: T, callbacks: Callbacks) -> Self {
+        Self { thing: Some(thing), callbacks }
+    }
+}
+
+impl<T: Send + 'static> Drop for Deferred<T> {
+    fn drop(&mut self) {
+        if let Some(thing) = self.thing.take() {
+            self.callbacks.drop_later(Box::new(thing));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread::{self, ThreadId};
+
+    struct Where(mpsc::Sender<ThreadId>);
+    impl Drop for Where {
+        fn drop(&mut self) {
+            let _ = self.0.send(thread::current().id());
+        }
+    }
+
+    /// design.md, "Threads": a host callback never runs on the thread that happens to drop.
+    #[test]
+    fn deferred_things_drop_on_the_callback_thread() {
+        let (callbacks, thread) = Callbacks::start().unwrap();
+        let (sender, seen) = mpsc::channel();
+        drop(Deferred::new(Where(sender), callbacks.clone()));
+        assert_eq!(seen.recv().unwrap(), thread.thread().id());
+        drop(callbacks);
+        thread.join().unwrap();
+    }
+
+    /// design.md, pull form: releases wait for the host, and then run on its thread.
+    #[test]
+    fn pulled_things_drop_where_the_host_drains() {
+        let (callbacks, pulled) = Callbacks::pulled();
+        let (sender, seen) = mpsc::channel();
+        let deferred = Deferred::new(Where(sender), callbacks);
+        thread::spawn(move || drop(deferred)).join().unwrap();
+        assert!(seen.try_recv().is_err());
+        assert_eq!(pulled.drain(), 1);
+        assert_eq!(seen.recv().unwrap(), thread::current().id());
+    }
+}

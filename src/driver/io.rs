@@ -1,0 +1,284 @@
+//! A thread that sleeps in epoll on behalf of many connections.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::driver::clock;
+use crate::error::{Error, Result};
+use crate::proto::Timestamp;
+
+/// Something that an I/O thread wakes. Calls come from the I/O thread, one at a time.
+pub trait Source: Send + Sync {
+    /// One of the source's descriptors is ready, or was a moment ago.
+    fn ready(&self);
+
+    /// A time asked for by [`IoThread::call_at`] has come.
+    fn timer(&self) {}
+}
+
+/// What a registration waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to read, or the end.
+    Read,
+    /// Also room to write.
+    ReadWrite,
+    /// Nothing for now.
+    Nothing,
+}
+
+impl Interest {
+    fn flags(self) -> EventFlags {
+        match self {
+            Self::Read => EventFlags::IN,
+            Self::ReadWrite => EventFlags::IN | EventFlags::OUT,
+            Self::Nothing => EventFlags::empty(),
+        }
+    }
+}
+
+/// The handle of an I/O thread. Clones share it; the thread ends when the last one is dropped.
+#[derive(Clone)]
+pub struct IoThread {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    epoll: OwnedFd,
+    /// Written to wake the thread: a timer is due earlier, or it shall stop.
+    wake: OwnedFd,
+    stop: AtomicBool,
+    next_key: AtomicU64,
+    sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
+    timers: Mutex<BinaryHeap<Reverse<Timer>>>,
+}
+
+/// Key of the wake-up descriptor; sources count from 1.
+const WAKE: u64 = 0;
+
+impl IoThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no descriptors or threads left.
+    pub fn start(name: &str) -> Result<Self> {
+        let failed = |errno| Error::os("cannot set up an I/O thread", errno);
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
+        let shared = Arc::new(Shared {
+            epoll,
+            wake,
+            stop: AtomicBool::new(false),
+            next_key: AtomicU64::new(WAKE + 1),
+            sources: Mutex::default(),
+            timers: Mutex::default(),
+        });
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || shared.run()
+            })
+            .map_err(|error| Error::io("cannot start an I/O thread", &error))?;
+        Ok(Self { handle: Arc::new(Handle { shared, thread: Mutex::new(Some(thread)) }) })
+    }
+
+    /// Wakes `source` when one of `fds` is ready, until the registration is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` or `OutOfMemory` when the system refuses.
+    pub fn register(
+        &self,
+        source: Weak<dyn Source>,
+        fds: impl IntoIterator<Item = Arc<OwnedFd>>,
+        interest: Interest,
+    ) -> Result<Registration> {
+        let shared = &self.handle.shared;
+        let key = shared.next_key.fetch_add(1, Ordering::Relaxed);
+        shared.sources.lock().insert(key, source);
+        let mut registration =
+            Registration { shared: Arc::clone(shared), key, fds: Vec::new(), interest };
+        for fd in fds {
+            epoll::add(&shared.epoll, &fd, EventData::new_u64(key), interest.flags())
+                .map_err(|errno| Error::os("cannot watch a connection", errno))?;
+            registration.fds.push(fd);
+        }
+        Ok(registration)
+    }
+
+    /// Calls [`Source::timer`] at `deadline` or soon after, if the source still lives.
+    pub fn call_at(&self, deadline: Timestamp, source: Weak<dyn Source>) {
+        let shared = &self.handle.shared;
+        let earliest = {
+            let mut timers = shared.timers.lock();
+            let earliest = timers.peek().is_none_or(|Reverse(first)| deadline < first.deadline);
+            timers.push(Reverse(Timer { deadline, source }));
+            earliest
+        };
+        if earliest {
+            shared.wake();
+        }
+    }
+
+    /// Whether the caller runs on the I/O thread.
+    pub fn is_current(&self) -> bool {
+        self.handle.is_current()
+    }
+}
+
+impl Handle {
+    fn is_current(&self) -> bool {
+        let thread = self.thread.lock();
+        thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake();
+        let current = self.is_current();
+        if let Some(thread) = self.thread.lock().take() {
+            // The last connection may be dropped by the I/O thread itself, which cannot wait for
+            // its own end; it leaves its loop when it returns there.
+            if !current {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn wake(&self) {
+        // A full counter is a wake-up already under way.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    fn run(&self) {
+        let mut events = Vec::with_capacity(64);
+        while !self.stop.load(Ordering::Acquire) {
+            let timeout = self.next_timeout();
+            events.clear();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => {
+                    tracing::error!("an I/O thread cannot wait and ends: {errno}");
+                    return;
+                }
+            }
+            for event in &events {
+                let key = event.data.u64();
+                if key == WAKE {
+                    let mut counter = [0; 8];
+                    let _ = rustix::io::read(&self.wake, &mut counter);
+                    continue;
+                }
+                let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
+                if let Some(source) = source {
+                    source.ready();
+                }
+            }
+            self.run_timers();
+        }
+    }
+
+    /// How long to sleep: until the first timer, or for ever.
+    fn next_timeout(&self) -> Option<rustix::event::Timespec> {
+        let timers = self.timers.lock();
+        let left = clock::until(timers.peek()?.0.deadline);
+        rustix::event::Timespec::try_from(left).ok()
+    }
+
+    fn run_timers(&self) {
+        loop {
+            let due = {
+                let mut timers = self.timers.lock();
+                match timers.peek() {
+                    Some(Reverse(timer)) if clock::until(timer.deadline).is_zero() => timers.pop(),
+                    _ => None,
+                }
+            };
+            let Some(Reverse(timer)) = due else { return };
+            if let Some(source) = timer.source.upgrade() {
+                source.timer();
+            }
+        }
+    }
+}
+
+/// Descriptors watched for one source. Dropping it stops the watching; the source is not called
+/// again afterwards, except by a call already under way.
+pub struct Registration {
+    shared: Arc<Shared>,
+    key: u64,
+    fds: Vec<Arc<OwnedFd>>,
+    interest: Interest,
+}
+
+impl Registration {
+    /// Changes what the first descriptor is watched for.
+    pub fn set_interest(&mut self, interest: Interest) {
+        if self.interest == interest {
+            return;
+        }
+        let Some(fd) = self.fds.first() else { return };
+        let data = EventData::new_u64(self.key);
+        match epoll::modify(&self.shared.epoll, fd, data, interest.flags()) {
+            Ok(()) => self.interest = interest,
+            Err(errno) => tracing::error!("cannot change what is watched: {errno}"),
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        for fd in &self.fds {
+            // Explicitly, since a forked child may keep the descriptor's description open, and
+            // epoll would go on reporting it.
+            let _ = epoll::delete(&self.shared.epoll, fd);
+        }
+        self.shared.sources.lock().remove(&self.key);
+    }
+}
+
+struct Timer {
+    deadline: Timestamp,
+    source: Weak<dyn Source>,
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.deadline == other.deadline
+    }
+}
+impl Eq for Timer {}
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.deadline.cmp(&other.deadline)
+    }
+}

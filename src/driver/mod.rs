@@ -1,0 +1,33 @@
+//! The only loop: a transport, a clock and a state machine, and the threads that turn them.
+//!
+//! Who does what:
+//!
+//! - **An I/O thread** ([`io::IoThread`], one per server and one per client) sleeps in epoll. At a
+//!   server it accepts, and reads requests, credit and frees. At a client it watches connections
+//!   that no consumer drives, and sends frees that nobody else has sent within 10 ms (rule F5). It
+//!   never calls the host.
+//! - **A producing thread** ([`produce::Production`], one per provider stream, or the host's own in
+//!   the pull form) pulls the provider, builds headers, copies bodies where that is needed, and
+//!   writes to the connection itself.
+//! - **The consumer's thread** ([`fetch::Fetch`]) reads its own stream in `get_next`: no hand-over
+//!   stands between it and the socket.
+//! - **The callback thread** ([`callbacks::Callbacks`], one per server) releases the producer's
+//!   arrays when the peer has returned them, since a release is the host's code.
+//!
+//! Locks: a connection has one ([`served::ServedLink`], [`link::FetchLink`]), held for the time of a
+//! non-blocking read or write and never while the host is called, memory is copied or a thread
+//! sleeps. No lock of another connection is taken under it.
+//!
+//! When the peer dies, its connection's end is read (or its pidfd fires) by the thread that watches
+//! it at that moment: everything it held comes back, the stream's waiters are woken, and only that
+//! stream ends.
+
+pub mod acceptor;
+pub mod callbacks;
+pub mod clock;
+pub mod fetch;
+pub mod io;
+pub mod link;
+pub mod produce;
+pub mod served;
+pub mod signal;

@@ -1,0 +1,462 @@
+//! One connection at a server: a transport's connection and the sending state machine under one
+//! lock.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::device::BufferRef;
+use crate::driver::clock;
+use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::driver::signal::Signal;
+use crate::error::{Error, Result};
+use crate::proto::{Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Transmit};
+use crate::transport::{Connection, Incoming, Lender, Outgoing, Payload, Readiness, RegionNotice};
+
+/// A packed body on its way to a transport.
+pub struct Gathered {
+    /// Runs of memory, padding included.
+    pub parts: Vec<BufferRef>,
+    /// Keeps the runs alive.
+    pub owner: Box<dyn Send>,
+}
+
+/// Memory lent to the peer: dropped when it is back. It owns blocks of regions and, where the
+/// producer's own memory is lent, the producer's array (wrapped so that its release runs where
+/// host code may run).
+pub type Hold = Box<dyn Send>;
+
+/// What a connection asks of the server that accepted it. Calls come without locks held.
+pub trait Host: Send + Sync {
+    /// The peer asks for a stream.
+    fn requested(&self, link: &Arc<ServedLink>, asked: Asked);
+
+    /// The connection is over, and everything it held is on its way back.
+    fn closed(&self, link: &Arc<ServedLink>);
+}
+
+/// A request that arrived.
+#[derive(Debug)]
+pub struct Asked {
+    /// Ticket, credit and stream id.
+    pub request: Request,
+    /// Whether the peer speaks our extension (rule E1).
+    pub extension: bool,
+    /// Which streams the connection shall carry.
+    pub role: Role,
+}
+
+/// One connection at a server.
+pub struct ServedLink {
+    id: u64,
+    peer: String,
+    readiness: Readiness,
+    lender: Option<Arc<dyn Lender>>,
+    region_idle: Duration,
+    io: IoThread,
+    host: Weak<dyn Host>,
+    me: Weak<Self>,
+    half: Mutex<Half>,
+}
+
+/// What the lock of a connection guards.
+struct Half {
+    link: Box<dyn Connection>,
+    sender: Sender<Gathered, Hold>,
+    /// Descriptors of regions whose REGION message has not left the state machine.
+    announced: HashMap<u16, Arc<OwnedFd>>,
+    registration: Option<Registration>,
+    /// Woken when credit, room or the connection's life changes.
+    signal: Option<Arc<Signal>>,
+    /// The peer has cancelled the stream now served.
+    cancelled: bool,
+    /// A timer that retires idle regions is set.
+    retiring: bool,
+    /// Why the connection is over, once it is.
+    closed: Option<Error>,
+}
+
+/// What is to be done once the lock is released.
+#[derive(Default)]
+struct Effects {
+    asked: Option<Asked>,
+    returned: Vec<Hold>,
+    signal: Option<Arc<Signal>>,
+    closed: bool,
+    retire_in: Option<Duration>,
+}
+
+/// More bytes than this waiting to be written, and nothing new is produced: a baseline peer gives
+/// no credit, and is bounded by sends not yet complete (rule E5).
+const QUEUE_HIGH_WATER_BYTES: u64 = 1 << 20;
+
+impl ServedLink {
+    /// Takes over an accepted connection and begins to watch it.
+    ///
+    /// # Errors
+    ///
+    /// Of the system, when the connection cannot be watched; it is closed then.
+    pub fn start(
+        id: u64,
+        link: Box<dyn Connection>,
+        config: SenderConfig,
+        region_idle: Duration,
+        io: &IoThread,
+        host: Weak<dyn Host>,
+    ) -> Result<Arc<Self>> {
+        let readiness = link.readiness();
+        let served = Arc::new_cyclic(|me| Self {
+            id,
+            peer: link.peer().to_owned(),
+            readiness: readiness.clone(),
+            lender: link.lender(),
+            region_idle,
+            io: io.clone(),
+            host,
+            me: Weak::clone(me),
+            half: Mutex::new(Half {
+                link,
+                sender: Sender::new(config),
+                announced: HashMap::new(),
+                registration: None,
+                signal: None,
+                cancelled: false,
+                retiring: false,
+                closed: None,
+            }),
+        });
+        let source: Weak<dyn Source> = Weak::clone(&served.me) as Weak<Self>;
+        let fds = [Some(readiness.fd), readiness.peer_death].into_iter().flatten();
+        let registration = io.register(source, fds, Interest::Read)?;
+        served.half.lock().registration = Some(registration);
+        // Bytes may have come, and been passed over by a source that had no registration yet.
+        served.ready();
+        Ok(served)
+    }
+
+    /// Number of the connection at its server.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Who the peer is.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Memory for lending, where the transport has it and the peer understands it.
+    pub fn lender(&self) -> Option<Arc<dyn Lender>> {
+        let half = self.half.lock();
+        self.lender.clone().filter(|_| half.sender.is_extension())
+    }
+
+    /// Who is to be woken from now on when credit, room or the connection's life changes.
+    pub fn set_signal(&self, signal: Option<Arc<Signal>>) {
+        self.half.lock().signal = signal;
+    }
+
+    /// Whether a message can be sent now: a record batch of `body_len` bytes, or, with `None`,
+    /// whether another one may be pulled from the producer.
+    ///
+    /// # Errors
+    ///
+    /// Why the stream cannot go on: the connection is over, or the peer has cancelled.
+    pub fn has_room(&self, body_len: Option<u64>) -> Result<bool> {
+        let half = self.half.lock();
+        half.ensure_streaming()?;
+        if half.link.queued_bytes() > QUEUE_HIGH_WATER_BYTES {
+            return Ok(false);
+        }
+        Ok(match body_len {
+            None => half.sender.may_pull(),
+            Some(len) => half.sender.admits(len),
+        })
+    }
+
+    /// Record batches that the consumer has taken so far, as its credit says.
+    pub fn batches_taken(&self) -> u64 {
+        self.half.lock().sender.batches_taken()
+    }
+
+    /// Bytes queued and not yet written.
+    pub fn queued_bytes(&self) -> u64 {
+        self.half.lock().link.queued_bytes()
+    }
+
+    /// Why the stream cannot go on, if something ended it.
+    ///
+    /// # Errors
+    ///
+    /// As said.
+    pub fn ensure_streaming(&self) -> Result<()> {
+        self.half.lock().ensure_streaming()
+    }
+
+    /// Whether the connection is over.
+    pub fn is_closed(&self) -> bool {
+        self.half.lock().closed.is_some()
+    }
+
+    /// Whether no stream is requested or served on it.
+    pub fn is_idle(&self) -> bool {
+        let half = self.half.lock();
+        half.closed.is_some() || matches!(half.sender.state(), SenderState::Idle)
+    }
+
+    /// Runs `step` on the state machine and sends what it gives, with `announce` told to the peer
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over.
+    pub fn act<R>(
+        &self,
+        announce: &[RegionNotice],
+        step: impl FnOnce(&mut Sender<Gathered, Hold>) -> R,
+    ) -> Result<R> {
+        let mut effects = Effects::default();
+        let result = {
+            let mut half = self.half.lock();
+            if let Some(error) = &half.closed {
+                return Err(error.clone());
+            }
+            for notice in announce {
+                if let Some(fd) = &notice.fd {
+                    half.announced.insert(notice.id, Arc::clone(fd));
+                }
+                half.sender.announce_region(notice.id, &notice.handle);
+            }
+            let result = step(&mut half.sender);
+            self.pump(&mut half, &mut effects);
+            half.closed.clone().map_or(Ok(result), Err)
+        };
+        self.finish(effects);
+        result
+    }
+
+    /// Ends the connection, telling the peer why where it is in a stream and can be told.
+    pub fn cut(&self, error: &Error) {
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            if half.closed.is_some() {
+                return;
+            }
+            let state = half.sender.state();
+            if half.sender.is_extension() && state == SenderState::Streaming {
+                half.sender.fail(error.status().code(), error.text());
+            } else if half.sender.is_extension() && state == SenderState::Requested {
+                half.sender.refuse(error.status().code(), error.text());
+            }
+            self.pump(&mut half, &mut effects);
+            self.close(&mut half, error.clone(), &mut effects);
+        }
+        self.finish(effects);
+    }
+
+    /// Moves everything that can be moved: machine to connection, and events to effects.
+    fn pump(&self, half: &mut Half, effects: &mut Effects) {
+        if half.closed.is_some() {
+            return;
+        }
+        loop {
+            let mut moved = false;
+            while let Some(transmit) = half.sender.poll_transmit() {
+                moved = true;
+                if let Err(error) = half.transmit(transmit) {
+                    return self.close(half, error, effects);
+                }
+            }
+            while let Some(event) = half.sender.poll_event() {
+                moved = true;
+                self.handle(half, event, effects);
+            }
+            if !moved {
+                break;
+            }
+        }
+        let waiting = half.link.queued_bytes() > 0;
+        if let Some(registration) = &mut half.registration {
+            registration.set_interest(if waiting { Interest::ReadWrite } else { Interest::Read });
+        }
+    }
+
+    fn handle(&self, half: &mut Half, event: SenderEvent<Hold>, effects: &mut Effects) {
+        match event {
+            SenderEvent::Requested { request, extension, role } => {
+                half.cancelled = false;
+                effects.asked = Some(Asked { request, extension, role });
+            }
+            SenderEvent::Cancelled => {
+                half.cancelled = true;
+                effects.signal.clone_from(&half.signal);
+            }
+            SenderEvent::CreditChanged => effects.signal.clone_from(&half.signal),
+            SenderEvent::Freed(hold) => {
+                effects.returned.push(hold);
+                if !half.retiring {
+                    half.retiring = true;
+                    effects.retire_in = Some(self.region_idle);
+                }
+            }
+            SenderEvent::RegionForgotten { id } => {
+                if let Some(lender) = &self.lender {
+                    lender.region_forgotten(id);
+                }
+            }
+        }
+    }
+
+    /// The connection is over. Memory that the peer may have mapped is given up before anything
+    /// that it held comes back (rule F4).
+    fn close(&self, half: &mut Half, error: Error, effects: &mut Effects) {
+        if half.closed.is_some() {
+            return;
+        }
+        tracing::debug!("connection {} to {} is over: {error}", self.id, self.peer);
+        half.closed = Some(error);
+        if let Some(lender) = &self.lender {
+            lender.abandon();
+        }
+        effects.returned.extend(half.sender.handle_disconnect());
+        half.link.close();
+        half.registration = None;
+        effects.signal = half.signal.take();
+        effects.closed = true;
+    }
+
+    fn finish(&self, effects: Effects) {
+        drop(effects.returned);
+        if let Some(signal) = effects.signal {
+            signal.notify();
+        }
+        if let Some(wait) = effects.retire_in {
+            let source: Weak<dyn Source> = Weak::clone(&self.me) as Weak<Self>;
+            self.io.call_at(clock::after(wait), source);
+        }
+        let (Some(host), Some(me)) = (self.host.upgrade(), self.me.upgrade()) else { return };
+        if let Some(asked) = effects.asked {
+            host.requested(&me, asked);
+        }
+        if effects.closed {
+            host.closed(&me);
+        }
+    }
+
+    fn receive(&self, half: &mut Half, effects: &mut Effects) {
+        while half.closed.is_none() {
+            let outcome = match half.link.receive() {
+                Ok(Some(message)) => half.deliver(message),
+                Ok(None) => break,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = outcome {
+                return self.close(half, error, effects);
+            }
+            // A request, a return or a credit may be followed by the next at once.
+            self.pump(half, effects);
+            if effects.asked.is_some() {
+                // The server answers this one before the next is looked at.
+                break;
+            }
+        }
+        if half.closed.is_none() && self.readiness.peer_has_died() {
+            self.close(half, Error::disconnected("the peer's process has ended"), effects);
+        }
+    }
+}
+
+impl Half {
+    fn ensure_streaming(&self) -> Result<()> {
+        if let Some(error) = &self.closed {
+            return Err(error.clone());
+        }
+        if self.cancelled {
+            return Err(Error::cancelled("the client cancelled the stream"));
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, message: Incoming) -> Result<()> {
+        match message {
+            Incoming::Tagged { tag, bytes } => Ok(self.sender.handle_tagged(tag, &bytes)?),
+            Incoming::Control { bytes, fd } => {
+                // A client has no regions of its own to announce.
+                drop(fd);
+                Ok(self.sender.handle_control(&bytes)?)
+            }
+            Incoming::Metadata(_) | Incoming::Body { .. } => Err(Error::protocol(
+                "the client sent a metadata or body message, which only servers send (rule M1)",
+            )),
+        }
+    }
+
+    fn transmit(&mut self, transmit: Transmit<Gathered>) -> Result<()> {
+        let message = match transmit {
+            Transmit::Metadata { prefix, header } => Outgoing::Metadata { prefix, header },
+            Transmit::Control { bytes, region } => {
+                let fd = region.and_then(|id| self.announced.remove(&id));
+                Outgoing::Control { bytes, fd }
+            }
+            Transmit::Body { tag, packed } => Outgoing::Tagged {
+                tag,
+                payload: Payload::Gather { parts: packed.parts, owner: packed.owner },
+            },
+            Transmit::List { tag, bytes } => {
+                Outgoing::Tagged { tag, payload: Payload::Bytes(bytes) }
+            }
+            Transmit::Disconnect { reason } => {
+                tracing::warn!("a baseline peer is disconnected: {reason}"); // Rule E7
+                return Err(Error::protocol(reason));
+            }
+        };
+        self.link.send(message)
+    }
+}
+
+impl Source for ServedLink {
+    fn ready(&self) {
+        loop {
+            let mut effects = Effects::default();
+            {
+                let mut half = self.half.lock();
+                if half.closed.is_none() && half.link.queued_bytes() > 0 {
+                    match half.link.flush() {
+                        Ok(true) => effects.signal.clone_from(&half.signal),
+                        Ok(false) => {}
+                        Err(error) => self.close(&mut half, error, &mut effects),
+                    }
+                }
+                self.receive(&mut half, &mut effects);
+                self.pump(&mut half, &mut effects);
+            }
+            let again = effects.asked.is_some();
+            self.finish(effects);
+            if !again {
+                return;
+            }
+        }
+    }
+
+    fn timer(&self) {
+        let Some(lender) = &self.lender else { return };
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            if half.closed.is_some() {
+                return;
+            }
+            let (idle, next) = lender.retire_idle();
+            for id in idle {
+                half.sender.retire_region(id);
+            }
+            half.retiring = next.is_some();
+            effects.retire_in = next;
+            self.pump(&mut half, &mut effects);
+        }
+        self.finish(effects);
+    }
+}
