@@ -13,6 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::driver::clock;
 use crate::error::{Error, Result};
+use crate::fork::Generation;
 use crate::proto::Timestamp;
 
 /// Something that an I/O thread wakes. Calls come from the I/O thread, one at a time.
@@ -57,6 +58,7 @@ struct Handle {
 }
 
 struct Shared {
+    generation: Generation,
     epoll: OwnedFd,
     /// Written to wake the thread: a timer is due earlier, or it shall stop.
     wake: OwnedFd,
@@ -81,6 +83,7 @@ impl IoThread {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
         let shared = Arc::new(Shared {
+            generation: Generation::now(),
             epoll,
             wake,
             stop: AtomicBool::new(false),
@@ -151,6 +154,10 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.shared.generation.ensure_same_process().is_err() {
+            // A forked child has no such thread to wait for.
+            return;
+        }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake();
         let current = self.is_current();
@@ -252,6 +259,11 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if self.shared.generation.ensure_same_process().is_err() {
+            // A forked child shares the epoll instance itself: it must not take the parent's
+            // descriptors out of it.
+            return;
+        }
         for fd in &self.fds {
             // Explicitly, since a forked child may keep the descriptor's description open, and
             // epoll would go on reporting it.

@@ -181,6 +181,11 @@ impl ServedLink {
         self.half.lock().sender.batches_taken()
     }
 
+    /// Messages lent and not yet given back.
+    pub fn lent_outstanding(&self) -> u64 {
+        self.half.lock().sender.lent_outstanding() as u64
+    }
+
     /// Bytes queued and not yet written.
     pub fn queued_bytes(&self) -> u64 {
         self.half.lock().link.queued_bytes()

@@ -1,0 +1,447 @@
+//! A client: connections kept for the next stream, and the streams fetched over them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::arrow::stream::ArrayReader;
+use crate::arrow::{DecodeOptions, Level, OwnedDeviceArray, OwnedSchema};
+use crate::cancel::Cancel;
+use crate::device::DeviceKind;
+use crate::driver::fetch::Fetch;
+pub use crate::driver::fetch::StreamStats;
+use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::driver::link::FetchLink;
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+use crate::proto::{Credit, ReceiverConfig, Request, Role, SideConfig, Uri};
+use crate::transport::{self, LinkOptions};
+
+/// Options of a client.
+#[derive(Debug, Clone, Default)]
+pub struct ClientOptions {
+    /// Accept servers of every user, not only of this process's own.
+    pub any_user: bool,
+}
+
+/// Options of one stream.
+#[derive(Debug, Clone)]
+pub struct GetOptions {
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+    /// How long the server may say nothing while something is waited for; `None`: for ever.
+    pub stall_timeout: Option<Duration>,
+    /// How far the server may run ahead of what the consumer has taken.
+    pub window: Credit,
+    /// Most bytes of copies that the server may lend at once; past it bodies travel as bytes.
+    pub lent_limit: u64,
+    /// Where bodies shall land.
+    pub device: DeviceKind,
+    /// How much of what arrives is checked; `None`: the structure alone from a server of the same
+    /// user, everything from others (rule A8).
+    pub level: Option<Level>,
+    /// Number of the schema message: 0, but in tests of the wrap-around (rule M4).
+    pub first_seq: u32,
+}
+
+impl Default for GetOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            stall_timeout: None,
+            window: Credit { batches: 16, bytes: 256 << 20 },
+            lent_limit: 1 << 30,
+            device: DeviceKind::CPU,
+            level: None,
+            first_seq: 0,
+        }
+    }
+}
+
+/// Figures of a client.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientStats {
+    /// Streams asked for since the start.
+    pub streams: u64,
+    /// Connections made since the start.
+    pub connections_made: u64,
+    /// Connections kept for the next stream.
+    pub connections_idle: u64,
+}
+
+/// A client. Calls are safe from any thread. Streams and arrays outlive it (rule F6).
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: ClientOptions,
+    generation: Generation,
+    io: IoThread,
+    pool: Mutex<HashMap<String, Vec<Arc<FetchLink>>>>,
+    /// Cancelled streams whose end their servers have still to say.
+    draining: Mutex<Vec<Arc<Draining>>>,
+    streams: AtomicU64,
+    connections: AtomicU64,
+}
+
+/// A connection to a URI, and how it was come by.
+struct Connected {
+    link: Arc<FetchLink>,
+    /// It served an earlier stream, and so may turn out to be dead.
+    reused: bool,
+    /// Where it goes back to when the stream has ended; `None` for one of two connections, whose
+    /// end of stream the server cannot tell.
+    key: Option<String>,
+}
+
+impl Client {
+    /// Makes a client. It has an I/O thread, which lives as long as any of its connections.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no threads or descriptors left.
+    pub fn new(options: ClientOptions) -> Result<Self> {
+        Ok(Self {
+            inner: Arc::new(Inner {
+                options,
+                generation: Generation::now(),
+                io: IoThread::start("dipc-client-io")?,
+                pool: Mutex::default(),
+                draining: Mutex::default(),
+                streams: AtomicU64::new(0),
+                connections: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// Asks for `ticket` at one URI, or at two: metadata first, then data, unless `dipc_role` in
+    /// them says otherwise (rule U3). Returns once the schema is there.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`, `Unsupported` scheme or device, `Unreachable`, `Permission`, `Timeout`,
+    /// `NotFound` for an unknown ticket, `Busy`, `Cancelled`, and what the provider says.
+    pub fn get(
+        &self,
+        uris: &[&str],
+        ticket: &[u8],
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
+        self.inner.generation.ensure_same_process()?;
+        options.device.ensure_readable()?;
+        let (metadata, data) = roles(uris)?;
+        self.inner.streams.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let first = self.inner.connect(&metadata, data.is_none(), options)?;
+            let second =
+                data.as_ref().map(|uri| self.inner.connect(uri, false, options)).transpose()?;
+            let reused = first.reused;
+            match self.inner.begin(&metadata, first, data.as_ref().zip(second), ticket, options, cancel)
+            {
+                // The server may have gone, and come back, since the connection was last used.
+                Err(error) if reused && error.status() == Status::Disconnected => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Figures of the client.
+    pub fn stats(&self) -> ClientStats {
+        ClientStats {
+            streams: self.inner.streams.load(Ordering::Relaxed),
+            connections_made: self.inner.connections.load(Ordering::Relaxed),
+            connections_idle: self.inner.pool.lock().values().map(|kept| kept.len() as u64).sum(),
+        }
+    }
+}
+
+/// Orders URIs by role: metadata (or both), and data where there are two.
+fn roles(uris: &[&str]) -> Result<(Uri, Option<Uri>)> {
+    let parse = |uri: &&str| Uri::parse(uri);
+    match uris {
+        [uri] => {
+            let uri = parse(uri)?;
+            if let Some(role @ (Role::Metadata | Role::Data)) = uri.role {
+                return Err(Error::new(
+                    Status::InvalidUri,
+                    format!(
+                        "`{uri}` serves {} alone (dipc_role): give the URI of the other part too",
+                        role.as_str()
+                    ),
+                ));
+            }
+            Ok((uri, None))
+        }
+        [first, second] => {
+            let (first, second) = (parse(first)?, parse(second)?);
+            let (metadata, data) = match (first.role, second.role) {
+                (Some(Role::Data), None | Some(Role::Metadata)) | (None, Some(Role::Metadata)) => {
+                    (second, first)
+                }
+                (None | Some(Role::Metadata), None | Some(Role::Data)) => (first, second),
+                _ => {
+                    return Err(Error::new(
+                        Status::InvalidUri,
+                        format!(
+                            "`{first}` and `{second}` are not one for metadata and one for data: \
+                             see their dipc_role"
+                        ),
+                    ));
+                }
+            };
+            Ok((metadata.for_role(Role::Metadata), Some(data.for_role(Role::Data))))
+        }
+        _ => Err(Error::invalid_argument(format!(
+            "a stream has one URI, or two (metadata and data); {} were given",
+            uris.len()
+        ))),
+    }
+}
+
+impl Inner {
+    fn connect(&self, uri: &Uri, keep: bool, options: &GetOptions) -> Result<Connected> {
+        let key = uri.to_string();
+        if keep
+            && let Some(link) = self.pool.lock().get_mut(&key).and_then(|kept| loop {
+                let link = kept.pop()?;
+                if link.closed().is_none() {
+                    return Some(link);
+                }
+            })
+        {
+            return Ok(Connected { link, reused: true, key: Some(key) });
+        }
+        let transport = transport::by_scheme(&uri.scheme)?;
+        let link_options = LinkOptions {
+            connect_timeout: options.connect_timeout,
+            any_user: self.options.any_user,
+            unexpected_bytes: options.window.bytes,
+            ..LinkOptions::default()
+        };
+        let connection = transport.connect(uri, &link_options)?;
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        let link = FetchLink::new(connection, uri.tags.free_data, &self.io);
+        Ok(Connected { link, reused: false, key: keep.then_some(key) })
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        uri: &Uri,
+        metadata: Connected,
+        data: Option<(&Uri, Connected)>,
+        ticket: &[u8],
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
+        let side = |uri: &Uri| SideConfig { tags: uri.tags, extension: uri.extension };
+        let request = Request::current(ticket, stream_id()?, options.window, options.lent_limit);
+        let config = ReceiverConfig {
+            request,
+            metadata: side(uri),
+            data: data.as_ref().map(|(uri, _)| side(uri)),
+            first_seq: options.first_seq,
+            stall_timeout: options.stall_timeout,
+        };
+        let same_user = metadata.link.same_user()
+            && data.as_ref().is_none_or(|(_, connected)| connected.link.same_user());
+        let level =
+            options.level.unwrap_or(if same_user { Level::Structure } else { Level::Full });
+        let first = Arc::clone(&metadata.link);
+        let second = data.map_or_else(|| Arc::clone(&first), |(_, connected)| connected.link);
+        let mut fetch = Fetch::start(config, first, second, DecodeOptions { level })?;
+        let schema = match fetch.wait_for_schema(cancel) {
+            Ok(decoder) => decoder.schema(),
+            Err(error) => {
+                self.settle(fetch, metadata.key);
+                return Err(error);
+            }
+        };
+        let device_type = fetch.info().map_or(DeviceKind::CPU.0, |info| info.device_type);
+        Ok(Stream {
+            fetch: Some(fetch),
+            client: Arc::downgrade(self),
+            key: metadata.key,
+            schema,
+            device_type,
+            cancel: cancel.cloned(),
+            custom_metadata: Vec::new(),
+            stats: StreamStats::default(),
+            error: None,
+        })
+    }
+
+    /// A stream is over for its consumer: its connection serves the next one, at once or when the
+    /// server has agreed to the end.
+    fn settle(self: &Arc<Self>, mut fetch: Fetch, key: Option<String>) {
+        if fetch.is_settled() {
+            return self.keep(&fetch, key);
+        }
+        fetch.cancel();
+        let Some(key) = key else { return };
+        if fetch.links().iter().any(|link| link.closed().is_some()) {
+            return;
+        }
+        let draining = Arc::new(Draining {
+            client: Arc::downgrade(self),
+            state: Mutex::new(Some((fetch, key))),
+            registration: Mutex::new(None),
+        });
+        // Known to the client before it can end.
+        self.draining.lock().push(Arc::clone(&draining));
+        if draining.start(&self.io).is_err() {
+            draining.end();
+        }
+    }
+
+    fn keep(&self, fetch: &Fetch, key: Option<String>) {
+        for link in fetch.links() {
+            link.clear_posted();
+            // Watched also when it is not kept: arrays may still need it.
+            if link.watch().is_ok()
+                && let Some(key) = &key
+            {
+                self.pool.lock().entry(key.clone()).or_default().push(link);
+            }
+        }
+    }
+}
+
+fn stream_id() -> Result<u128> {
+    let mut id = [0; 16];
+    rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| Error::os("cannot draw a stream id", errno))?;
+    Ok(u128::from_le_bytes(id))
+}
+
+/// A stream that its consumer has left: the I/O thread reads it to its end.
+struct Draining {
+    client: Weak<Inner>,
+    state: Mutex<Option<(Fetch, String)>>,
+    registration: Mutex<Option<Registration>>,
+}
+
+impl Draining {
+    fn start(self: &Arc<Self>, io: &IoThread) -> Result<()> {
+        let fds = match &*self.state.lock() {
+            Some((fetch, _)) => fetch.descriptors(),
+            None => return Ok(()),
+        };
+        let source = Arc::downgrade(self);
+        let registration = io.register(source, fds, Interest::Read)?;
+        *self.registration.lock() = Some(registration);
+        self.ready();
+        Ok(())
+    }
+
+    /// Forgets the stream, and gives its connection back where it can be used again.
+    fn end(&self) {
+        self.registration.lock().take();
+        let Some((fetch, key)) = self.state.lock().take() else { return };
+        let Some(client) = self.client.upgrade() else { return };
+        client.draining.lock().retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
+        if fetch.is_settled() {
+            client.keep(&fetch, Some(key));
+        }
+    }
+}
+
+impl Source for Draining {
+    fn ready(&self) {
+        let over = match &mut *self.state.lock() {
+            Some((fetch, _)) => fetch.discard().is_err() || fetch.is_settled(),
+            None => return,
+        };
+        if over {
+            self.end();
+        }
+    }
+}
+
+/// A stream of record batches. Dropping it before its end cancels it.
+pub struct Stream {
+    /// `None` once it has ended.
+    fetch: Option<Fetch>,
+    client: Weak<Inner>,
+    key: Option<String>,
+    schema: OwnedSchema,
+    device_type: i32,
+    cancel: Option<Cancel>,
+    custom_metadata: Vec<(String, String)>,
+    stats: StreamStats,
+    error: Option<Error>,
+}
+
+impl Stream {
+    /// Custom metadata of the batch that [`ArrayReader::next`] gave last.
+    pub fn custom_metadata(&self) -> &[(String, String)] {
+        &self.custom_metadata
+    }
+
+    /// Why the stream ended, if it did not end well.
+    pub fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+
+    /// Figures so far.
+    pub fn stats(&self) -> StreamStats {
+        self.stats
+    }
+
+    fn end(&mut self) {
+        let Some(fetch) = self.fetch.take() else { return };
+        if let Some(client) = self.client.upgrade() {
+            client.settle(fetch, self.key.take());
+        } else if !fetch.is_settled() {
+            let mut fetch = fetch;
+            fetch.cancel();
+        }
+    }
+}
+
+impl ArrayReader for Stream {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        match self.fetch.as_ref().and_then(Fetch::decoder) {
+            Some(decoder) => Ok(decoder.schema()),
+            None => Ok(self.schema.duplicate()),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
+        let Some(fetch) = &mut self.fetch else { return Ok(None) };
+        let outcome = fetch.next(self.cancel.as_ref());
+        self.stats = fetch.stats();
+        match outcome {
+            Ok(Some(batch)) => {
+                self.custom_metadata = batch.custom_metadata;
+                Ok(Some(batch.array))
+            }
+            Ok(None) => {
+                self.end();
+                Ok(None)
+            }
+            Err(error) => {
+                self.error = Some(error.clone());
+                self.end();
+                Err(error)
+            }
+        }
+    }
+
+    fn device_type(&self) -> i32 {
+        self.device_type
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

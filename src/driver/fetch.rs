@@ -1,0 +1,429 @@
+//! One stream on its way in, driven by the thread that consumes it.
+
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::arrow::{DecodeOptions, DecodedBatch, Decoder, ReceivedBody};
+use crate::cancel::Cancel;
+use crate::device::{BufferRef, HostBuffer};
+use crate::driver::clock;
+use crate::driver::link::FetchLink;
+use crate::error::{Error, Result};
+use crate::proto::{
+    Body, Header, HeaderKind, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent,
+    ReceiverState, ReceiverTransmit, Side, StreamInfo, Timestamp,
+};
+use crate::transport::{Incoming, Resolved};
+
+/// What a stream has brought so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamStats {
+    /// Rows handed out.
+    pub rows: u64,
+    /// Record batches handed out.
+    pub batches: u64,
+    /// Body bytes that the server lent and this side mapped.
+    pub bytes_lent: u64,
+    /// Body bytes copied on this side: joined dictionaries, values copied to be checked.
+    pub bytes_copied: u64,
+    /// Body bytes that came through the connection.
+    pub bytes_received: u64,
+}
+
+/// One stream on its way in.
+pub struct Fetch {
+    receiver: Receiver<HostBuffer>,
+    metadata: Arc<FetchLink>,
+    /// The same connection as `metadata`, unless the stream has two.
+    data: Arc<FetchLink>,
+    info: Option<StreamInfo>,
+    schema: Option<Header>,
+    decoder: Option<Decoder>,
+    decode: DecodeOptions,
+    stats: StreamStats,
+    /// Why the stream is over, when it did not end well.
+    failed: Option<Error>,
+}
+
+impl Fetch {
+    /// Asks for the stream. `data` is the same connection as `metadata` where one serves both.
+    ///
+    /// # Errors
+    ///
+    /// The request is not one that can be sent, or a connection is over.
+    pub fn start(
+        config: ReceiverConfig,
+        metadata: Arc<FetchLink>,
+        data: Arc<FetchLink>,
+        decode: DecodeOptions,
+    ) -> Result<Self> {
+        metadata.unwatch();
+        data.unwatch();
+        let mut receiver = Receiver::new(config)?;
+        receiver.start(clock::now());
+        let mut fetch = Self {
+            receiver,
+            metadata,
+            data,
+            info: None,
+            schema: None,
+            decoder: None,
+            decode,
+            stats: StreamStats::default(),
+            failed: None,
+        };
+        fetch.pump()?;
+        Ok(fetch)
+    }
+
+    /// The connections that the stream is on: one, or metadata and data.
+    pub fn links(&self) -> Vec<Arc<FetchLink>> {
+        if Arc::ptr_eq(&self.metadata, &self.data) {
+            return vec![Arc::clone(&self.metadata)];
+        }
+        vec![Arc::clone(&self.metadata), Arc::clone(&self.data)]
+    }
+
+    /// What an I/O thread watches when it drives the stream.
+    pub fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
+        let links = self.links();
+        let readiness = links.iter().map(|link| link.readiness());
+        readiness
+            .flat_map(|ready| [Some(Arc::clone(&ready.fd)), ready.peer_death.clone()])
+            .flatten()
+            .collect()
+    }
+
+    /// What the server said of the stream; `None` from a baseline server.
+    pub fn info(&self) -> Option<&StreamInfo> {
+        self.info.as_ref()
+    }
+
+    /// Figures so far.
+    pub fn stats(&self) -> StreamStats {
+        self.stats
+    }
+
+    /// Why the stream is over, when it did not end well.
+    pub fn error(&self) -> Option<&Error> {
+        self.failed.as_ref()
+    }
+
+    /// Whether the server has said its last word on this stream, so that the connection can serve
+    /// another.
+    pub fn is_settled(&self) -> bool {
+        !matches!(
+            self.receiver.state(),
+            ReceiverState::Requested
+                | ReceiverState::AwaitingSchema
+                | ReceiverState::Streaming
+                | ReceiverState::Cancelled
+        ) && self.links().iter().all(|link| link.closed().is_none())
+    }
+
+    /// Waits for the schema.
+    ///
+    /// # Errors
+    ///
+    /// Whatever ended the stream.
+    pub fn wait_for_schema(&mut self, cancel: Option<&Cancel>) -> Result<&Decoder> {
+        while self.decoder.is_none() {
+            if let Some(header) = self.schema.take() {
+                let decoder = Decoder::new(&header, self.decode.clone());
+                self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
+            } else {
+                self.advance(cancel)?;
+            }
+        }
+        self.decoder.as_ref().ok_or_else(|| Error::protocol("the stream has no schema"))
+    }
+
+    /// The decoder, once the schema is there.
+    pub fn decoder(&self) -> Option<&Decoder> {
+        self.decoder.as_ref()
+    }
+
+    /// The next record batch, or `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Whatever ended the stream; every later call says the same.
+    pub fn next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.wait_for_schema(cancel)?;
+        loop {
+            if let Some(message) = self.receiver.next_message() {
+                if let Some(batch) = self.decode(message).map_err(|error| self.abort(error))? {
+                    self.pump()?;
+                    return Ok(Some(batch));
+                }
+            } else if self.receiver.is_complete() {
+                // The last credit tells a server that waits for a second connection that there is
+                // none to come.
+                self.receiver.flush_credit();
+                self.pump()?;
+                return Ok(None);
+            } else {
+                self.advance(cancel)?;
+            }
+        }
+    }
+
+    /// Ends the stream early. The connection still has to be driven until the server agrees.
+    pub fn cancel(&mut self) {
+        if self.failed.is_none() {
+            self.failed = Some(Error::cancelled("the stream was cancelled by its consumer"));
+        }
+        self.receiver.cancel();
+        self.give_back_undelivered();
+        // A connection that is over needs no goodbye.
+        let _ = self.pump_links();
+    }
+
+    /// Reads what is there without waiting and forgets it: for a cancelled stream whose end the
+    /// server has still to say.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over.
+    pub fn discard(&mut self) -> Result<()> {
+        self.step()?;
+        while self.receiver.next_message().is_some() {}
+        self.give_back_undelivered();
+        Ok(())
+    }
+
+    fn abort(&mut self, error: Error) -> Error {
+        self.failed = Some(error.clone());
+        self.cancel();
+        error
+    }
+
+    /// Reads on, and sleeps when there is nothing to read.
+    fn advance(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+        if let Some(cancel) = cancel
+            && let Err(error) = cancel.check()
+        {
+            return Err(self.abort(error));
+        }
+        if self.step()? {
+            return Ok(());
+        }
+        // Rule E5: before sleeping, the server is told of everything taken, or both would wait.
+        self.receiver.flush_credit();
+        self.pump()?;
+        self.sleep(cancel)?;
+        self.receiver.handle_timeout(clock::now());
+        self.pump()
+    }
+
+    /// Reads everything there is. Returns whether there was something.
+    fn step(&mut self) -> Result<bool> {
+        let mut progressed = self.read_side(Side::Metadata)?;
+        if !Arc::ptr_eq(&self.metadata, &self.data) {
+            progressed |= self.read_side(Side::Data)?;
+        }
+        Ok(progressed)
+    }
+
+    fn link(&self, side: Side) -> &Arc<FetchLink> {
+        match side {
+            Side::Metadata => &self.metadata,
+            Side::Data => &self.data,
+        }
+    }
+
+    fn read_side(&mut self, side: Side) -> Result<bool> {
+        let mut progressed = false;
+        // One batch at a time: what is not needed yet stays in the socket and holds the server
+        // back.
+        while !self.receiver.has_message() && !self.receiver.is_complete() {
+            let link = Arc::clone(self.link(side));
+            match link.receive() {
+                Ok(Some(message)) => {
+                    progressed = true;
+                    self.deliver(side, message);
+                }
+                Ok(None) => break,
+                Err(error) => self.receiver.handle_disconnect(side, &error),
+            }
+            self.pump()?;
+        }
+        Ok(progressed)
+    }
+
+    fn deliver(&mut self, side: Side, message: Incoming) {
+        let now = clock::now();
+        // An error is kept by the machine, which is closed by it.
+        match message {
+            Incoming::Metadata(bytes) => drop(self.receiver.handle_metadata(now, &bytes)),
+            Incoming::Control { bytes, .. } => {
+                drop(self.receiver.handle_control(now, side, &bytes));
+            }
+            Incoming::Tagged { tag, bytes } => {
+                drop(self.receiver.handle_body(now, tag, InBody::List(&bytes)));
+            }
+            Incoming::Body { seq, memory } => {
+                let tag = crate::proto::body_tag(seq, crate::proto::BodyKind::Packed);
+                let len = memory.len() as u64;
+                drop(self.receiver.handle_body(now, tag, InBody::Packed { len, memory }));
+            }
+        }
+    }
+
+    /// Sends what the machine wants sent and takes up what it tells; fails when it has failed.
+    fn pump(&mut self) -> Result<()> {
+        self.pump_links()?;
+        if let Some(error) = self.receiver.error() {
+            let error = error.clone();
+            self.failed.get_or_insert(error.clone());
+            self.give_back_undelivered();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn pump_links(&mut self) -> Result<()> {
+        while let Some(transmit) = self.receiver.poll_transmit() {
+            let (side, sent) = match transmit {
+                ReceiverTransmit::Tagged { side, tag, bytes } => {
+                    (side, self.link(side).send_tagged(tag, bytes))
+                }
+                ReceiverTransmit::Control { side, bytes } => {
+                    (side, self.link(side).send_control(bytes))
+                }
+            };
+            if let Err(error) = sent {
+                self.receiver.handle_disconnect(side, &error);
+            }
+        }
+        while let Some(event) = self.receiver.poll_event() {
+            match event {
+                ReceiverEvent::Stream { info, .. } => self.info = Some(info),
+                ReceiverEvent::Schema(header) => self.schema = Some(header),
+                ReceiverEvent::Expect { seq, packed, list } => {
+                    self.data.post_body(seq, packed, list);
+                }
+                // Regions belong to the connection, which has dealt with them.
+                ReceiverEvent::Region { .. } | ReceiverEvent::RegionGone { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back_undelivered(&mut self) {
+        let addresses = self.receiver.abandoned();
+        self.data.free(&addresses);
+    }
+
+    fn sleep(&self, cancel: Option<&Cancel>) -> Result<()> {
+        let links = self.links();
+        let mut fds = Vec::with_capacity(5);
+        for link in &links {
+            let events =
+                if link.is_writing() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            let readiness = link.readiness();
+            fds.push(PollFd::new(&readiness.fd, events));
+            if let Some(death) = &readiness.peer_death {
+                fds.push(PollFd::new(death, PollFlags::IN));
+            }
+        }
+        if let Some(cancel) = cancel {
+            fds.push(PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN));
+        }
+        let timeout = self.receiver.poll_timeout().map(timespec_until);
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::os("cannot wait for the server", errno)),
+        }
+    }
+
+    /// Turns a message into an array; a dictionary gives none.
+    fn decode(&mut self, message: Message<HostBuffer>) -> Result<Option<DecodedBatch>> {
+        let Message { header, body, .. } = message;
+        let body = self.find_body(&header, body)?;
+        let Some(decoder) = &mut self.decoder else {
+            return Err(Error::protocol("a record batch came before the schema (rule M4)"));
+        };
+        if header.kind() == HeaderKind::Dictionary {
+            self.stats.bytes_copied += decoder.add_dictionary(&header, body)?;
+            return Ok(None);
+        }
+        let batch = decoder.batch(&header, body)?;
+        self.stats.rows += batch.rows;
+        self.stats.batches += 1;
+        self.stats.bytes_copied += batch.copied;
+        Ok(Some(batch))
+    }
+
+    fn find_body(&mut self, header: &Header, body: Body<HostBuffer>) -> Result<ReceivedBody> {
+        match body {
+            Body::Packed(memory) => {
+                self.stats.bytes_received += memory.len() as u64;
+                let buffers = split(header, &memory)?;
+                Ok(ReceivedBody { buffers, owner: Arc::new(memory), shared: false })
+            }
+            Body::Lent(spans) => {
+                let addresses =
+                    spans.iter().filter(|s| s.length > 0).map(|s| s.address).collect::<Vec<_>>();
+                let mut lent = LentBody {
+                    link: Arc::clone(&self.data),
+                    addresses,
+                    _memory: None,
+                };
+                // From here on the spans go back when `lent` is dropped, an error included.
+                let Resolved { buffers, owner, shared } = self.data.resolve(&spans)?;
+                lent._memory = Some(owner);
+                self.stats.bytes_lent += spans.iter().map(|span| span.length).sum::<u64>();
+                Ok(ReceivedBody { buffers, owner: Arc::new(lent), shared })
+            }
+        }
+    }
+}
+
+/// The buffers of a packed body, as its header lays them out (the header was checked against the
+/// length when it was read).
+fn split(header: &Header, memory: &HostBuffer) -> Result<Vec<BufferRef>> {
+    let bytes = memory.as_slice();
+    header
+        .buffers()
+        .iter()
+        .map(|span| {
+            let start = usize::try_from(span.offset).ok();
+            let end = span.offset.checked_add(span.length).and_then(|end| end.try_into().ok());
+            start
+                .zip(end)
+                .and_then(|(start, end): (usize, usize)| bytes.get(start..end))
+                .map(BufferRef::of)
+                .ok_or_else(|| Error::protocol("a buffer lies outside its body (rule A8)"))
+        })
+        .collect()
+}
+
+fn timespec_until(deadline: Timestamp) -> Timespec {
+    let left = clock::until(deadline);
+    Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    }
+}
+
+/// Lent memory of one message: gives its addresses back when the last array that points into it is
+/// released (rule F1), and keeps the connection alive until then (rule F6).
+struct LentBody {
+    link: Arc<FetchLink>,
+    addresses: Vec<u64>,
+    /// The mappings.
+    _memory: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Drop for LentBody {
+    fn drop(&mut self) {
+        self.link.free(&self.addresses);
+    }
+}

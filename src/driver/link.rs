@@ -1,0 +1,294 @@
+//! One connection at a client. It outlives the stream and the client while arrays point into the
+//! server's memory (rule F6), and serves one stream after the other (rule E4).
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::driver::clock;
+use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::error::{Error, Result};
+use crate::fork::Generation;
+use crate::proto::{Control, FreeQueue, Span};
+use crate::transport::{Connection, Incoming, Outgoing, Payload, Readiness, Resolved};
+
+/// One connection at a client.
+pub struct FetchLink {
+    peer: String,
+    same_user: bool,
+    readiness: Readiness,
+    /// Before `state`, so that the thread outlives what it watches.
+    io: IoThread,
+    me: Weak<Self>,
+    generation: Generation,
+    state: Mutex<State>,
+    /// Addresses to return. Never locked while `state` is, so that a release on any thread waits
+    /// for no read.
+    frees: Mutex<Frees>,
+}
+
+struct State {
+    link: Box<dyn Connection>,
+    registration: Option<Registration>,
+    closed: Option<Error>,
+}
+
+struct Frees {
+    /// `None` where the server named no `free_data` tag and so lends nothing (rule U2).
+    queue: Option<FreeQueue>,
+    /// A timer that sends them is set.
+    armed: bool,
+}
+
+impl FetchLink {
+    /// Takes over a connection.
+    pub fn new(link: Box<dyn Connection>, free_tag: Option<u64>, io: &IoThread) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            peer: link.peer().to_owned(),
+            same_user: link.same_user(),
+            readiness: link.readiness(),
+            io: io.clone(),
+            me: Weak::clone(me),
+            generation: Generation::now(),
+            state: Mutex::new(State { link, registration: None, closed: None }),
+            frees: Mutex::new(Frees { queue: free_tag.map(FreeQueue::new), armed: false }),
+        })
+    }
+
+    /// Who the server is.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Whether the server runs as the same user.
+    pub fn same_user(&self) -> bool {
+        self.same_user
+    }
+
+    /// What to sleep on.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// Whether bytes wait for room to be written.
+    pub fn is_writing(&self) -> bool {
+        self.state.lock().link.queued_bytes() > 0
+    }
+
+    /// Why the connection is over, once it is.
+    pub fn closed(&self) -> Option<Error> {
+        self.state.lock().closed.clone()
+    }
+
+    /// Sends a tagged message.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over.
+    pub fn send_tagged(&self, tag: u64, bytes: Vec<u8>) -> Result<()> {
+        self.send(Outgoing::Tagged { tag, payload: Payload::Bytes(bytes) })
+    }
+
+    /// Sends a control message.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over.
+    pub fn send_control(&self, bytes: Vec<u8>) -> Result<()> {
+        self.send(Outgoing::Control { bytes, fd: None })
+    }
+
+    fn send(&self, message: Outgoing) -> Result<()> {
+        self.with(|state| state.link.send(message))
+    }
+
+    /// Announces the body of a header that has been seen (rule D8).
+    pub fn post_body(&self, seq: u32, packed: u64, list: u64) {
+        self.state.lock().link.post_body(seq, packed, list);
+    }
+
+    /// Forgets announced bodies: the stream is over.
+    pub fn clear_posted(&self) {
+        self.state.lock().link.clear_posted();
+    }
+
+    /// Finds lent memory.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when a span is outside the regions that the server announced.
+    pub fn resolve(&self, spans: &[Span]) -> Result<Resolved> {
+        self.state.lock().link.resolve(spans)
+    }
+
+    /// The next message of a stream, or `None` when there is none now. Regions, which belong to the
+    /// connection and not to a stream, are dealt with here.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over; every later call says the same.
+    pub fn receive(&self) -> Result<Option<Incoming>> {
+        self.with(|state| {
+            state.link.flush()?;
+            loop {
+                match state.link.receive()? {
+                    Some(Incoming::Control { bytes, fd }) => {
+                        if !state.handle_region(&bytes, fd)? {
+                            return Ok(Some(Incoming::Control { bytes, fd: None }));
+                        }
+                    }
+                    Some(message) => return Ok(Some(message)),
+                    None if self.readiness.peer_has_died() => {
+                        return Err(Error::disconnected(format!(
+                            "the server's process ({}) has ended",
+                            self.peer
+                        )));
+                    }
+                    None => return Ok(None),
+                }
+            }
+        })
+    }
+
+    fn with<R>(&self, step: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
+        let mut state = self.state.lock();
+        if let Some(error) = &state.closed {
+            return Err(error.clone());
+        }
+        let result = step(&mut state);
+        if let Err(error) = &result {
+            state.close(error.clone());
+        }
+        result
+    }
+
+    /// Cuts the connection.
+    pub fn close(&self, error: Error) {
+        self.state.lock().close(error);
+    }
+
+    /// Watches the connection while no stream is on it: the server's end is noticed, and regions it
+    /// retires are let go.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over, or cannot be watched.
+    pub fn watch(&self) -> Result<()> {
+        let source: Weak<dyn Source> = Weak::clone(&self.me) as Weak<Self>;
+        let fds = [Some(Arc::clone(&self.readiness.fd)), self.readiness.peer_death.clone()];
+        self.with(|state| {
+            let registration =
+                self.io.register(source, fds.into_iter().flatten(), Interest::Read)?;
+            state.registration = Some(registration);
+            Ok(())
+        })
+    }
+
+    /// Stops watching: a consumer drives the connection from now on.
+    pub fn unwatch(&self) {
+        let registration = self.state.lock().registration.take();
+        drop(registration);
+    }
+
+    /// Gives addresses back to the server, soon: at once when there are many, within 10 ms
+    /// otherwise (rule F5). Safe from any thread; does nothing in a forked child.
+    pub fn free(&self, addresses: &[u64]) {
+        if addresses.is_empty() || self.generation.ensure_same_process().is_err() {
+            return;
+        }
+        let (due, arm) = {
+            let mut frees = self.frees.lock();
+            let frees = &mut *frees;
+            let Some(queue) = &mut frees.queue else { return };
+            let now = clock::now();
+            queue.push(now, addresses);
+            let due = queue.poll(now);
+            let arm = if due.is_none() && !frees.armed { queue.deadline() } else { None };
+            frees.armed |= arm.is_some();
+            (due, arm)
+        };
+        if let Some((tag, bytes)) = due {
+            // A connection that is over has returned everything by its end (rule F4).
+            let _ = self.send_tagged(tag, bytes);
+        }
+        if let Some(deadline) = arm {
+            self.io.call_at(deadline, Weak::clone(&self.me) as Weak<Self>);
+        }
+    }
+
+    fn flush_frees(&self) {
+        let due = {
+            let mut frees = self.frees.lock();
+            frees.armed = false;
+            frees.queue.as_mut().and_then(FreeQueue::flush)
+        };
+        if let Some((tag, bytes)) = due {
+            let _ = self.send_tagged(tag, bytes);
+        }
+    }
+}
+
+impl State {
+    /// Handles REGION and REGION_GONE. Returns whether the message was one of them.
+    fn handle_region(&mut self, bytes: &[u8], fd: Option<OwnedFd>) -> Result<bool> {
+        match Control::decode(bytes)? {
+            Some(Control::Region { id, handle }) => self.link.map_region(id, &handle, fd)?,
+            Some(Control::RegionGone { id }) => {
+                self.link.unmap_region(id)?;
+                let bytes = Control::RegionForgotten { id }.encode();
+                self.link.send(Outgoing::Control { bytes, fd: None })?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn close(&mut self, error: Error) {
+        if self.closed.is_none() {
+            self.closed = Some(error);
+            self.registration = None;
+            self.link.close();
+        }
+    }
+}
+
+impl Source for FetchLink {
+    fn ready(&self) {
+        loop {
+            match self.receive() {
+                Ok(None) | Err(_) => return,
+                Ok(Some(_)) => {
+                    self.close(Error::protocol(
+                        "the server sent a message while no stream was asked for",
+                    ));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn timer(&self) {
+        self.flush_frees();
+        let writing = {
+            let mut state = self.state.lock();
+            state.closed.is_none() && !matches!(state.link.flush(), Ok(true) | Err(_))
+        };
+        if writing {
+            // The socket is full: the server reads on its own time.
+            let deadline = clock::after(FreeQueue::MAX_DELAY);
+            self.io.call_at(deadline, Weak::clone(&self.me) as Weak<Self>);
+        }
+    }
+}
+
+impl Drop for FetchLink {
+    fn drop(&mut self) {
+        if self.generation.ensure_same_process().is_err() {
+            // A forked child: closing its copies of the descriptors sends nothing.
+            return;
+        }
+        self.flush_frees();
+        self.close(Error::cancelled("the client let go of the connection"));
+    }
+}

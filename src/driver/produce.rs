@@ -1,0 +1,520 @@
+//! One stream on its way out: the thread that pulls the producer, builds messages and sends them.
+//!
+//! A stream has one outlet or two (rule U3: metadata and bodies may go to different connections).
+//! Everything it says is kept in a log until every outlet has sent it. With one outlet the log is
+//! empty between two batches; with two it holds what the slower one has still to send, bounded by
+//! the window, since nothing is pulled while an outlet has no room.
+//!
+//! A second outlet may come late, or never to this server: the other connection then leads to a
+//! server of its own (rule E6 shares a provider call only within one server). The log is cut behind
+//! what the consumer has taken, which it can only have done with both parts in hand.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::arrow::abi::ArrowSchema;
+use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray};
+use crate::device::{BufferRef, DeviceKind};
+use crate::driver::callbacks::{Callbacks, Deferred};
+use crate::driver::clock;
+use crate::driver::served::{Gathered, Hold, ServedLink};
+use crate::driver::signal::Signal;
+use crate::error::{Error, Result, Status};
+use crate::proto::{HeaderKind, OutBody, Role, StreamInfo, Timestamp};
+use crate::transport::{Placement, RegionNotice};
+
+/// How bodies travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyPolicy {
+    /// Lent where that is possible and worth it.
+    #[default]
+    Auto,
+    /// Always as bytes (kind 0).
+    Packed,
+}
+
+/// Counters of a server, shared by its streams.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Record batches sent.
+    pub batches: AtomicU64,
+    /// Body bytes lent where they lay.
+    pub bytes_lent: AtomicU64,
+    /// Body bytes copied into regions and lent from there.
+    pub bytes_copied: AtomicU64,
+    /// Body bytes sent through the connection.
+    pub bytes_sent: AtomicU64,
+}
+
+/// A stream as its connections, its request and its thread share it.
+pub struct OutStream {
+    /// The ticket asked for.
+    pub ticket: Vec<u8>,
+    /// Who asked first.
+    pub peer: String,
+    signal: Arc<Signal>,
+    outlets: Mutex<Outlets>,
+}
+
+struct Outlets {
+    present: Vec<Arc<ServedLink>>,
+    roles: Vec<Role>,
+    /// The stream is over: nobody may join any more.
+    over: bool,
+}
+
+impl OutStream {
+    /// A stream asked for by `link`.
+    pub fn new(ticket: Vec<u8>, link: &Arc<ServedLink>, role: Role) -> Arc<Self> {
+        let signal = Arc::new(Signal::default());
+        link.set_signal(Some(Arc::clone(&signal)));
+        Arc::new(Self {
+            ticket,
+            peer: link.peer().to_owned(),
+            signal,
+            outlets: Mutex::new(Outlets {
+                present: vec![Arc::clone(link)],
+                roles: vec![role],
+                over: false,
+            }),
+        })
+    }
+
+    /// Adds the connection for the other part of the stream. Returns whether it was wanted.
+    pub fn join(&self, link: &Arc<ServedLink>, role: Role) -> bool {
+        let mut outlets = self.outlets.lock();
+        let wanted = match outlets.roles.as_slice() {
+            [Role::Metadata] => role == Role::Data,
+            [Role::Data] => role == Role::Metadata,
+            _ => false,
+        };
+        if !wanted || outlets.over {
+            return false;
+        }
+        link.set_signal(Some(Arc::clone(&self.signal)));
+        outlets.present.push(Arc::clone(link));
+        outlets.roles.push(role);
+        drop(outlets);
+        self.signal.notify();
+        true
+    }
+
+    /// Whether the consumer has gone or has cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.links().iter().any(|link| link.ensure_streaming().is_err())
+    }
+
+    fn links(&self) -> Vec<Arc<ServedLink>> {
+        self.outlets.lock().present.clone()
+    }
+}
+
+/// What a stream says, in order.
+#[derive(Clone)]
+enum Item {
+    Schema { header: Vec<u8>, info: StreamInfo },
+    Message(EncodedMessage),
+    End,
+    Failed { status: i32, text: String },
+}
+
+/// How far one outlet has come.
+struct Cursor {
+    role: Role,
+    /// `None` for the part that has not come to this server.
+    link: Option<Arc<ServedLink>>,
+    /// Number of the next item to send.
+    next: u64,
+    /// STREAM was sent: errors are now ERROR messages of a running stream.
+    accepted: bool,
+}
+
+/// The producing side of one stream. Dropping it unfinished fails the stream.
+pub struct Production {
+    stream: Arc<OutStream>,
+    options: ProduceOptions,
+    encoder: Option<Encoder>,
+    log: VecDeque<Item>,
+    /// Number of the first item in the log.
+    first: u64,
+    /// While a part is absent: the item numbers just behind each record batch that the consumer has
+    /// not taken, and how many it has.
+    batches: VecDeque<u64>,
+    batches_before: u64,
+    cursors: Vec<Cursor>,
+    finished: bool,
+}
+
+/// What a production needs from its server.
+#[derive(Clone)]
+pub struct ProduceOptions {
+    /// How headers and bodies are made.
+    pub encode: EncodeOptions,
+    /// How bodies travel.
+    pub body: BodyPolicy,
+    /// Where the producer's arrays are released.
+    pub callbacks: Callbacks,
+    /// Where figures are counted.
+    pub counters: Arc<Counters>,
+}
+
+/// How long a finished stream waits for its second part, when no batch tells whether it is needed.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Production {
+    /// Begins to produce for `stream`.
+    pub fn new(stream: Arc<OutStream>, options: ProduceOptions) -> Self {
+        Self {
+            stream,
+            options,
+            encoder: None,
+            log: VecDeque::new(),
+            first: 0,
+            batches: VecDeque::new(),
+            batches_before: 0,
+            cursors: Vec::new(),
+            finished: false,
+        }
+    }
+
+    /// Sends the schema, which comes before everything else.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` when the schema is not valid, `Unsupported` for a device that cannot be read
+    /// here, and whatever ended the stream.
+    pub fn start(&mut self, schema: &ArrowSchema, device_type: i32) -> Result<()> {
+        if self.encoder.is_some() {
+            return Err(Error::invalid_argument("the stream has its schema already"));
+        }
+        DeviceKind(device_type).ensure_readable()?;
+        let encoder = Encoder::new(schema, self.options.encode.clone())?;
+        let info = StreamInfo::current(device_type);
+        self.log.push_back(Item::Schema { header: encoder.schema_header().to_vec(), info });
+        self.encoder = Some(encoder);
+        self.advance().map(drop)
+    }
+
+    /// Waits until everything said so far has been sent and the consumer has room for more.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` at the deadline, `Cancelled`, `Disconnected`.
+    pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
+        self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))
+    }
+
+    /// Sends one record batch, dictionaries first.
+    ///
+    /// # Errors
+    ///
+    /// With the array where it was not consumed: `Timeout` when there was no room in time. Without:
+    /// `InvalidData` when the array is not valid, and whatever ended the stream.
+    pub fn push(
+        &mut self,
+        array: OwnedDeviceArray,
+        custom_metadata: Option<&[u8]>,
+        deadline: Option<Timestamp>,
+    ) -> Result<(), (Error, Option<OwnedDeviceArray>)> {
+        if self.finished {
+            let error = Error::invalid_argument("the stream has been finished already");
+            return Err((error, Some(array)));
+        }
+        if let Err(error) = self.wait_for_room(deadline) {
+            return Err((error, Some(array)));
+        }
+        let Some(encoder) = &mut self.encoder else {
+            let error = Error::invalid_argument("the stream has no schema yet: start it first");
+            return Err((error, Some(array)));
+        };
+        let messages = encoder.encode(array, custom_metadata).map_err(|error| (error, None))?;
+        let absent = self.cursors.iter().any(|cursor| cursor.link.is_none());
+        for message in messages {
+            let is_batch = message.kind == HeaderKind::RecordBatch;
+            self.log.push_back(Item::Message(message));
+            if absent && is_batch {
+                self.batches.push_back(self.first + self.log.len() as u64);
+            }
+        }
+        self.advance().map(drop).map_err(|error| (error, None))
+    }
+
+    /// Ends the stream: waits until everything has been sent, to both parts where it has two.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for_room`](Self::wait_for_room); after `Timeout` it may be called again.
+    pub fn finish(&mut self, deadline: Option<Timestamp>) -> Result<()> {
+        if !self.finished {
+            if self.encoder.is_none() {
+                return Err(Error::invalid_argument("the stream has no schema yet: start it first"));
+            }
+            self.finished = true;
+            self.log.push_back(Item::End);
+        }
+        let linger = clock::after(LINGER);
+        self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)))
+    }
+
+    /// Ends the stream with an error that the consumer is told.
+    pub fn fail(&mut self, status: i32, text: &str) {
+        if self.finished {
+            return;
+        }
+        self.finished = true;
+        self.log.clear();
+        for cursor in &mut self.cursors {
+            cursor.next = 0;
+        }
+        self.first = 0;
+        self.log.push_back(Item::Failed { status, text: text.to_owned() });
+        // The consumer may be gone as well; then there is nobody left to tell.
+        let _ = self.advance();
+    }
+
+    fn wait_until(
+        &mut self,
+        deadline: Option<Timestamp>,
+        mut done: impl FnMut(&mut Self) -> Result<bool>,
+    ) -> Result<()> {
+        loop {
+            let seen = self.stream.signal.changes();
+            if done(self)? {
+                return Ok(());
+            }
+            // A stream that lingers has no event to wait for.
+            let linger = self.finished.then(|| clock::after(LINGER));
+            let wake = [deadline, linger].into_iter().flatten().min();
+            if !self.stream.signal.wait(seen, wake) && deadline.is_some_and(|d| clock::now() >= d) {
+                return Err(Error::timeout("the consumer took no batch within the time given"));
+            }
+        }
+    }
+
+    fn may_pull(&self) -> Result<bool> {
+        for cursor in &self.cursors {
+            if let Some(link) = &cursor.link
+                && !link.has_room(None)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether nobody needs the stream any more, once all present parts have sent everything.
+    fn is_over(&self, linger: Timestamp) -> bool {
+        let absent = self.cursors.iter().any(|cursor| cursor.link.is_none());
+        if !absent {
+            return true;
+        }
+        let total = self.batches_before + self.batches.len() as u64;
+        let taken = self.taken();
+        (total > 0 && taken >= total) || (total == 0 && clock::now() >= linger)
+    }
+
+    fn taken(&self) -> u64 {
+        self.cursors
+            .iter()
+            .filter_map(|cursor| cursor.link.as_ref())
+            .map(|link| link.batches_taken())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Takes up connections that have joined.
+    fn refresh_cursors(&mut self) {
+        let outlets = self.stream.outlets.lock();
+        for (link, role) in outlets.present.iter().zip(&outlets.roles) {
+            match self.cursors.iter_mut().find(|cursor| cursor.role == *role) {
+                Some(cursor) => {
+                    if cursor.link.is_none() {
+                        cursor.link = Some(Arc::clone(link));
+                    }
+                }
+                None => self.cursors.push(Cursor {
+                    role: *role,
+                    link: Some(Arc::clone(link)),
+                    next: self.first,
+                    accepted: false,
+                }),
+            }
+        }
+        drop(outlets);
+        let absent = match self.cursors.as_slice() {
+            [Cursor { role: Role::Metadata, .. }] => Some(Role::Data),
+            [Cursor { role: Role::Data, .. }] => Some(Role::Metadata),
+            _ => None,
+        };
+        if let Some(role) = absent {
+            let next = self.first;
+            self.cursors.push(Cursor { role, link: None, next, accepted: false });
+        }
+    }
+
+    /// Sends what can be sent now. Returns whether every part that is present has sent everything.
+    fn advance(&mut self) -> Result<bool> {
+        self.refresh_cursors();
+        let mut caught_up = true;
+        for index in 0..self.cursors.len() {
+            if self.cursors[index].link.is_some() {
+                caught_up &= self.advance_one(index)?;
+            }
+        }
+        self.trim();
+        Ok(caught_up)
+    }
+
+    fn advance_one(&mut self, index: usize) -> Result<bool> {
+        let alone = self.cursors.len() == 1;
+        loop {
+            let cursor = &self.cursors[index];
+            let Some(link) = cursor.link.clone() else { return Ok(true) };
+            let role = cursor.role;
+            let at = usize::try_from(cursor.next - self.first).unwrap_or(usize::MAX);
+            let Some(item) = self.log.get(at) else { return Ok(true) };
+            if let Item::Message(message) = item {
+                let credit = (message.kind == HeaderKind::RecordBatch).then_some(message.body_len);
+                // Rule E5: only record batches use the window.
+                if credit.is_some() && !link.has_room(credit)? {
+                    return Ok(false);
+                }
+                link.ensure_streaming()?;
+            }
+            let item = if alone {
+                self.first += 1;
+                self.log.pop_front()
+            } else {
+                self.log.get(at).cloned()
+            };
+            let Some(item) = item else { return Ok(true) };
+            self.cursors[index].next += 1;
+            self.send(index, &link, role, item)?;
+        }
+    }
+
+    fn send(&mut self, index: usize, link: &ServedLink, role: Role, item: Item) -> Result<()> {
+        match item {
+            Item::Schema { header, info } => {
+                self.cursors[index].accepted = true;
+                link.act(&[], |sender| {
+                    sender.accept(info)?;
+                    sender.send_schema(header)
+                })??;
+            }
+            Item::Message(message) => self.send_message(link, role, message)?,
+            Item::End => link.act(&[], |sender| sender.end())??,
+            Item::Failed { status, text } => {
+                let accepted = self.cursors[index].accepted;
+                link.act(&[], |sender| {
+                    if accepted { sender.fail(status, &text) } else { sender.refuse(status, &text) }
+                })??;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_message(&self, link: &ServedLink, role: Role, message: EncodedMessage) -> Result<()> {
+        let (body, announce) = match role {
+            Role::Metadata => (OutBody::Elsewhere, Vec::new()),
+            Role::Both | Role::Data => self.place(link, &message)?,
+        };
+        let EncodedMessage { kind, header, body_len, .. } = message;
+        link.act(&announce, |sender| match kind {
+            HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
+            _ => sender.send_batch(header, body_len, body),
+        })??;
+        if kind == HeaderKind::RecordBatch && role != Role::Metadata {
+            self.options.counters.batches.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Decides how the body of `message` travels; copies it where it is lent from a region.
+    fn place(
+        &self,
+        link: &ServedLink,
+        message: &EncodedMessage,
+    ) -> Result<(OutBody<Gathered, Hold>, Vec<RegionNotice>)> {
+        let counters = &self.options.counters;
+        let owner = || Deferred::new(Arc::clone(&message.owner), self.options.callbacks.clone());
+        // Rule A4: compressed bodies are packed ones.
+        let lender = (self.options.body == BodyPolicy::Auto && !message.compressed)
+            .then(|| link.lender())
+            .flatten();
+        if let Some(lender) = lender
+            && let Placement::Lent(lease) = lender.place(&message.buffers)?
+        {
+            counters.bytes_copied.fetch_add(lease.copied, Ordering::Relaxed);
+            counters.bytes_lent.fetch_add(lease.borrowed, Ordering::Relaxed);
+            // The blocks go first: they may lie in the producer's array's arena.
+            let owner = (lease.borrowed > 0).then(owner);
+            let hold: Hold = Box::new((lease.hold, owner));
+            return Ok((OutBody::Lent { spans: lease.spans, hold }, lease.announce));
+        }
+        counters.bytes_sent.fetch_add(message.body_len, Ordering::Relaxed);
+        let payload = Gathered { parts: gather(message), owner: Box::new(owner()) };
+        Ok((OutBody::Packed { len: message.body_len, payload }, Vec::new()))
+    }
+
+    /// Forgets items that no part needs any more.
+    fn trim(&mut self) {
+        let taken = self.taken();
+        while self.batches_before < taken
+            && let Some(end) = self.batches.pop_front()
+        {
+            self.batches_before += 1;
+            for cursor in &mut self.cursors {
+                if cursor.link.is_none() {
+                    cursor.next = cursor.next.max(end);
+                }
+            }
+        }
+        let needed = self.cursors.iter().map(|cursor| cursor.next).min().unwrap_or(self.first);
+        while self.first < needed && self.log.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+}
+
+impl Drop for Production {
+    fn drop(&mut self) {
+        if !self.finished {
+            let text = "the producer ended without finishing the stream";
+            self.fail(Status::Provider.code(), text);
+        }
+        let mut outlets = self.stream.outlets.lock();
+        outlets.over = true;
+        for link in &outlets.present {
+            link.set_signal(None);
+        }
+    }
+}
+
+/// The runs of a packed body (rule D3): the buffers with zeros between them as the header's offsets
+/// ask.
+fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
+    static ZEROS: [u8; 64] = [0; 64];
+    let mut parts = Vec::with_capacity(message.buffers.len() * 2);
+    let mut at = 0;
+    let mut pad_to = |parts: &mut Vec<BufferRef>, at: &mut u64, target: u64| {
+        while *at < target {
+            let len = usize::try_from(target - *at).unwrap_or(ZEROS.len()).min(ZEROS.len());
+            parts.push(BufferRef::of(&ZEROS[..len]));
+            *at += len as u64;
+        }
+    };
+    for (buffer, span) in message.buffers.iter().zip(&message.spans) {
+        if buffer.len > 0 {
+            pad_to(&mut parts, &mut at, span.offset);
+            parts.push(*buffer);
+            at += buffer.len as u64;
+        }
+    }
+    pad_to(&mut parts, &mut at, message.body_len);
+    parts
+}

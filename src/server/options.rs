@@ -1,0 +1,58 @@
+//! What a server can be told when it is made, and what it can be asked.
+
+use crate::arrow::Compression;
+use crate::driver::produce::BodyPolicy;
+use crate::transport::LinkOptions;
+
+/// Options of a server.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Most streams served at once; one more is refused with `Busy`.
+    pub max_streams: usize,
+    /// Limits and habits of each connection.
+    pub link: LinkOptions,
+    /// Most bytes of regions for copies, over all connections; past it bodies travel as bytes.
+    pub max_bytes: u64,
+    /// Compresses bodies, which then travel as bytes (rule A4).
+    pub compression: Option<Compression>,
+    /// How bodies travel.
+    pub body: BodyPolicy,
+    /// Number of each stream's schema message: 0, but in tests of the wrap-around (rule M4).
+    pub first_seq: u32,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            max_streams: 64,
+            link: LinkOptions::default(),
+            max_bytes: 16 << 30,
+            compression: None,
+            body: BodyPolicy::default(),
+            first_seq: 0,
+        }
+    }
+}
+
+/// Figures of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerStats {
+    /// Connections open now.
+    pub connections: u64,
+    /// Streams served now.
+    pub streams_active: u64,
+    /// Streams begun since the start.
+    pub streams_served: u64,
+    /// Record batches sent since the start.
+    pub batches: u64,
+    /// Body bytes lent where they lay, since the start.
+    pub bytes_lent: u64,
+    /// Body bytes copied into regions and lent from there, since the start.
+    pub bytes_copied: u64,
+    /// Body bytes sent through connections, since the start.
+    pub bytes_sent: u64,
+    /// Messages lent and not yet given back.
+    pub lent_outstanding: u64,
+    /// Bytes of regions for copies that exist now.
+    pub region_bytes: u64,
+}

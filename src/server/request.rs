@@ -1,0 +1,123 @@
+//! One stream that a client asks for, as the host sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::arrow::OwnedDeviceArray;
+use crate::arrow::abi::ArrowSchema;
+use crate::driver::clock;
+use crate::driver::produce::{OutStream, Production};
+use crate::error::{Error, Result, Status};
+use crate::server::streams::Slot;
+
+/// A stream that a client asks for.
+///
+/// A provider sees it while its stream is served. In the pull form the host owns it, says what the
+/// stream holds by [`start`](Self::start), [`push`](Self::push) and [`finish`](Self::finish), and
+/// dropping it unfinished fails the stream.
+pub struct Request {
+    stream: Arc<OutStream>,
+    /// The provider's own words for a failure.
+    failure: Mutex<Option<(i32, String)>>,
+    /// Where the host pushes, in the pull form.
+    pushed: Option<Mutex<Pushed>>,
+}
+
+struct Pushed {
+    production: Production,
+    /// Counts the stream as active; after `production`, so that it ends first.
+    _slot: Slot,
+}
+
+impl Request {
+    pub(super) fn for_provider(stream: Arc<OutStream>) -> Self {
+        Self { stream, failure: Mutex::new(None), pushed: None }
+    }
+
+    pub(super) fn for_pull(stream: Arc<OutStream>, production: Production, slot: Slot) -> Self {
+        let pushed = Mutex::new(Pushed { production, _slot: slot });
+        Self { stream, failure: Mutex::new(None), pushed: Some(pushed) }
+    }
+
+    /// What the client asked for.
+    pub fn ticket(&self) -> &[u8] {
+        &self.stream.ticket
+    }
+
+    /// Who asked, for logs.
+    pub fn peer(&self) -> &str {
+        &self.stream.peer
+    }
+
+    /// Whether the client has gone or has cancelled, so that more batches are of no use.
+    pub fn is_cancelled(&self) -> bool {
+        self.stream.is_cancelled()
+    }
+
+    /// Pull form: gives the schema, which comes first. It is read, not moved.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` in the provider form or when called twice, `InvalidData` for a bad schema,
+    /// `Unsupported` for a device that cannot be read here, or what ended the stream.
+    pub fn start(&self, schema: &ArrowSchema, device_type: i32) -> Result<()> {
+        self.pushed()?.lock().production.start(schema, device_type)
+    }
+
+    /// Pull form: sends a batch, waiting for room at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// With the array where it was not taken (`Timeout`, `Cancelled`, `Disconnected`,
+    /// `InvalidArgument`); without it where it was (`InvalidData`).
+    pub fn push(
+        &self,
+        array: OwnedDeviceArray,
+        custom_metadata: Option<&[u8]>,
+        timeout: Option<Duration>,
+    ) -> Result<(), (Error, Option<OwnedDeviceArray>)> {
+        match self.pushed() {
+            Ok(pushed) => {
+                pushed.lock().production.push(array, custom_metadata, timeout.map(clock::after))
+            }
+            Err(error) => Err((error, Some(array))),
+        }
+    }
+
+    /// Pull form: ends the stream, waiting at most `timeout` for the last batches to leave.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` (call again), `Cancelled`, `Disconnected`, `InvalidArgument`.
+    pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
+        self.pushed()?.lock().production.finish(timeout.map(clock::after))
+    }
+
+    /// Says why there is no stream, or no more of it. In the provider form the words are used when
+    /// the provider then returns a failure; in the pull form the stream ends now. `code` is a
+    /// `Status` code or any number of the host's, which the client then sees as `Provider`.
+    pub fn fail(&self, code: i32, text: &str) {
+        match &self.pushed {
+            Some(pushed) => pushed.lock().production.fail(code, text),
+            None => *self.failure.lock() = Some((code, text.to_owned())),
+        }
+    }
+
+    /// What the client is told when the provider failed with `error`.
+    pub(super) fn failure(&self, error: &Error) -> (i32, String) {
+        let said = self.failure.lock().take();
+        said.unwrap_or_else(|| (error.status().code(), error.text().to_owned()))
+    }
+
+    fn pushed(&self) -> Result<&Mutex<Pushed>> {
+        self.pushed.as_ref().ok_or_else(|| {
+            Error::new(
+                Status::InvalidArgument,
+                "this request belongs to a provider, which gives its batches by a stream; push, \
+                 start and finish are for tickets served in the pull form",
+            )
+        })
+    }
+}
