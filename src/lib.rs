@@ -7,4 +7,5 @@
 pub mod arrow;
 pub mod device;
 pub mod error;
+pub mod fork;
 pub mod proto;
