@@ -84,7 +84,9 @@ mod tests {
         assert_eq!(waited, child);
         assert_eq!(status, 0, "the child took itself for its parent");
         generation.ensure_same_process().unwrap();
-        let other = Generation(generation.0 + 1).ensure_same_process().unwrap_err();
+        let other = Generation(generation.0 + 1)
+            .ensure_same_process()
+            .unwrap_err();
         assert_eq!(other.status(), Status::Forked);
         assert!(other.text().contains("fork"));
     }

@@ -22,8 +22,9 @@ use crate::error::{Error, Result, Status};
 pub const MAX_REGION_BYTES: u64 = 1 << 48;
 
 /// The seals that a receiver insists on.
-const SEALS: SealFlags =
-    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::FUTURE_WRITE);
 
 /// Pages are allocated in steps of this size, so that a signal repeats one step and not the whole.
 const ALLOCATE_STEP: u64 = 16 << 20;
@@ -45,10 +46,10 @@ impl Mapping {
     fn new(fd: &OwnedFd, len: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self> {
         let flags = MapFlags::SHARED | flags;
         // SAFETY: no address is asked for, so the kernel picks one where nothing is mapped.
-        let mapped = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0)
-        }
-        .map_err(|errno| Error::os(format_args!("cannot map a region of {len} bytes"), errno))?;
+        let mapped = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0) }
+            .map_err(|errno| {
+                Error::os(format_args!("cannot map a region of {len} bytes"), errno)
+            })?;
         let data = NonNull::new(mapped.cast())
             .ok_or_else(|| Error::new(Status::Io, "the system mapped a region at address 0"))?;
         Ok(Self { data, len })
@@ -98,7 +99,9 @@ impl Region {
     /// file descriptor left, `InvalidArgument` when `len` is 0 or past [`MAX_REGION_BYTES`].
     pub fn create(len: u64, name: &str) -> Result<Self> {
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
-        let rounded = len.checked_next_multiple_of(page).filter(|n| *n <= MAX_REGION_BYTES);
+        let rounded = len
+            .checked_next_multiple_of(page)
+            .filter(|n| *n <= MAX_REGION_BYTES);
         let (len, map_len) = match rounded.map(|n| (n, usize::try_from(n))) {
             Some((n @ 1.., Ok(map_len))) => (n, map_len),
             _ => {
@@ -124,7 +127,10 @@ impl Region {
             identity: NEXT.fetch_add(1, Ordering::Relaxed),
             fd: Arc::new(fd),
             mapping,
-            state: Mutex::new(State { blocks: Blocks::new(len), tainted: false }),
+            state: Mutex::new(State {
+                blocks: Blocks::new(len),
+                tainted: false,
+            }),
         })
     }
 
@@ -168,7 +174,10 @@ impl Region {
     pub fn free(&self, offset: u64) -> Option<Freed> {
         let mut state = self.state.lock();
         let len = state.blocks.free(offset)?;
-        Some(Freed { len, emptied: state.blocks.is_empty() })
+        Some(Freed {
+            len,
+            emptied: state.blocks.is_empty(),
+        })
     }
 
     /// Whether a block in use begins at `offset`.
@@ -195,7 +204,9 @@ impl Region {
     /// Where `len` bytes at `data` lie in the region, if they lie in it whole.
     pub fn offset_of(&self, data: *const u8, len: usize) -> Option<u64> {
         let offset = (data as usize).checked_sub(self.base().as_ptr() as usize)?;
-        let fits = offset.checked_add(len).is_some_and(|end| end <= self.mapping.len);
+        let fits = offset
+            .checked_add(len)
+            .is_some_and(|end| end <= self.mapping.len);
         fits.then(|| u64::try_from(offset).ok()).flatten()
     }
 }
@@ -203,7 +214,9 @@ impl Region {
 /// The kernel kills a process rather than fail an allocation that cannot be met, so a length that
 /// the machine plainly has not is refused first.
 fn ensure_available(len: u64) -> Result<()> {
-    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return Ok(()) };
+    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else {
+        return Ok(());
+    };
     let available = text
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))
@@ -260,7 +273,9 @@ impl MappedRegion {
                 "the peer announced a region of {len} bytes and sent one of {size}"
             )));
         }
-        let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+        let allocated = u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512);
         if allocated < size {
             return Err(Error::protocol(format!(
                 "the peer's region is sparse: {allocated} of {size} bytes are allocated"
@@ -290,7 +305,10 @@ impl MappedRegion {
         if end > self.mapping.len {
             return None;
         }
-        Some(BufferRef { data: self.mapping.data.as_ptr().cast_const().wrapping_add(offset), len })
+        Some(BufferRef {
+            data: self.mapping.data.as_ptr().cast_const().wrapping_add(offset),
+            len,
+        })
     }
 }
 
@@ -298,9 +316,16 @@ fn check_seals(fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {
     let seals = match rustix::fs::fcntl_get_seals(fd) {
         Ok(seals) => seals,
         Err(Errno::INVAL) => {
-            return Err(Error::protocol("the peer's region is a file that cannot be sealed"));
+            return Err(Error::protocol(
+                "the peer's region is a file that cannot be sealed",
+            ));
         }
-        Err(errno) => return Err(Error::os("cannot read the seals of the peer's region", errno)),
+        Err(errno) => {
+            return Err(Error::os(
+                "cannot read the seals of the peer's region",
+                errno,
+            ));
+        }
     };
     let missing = SEALS.difference(seals);
     // WRITE says more than FUTURE_WRITE.
@@ -313,7 +338,10 @@ fn check_seals(fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {
         return Ok(());
     }
     let names: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
-    Err(Error::protocol(format!("the peer's region lacks the seals {}", names.join(", "))))
+    Err(Error::protocol(format!(
+        "the peer's region lacks the seals {}",
+        names.join(", ")
+    )))
 }
 
 #[cfg(test)]

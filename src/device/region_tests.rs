@@ -28,7 +28,10 @@ fn a_region_is_read_by_the_other_side_and_cannot_be_changed_through_its_descript
     let region = Region::create(100_000, "dipc-test").unwrap();
     assert_eq!(region.len() % rustix::param::page_size(), 0);
     let offset = region.alloc(5).unwrap();
-    let target = region.base().as_ptr().wrapping_add(usize::try_from(offset).unwrap());
+    let target = region
+        .base()
+        .as_ptr()
+        .wrapping_add(usize::try_from(offset).unwrap());
     // SAFETY: `target` is the start of a block of 64 bytes that only this test uses.
     unsafe { std::ptr::copy_nonoverlapping(b"hello".as_ptr(), target, 5) };
 
@@ -56,9 +59,21 @@ fn a_region_is_read_by_the_other_side_and_cannot_be_changed_through_its_descript
 /// Rule A8 and "Our transports": a region without every seal is refused, and the text names them.
 #[test]
 fn a_region_without_seals_is_refused() {
-    refused(memfd(8192, true, SealFlags::empty()), 8192, "SHRINK, GROW, FUTURE_WRITE");
-    refused(memfd(8192, true, SealFlags::SHRINK | SealFlags::GROW), 8192, "FUTURE_WRITE");
-    refused(memfd(8192, true, SealFlags::GROW | SealFlags::FUTURE_WRITE), 8192, "SHRINK");
+    refused(
+        memfd(8192, true, SealFlags::empty()),
+        8192,
+        "SHRINK, GROW, FUTURE_WRITE",
+    );
+    refused(
+        memfd(8192, true, SealFlags::SHRINK | SealFlags::GROW),
+        8192,
+        "FUTURE_WRITE",
+    );
+    refused(
+        memfd(8192, true, SealFlags::GROW | SealFlags::FUTURE_WRITE),
+        8192,
+        "SHRINK",
+    );
     let written = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
     MappedRegion::map(memfd(8192, true, written), 8192).unwrap();
 }
@@ -72,7 +87,11 @@ fn a_sparse_region_is_refused() {
 /// "Our transports": the size must be the announced one, and not 0.
 #[test]
 fn a_region_of_another_size_is_refused() {
-    refused(memfd(8192, true, SEALS), 4096, "4096 bytes and sent one of 8192");
+    refused(
+        memfd(8192, true, SEALS),
+        4096,
+        "4096 bytes and sent one of 8192",
+    );
     refused(memfd(8192, true, SEALS), 1 << 40, "sent one of 8192");
     refused(memfd(0, false, SEALS), 0, "sent one of 0");
 }
@@ -95,9 +114,21 @@ fn a_tainted_region_gives_out_nothing_more() {
     let second = region.alloc(64).unwrap();
     region.taint();
     assert_eq!(region.alloc(64), None);
-    assert_eq!(region.free(first), Some(Freed { len: 64, emptied: false }));
+    assert_eq!(
+        region.free(first),
+        Some(Freed {
+            len: 64,
+            emptied: false
+        })
+    );
     assert_eq!(region.alloc(64), None);
-    assert_eq!(region.free(second), Some(Freed { len: 64, emptied: true }));
+    assert_eq!(
+        region.free(second),
+        Some(Freed {
+            len: 64,
+            emptied: true
+        })
+    );
     assert_eq!(region.free(second), None);
     assert!(region.is_tainted());
 }
