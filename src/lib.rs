@@ -4,7 +4,9 @@
 //! Layers, imports pointing down only: `ffi` → `server`, `client`, `arena` → `driver` →
 //! `transport`, `device`, `arrow`, `proto` → `error`.
 
+pub mod arena;
 pub mod arrow;
 pub mod device;
 pub mod error;
+pub mod fork;
 pub mod proto;

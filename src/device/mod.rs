@@ -4,7 +4,9 @@
 //! allocating and lending to this module, so that a table on another device takes the same way
 //! through the crate as one on the host.
 
+mod blocks;
 mod host;
+pub mod region;
 
 pub use host::HostBuffer;
 

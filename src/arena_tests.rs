@@ -1,0 +1,203 @@
+//! Tests of arenas.
+
+use super::*;
+use crate::error::Status;
+
+fn arena(region_bytes: u64, max_bytes: u64) -> Arena {
+    Arena::new(
+        DeviceKind::CPU,
+        ArenaOptions {
+            region_bytes,
+            max_bytes,
+        },
+    )
+    .unwrap()
+}
+
+/// Frees a block that the test knows nobody uses.
+fn free(arena: &Arena, block: NonNull<u8>) -> Result<()> {
+    // SAFETY: these tests hold no reference to a block.
+    unsafe { arena.dealloc(block) }
+}
+
+/// Promise of `dipc_arena`: blocks are aligned, writable, found by address, and distinct.
+#[test]
+fn blocks_are_aligned_and_found() {
+    let arena = arena(1 << 16, u64::MAX);
+    let blocks: Vec<_> = [0, 1, 64, 5000, 1 << 16, 300_000]
+        .into_iter()
+        .map(|len| (arena.alloc(len).unwrap(), len))
+        .collect();
+    for (index, (block, len)) in blocks.iter().enumerate() {
+        assert_eq!(block.as_ptr() as usize % 64, 0);
+        // SAFETY: the block has `len` bytes and only this test knows it.
+        unsafe {
+            block
+                .as_ptr()
+                .write_bytes(u8::try_from(index).unwrap(), *len)
+        };
+        let (region, offset) = find(block.as_ptr(), *len).unwrap();
+        let address = region.base().as_ptr() as usize + usize::try_from(offset).unwrap();
+        assert_eq!(address, block.as_ptr() as usize);
+        assert!(find(region.base().as_ptr(), region.len() + 1).is_none());
+    }
+    for (index, (block, len)) in blocks.iter().enumerate() {
+        // SAFETY: as above; the bytes were written.
+        let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), *len) };
+        assert!(bytes.iter().all(|byte| usize::from(*byte) == index));
+    }
+    assert!(arena.used_bytes() >= 64 + 64 + 64 + 5000 + (1 << 16) + 300_000);
+    for (block, _) in blocks {
+        free(&arena, block).unwrap();
+    }
+    assert_eq!(arena.used_bytes(), 0);
+    assert!(find(std::ptr::from_ref(&arena).cast(), 1).is_none());
+}
+
+/// Freeing what is not a block in use is an error that changes nothing.
+#[test]
+fn an_unknown_block_is_an_error() {
+    let (one, other) = (arena(4096, u64::MAX), arena(4096, u64::MAX));
+    let block = one.alloc(128).unwrap();
+    let inside = NonNull::new(block.as_ptr().wrapping_add(64)).unwrap();
+    let mut outside = 0u8;
+    for (arena, wrong) in [
+        (&one, inside),
+        (&other, block),
+        (&one, NonNull::from(&mut outside)),
+    ] {
+        assert_eq!(
+            free(arena, wrong).unwrap_err().status(),
+            Status::InvalidArgument
+        );
+    }
+    assert_eq!(one.used_bytes(), 128);
+    free(&one, block).unwrap();
+    assert_eq!(
+        free(&one, block).unwrap_err().status(),
+        Status::InvalidArgument
+    );
+}
+
+/// `max_bytes` bounds the regions; a smaller region is made where a whole one would not fit.
+#[test]
+fn max_bytes_bounds_the_regions() {
+    let arena = arena(1 << 20, 3 << 19);
+    let first = arena.alloc(1 << 20).unwrap();
+    let second = arena.alloc(1 << 19).unwrap();
+    let error = arena.alloc(1).unwrap_err();
+    assert_eq!(error.status(), Status::OutOfMemory);
+    assert!(error.text().contains("max_bytes"), "{error}");
+    assert_eq!(arena.mapped_bytes(), 3 << 19);
+    // The regions that become empty make room for one that fits.
+    free(&arena, second).unwrap();
+    free(&arena, first).unwrap();
+    let whole = arena.alloc(3 << 19).unwrap();
+    assert_eq!(arena.mapped_bytes(), 3 << 19);
+    free(&arena, whole).unwrap();
+    assert_eq!(
+        arena.alloc(usize::MAX).unwrap_err().status(),
+        Status::OutOfMemory
+    );
+}
+
+/// One empty region is kept for reuse, the others are given back.
+#[test]
+fn one_empty_region_is_kept() {
+    let arena = arena(4096, u64::MAX);
+    let blocks: Vec<_> = (0..4).map(|_| arena.alloc(4096).unwrap()).collect();
+    assert_eq!(arena.mapped_bytes(), 4 * 4096);
+    for block in &blocks {
+        free(&arena, *block).unwrap();
+    }
+    assert_eq!(arena.mapped_bytes(), 4096);
+    assert_eq!(arena.alloc(10).unwrap(), blocks[3]);
+}
+
+/// Design, "Arena": memory outlives the handle until the last block is deallocated.
+#[test]
+fn memory_outlives_the_handle() {
+    let arena = arena(4096, u64::MAX);
+    let first = arena.alloc(100).unwrap();
+    let second = arena.alloc(100).unwrap();
+    drop(arena);
+    // SAFETY: the block is in use and has 100 bytes.
+    unsafe { first.as_ptr().write_bytes(1, 100) };
+    let region = find(first.as_ptr(), 100)
+        .map(|(region, _)| Arc::downgrade(&region))
+        .unwrap();
+    // SAFETY: nobody uses the blocks any more.
+    unsafe { dealloc(first) }.unwrap();
+    assert!(region.upgrade().is_some());
+    // SAFETY: as above.
+    unsafe { dealloc(second) }.unwrap();
+    assert!(region.upgrade().is_none(), "the region stayed mapped");
+    // SAFETY: an unknown address is not touched.
+    assert!(unsafe { dealloc(second) }.is_err());
+}
+
+/// Rule F4: after a cut a region gives out nothing more and goes with its last block.
+#[test]
+fn a_tainted_region_leaves_the_arena() {
+    let arena = arena(4096, u64::MAX);
+    let block = arena.alloc(64).unwrap();
+    let (region, _) = find(block.as_ptr(), 64).unwrap();
+    region.taint();
+    let other = arena.alloc(64).unwrap();
+    assert!(
+        region.offset_of(other.as_ptr(), 64).is_none(),
+        "a tainted region gave out a block"
+    );
+    let watch = Arc::downgrade(&region);
+    drop(region);
+    free(&arena, block).unwrap();
+    assert!(watch.upgrade().is_none(), "the tainted region stayed");
+    assert_eq!(arena.mapped_bytes(), 4096);
+    free(&arena, other).unwrap();
+}
+
+/// Every method may be called from any thread.
+#[test]
+fn threads_share_an_arena() {
+    let arena = arena(1 << 16, u64::MAX);
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let arena = arena.clone();
+            scope.spawn(move || {
+                let mut blocks = Vec::new();
+                for round in 0..200usize {
+                    let len = 1 + round * 37 % 3000;
+                    let block = arena.alloc(len).unwrap();
+                    // SAFETY: the block has `len` bytes and only this thread knows it.
+                    unsafe { block.as_ptr().write_bytes(thread, len) };
+                    blocks.push((block, len));
+                    if round % 3 == 0 {
+                        let (block, len) = blocks.swap_remove(round % blocks.len());
+                        // SAFETY: written above, by this thread.
+                        let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), len) };
+                        assert!(bytes.iter().all(|byte| *byte == thread));
+                        free(&arena, block).unwrap();
+                    }
+                }
+                for (block, _) in blocks {
+                    free(&arena, block).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(arena.used_bytes(), 0);
+    assert_eq!(arena.mapped_bytes(), 1 << 16);
+}
+
+/// Memory on a device that this build cannot lend is refused by name.
+#[test]
+fn other_devices_are_unsupported() {
+    let error = Arena::new(DeviceKind(2), ArenaOptions::default()).unwrap_err();
+    assert_eq!(error.status(), Status::Unsupported);
+    let options = ArenaOptions {
+        region_bytes: 0,
+        ..ArenaOptions::default()
+    };
+    let error = Arena::new(DeviceKind::CPU, options).unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument);
+}

@@ -1,0 +1,349 @@
+//! Memory of this host that another process can be given to read: sealed memfds.
+//!
+//! [`Region`] is the owner's side, with the blocks in it; [`MappedRegion`] is what a receiver maps.
+//! The seals are what lets the receiver trust the mapping: it can neither shrink (no SIGBUS) nor be
+//! written through any mapping made later.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::device::BufferRef;
+use crate::device::blocks::Blocks;
+use crate::error::{Error, Result, Status};
+
+/// Regions are smaller than this: an address on the wire has 48 bits for the offset.
+pub const MAX_REGION_BYTES: u64 = 1 << 48;
+
+/// The seals that a receiver insists on.
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::FUTURE_WRITE);
+
+/// Pages are allocated in steps of this size, so that a signal repeats one step and not the whole.
+const ALLOCATE_STEP: u64 = 16 << 20;
+
+/// A mapping, unmapped on drop.
+#[derive(Debug)]
+struct Mapping {
+    data: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: the type itself reads and writes nothing; those who do, do it through raw pointers and
+// carry the duty to keep writers and readers apart.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(fd: &OwnedFd, len: usize, prot: ProtFlags, flags: MapFlags) -> Result<Self> {
+        let flags = MapFlags::SHARED | flags;
+        // SAFETY: no address is asked for, so the kernel picks one where nothing is mapped.
+        let mapped = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0) }
+            .map_err(|errno| {
+                Error::os(format_args!("cannot map a region of {len} bytes"), errno)
+            })?;
+        let data = NonNull::new(mapped.cast())
+            .ok_or_else(|| Error::new(Status::Io, "the system mapped a region at address 0"))?;
+        Ok(Self { data, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `data` and `len` are a whole mapping made by `new`, unmapped only here; whoever
+        // points into it holds the owner of this value, so nobody does any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.data.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "a whole mapping can always be unmapped");
+    }
+}
+
+/// A region of this process: memory to lend, with the blocks that are in use.
+#[derive(Debug)]
+pub struct Region {
+    identity: u64,
+    fd: Arc<OwnedFd>,
+    mapping: Mapping,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    blocks: Blocks,
+    tainted: bool,
+}
+
+/// What [`Region::free`] left behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Freed {
+    /// Length of the block, whole units.
+    pub len: u64,
+    /// Whether no block of the region is in use any more.
+    pub emptied: bool,
+}
+
+impl Region {
+    /// Makes a region of at least `len` bytes (whole pages), all of them allocated. `name` shows
+    /// in `/proc/PID/maps`, as `memfd:name`.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` when the system has not the memory, `OutOfResources` when the process has no
+    /// file descriptor left, `InvalidArgument` when `len` is 0 or past [`MAX_REGION_BYTES`].
+    pub fn create(len: u64, name: &str) -> Result<Self> {
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        let rounded = len
+            .checked_next_multiple_of(page)
+            .filter(|n| *n <= MAX_REGION_BYTES);
+        let (len, map_len) = match rounded.map(|n| (n, usize::try_from(n))) {
+            Some((n @ 1.., Ok(map_len))) => (n, map_len),
+            _ => {
+                return Err(Error::invalid_argument(format!(
+                    "a region cannot have {len} bytes: the limit is {MAX_REGION_BYTES}"
+                )));
+            }
+        };
+        ensure_available(len)?;
+        let doing = || format!("cannot make a region of {len} bytes");
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags).map_err(|e| Error::os(doing(), e))?;
+        rustix::fs::ftruncate(&fd, len).map_err(|e| Error::os(doing(), e))?;
+        allocate(&fd, len).map_err(|e| Error::os(doing(), e))?;
+        // The pages are there; entering them in the page table now is cheaper than one fault each.
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let mapping = Mapping::new(&fd, map_len, prot, MapFlags::POPULATE)?;
+        // After mapping: FUTURE_WRITE spares the writable mapping that exists.
+        rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::SEAL)
+            .map_err(|errno| Error::os("cannot seal a region", errno))?;
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Ok(Self {
+            identity: NEXT.fetch_add(1, Ordering::Relaxed),
+            fd: Arc::new(fd),
+            mapping,
+            state: Mutex::new(State {
+                blocks: Blocks::new(len),
+                tainted: false,
+            }),
+        })
+    }
+
+    /// A number that no other region of this process has, or had.
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// The descriptor that a peer maps it by.
+    pub fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+
+    /// First byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.data
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.mapping.len
+    }
+
+    /// Never: a region has at least one page.
+    pub fn is_empty(&self) -> bool {
+        self.mapping.len == 0
+    }
+
+    /// Takes a block of at least `len` bytes, aligned to 64, and returns its offset. `None` when it
+    /// does not fit, or the region is [tainted](Self::taint).
+    pub fn alloc(&self, len: u64) -> Option<u64> {
+        let mut state = self.state.lock();
+        // Rule F4: what a peer may still see is not given out again.
+        if state.tainted {
+            return None;
+        }
+        state.blocks.alloc(len)
+    }
+
+    /// Gives back the block at `offset`; `None` when no block begins there.
+    pub fn free(&self, offset: u64) -> Option<Freed> {
+        let mut state = self.state.lock();
+        let len = state.blocks.free(offset)?;
+        Some(Freed {
+            len,
+            emptied: state.blocks.is_empty(),
+        })
+    }
+
+    /// Whether a block in use begins at `offset`.
+    pub fn is_block(&self, offset: u64) -> bool {
+        self.state.lock().blocks.is_block(offset)
+    }
+
+    /// Bytes of the blocks in use.
+    pub fn used_bytes(&self) -> u64 {
+        self.state.lock().blocks.used_bytes()
+    }
+
+    /// Rule F4: a peer went away without returning what it was lent from here and may have it
+    /// mapped for ever. No block is given out again; the region goes with its last block.
+    pub fn taint(&self) {
+        self.state.lock().tainted = true;
+    }
+
+    /// Whether [`taint`](Self::taint) was called.
+    pub fn is_tainted(&self) -> bool {
+        self.state.lock().tainted
+    }
+
+    /// Where `len` bytes at `data` lie in the region, if they lie in it whole.
+    pub fn offset_of(&self, data: *const u8, len: usize) -> Option<u64> {
+        let offset = (data as usize).checked_sub(self.base().as_ptr() as usize)?;
+        let fits = offset
+            .checked_add(len)
+            .is_some_and(|end| end <= self.mapping.len);
+        fits.then(|| u64::try_from(offset).ok()).flatten()
+    }
+}
+
+/// The kernel kills a process rather than fail an allocation that cannot be met, so a length that
+/// the machine plainly has not is refused first.
+fn ensure_available(len: u64) -> Result<()> {
+    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else {
+        return Ok(());
+    };
+    let available = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|number| number.trim().parse::<u64>().ok())
+        .and_then(|kib| kib.checked_mul(1024));
+    match available {
+        Some(available) if len > available => Err(Error::out_of_memory(format!(
+            "a region of {len} bytes does not fit: the machine has {available} bytes available"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn allocate(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < len {
+        let step = ALLOCATE_STEP.min(len - done);
+        match rustix::fs::fallocate(fd, FallocateFlags::empty(), done, step) {
+            Ok(()) => done += step,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// A region of a peer, mapped to be read.
+#[derive(Debug)]
+pub struct MappedRegion {
+    mapping: Mapping,
+}
+
+impl MappedRegion {
+    /// Maps the region behind `fd`, which its owner says has `len` bytes, and closes `fd`.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when it is not a memfd sealed against shrinking, growing and writing, has
+    /// another size, or has not all its pages allocated; `OutOfMemory` when it cannot be mapped.
+    pub fn map(fd: OwnedFd, len: u64) -> Result<Self> {
+        let stat = rustix::fs::fstat(&fd)
+            .map_err(|errno| Error::os("cannot examine the peer's region", errno))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Error::protocol("the peer's region is not a file in memory"));
+        }
+        check_seals(fd.as_fd())?;
+        // Read after the seals were seen: from then on neither number can change.
+        let stat = rustix::fs::fstat(&fd)
+            .map_err(|errno| Error::os("cannot examine the peer's region", errno))?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        if size != len || size == 0 || size > MAX_REGION_BYTES {
+            return Err(Error::protocol(format!(
+                "the peer announced a region of {len} bytes and sent one of {size}"
+            )));
+        }
+        let allocated = u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512);
+        if allocated < size {
+            return Err(Error::protocol(format!(
+                "the peer's region is sparse: {allocated} of {size} bytes are allocated"
+            )));
+        }
+        let map_len = usize::try_from(size)
+            .map_err(|_| Error::protocol("the peer's region is larger than the address space"))?;
+        let mapping = Mapping::new(&fd, map_len, ProtFlags::READ, MapFlags::empty())?;
+        Ok(Self { mapping })
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.mapping.len
+    }
+
+    /// Never: [`map`](Self::map) refuses an empty region.
+    pub fn is_empty(&self) -> bool {
+        self.mapping.len == 0
+    }
+
+    /// `len` bytes at `offset`, if they lie in the region whole.
+    pub fn slice(&self, offset: u64, len: u64) -> Option<BufferRef> {
+        let offset = usize::try_from(offset).ok()?;
+        let len = usize::try_from(len).ok()?;
+        let end = offset.checked_add(len)?;
+        if end > self.mapping.len {
+            return None;
+        }
+        Some(BufferRef {
+            data: self.mapping.data.as_ptr().cast_const().wrapping_add(offset),
+            len,
+        })
+    }
+}
+
+fn check_seals(fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {
+    let seals = match rustix::fs::fcntl_get_seals(fd) {
+        Ok(seals) => seals,
+        Err(Errno::INVAL) => {
+            return Err(Error::protocol(
+                "the peer's region is a file that cannot be sealed",
+            ));
+        }
+        Err(errno) => {
+            return Err(Error::os(
+                "cannot read the seals of the peer's region",
+                errno,
+            ));
+        }
+    };
+    let missing = SEALS.difference(seals);
+    // WRITE says more than FUTURE_WRITE.
+    let missing = if seals.contains(SealFlags::WRITE) {
+        missing.difference(SealFlags::FUTURE_WRITE)
+    } else {
+        missing
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = missing.iter_names().map(|(name, _)| name).collect();
+    Err(Error::protocol(format!(
+        "the peer's region lacks the seals {}",
+        names.join(", ")
+    )))
+}
+
+#[cfg(test)]
+#[path = "region_tests.rs"]
+mod tests;

@@ -1,0 +1,145 @@
+//! Tests of regions: what the owner promises and what the receiver insists on.
+
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use super::*;
+
+fn memfd(len: u64, fill: bool, seals: SealFlags) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("dipc-test", flags).unwrap();
+    rustix::fs::ftruncate(&fd, len).unwrap();
+    if fill {
+        allocate(&fd, len).unwrap();
+    }
+    rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+    fd
+}
+
+fn refused(fd: OwnedFd, len: u64, text: &str) {
+    let error = MappedRegion::map(fd, len).unwrap_err();
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert!(error.text().contains(text), "{error}");
+}
+
+/// "Our transports", shm: what the owner writes, the receiver reads, through another mapping; the
+/// owner's descriptor can then neither be written, resized, nor have holes punched.
+#[test]
+fn a_region_is_read_by_the_other_side_and_cannot_be_changed_through_its_descriptor() {
+    let region = Region::create(100_000, "dipc-test").unwrap();
+    assert_eq!(region.len() % rustix::param::page_size(), 0);
+    let offset = region.alloc(5).unwrap();
+    let target = region
+        .base()
+        .as_ptr()
+        .wrapping_add(usize::try_from(offset).unwrap());
+    // SAFETY: `target` is the start of a block of 64 bytes that only this test uses.
+    unsafe { std::ptr::copy_nonoverlapping(b"hello".as_ptr(), target, 5) };
+
+    let fd = region.fd().try_clone().unwrap();
+    let mapped = MappedRegion::map(fd, region.len() as u64).unwrap();
+    let seen = mapped.slice(offset, 5).unwrap();
+    // SAFETY: `mapped` is alive and nobody writes any more.
+    assert_eq!(unsafe { seen.as_slice() }, b"hello");
+    assert!(mapped.slice(region.len() as u64 - 4, 5).is_none());
+    assert!(mapped.slice(u64::MAX, 1).is_none());
+
+    let mut file = std::fs::File::from(region.fd().try_clone().unwrap());
+    file.seek(SeekFrom::Start(offset)).unwrap();
+    let mut bytes = [0; 5];
+    file.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"hello");
+    assert!(file.write(b"x").is_err());
+    assert!(file.set_len(0).is_err());
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    assert!(rustix::fs::fallocate(&file, hole, 0, 4096).is_err());
+    let again = rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE);
+    assert!(again.is_err(), "nobody adds or removes seals");
+}
+
+/// Rule A8 and "Our transports": a region without every seal is refused, and the text names them.
+#[test]
+fn a_region_without_seals_is_refused() {
+    refused(
+        memfd(8192, true, SealFlags::empty()),
+        8192,
+        "SHRINK, GROW, FUTURE_WRITE",
+    );
+    refused(
+        memfd(8192, true, SealFlags::SHRINK | SealFlags::GROW),
+        8192,
+        "FUTURE_WRITE",
+    );
+    refused(
+        memfd(8192, true, SealFlags::GROW | SealFlags::FUTURE_WRITE),
+        8192,
+        "SHRINK",
+    );
+    let written = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    MappedRegion::map(memfd(8192, true, written), 8192).unwrap();
+}
+
+/// "Our transports": a sparse region could run the reader out of memory; it is refused.
+#[test]
+fn a_sparse_region_is_refused() {
+    refused(memfd(1 << 20, false, SEALS), 1 << 20, "sparse");
+}
+
+/// "Our transports": the size must be the announced one, and not 0.
+#[test]
+fn a_region_of_another_size_is_refused() {
+    refused(
+        memfd(8192, true, SEALS),
+        4096,
+        "4096 bytes and sent one of 8192",
+    );
+    refused(memfd(8192, true, SEALS), 1 << 40, "sent one of 8192");
+    refused(memfd(0, false, SEALS), 0, "sent one of 0");
+}
+
+/// "Our transports": anything but a memfd is refused.
+#[test]
+fn what_is_not_a_memfd_is_refused() {
+    let (read, _write) = std::io::pipe().unwrap();
+    refused(read.into(), 4096, "not a file in memory");
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(4096).unwrap();
+    refused(file.into(), 4096, "seal");
+}
+
+/// Rule F4: a tainted region gives out nothing more, not even what comes back.
+#[test]
+fn a_tainted_region_gives_out_nothing_more() {
+    let region = Region::create(8192, "dipc-test").unwrap();
+    let first = region.alloc(64).unwrap();
+    let second = region.alloc(64).unwrap();
+    region.taint();
+    assert_eq!(region.alloc(64), None);
+    assert_eq!(
+        region.free(first),
+        Some(Freed {
+            len: 64,
+            emptied: false
+        })
+    );
+    assert_eq!(region.alloc(64), None);
+    assert_eq!(
+        region.free(second),
+        Some(Freed {
+            len: 64,
+            emptied: true
+        })
+    );
+    assert_eq!(region.free(second), None);
+    assert!(region.is_tainted());
+}
+
+/// Design, "Arena": running out is an error before any page is touched, never a kill or a SIGBUS.
+#[test]
+fn a_region_larger_than_the_machine_is_an_error() {
+    let error = Region::create(1 << 46, "dipc-test").unwrap_err();
+    assert_eq!(error.status(), Status::OutOfMemory, "{error}");
+    for len in [0, MAX_REGION_BYTES + 1, u64::MAX] {
+        let error = Region::create(len, "dipc-test").unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+    }
+}
