@@ -1,5 +1,8 @@
 //! Address lists and free lists.
 
+use crate::proto::ProtocolError;
+use crate::proto::wire::Fields;
+
 /// A run of lent memory as the wire names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
@@ -7,4 +10,206 @@ pub struct Span {
     pub address: u64,
     /// Length in bytes.
     pub length: u64,
+}
+
+/// The body of a message as memory to be fetched (rule D4).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressList {
+    /// Sum of the lengths.
+    pub total: u64,
+    /// One entry for each buffer of the header (rule A1).
+    pub spans: Vec<Span>,
+}
+
+impl AddressList {
+    /// The list of these spans.
+    ///
+    /// # Errors
+    ///
+    /// The lengths do not add up to a u64, or a span breaks rule A1 or F3 (as
+    /// [`decode`](Self::decode)).
+    pub fn new(spans: Vec<Span>) -> Result<Self, ProtocolError> {
+        let mut total = 0_u64;
+        for (index, span) in spans.iter().enumerate() {
+            // Rules A1, F3: empty is (0, 0), and nothing lendable lies at address 0.
+            if (span.address == 0) != (span.length == 0) {
+                return Err(ProtocolError::new(
+                    "F3",
+                    format!(
+                        "buffer {index} of an address list is {} bytes at address {:#x}: empty ones \
+                         are (0, 0) and nothing else lies at 0",
+                        span.length, span.address
+                    ),
+                ));
+            }
+            // Rule A1: the sum is checked.
+            total = total.checked_add(span.length).ok_or_else(|| {
+                ProtocolError::new("A1", "the lengths of an address list overflow 64 bits")
+            })?;
+        }
+        Ok(Self { total, spans })
+    }
+
+    /// The bytes (rule D4).
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.spans.len().saturating_add(1).saturating_mul(16));
+        bytes.extend_from_slice(&self.total.to_le_bytes());
+        bytes.extend_from_slice(&(self.spans.len() as u64).to_le_bytes());
+        for span in &self.spans {
+            bytes.extend_from_slice(&span.address.to_le_bytes());
+            bytes.extend_from_slice(&span.length.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a list. The count is checked against the bytes before anything is allocated.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not a list (rule D4), a span breaks rule F3, or the total is not the sum of
+    /// the lengths (rule A1).
+    pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
+        let mut fields = Fields::new(bytes);
+        let (Some(total), Some(count)) = (fields.u64(), fields.u64()) else {
+            return Err(ProtocolError::new(
+                "D4",
+                format!(
+                    "address list of {} bytes: it starts with total and count",
+                    bytes.len()
+                ),
+            ));
+        };
+        let (pairs, rest) = fields.rest().as_chunks::<16>();
+        if !rest.is_empty() || pairs.len() as u64 != count {
+            return Err(ProtocolError::new(
+                "D4",
+                format!(
+                    "address list of {} bytes says {count} buffers: 16 bytes for each, after 16",
+                    bytes.len()
+                ),
+            ));
+        }
+        let spans = pairs
+            .iter()
+            .map(|pair| {
+                // Two halves of a pair: address, then length.
+                let pair = u128::from_le_bytes(*pair);
+                let low = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or(0);
+                Span {
+                    address: low(pair),
+                    length: low(pair >> 64),
+                }
+            })
+            .collect();
+        let list = Self::new(spans)?;
+        if list.total != total {
+            return Err(ProtocolError::new(
+                "A1",
+                format!(
+                    "address list says {total} bytes, its lengths add up to {}",
+                    list.total
+                ),
+            ));
+        }
+        Ok(list)
+    }
+
+    /// The addresses to free once the buffers are not needed: one for each span that is not empty
+    /// (rule F3).
+    pub fn addresses(&self) -> impl Iterator<Item = u64> + '_ {
+        self.spans
+            .iter()
+            .filter(|span| span.length != 0)
+            .map(|span| span.address)
+    }
+}
+
+/// A free list (rule F1).
+pub fn encode_frees(addresses: &[u64]) -> Vec<u8> {
+    addresses
+        .iter()
+        .flat_map(|address| address.to_le_bytes())
+        .collect()
+}
+
+/// Reads a free list.
+///
+/// # Errors
+///
+/// Rule F1: it is empty, or not a whole number of addresses.
+pub fn decode_frees(bytes: &[u8]) -> Result<Vec<u64>, ProtocolError> {
+    let (addresses, rest) = bytes.as_chunks::<8>();
+    if addresses.is_empty() || !rest.is_empty() {
+        return Err(ProtocolError::new(
+            "F1",
+            format!(
+                "free list of {} bytes: it has one or more addresses of 8",
+                bytes.len()
+            ),
+        ));
+    }
+    Ok(addresses
+        .iter()
+        .map(|address| u64::from_le_bytes(*address))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(address: u64, length: u64) -> Span {
+        Span { address, length }
+    }
+
+    /// Rule D4: total, count, pairs; all u64 little-endian.
+    #[test]
+    fn lists_have_the_layout_of_the_document() {
+        let list = AddressList::new(vec![span(0x0100, 5), span(0, 0), span(7, 6)]).unwrap();
+        let words: Vec<u64> = list
+            .encode()
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|word| u64::from_le_bytes(*word))
+            .collect();
+        assert_eq!(words, [11, 3, 0x0100, 5, 0, 0, 7, 6]);
+        assert_eq!(AddressList::decode(&list.encode()), Ok(list.clone()));
+        // Rule F3: the empty pair is never freed.
+        assert_eq!(list.addresses().collect::<Vec<_>>(), [0x0100, 7]);
+        let empty = AddressList::new(vec![]).unwrap();
+        assert_eq!(AddressList::decode(&empty.encode()), Ok(empty));
+    }
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        encode_frees(words)
+    }
+
+    /// Rules D4, A1, F3: a wrong count, total, or empty pair; a count that would allocate much.
+    #[test]
+    fn malformed_lists_are_rejected() {
+        let rule = |bytes: &[u8]| AddressList::decode(bytes).unwrap_err().rule();
+        assert_eq!(rule(&[]), "D4");
+        assert_eq!(rule(&[0; 15]), "D4");
+        assert_eq!(rule(&[0; 17]), "D4");
+        assert_eq!(rule(&words(&[0, u64::MAX])), "D4");
+        assert_eq!(rule(&words(&[5, 2, 8, 5])), "D4");
+        assert_eq!(rule(&words(&[5, 0, 8, 5])), "D4");
+        assert_eq!(rule(&words(&[6, 1, 8, 5])), "A1");
+        assert_eq!(rule(&words(&[1, 2, 8, u64::MAX, 9, 2])), "A1");
+        assert_eq!(rule(&words(&[5, 1, 0, 5])), "F3");
+        assert_eq!(rule(&words(&[0, 1, 8, 0])), "F3");
+    }
+
+    /// Rule F1: one or more whole addresses.
+    #[test]
+    fn free_lists() {
+        assert_eq!(
+            decode_frees(&encode_frees(&[1, u64::MAX, 1])),
+            Ok(vec![1, u64::MAX, 1])
+        );
+        for len in [0, 1, 7, 9] {
+            assert_eq!(decode_frees(&vec![0; len]).unwrap_err().rule(), "F1");
+        }
+    }
 }

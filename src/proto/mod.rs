@@ -1,10 +1,45 @@
 //! The Dissociated IPC protocol as state machines: no unsafe code, clock, I/O or threads.
+//!
+//! [`Sender`] is the producing side of one connection, [`Receiver`] the consuming side of one
+//! stream, [`FreeQueue`] the consuming side's returns on one connection. None of them sees payload
+//! bytes: they pass descriptions and handles of the caller's through.
+//!
+//! Call order: feed what happened (`handle_*`) or what is wanted (commands); after every such call
+//! `poll_transmit` until `None`, then `poll_event` until `None`, then `poll_timeout`.
+//!
+//! Rules are cited by the numbers of the project's protocol rules; `docs/wire.md` has the bytes of
+//! our extension.
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+// In tests a panic is how a failure shows.
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 mod body;
+mod control;
+mod error;
+mod free;
+mod header;
+mod ledger;
+mod prefix;
+mod sender;
 mod tag;
+mod time;
 mod uri;
+mod wire;
 
-pub use body::Span;
-pub use tag::Tags;
-pub use uri::{Role, Uri};
+pub use body::{AddressList, Span, decode_frees, encode_frees};
+pub use control::{
+    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, Request, StreamInfo, VERSION,
+};
+pub use error::ProtocolError;
+pub use free::FreeQueue;
+pub use header::{BodySpan, Header, HeaderKind};
+pub use ledger::Ledger;
+pub use prefix::{Prefix, PrefixKind};
+pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit};
+pub use tag::{BodyKind, Role, RoleTags, Tags, body_tag, parse_body_tag};
+pub use time::Timestamp;
+pub use uri::Uri;

@@ -1,5 +1,90 @@
 //! The 64-bit tags of tagged messages.
 
+use crate::error::{Error, Status};
+use crate::proto::ProtocolError;
+
+/// Bits that a tag of a body may have set: the sequence number and the lowest bit of the kind.
+const BODY_TAG_BITS: u64 = 0x0100_0000_FFFF_FFFF;
+/// Bits of a tag that carry the sequence number (rule D5).
+const SEQ_BITS: u64 = 0x0000_0000_FFFF_FFFF;
+/// Where the kind starts.
+const KIND_SHIFT: u32 = 56;
+
+/// How the body of a message travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BodyKind {
+    /// Kind 0: the bytes themselves (rule D3).
+    Packed,
+    /// Kind 1: a list of addresses and lengths (rule D4).
+    List,
+}
+
+/// The tag of the body of message `seq` (rule D2).
+pub const fn body_tag(seq: u32, kind: BodyKind) -> u64 {
+    // Rule D2: the number in bits 0..32, the kind in bits 56..64, nothing between.
+    let kind: u64 = match kind {
+        BodyKind::Packed => 0,
+        BodyKind::List => 1,
+    };
+    (seq as u64) | (kind << KIND_SHIFT)
+}
+
+/// The sequence number and kind that the tag of a body carries.
+///
+/// # Errors
+///
+/// Bits that must be zero are set (rule D6), or the kind is neither 0 nor 1 (rule D2).
+pub fn parse_body_tag(tag: u64) -> Result<(u32, BodyKind), ProtocolError> {
+    // Rule D5: the number is the low half.
+    let seq = u32::try_from(tag & SEQ_BITS).unwrap_or_default();
+    // Rule D6: a peer that shifts the kind by 55 would look like this for kind 1.
+    if tag & !SEQ_BITS == 1 << 55 {
+        return Err(ProtocolError::new(
+            "D6",
+            format!(
+                "body tag {tag:#018x} has bit 55 set alone: the peer puts the body kind one bit too \
+                 low; kind 1 is bit 56"
+            ),
+        ));
+    }
+    if (tag >> 32) & 0x00FF_FFFF != 0 {
+        return Err(ProtocolError::new(
+            "D6",
+            format!("tag {tag:#018x} is no body's: bits 32 to 55 must be zero"),
+        ));
+    }
+    match tag >> KIND_SHIFT {
+        0 => Ok((seq, BodyKind::Packed)),
+        1 => Ok((seq, BodyKind::List)),
+        kind => Err(ProtocolError::new(
+            "D2",
+            format!("body tag {tag:#018x} has kind {kind}; only 0 and 1 are known"),
+        )),
+    }
+}
+
+/// Which streams a connection carries (rule U3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Metadata and bodies.
+    Both,
+    /// Metadata only.
+    Metadata,
+    /// Bodies only.
+    Data,
+}
+
+impl Role {
+    /// The value of the URI's `dipc_role`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Metadata => "metadata",
+            Self::Data => "data",
+        }
+    }
+}
+
 /// The tags that a URI names for requests and frees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tags {
@@ -9,4 +94,269 @@ pub struct Tags {
     pub free_data: Option<u64>,
     /// Tag of an extension request (rule E1).
     pub dipc_want: u64,
+}
+
+impl Tags {
+    /// What a libdipc server uses for both streams unless told otherwise (rule U5).
+    pub const DEFAULT: Self = Self::default_for(Role::Both);
+
+    /// What a libdipc server uses for `role` unless told otherwise (rules U3, U5).
+    pub const fn default_for(role: Role) -> Self {
+        // The upper half spells "dipc", which no body's tag has (rule U4).
+        let base: u64 = match role {
+            Role::Both => 0x6469_7063_0000_0000,
+            Role::Metadata => 0x6469_7063_0000_0010,
+            Role::Data => 0x6469_7063_0000_0020,
+        };
+        Self {
+            want_data: base | 1,
+            free_data: Some(base | 2),
+            dipc_want: base | 3,
+        }
+    }
+
+    /// Checks that the tags differ and that none can be mistaken for a body's (rule U4).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`, naming the parameter of the URI to change.
+    pub fn validate(&self) -> Result<(), Error> {
+        validate(&[
+            ("want_data", Some(self.want_data)),
+            ("free_data", self.free_data),
+            ("dipc_want", Some(self.dipc_want)),
+        ])
+    }
+
+    /// [`validate`](Self::validate) for a peer that knows nothing of the extension: its tags only.
+    pub(crate) fn validate_baseline(&self) -> Result<(), Error> {
+        validate(&[
+            ("want_data", Some(self.want_data)),
+            ("free_data", self.free_data),
+        ])
+    }
+}
+
+fn validate(named: &[(&str, Option<u64>)]) -> Result<(), Error> {
+    let invalid = |text: String| Err(Error::new(Status::InvalidUri, text));
+    let mut seen: Vec<(&str, u64)> = Vec::with_capacity(named.len());
+    for (name, tag) in named
+        .iter()
+        .filter_map(|(name, tag)| tag.map(|tag| (*name, tag)))
+    {
+        // Rule U4.
+        if tag & !BODY_TAG_BITS == 0 {
+            return invalid(format!(
+                "{name}={tag} could be mistaken for the tag of a body: set a bit among 32 to 55 or \
+                 57 to 63 (rule U4)"
+            ));
+        }
+        if let Some((other, _)) = seen.iter().find(|(_, earlier)| *earlier == tag) {
+            return invalid(format!(
+                "{other} and {name} are both {tag}: they must differ (rule U4)"
+            ));
+        }
+        seen.push((name, tag));
+    }
+    Ok(())
+}
+
+/// The tags that a server listens for, by role: the tag of a request says which streams it asks
+/// for (rule U3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoleTags {
+    /// Tags of requests for both streams on one connection.
+    pub both: Option<Tags>,
+    /// Tags of requests for the metadata stream.
+    pub metadata: Option<Tags>,
+    /// Tags of requests for the data stream.
+    pub data: Option<Tags>,
+}
+
+impl RoleTags {
+    /// Every role with its defaults (rule U5).
+    pub const DEFAULT: Self = Self {
+        both: Some(Tags::default_for(Role::Both)),
+        metadata: Some(Tags::default_for(Role::Metadata)),
+        data: Some(Tags::default_for(Role::Data)),
+    };
+
+    /// One role only.
+    pub const fn only(role: Role, tags: Tags) -> Self {
+        let none = Self {
+            both: None,
+            metadata: None,
+            data: None,
+        };
+        none.with(role, tags)
+    }
+
+    /// The same with other tags for `role`.
+    #[must_use]
+    pub const fn with(mut self, role: Role, tags: Tags) -> Self {
+        match role {
+            Role::Both => self.both = Some(tags),
+            Role::Metadata => self.metadata = Some(tags),
+            Role::Data => self.data = Some(tags),
+        }
+        self
+    }
+
+    /// The tags of `role`, if it is served.
+    pub const fn get(&self, role: Role) -> Option<Tags> {
+        match role {
+            Role::Both => self.both,
+            Role::Metadata => self.metadata,
+            Role::Data => self.data,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Role, Tags)> + '_ {
+        [Role::Both, Role::Metadata, Role::Data]
+            .into_iter()
+            .filter_map(|role| self.get(role).map(|tags| (role, tags)))
+    }
+
+    /// What a request with this tag asks for, and whether it is the extension's.
+    pub(crate) fn request(&self, tag: u64) -> Option<(Role, bool)> {
+        self.iter().find_map(|(role, tags)| {
+            if tag == tags.dipc_want {
+                Some((role, true))
+            } else if tag == tags.want_data {
+                Some((role, false))
+            } else {
+                None
+            }
+        })
+    }
+
+    /// Whether the tag is one of those for frees.
+    pub(crate) fn is_free(&self, tag: u64) -> bool {
+        self.iter().any(|(_, tags)| tags.free_data == Some(tag))
+    }
+
+    /// Checks rule U4 for each role, and that no two requests have one tag.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`, naming what to change.
+    pub fn validate(&self) -> Result<(), Error> {
+        let mut requests: Vec<(Role, u64)> = Vec::with_capacity(6);
+        for (role, tags) in self.iter() {
+            tags.validate()?;
+            for tag in [tags.want_data, tags.dipc_want] {
+                let other = requests.iter().find(|(_, earlier)| *earlier == tag);
+                if other.is_some() || self.is_free(tag) {
+                    let other = other.map_or("free_data", |(role, _)| role.as_str());
+                    return Err(Error::new(
+                        Status::InvalidUri,
+                        format!(
+                            "tag {tag} of the role {} is used by {other} too: give each role tags \
+                             of its own (rule U3)",
+                            role.as_str()
+                        ),
+                    ));
+                }
+                requests.push((role, tag));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules D2, D5: number and kind survive, and the bits are where the rule puts them.
+    #[test]
+    fn body_tags_carry_number_and_kind() {
+        assert_eq!(body_tag(7, BodyKind::Packed), 7);
+        assert_eq!(body_tag(u32::MAX, BodyKind::List), 0x0100_0000_FFFF_FFFF);
+        for seq in [0, 1, 0x8000_0000, u32::MAX] {
+            for kind in [BodyKind::Packed, BodyKind::List] {
+                assert_eq!(parse_body_tag(body_tag(seq, kind)), Ok((seq, kind)));
+            }
+        }
+    }
+
+    /// Rule D6: bits 32..56 are rejected, each of them; bit 55 alone with a text that says so.
+    #[test]
+    fn reserved_bits_are_rejected() {
+        for bit in 32..56 {
+            for kind in [0, 1 << 56] {
+                let error = parse_body_tag(1 << bit | kind | 3).unwrap_err();
+                assert_eq!(error.rule(), "D6");
+                let alone = bit == 55 && kind == 0;
+                assert_eq!(error.text().contains("bit 55 set alone"), alone, "{error}");
+            }
+        }
+    }
+
+    /// Rule D2: kinds other than 0 and 1 are rejected by their number.
+    #[test]
+    fn unknown_kinds_are_rejected() {
+        for kind in 2..=255_u64 {
+            let error = parse_body_tag(kind << 56).unwrap_err();
+            assert_eq!(error.rule(), "D2");
+            assert!(error.text().contains(&format!("kind {kind};")));
+        }
+    }
+
+    /// Rules U4, U5: the defaults of every role are valid and can all be served at once.
+    #[test]
+    fn defaults_are_valid() {
+        for role in [Role::Both, Role::Metadata, Role::Data] {
+            Tags::default_for(role).validate().unwrap();
+            RoleTags::only(role, Tags::default_for(role))
+                .validate()
+                .unwrap();
+        }
+        RoleTags::DEFAULT.validate().unwrap();
+        assert_eq!(
+            RoleTags::DEFAULT.request(Tags::default_for(Role::Data).dipc_want),
+            Some((Role::Data, true))
+        );
+        assert_eq!(
+            RoleTags::DEFAULT.request(Tags::DEFAULT.want_data),
+            Some((Role::Both, false))
+        );
+        assert_eq!(RoleTags::DEFAULT.request(body_tag(1, BodyKind::List)), None);
+    }
+
+    /// Rule U4: every tag that parses as a body's is refused; so are equal ones; both are named.
+    #[test]
+    fn tags_that_mislead_are_refused() {
+        for bad in [0, 5, u64::from(u32::MAX), 0x0100_0000_0000_0001] {
+            assert!(parse_body_tag(bad).is_ok());
+            let error = Tags {
+                free_data: Some(bad),
+                ..Tags::DEFAULT
+            }
+            .validate()
+            .unwrap_err();
+            assert_eq!(error.status(), Status::InvalidUri);
+            assert!(error.text().contains("free_data="));
+        }
+        for bit in (32..56).chain(57..64) {
+            let tags = Tags {
+                want_data: 1 << bit,
+                ..Tags::DEFAULT
+            };
+            tags.validate().unwrap();
+        }
+        let error = Tags {
+            dipc_want: Tags::DEFAULT.want_data,
+            ..Tags::DEFAULT
+        }
+        .validate();
+        assert!(
+            error
+                .unwrap_err()
+                .text()
+                .starts_with("want_data and dipc_want are both")
+        );
+        let clash = RoleTags::DEFAULT.with(Role::Data, Tags::DEFAULT);
+        assert!(clash.validate().unwrap_err().text().contains("rule U3"));
+    }
 }

@@ -1,17 +1,15 @@
 //! URIs (rules U1 to U5).
 
-use crate::proto::Tags;
+use std::fmt;
+use std::str::FromStr;
 
-/// Which streams a URI serves (rule U3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Metadata and bodies.
-    Both,
-    /// Metadata only.
-    Metadata,
-    /// Bodies only.
-    Data,
-}
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
+use crate::error::{Error, Status};
+use crate::proto::{Role, Tags};
 
 /// A parsed URI.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,3 +29,355 @@ pub struct Uri {
     /// UCX version of the server.
     pub ucx_version: Option<String>,
 }
+
+/// What must be escaped in a path or name, beside controls and what is not ASCII: what ends it
+/// (`?`, `#`), what the URL parser rewrites (`\`, space at the end), and the escape itself.
+const ADDRESS: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+/// What must be escaped in the value of a parameter.
+const VALUE: &AsciiSet = &ADDRESS.add(b'&').add(b'=').add(b'+').add(b'\'');
+
+/// Rule U2: either alphabet is read, padded or not. The standard one is mapped to this first.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+fn invalid(text: impl Into<String>) -> Error {
+    Error::new(Status::InvalidUri, text)
+}
+
+impl Uri {
+    /// The URI of a libdipc server at `address` with the default tags of `role` (rule U5).
+    pub fn new(scheme: &str, address: &str, role: Role) -> Self {
+        Self {
+            scheme: scheme.to_owned(),
+            address: address.to_owned(),
+            tags: Tags::default_for(role),
+            extension: true,
+            role: (role != Role::Both).then_some(role),
+            remote_handle: None,
+            ucx_version: None,
+        }
+    }
+
+    /// Reads one URI. Schemes are not judged here: the transports say which they know.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`, with a text that names the part at fault and the remedy.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::parse_as(text, None)
+    }
+
+    /// Reads the URIs of one stream: one that serves both roles, or one for each (rule U3). The
+    /// metadata's comes first in the result, whatever the order given.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse); also when the URIs do not together serve both roles once.
+    pub fn parse_all(texts: &[&str]) -> Result<Vec<Self>, Error> {
+        match texts {
+            [one] => {
+                let uri = Self::parse(one)?;
+                match uri.role {
+                    None | Some(Role::Both) => Ok(vec![uri]),
+                    Some(role) => Err(invalid(format!(
+                        "`{one}` serves the {} stream only: give the URI of the other stream too \
+                         (rule U3)",
+                        role.as_str()
+                    ))),
+                }
+            }
+            [first, second] => {
+                // Rule U3: without dipc_role two URIs mean metadata, data in that order.
+                let first = Self::parse_as(first, Some(Role::Metadata))?;
+                let other = match first.role {
+                    Some(Role::Data) => Role::Metadata,
+                    _ => Role::Data,
+                };
+                let second = Self::parse_as(second, Some(other))?;
+                match (first.role, second.role) {
+                    (Some(Role::Metadata), Some(Role::Data)) => Ok(vec![first, second]),
+                    (Some(Role::Data), Some(Role::Metadata)) => Ok(vec![second, first]),
+                    _ => Err(invalid(
+                        "two URIs must serve metadata and data, one each: check their dipc_role \
+                         (rule U3)",
+                    )),
+                }
+            }
+            _ => Err(invalid(format!(
+                "{} URIs given: a stream has one, or two (metadata, then data; rule U3)",
+                texts.len()
+            ))),
+        }
+    }
+
+    /// The URI without its query: what a transport listens at or connects to.
+    pub fn bare(&self) -> String {
+        let host_and_port = self.address.rsplit_once(':').is_some_and(|(host, port)| {
+            !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok()
+        });
+        if host_and_port {
+            return format!("{}://{}", self.scheme, self.address);
+        }
+        // Two slashes would start a host: the second is escaped.
+        let (start, rest) = match self.address.strip_prefix("//") {
+            Some(rest) => ("/%2F", rest),
+            None => ("", self.address.as_str()),
+        };
+        format!(
+            "{}:{start}{}",
+            self.scheme,
+            utf8_percent_encode(rest, ADDRESS)
+        )
+    }
+
+    fn parse_as(text: &str, role: Option<Role>) -> Result<Self, Error> {
+        if let Some(control) = text.chars().find(|c| c.is_control()) {
+            return Err(invalid(format!(
+                "`{}` has the control character U+{:04X}: write it escaped, as in %20",
+                text.escape_debug(),
+                u32::from(control)
+            )));
+        }
+        let url = url::Url::parse(text.trim()).map_err(|error| {
+            invalid(format!(
+                "`{text}` is not a URI ({error}): write it as in `shm:@name`, `shm:/path` or \
+                 `tcp://host:port`"
+            ))
+        })?;
+        if url.fragment().is_some() {
+            return Err(invalid(format!(
+                "`{text}` has a part after `#`: write `%23` in a path"
+            )));
+        }
+        let address = address(text, &url)?;
+        let parameters = Parameters::read(url.query().unwrap_or_default())
+            .map_err(|error| error.context(format_args!("`{text}`")))?;
+        let scheme = url.scheme().to_owned();
+        parameters
+            .into_uri(scheme, address, role)
+            .map_err(|error| error.context(format_args!("`{text}`")))
+    }
+}
+
+/// The part that says where to connect.
+fn address(text: &str, url: &url::Url) -> Result<String, Error> {
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(invalid(format!(
+            "`{text}` names a user: the protocol has none, remove it"
+        )));
+    }
+    let path = percent_decode_str(url.path())
+        .decode_utf8()
+        .map_err(|_| invalid(format!("the path of `{text}` is not UTF-8 once unescaped")))?;
+    if path.chars().any(char::is_control) {
+        return Err(invalid(format!(
+            "the path of `{text}` has a control character"
+        )));
+    }
+    match (url.scheme(), url.host_str().filter(|host| !host.is_empty())) {
+        ("shm", Some(_)) => Err(invalid(format!(
+            "`{text}` names a host: shm stays on one; write `shm:/path` with one slash"
+        ))),
+        ("shm", None) => match path.as_bytes() {
+            [b'@', _, ..] | [b'/', _, ..] => Ok(path.into_owned()),
+            _ => Err(invalid(format!(
+                "`{text}` has no usable address: write an absolute path, as in `shm:/run/demo`, or \
+                 an abstract name, as in `shm:@demo`"
+            ))),
+        },
+        ("tcp" | "ucx", host) => match (host, url.port(), &*path) {
+            (Some(host), Some(port), "" | "/") => Ok(format!("{host}:{port}")),
+            (Some(_), Some(_), _) => Err(invalid(format!(
+                "`{text}` has a path: write `{}://host:port`",
+                url.scheme()
+            ))),
+            _ => Err(invalid(format!(
+                "`{text}` lacks a host or a port: write `{}://host:port`",
+                url.scheme()
+            ))),
+        },
+        // Schemes of others: as they are, for the transport that knows them.
+        (_, Some(host)) => match url.port() {
+            Some(port) => Ok(format!("{host}:{port}{path}")),
+            None => Ok(format!("{host}{path}")),
+        },
+        (_, None) => Ok(path.into_owned()),
+    }
+}
+
+/// The parameters that the protocol knows, each at most once.
+#[derive(Default)]
+struct Parameters {
+    want_data: Option<u64>,
+    free_data: Option<u64>,
+    remote_handle: Option<Vec<u8>>,
+    dipc: Option<u64>,
+    dipc_want: Option<u64>,
+    dipc_role: Option<Role>,
+    dipc_ucx: Option<String>,
+}
+
+impl Parameters {
+    fn read(query: &str) -> Result<Self, Error> {
+        let mut all = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let malformed =
+                |remedy: &str| invalid(format!("parameter {name} is malformed: {remedy}"));
+            let value = percent_decode_str(value)
+                .decode_utf8()
+                .map_err(|_| malformed("it is not UTF-8 once unescaped"))?;
+            let number = || {
+                let digits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+                let parsed = if digits {
+                    u64::from_str(&value).ok()
+                } else {
+                    None
+                };
+                parsed.ok_or_else(|| malformed("it is a decimal number below 2^64"))
+            };
+            let first = match name {
+                "want_data" => all.want_data.replace(number()?).is_none(),
+                "free_data" => all.free_data.replace(number()?).is_none(),
+                "dipc" => all.dipc.replace(number()?).is_none(),
+                "dipc_want" => all.dipc_want.replace(number()?).is_none(),
+                "remote_handle" => {
+                    let handle = base64(&value).ok_or_else(|| malformed("it is base64"))?;
+                    all.remote_handle.replace(handle).is_none()
+                }
+                "dipc_role" => {
+                    let role = [Role::Both, Role::Metadata, Role::Data]
+                        .into_iter()
+                        .find(|role| role.as_str() == value)
+                        .ok_or_else(|| malformed("it is both, metadata or data"))?;
+                    all.dipc_role.replace(role).is_none()
+                }
+                "dipc_ucx" => {
+                    if value.is_empty() || value.chars().any(char::is_control) {
+                        return Err(malformed("it is a version, as in 1.13.1"));
+                    }
+                    all.dipc_ucx.replace(value.into_owned()).is_none()
+                }
+                // Rule U1: unknown ones are ignored.
+                _ => true,
+            };
+            if !first {
+                return Err(invalid(format!(
+                    "parameter {name} is given twice: remove one"
+                )));
+            }
+        }
+        if all.dipc == Some(0) {
+            return Err(invalid("parameter dipc is malformed: it is 1, or absent"));
+        }
+        Ok(all)
+    }
+
+    fn into_uri(self, scheme: String, address: String, role: Option<Role>) -> Result<Uri, Error> {
+        let role = self.dipc_role.or(role);
+        let defaults = Tags::default_for(role.unwrap_or(Role::Both));
+        let bare = self.want_data.is_none() && self.dipc.is_none();
+        let stray = [
+            ("free_data", self.free_data.is_some()),
+            ("remote_handle", self.remote_handle.is_some()),
+            ("dipc_want", self.dipc_want.is_some()),
+            ("dipc_ucx", self.dipc_ucx.is_some()),
+        ];
+        if let Some((name, _)) = stray.iter().find(|(_, given)| bare && *given) {
+            return Err(invalid(format!(
+                "parameter want_data is missing, though {name} is given: copy the whole URI that \
+                 the server printed (rule U1)"
+            )));
+        }
+        // Rules U1, U5: with neither want_data nor dipc, a libdipc server with its defaults.
+        let extension = bare || self.dipc.is_some();
+        let tags = Tags {
+            want_data: self.want_data.unwrap_or(defaults.want_data),
+            // Rule U2: without free_data no address list may come, except where all is default.
+            free_data: if bare {
+                defaults.free_data
+            } else {
+                self.free_data
+            },
+            dipc_want: self.dipc_want.unwrap_or(defaults.dipc_want),
+        };
+        if extension {
+            tags.validate()?
+        } else {
+            tags.validate_baseline()?
+        }
+        Ok(Uri {
+            scheme,
+            address,
+            tags,
+            extension,
+            role,
+            remote_handle: self.remote_handle,
+            ucx_version: self.dipc_ucx,
+        })
+    }
+}
+
+/// Rule U2: base64 in either alphabet, padded or not.
+fn base64(value: &str) -> Option<Vec<u8>> {
+    let url_safe: String = value
+        .chars()
+        .map(|c| match c {
+            '+' => '-',
+            '/' => '_',
+            c => c,
+        })
+        .collect();
+    BASE64.decode(url_safe).ok()
+}
+
+impl FromStr for Uri {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}?want_data={}", self.bare(), self.tags.want_data)?;
+        if let Some(free_data) = self.tags.free_data {
+            write!(f, "&free_data={free_data}")?;
+        }
+        if let Some(handle) = &self.remote_handle {
+            write!(f, "&remote_handle={}", BASE64.encode(handle))?;
+        }
+        if self.extension {
+            write!(f, "&dipc=1&dipc_want={}", self.tags.dipc_want)?;
+        }
+        if let Some(role) = self.role {
+            write!(f, "&dipc_role={}", role.as_str())?;
+        }
+        if let Some(version) = &self.ucx_version {
+            write!(f, "&dipc_ucx={}", utf8_percent_encode(version, VALUE))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/uri.rs"]
+mod tests;

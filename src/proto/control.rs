@@ -1,0 +1,548 @@
+//! Our extension's request and control messages (section E); `docs/wire.md` has the exact bytes.
+
+use crate::error::{Error, Status};
+use crate::proto::ProtocolError;
+use crate::proto::wire::Fields;
+
+/// The version of the extension that this build speaks.
+pub const VERSION: u16 = 1;
+
+/// Bit of [`StreamInfo::body_kinds`]: packed bodies may come.
+pub const BODY_KIND_PACKED: u8 = 1;
+/// Bit of [`StreamInfo::body_kinds`]: address lists may come.
+pub const BODY_KIND_LIST: u8 = 2;
+
+/// Most bytes of an ERROR's text; a longer one is cut, so that the message stays far below the
+/// 64 KiB that a transport carries.
+const MOST_TEXT: usize = 32 << 10;
+
+/// How far the peer may send: totals since the start of the stream (rule E5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Credit {
+    /// Record batches.
+    pub batches: u64,
+    /// Bytes of bodies.
+    pub bytes: u64,
+}
+
+/// An extension request (rule E1): the payload of a message tagged `dipc_want`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Lowest version of the extension that the client speaks.
+    pub min_version: u16,
+    /// Highest one.
+    pub max_version: u16,
+    /// Bits of features that the client knows.
+    pub features: u64,
+    /// What the server may send before the first CREDIT.
+    pub credit: Credit,
+    /// Most bytes of copies that may be lent and not returned; past it bodies travel packed.
+    pub lent_limit: u64,
+    /// Joins the two connections of one stream (rule E6).
+    pub stream_id: u128,
+    /// What is asked for, opaque (rule M1).
+    pub ticket: Vec<u8>,
+}
+
+/// Length of the fixed part of a request of version 1, the length itself included.
+const REQUEST_FIXED: u16 = 54;
+
+impl Request {
+    /// A request for `ticket` in the version that this build speaks.
+    pub fn new(ticket: impl Into<Vec<u8>>, credit: Credit) -> Self {
+        Self {
+            min_version: VERSION,
+            max_version: VERSION,
+            features: 0,
+            credit,
+            lent_limit: u64::MAX,
+            stream_id: 0,
+            ticket: ticket.into(),
+        }
+    }
+
+    /// What a baseline peer's ticket stands for: no credit is counted (rule E5).
+    pub(crate) fn baseline(ticket: &[u8]) -> Self {
+        let unlimited = Credit {
+            batches: u64::MAX,
+            bytes: u64::MAX,
+        };
+        Self {
+            min_version: 0,
+            max_version: 0,
+            ..Self::new(ticket, unlimited)
+        }
+    }
+
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let fixed = usize::from(REQUEST_FIXED);
+        let mut bytes = Vec::with_capacity(fixed.saturating_add(self.ticket.len()));
+        bytes.extend_from_slice(&REQUEST_FIXED.to_le_bytes());
+        bytes.extend_from_slice(&self.min_version.to_le_bytes());
+        bytes.extend_from_slice(&self.max_version.to_le_bytes());
+        bytes.extend_from_slice(&self.features.to_le_bytes());
+        bytes.extend_from_slice(&self.credit.batches.to_le_bytes());
+        bytes.extend_from_slice(&self.credit.bytes.to_le_bytes());
+        bytes.extend_from_slice(&self.lent_limit.to_le_bytes());
+        bytes.extend_from_slice(&self.stream_id.to_le_bytes());
+        bytes.extend_from_slice(&self.ticket);
+        bytes
+    }
+
+    /// Reads a request; fields that a later version may have put before the ticket are skipped.
+    ///
+    /// # Errors
+    ///
+    /// Rule E1: it is too short, or its version range is empty.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
+        let request = Self::fields(bytes).ok_or_else(|| {
+            ProtocolError::new(
+                "E1",
+                format!(
+                    "request of {} bytes is malformed: see docs/wire.md",
+                    bytes.len()
+                ),
+            )
+        })?;
+        if request.min_version == 0 || request.min_version > request.max_version {
+            return Err(ProtocolError::new(
+                "E1",
+                format!(
+                    "request for versions {} to {} of the extension: there is none",
+                    request.min_version, request.max_version
+                ),
+            ));
+        }
+        Ok(request)
+    }
+
+    fn fields(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(bytes);
+        let fixed = fields.u16()?;
+        let request = Self {
+            min_version: fields.u16()?,
+            max_version: fields.u16()?,
+            features: fields.u64()?,
+            credit: Credit {
+                batches: fields.u64()?,
+                bytes: fields.u64()?,
+            },
+            lent_limit: fields.u64()?,
+            stream_id: fields.u128()?,
+            ticket: Vec::new(),
+        };
+        fields.skip(usize::from(fixed.checked_sub(REQUEST_FIXED)?))?;
+        Some(Self {
+            ticket: fields.rest().to_vec(),
+            ..request
+        })
+    }
+}
+
+/// What a server says of a stream before its schema (rule E2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamInfo {
+    /// Version of the extension, within the range of the request.
+    pub version: u16,
+    /// Features in use, among those of the request.
+    pub features: u64,
+    /// Device that the bodies lie on, as `ArrowDeviceType`.
+    pub device_type: i32,
+    /// Which one of its kind; -1 where that means nothing.
+    pub device_id: i64,
+    /// [`BODY_KIND_PACKED`] and [`BODY_KIND_LIST`].
+    pub body_kinds: u8,
+}
+
+/// A control message (rule E3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Control {
+    /// Server: the request is accepted.
+    Stream(StreamInfo),
+    /// Server: the stream fails at message `seq`; those before it stand.
+    Error {
+        /// A [`Status`] as its number.
+        status: i32,
+        /// Number of the message that will not come.
+        seq: u32,
+        /// For people.
+        text: String,
+    },
+    /// Client: the stream is not wanted any more.
+    Cancel,
+    /// Client: totals since the start (rule E5).
+    Credit(Credit),
+    /// Server: addresses may name this region from now on.
+    Region {
+        /// Its number, from 1.
+        id: u16,
+        /// What the transport needs to reach it.
+        handle: Vec<u8>,
+    },
+    /// Server: no address will name this region again.
+    RegionGone {
+        /// Its number.
+        id: u16,
+    },
+    /// Client: the region is forgotten, its number may be used again.
+    RegionForgotten {
+        /// Its number.
+        id: u16,
+    },
+}
+
+const STREAM: u8 = 1;
+const ERROR: u8 = 2;
+const CANCEL: u8 = 3;
+const CREDIT: u8 = 4;
+const REGION: u8 = 5;
+const REGION_GONE: u8 = 6;
+const REGION_FORGOTTEN: u8 = 7;
+
+impl Control {
+    /// The bytes. The text of an ERROR is cut at 32 KiB.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Stream(info) => {
+                let mut bytes = vec![STREAM];
+                bytes.extend_from_slice(&info.version.to_le_bytes());
+                bytes.extend_from_slice(&info.features.to_le_bytes());
+                bytes.extend_from_slice(&info.device_type.to_le_bytes());
+                bytes.extend_from_slice(&info.device_id.to_le_bytes());
+                bytes.push(info.body_kinds);
+                bytes
+            }
+            Self::Error { status, seq, text } => {
+                let text = text
+                    .get(..text.floor_char_boundary(MOST_TEXT))
+                    .unwrap_or(text);
+                let mut bytes = vec![ERROR];
+                bytes.extend_from_slice(&status.to_le_bytes());
+                bytes.extend_from_slice(&seq.to_le_bytes());
+                bytes.extend_from_slice(text.as_bytes());
+                bytes
+            }
+            Self::Cancel => vec![CANCEL],
+            Self::Credit(credit) => {
+                let mut bytes = vec![CREDIT];
+                bytes.extend_from_slice(&credit.batches.to_le_bytes());
+                bytes.extend_from_slice(&credit.bytes.to_le_bytes());
+                bytes
+            }
+            Self::Region { id, handle } => {
+                let mut bytes = vec![REGION];
+                bytes.extend_from_slice(&id.to_le_bytes());
+                bytes.extend_from_slice(handle);
+                bytes
+            }
+            Self::RegionGone { id } => {
+                let [low, high] = id.to_le_bytes();
+                vec![REGION_GONE, low, high]
+            }
+            Self::RegionForgotten { id } => {
+                let [low, high] = id.to_le_bytes();
+                vec![REGION_FORGOTTEN, low, high]
+            }
+        }
+    }
+
+    /// Reads a message; `None` for a kind that this version does not know, which is ignored.
+    ///
+    /// # Errors
+    ///
+    /// Rule E3: the message is empty, or of a known kind and malformed.
+    pub fn decode(bytes: &[u8]) -> Result<Option<Self>, ProtocolError> {
+        let Some((kind, payload)) = bytes.split_first() else {
+            return Err(ProtocolError::new(
+                "E3",
+                "empty control message: it starts with its kind",
+            ));
+        };
+        let (name, message) = match *kind {
+            STREAM => ("STREAM", Self::stream(payload)),
+            ERROR => ("ERROR", Self::error(payload)),
+            CANCEL => ("CANCEL", payload.is_empty().then_some(Self::Cancel)),
+            CREDIT => ("CREDIT", Self::credit(payload)),
+            REGION => ("REGION", Self::region(payload)),
+            REGION_GONE => (
+                "REGION_GONE",
+                Self::region_id(payload).map(|id| Self::RegionGone { id }),
+            ),
+            REGION_FORGOTTEN => (
+                "REGION_FORGOTTEN",
+                Self::region_id(payload).map(|id| Self::RegionForgotten { id }),
+            ),
+            // Rule E3: unknown kinds are ignored.
+            _ => return Ok(None),
+        };
+        message.map(Some).ok_or_else(|| {
+            ProtocolError::new(
+                "E3",
+                format!(
+                    "malformed {name} message of {} bytes: see docs/wire.md",
+                    bytes.len()
+                ),
+            )
+        })
+    }
+
+    fn stream(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let info = StreamInfo {
+            version: fields.u16()?,
+            features: fields.u64()?,
+            device_type: fields.i32()?,
+            device_id: fields.i64()?,
+            body_kinds: fields.u8()?,
+        };
+        fields.end()?;
+        let some_kind = info.body_kinds & (BODY_KIND_PACKED | BODY_KIND_LIST) != 0;
+        (info.version != 0 && some_kind).then_some(Self::Stream(info))
+    }
+
+    fn error(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let (status, seq) = (fields.i32()?, fields.u32()?);
+        let text = str::from_utf8(fields.rest()).ok()?.to_owned();
+        // A status of success is no failure.
+        (status < 0).then_some(Self::Error { status, seq, text })
+    }
+
+    fn credit(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let credit = Credit {
+            batches: fields.u64()?,
+            bytes: fields.u64()?,
+        };
+        fields.end()?;
+        Some(Self::Credit(credit))
+    }
+
+    fn region(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let id = fields.u16().filter(|id| *id != 0)?;
+        Some(Self::Region {
+            id,
+            handle: fields.rest().to_vec(),
+        })
+    }
+
+    /// Regions count from 1.
+    fn region_id(payload: &[u8]) -> Option<u16> {
+        let mut fields = Fields::new(payload);
+        let id = fields.u16().filter(|id| *id != 0)?;
+        fields.end()?;
+        Some(id)
+    }
+
+    /// The name of the kind, for texts.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Stream(_) => "STREAM",
+            Self::Error { .. } => "ERROR",
+            Self::Cancel => "CANCEL",
+            Self::Credit(_) => "CREDIT",
+            Self::Region { .. } => "REGION",
+            Self::RegionGone { .. } => "REGION_GONE",
+            Self::RegionForgotten { .. } => "REGION_FORGOTTEN",
+        }
+    }
+}
+
+/// What an ERROR message means at the client. A number that this version does not know counts as
+/// the provider's.
+pub(crate) fn error_of(status: i32, text: &str) -> Error {
+    match Status::from_code(status) {
+        Some(status) => Error::new(status, text),
+        None => Error::new(Status::Provider, format!("{text} (status {status})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_kind() -> Vec<Control> {
+        vec![
+            Control::Stream(StreamInfo {
+                version: 0x0102,
+                features: 3,
+                device_type: -1,
+                device_id: -2,
+                body_kinds: 3,
+            }),
+            Control::Error {
+                status: -5,
+                seq: 0x0A0B_0C0D,
+                text: "no «x»".into(),
+            },
+            Control::Cancel,
+            Control::Credit(Credit {
+                batches: 16,
+                bytes: 1 << 40,
+            }),
+            Control::Region {
+                id: 1,
+                handle: vec![7, 8],
+            },
+            Control::RegionGone { id: 0x0201 },
+            Control::RegionForgotten { id: u16::MAX },
+        ]
+    }
+
+    /// Rule E3: kind byte, fixed little-endian fields, then text: the bytes of `docs/wire.md`.
+    #[test]
+    fn control_messages_have_the_documented_bytes() {
+        let expected: [&[u8]; 7] = [
+            &[
+                1, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 254, 255, 255, 255, 255, 255,
+                255, 255, 3,
+            ],
+            &[
+                2, 0xFB, 255, 255, 255, 0x0D, 0x0C, 0x0B, 0x0A, b'n', b'o', b' ', 0xC2, 0xAB, b'x',
+                0xC2, 0xBB,
+            ],
+            &[3],
+            &[4, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0],
+            &[5, 1, 0, 7, 8],
+            &[6, 1, 2],
+            &[7, 255, 255],
+        ];
+        for (message, expected) in every_kind().into_iter().zip(expected) {
+            assert_eq!(message.encode(), expected, "{message:?}");
+            assert_eq!(Control::decode(expected), Ok(Some(message)));
+        }
+    }
+
+    /// Rule E3: every kind cut short or with bytes too many is an error, where the kind has a
+    /// fixed length.
+    #[test]
+    fn malformed_control_messages_are_errors() {
+        assert_eq!(Control::decode(&[]).unwrap_err().rule(), "E3");
+        for message in every_kind() {
+            let bytes = message.encode();
+            let open_ended = match &message {
+                Control::Error { .. } => 9,
+                Control::Region { .. } => 3,
+                _ => bytes.len(),
+            };
+            for len in 1..open_ended {
+                let error = Control::decode(&bytes[..len]).unwrap_err();
+                assert!(error.text().contains(message.name()), "{error}");
+            }
+            if open_ended == bytes.len() {
+                let longer = [&bytes[..], &[0]].concat();
+                assert_eq!(Control::decode(&longer).unwrap_err().rule(), "E3");
+            }
+        }
+        let bad: [&[u8]; 6] = [
+            &[2, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 255, 255, 255, 255, 0, 0, 0, 0, 0xFF],
+            &[5, 0, 0],
+            &[6, 0, 0],
+            &[7, 0, 0],
+            &[
+                1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3,
+            ],
+        ];
+        for bytes in bad {
+            assert_eq!(
+                Control::decode(bytes).unwrap_err().rule(),
+                "E3",
+                "{bytes:?}"
+            );
+        }
+    }
+
+    /// Rule E3: unknown kinds are ignored, whatever they hold.
+    #[test]
+    fn unknown_kinds_are_ignored() {
+        for kind in (8..=255).chain([0]) {
+            assert_eq!(Control::decode(&[kind, 1, 2, 3]), Ok(None));
+        }
+    }
+
+    /// Promise of [`Control::encode`]: a text is cut at a character, below the transport's limit.
+    #[test]
+    fn long_texts_are_cut() {
+        let text = "«".repeat(40_000);
+        let bytes = Control::Error {
+            status: -1,
+            seq: 0,
+            text,
+        }
+        .encode();
+        assert!(bytes.len() <= 9 + MOST_TEXT);
+        assert!(matches!(
+            Control::decode(&bytes),
+            Ok(Some(Control::Error { .. }))
+        ));
+    }
+
+    /// Rule E1: the request's bytes, and that fields of later versions are skipped.
+    #[test]
+    fn requests_have_the_documented_bytes() {
+        let request = Request {
+            min_version: 1,
+            max_version: 2,
+            features: 3,
+            credit: Credit {
+                batches: 4,
+                bytes: 5,
+            },
+            lent_limit: 6,
+            stream_id: 7 << 64 | 8,
+            ticket: b"t".to_vec(),
+        };
+        let mut expected = vec![54, 0, 1, 0, 2, 0];
+        for word in [3_u64, 4, 5, 6, 8, 7] {
+            expected.extend_from_slice(&word.to_le_bytes());
+        }
+        expected.push(b't');
+        assert_eq!(request.encode(), expected);
+        assert_eq!(Request::decode(&expected), Ok(request.clone()));
+
+        let mut later = expected.clone();
+        later[0] = 56;
+        later.splice(54..54, [9, 9]);
+        assert_eq!(Request::decode(&later), Ok(request));
+    }
+
+    /// Rule E1: too short, a fixed part shorter than version 1's, an empty version range.
+    #[test]
+    fn malformed_requests_are_errors() {
+        let bytes = Request::new(
+            "",
+            Credit {
+                batches: 1,
+                bytes: 1,
+            },
+        )
+        .encode();
+        assert_eq!(bytes.len(), 54);
+        assert!(Request::decode(&bytes).is_ok());
+        for len in 0..bytes.len() {
+            assert_eq!(Request::decode(&bytes[..len]).unwrap_err().rule(), "E1");
+        }
+        for (at, value) in [(0, 53), (0, 55), (2, 0), (2, 2)] {
+            let mut bad = bytes.clone();
+            bad[at] = value;
+            assert_eq!(
+                Request::decode(&bad).unwrap_err().rule(),
+                "E1",
+                "{at}: {value}"
+            );
+        }
+    }
+
+    /// Promise of [`error_of`]: a number of a later version is kept in the text.
+    #[test]
+    fn unknown_statuses_keep_their_number() {
+        assert_eq!(error_of(-5, "x"), Error::new(Status::NotFound, "x"));
+        assert_eq!(
+            error_of(-999, "x"),
+            Error::new(Status::Provider, "x (status -999)")
+        );
+    }
+}

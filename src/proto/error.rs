@@ -1,0 +1,46 @@
+//! The peer broke a rule.
+
+use std::fmt;
+
+use crate::error::{Error, Status};
+
+/// The peer broke a rule of the protocol; the rule is part of the error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtocolError {
+    rule: &'static str,
+    text: String,
+}
+
+impl ProtocolError {
+    /// The peer broke `rule`; `text` says what it did and, where there is one, the remedy.
+    pub fn new(rule: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            rule,
+            text: text.into(),
+        }
+    }
+
+    /// The name of the rule, as in `D6`.
+    pub fn rule(&self) -> &'static str {
+        self.rule
+    }
+
+    /// What the peer did, without the rule.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (rule {})", self.text, self.rule)
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+impl From<ProtocolError> for Error {
+    fn from(error: ProtocolError) -> Self {
+        Self::new(Status::Protocol, error.to_string())
+    }
+}

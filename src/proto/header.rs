@@ -1,0 +1,270 @@
+//! Arrow IPC headers as the machines see them: verified, and no deeper than they need.
+
+use std::fmt;
+
+use arrow::ipc::{Endianness, Message, MessageHeader, MetadataVersion, RecordBatch};
+use flatbuffers::VerifierOptions;
+
+use crate::proto::ProtocolError;
+
+/// What a header describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HeaderKind {
+    /// The schema; it has no body (rule D1).
+    Schema,
+    /// A dictionary, or an addition to one.
+    Dictionary,
+    /// A record batch.
+    RecordBatch,
+}
+
+/// Where one buffer lies in a packed body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BodySpan {
+    /// Bytes from the start of the body; 0 when `length` is 0.
+    pub offset: u64,
+    /// Length in bytes, without padding.
+    pub length: u64,
+}
+
+/// A header that can be read without checks: its flatbuffer is verified and its buffers lie inside
+/// its body (rule A8).
+pub struct Header {
+    /// The flatbuffer starts at `start`, which is aligned to 8 bytes: rule M7. (A `Vec` never moves
+    /// its bytes while its capacity stays, and nothing is added to this one.)
+    store: Vec<u8>,
+    start: usize,
+    kind: HeaderKind,
+    compressed: bool,
+    body_len: u64,
+    buffers: Vec<BodySpan>,
+}
+
+/// Alignment that flatbuffers need (rule M7).
+const ALIGNMENT: usize = 8;
+
+/// How deep tables may nest. A field of a schema is one table deeper than its parent and its type
+/// one more; Arrow's own readers stop at 64 levels of nesting.
+const MAX_DEPTH: usize = 128;
+
+/// Copies to 8-byte alignment: the bytes, and where in them the copy starts.
+fn copy_aligned(bytes: &[u8]) -> (Vec<u8>, usize) {
+    let mut store: Vec<u8> = Vec::with_capacity(bytes.len().saturating_add(ALIGNMENT));
+    let start = store.as_ptr().addr().wrapping_neg() % ALIGNMENT;
+    store.resize(start, 0);
+    store.extend_from_slice(bytes);
+    (store, start)
+}
+
+/// What verifying may cost: it walks every path to a table, and hostile bytes can have many paths
+/// to few tables. Honest ones have one path to each, and a table takes more than 4 bytes; reading
+/// them touches each byte a few times.
+fn options(len: usize) -> VerifierOptions {
+    VerifierOptions {
+        max_depth: MAX_DEPTH,
+        max_tables: (len / 4).max(64),
+        max_apparent_size: len.saturating_mul(8).max(4096),
+        ignore_missing_null_terminator: true,
+    }
+}
+
+impl Header {
+    /// Copies, verifies and reads the flatbuffer bytes that follow a metadata prefix.
+    ///
+    /// # Errors
+    ///
+    /// They are not a flatbuffer (rule M7), not a schema, dictionary or record batch of a version
+    /// that is read (rules M2, A6), of a big-endian stream (rule A6), or name buffers outside the
+    /// body (rule A8).
+    pub fn parse(bytes: &[u8]) -> Result<Self, ProtocolError> {
+        // Rule M7: copy to alignment, then verify, then read.
+        let (store, start) = copy_aligned(bytes);
+        let mut header = Self {
+            store,
+            start,
+            kind: HeaderKind::Schema,
+            compressed: false,
+            body_len: 0,
+            buffers: Vec::new(),
+        };
+        header.read()?;
+        Ok(header)
+    }
+
+    fn read(&mut self) -> Result<(), ProtocolError> {
+        let aligned = self.store.get(self.start..).unwrap_or_default();
+        let message = flatbuffers::root_with_opts::<Message<'_>>(&options(aligned.len()), aligned)
+            .map_err(|error| malformed(&error))?;
+        // Rule A6.
+        if message.version() != MetadataVersion::V4 && message.version() != MetadataVersion::V5 {
+            return Err(ProtocolError::new(
+                "A6",
+                format!(
+                    "header of metadata version {}: V4 and V5 are read",
+                    message.version().0
+                ),
+            ));
+        }
+        let body_len = u64::try_from(message.bodyLength()).map_err(|_| {
+            ProtocolError::new("A8", format!("body of {} bytes", message.bodyLength()))
+        })?;
+        let missing = |what: &str| ProtocolError::new("M2", format!("header without its {what}"));
+        let (kind, batch) = match message.header_type() {
+            MessageHeader::Schema => {
+                let schema = message
+                    .header_as_schema()
+                    .ok_or_else(|| missing("schema"))?;
+                if schema.endianness() != Endianness::Little {
+                    return Err(ProtocolError::new(
+                        "A6",
+                        "the stream is big-endian: its producer must write little-endian",
+                    ));
+                }
+                // Rule D1: the schema has no body.
+                if body_len != 0 {
+                    return Err(ProtocolError::new(
+                        "D1",
+                        format!("schema with a body of {body_len} bytes"),
+                    ));
+                }
+                (HeaderKind::Schema, None)
+            }
+            MessageHeader::DictionaryBatch => {
+                let dictionary = message
+                    .header_as_dictionary_batch()
+                    .ok_or_else(|| missing("dictionary"))?;
+                let data = dictionary
+                    .data()
+                    .ok_or_else(|| missing("dictionary's data"))?;
+                (HeaderKind::Dictionary, Some(data))
+            }
+            MessageHeader::RecordBatch => {
+                let batch = message
+                    .header_as_record_batch()
+                    .ok_or_else(|| missing("batch"))?;
+                (HeaderKind::RecordBatch, Some(batch))
+            }
+            other => {
+                return Err(ProtocolError::new(
+                    "M2",
+                    format!(
+                        "header of type {}: only schemas, dictionaries and record batches travel",
+                        other
+                            .variant_name()
+                            .map_or_else(|| other.0.to_string(), str::to_owned)
+                    ),
+                ));
+            }
+        };
+        let compressed = batch.is_some_and(|batch| batch.compression().is_some());
+        let buffers = batch.map_or_else(|| Ok(Vec::new()), |batch| spans(&batch, body_len))?;
+        self.kind = kind;
+        self.compressed = compressed;
+        self.body_len = body_len;
+        self.buffers = buffers;
+        Ok(())
+    }
+
+    /// What the header describes.
+    pub fn kind(&self) -> HeaderKind {
+        self.kind
+    }
+
+    /// Length of the packed body, padding included.
+    pub fn body_len(&self) -> u64 {
+        self.body_len
+    }
+
+    /// Where each buffer lies in the packed body: inside it, every one. Empty for a schema.
+    pub fn buffers(&self) -> &[BodySpan] {
+        &self.buffers
+    }
+
+    /// Whether the buffers are compressed (rule A4).
+    pub fn compressed(&self) -> bool {
+        self.compressed
+    }
+
+    /// The flatbuffer: a verified `Message`, aligned to 8 bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.store.get(self.start..).unwrap_or_default()
+    }
+
+    /// Length of the address list that can stand for the body (rule D8): 16 + 16 n.
+    pub fn list_len(&self) -> u64 {
+        (self.buffers.len() as u64)
+            .saturating_add(1)
+            .saturating_mul(16)
+    }
+}
+
+fn malformed(error: &flatbuffers::InvalidFlatbuffer) -> ProtocolError {
+    // The crate's text goes on with a trace in lines of its own.
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    ProtocolError::new("M7", format!("header is not a valid flatbuffer: {first}"))
+}
+
+/// The buffers of a batch, each checked to lie inside the body (rule A8). Their number is bounded by
+/// the header's own size, since the vector was verified to lie in it.
+fn spans(batch: &RecordBatch<'_>, body_len: u64) -> Result<Vec<BodySpan>, ProtocolError> {
+    let Some(buffers) = batch.buffers() else {
+        return Ok(Vec::new());
+    };
+    let mut spans = Vec::with_capacity(buffers.len());
+    for (index, buffer) in buffers.iter().enumerate() {
+        let span = u64::try_from(buffer.offset())
+            .ok()
+            .zip(u64::try_from(buffer.length()).ok())
+            .filter(|(offset, length)| {
+                *length == 0
+                    || offset
+                        .checked_add(*length)
+                        .is_some_and(|end| end <= body_len)
+            })
+            .map(|(offset, length)| BodySpan {
+                offset: if length == 0 { 0 } else { offset },
+                length,
+            })
+            .ok_or_else(|| {
+                ProtocolError::new(
+                    "A8",
+                    format!(
+                        "buffer {index} of {} bytes at offset {} lies outside its body of \
+                         {body_len} bytes",
+                        buffer.length(),
+                        buffer.offset()
+                    ),
+                )
+            })?;
+        spans.push(span);
+    }
+    Ok(spans)
+}
+
+impl Clone for Header {
+    fn clone(&self) -> Self {
+        // The copy's bytes lie elsewhere, so the aligned start does too.
+        let (store, start) = copy_aligned(self.bytes());
+        Self {
+            store,
+            start,
+            buffers: self.buffers.clone(),
+            ..*self
+        }
+    }
+}
+
+impl fmt::Debug for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Header")
+            .field("kind", &self.kind)
+            .field("body_len", &self.body_len)
+            .field("buffers", &self.buffers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/header.rs"]
+mod tests;

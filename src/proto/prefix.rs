@@ -1,0 +1,110 @@
+//! The 5 bytes before each metadata message.
+
+use crate::proto::ProtocolError;
+use crate::proto::wire::Fields;
+
+/// What a metadata message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PrefixKind {
+    /// The stream ends; nothing follows the prefix (rule M5).
+    EndOfStream,
+    /// One Arrow IPC header follows (rule M2).
+    Metadata,
+}
+
+/// The prefix of a metadata message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Prefix {
+    /// What follows.
+    pub kind: PrefixKind,
+    /// Sequence number.
+    pub seq: u32,
+}
+
+impl Prefix {
+    /// The bytes (rule M3).
+    pub const fn encode(self) -> [u8; 5] {
+        // Rule M3: kind, then the number, little-endian.
+        let [a, b, c, d] = self.seq.to_le_bytes();
+        let kind = match self.kind {
+            PrefixKind::EndOfStream => 0,
+            PrefixKind::Metadata => 1,
+        };
+        [kind, a, b, c, d]
+    }
+
+    /// Splits a message into its prefix and the flatbuffer bytes after it.
+    ///
+    /// # Errors
+    ///
+    /// The message is shorter than a prefix (rule M2), of an unknown kind (rule M3), or an end of
+    /// stream that goes on (rule M5).
+    pub fn split(message: &[u8]) -> Result<(Self, &[u8]), ProtocolError> {
+        let mut fields = Fields::new(message);
+        let (Some(kind), Some(seq)) = (fields.u8(), fields.u32()) else {
+            return Err(ProtocolError::new(
+                "M2",
+                format!(
+                    "metadata message of {} bytes: it starts with 5 of prefix",
+                    message.len()
+                ),
+            ));
+        };
+        let header = fields.rest();
+        let kind = match kind {
+            // Rule M5: exactly 5 bytes.
+            0 if !header.is_empty() => {
+                return Err(ProtocolError::new(
+                    "M5",
+                    format!("end of stream of {} bytes: it has exactly 5", message.len()),
+                ));
+            }
+            0 => PrefixKind::EndOfStream,
+            1 => PrefixKind::Metadata,
+            kind => {
+                return Err(ProtocolError::new(
+                    "M3",
+                    format!("metadata message of unknown kind {kind}: 0 and 1 are known"),
+                ));
+            }
+        };
+        Ok((Self { kind, seq }, header))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule M3: kind in byte 0, number little-endian in bytes 1..5.
+    #[test]
+    fn layout() {
+        let metadata = Prefix {
+            kind: PrefixKind::Metadata,
+            seq: 0x0403_0201,
+        };
+        assert_eq!(metadata.encode(), [1, 1, 2, 3, 4]);
+        let end = Prefix {
+            kind: PrefixKind::EndOfStream,
+            seq: u32::MAX,
+        };
+        assert_eq!(end.encode(), [0, 255, 255, 255, 255]);
+        assert_eq!(Prefix::split(&end.encode()), Ok((end, &[][..])));
+        assert_eq!(
+            Prefix::split(&[1, 1, 2, 3, 4, 9, 8]),
+            Ok((metadata, &[9, 8][..]))
+        );
+    }
+
+    /// Rules M2, M3, M5: too short, unknown kind, and an end of stream that goes on.
+    #[test]
+    fn malformed_prefixes_are_rejected() {
+        for len in 0..5 {
+            assert_eq!(Prefix::split(&vec![1; len]).unwrap_err().rule(), "M2");
+        }
+        for kind in 2..=255 {
+            assert_eq!(Prefix::split(&[kind, 0, 0, 0, 0]).unwrap_err().rule(), "M3");
+        }
+        assert_eq!(Prefix::split(&[0, 0, 0, 0, 0, 0]).unwrap_err().rule(), "M5");
+    }
+}

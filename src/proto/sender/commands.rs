@@ -1,0 +1,301 @@
+//! What the driver asks of a sender.
+
+use super::{OutBody, Sender, SenderEvent, SenderState, Stream, Transmit};
+use crate::error::{Error, Status};
+use crate::proto::{
+    AddressList, BodyKind, Control, Prefix, PrefixKind, Role, StreamInfo, body_tag,
+};
+
+/// Commands. Each returns an error, and changes nothing, where the state does not allow it.
+impl<P, K> Sender<P, K> {
+    /// Accepts the request: tells the client what to expect (rule E2).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no request waits. `Cancelled`: the client does not want it any more.
+    pub fn accept(&mut self, info: StreamInfo) -> Result<(), Error> {
+        if self.state != SenderState::Requested {
+            return Err(misuse("accept", self.state));
+        }
+        self.ensure_wanted()?;
+        if self.extension {
+            self.control_out(&Control::Stream(info), None);
+        }
+        self.state = SenderState::Streaming;
+        Ok(())
+    }
+
+    /// Refuses the request. A baseline peer, which understands no error, is disconnected (rule E7).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no request waits.
+    pub fn refuse(&mut self, status: i32, text: &str) -> Result<(), Error> {
+        if self.state != SenderState::Requested {
+            return Err(misuse("refuse", self.state));
+        }
+        self.over(status, text);
+        Ok(())
+    }
+
+    /// Sends the schema, message number one of the stream (rule M4).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no stream runs, or the schema was sent. `Cancelled`.
+    pub fn send_schema(&mut self, header: Vec<u8>) -> Result<(), Error> {
+        let stream = self.streaming("send_schema")?;
+        if std::mem::replace(&mut stream.schema_sent, true) {
+            return Err(Error::invalid_argument(
+                "the schema of the stream has been sent",
+            ));
+        }
+        let (role, seq) = (stream.role, stream.next_seq);
+        // Rule M4: numbers wrap.
+        stream.next_seq = seq.wrapping_add(1);
+        self.header_out(role, seq, header);
+        Ok(())
+    }
+
+    /// Sends a dictionary. It uses the window's bytes but none of its batches (rule E5); wait until
+    /// [`admits`](Self::admits) says so.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no stream runs, no schema was sent, or the body does not fit the role, its
+    /// length or rule A1. `Cancelled`. What was to be sent is dropped.
+    pub fn send_dictionary(
+        &mut self,
+        header: Vec<u8>,
+        body_len: u64,
+        body: OutBody<P, K>,
+    ) -> Result<(), Error> {
+        self.send(header, body_len, body, 0)
+    }
+
+    /// Sends a record batch; wait until [`admits`](Self::admits) says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_dictionary`](Self::send_dictionary).
+    pub fn send_batch(
+        &mut self,
+        header: Vec<u8>,
+        body_len: u64,
+        body: OutBody<P, K>,
+    ) -> Result<(), Error> {
+        self.send(header, body_len, body, 1)
+    }
+
+    /// Ends the stream. On a connection of role Data nothing is sent: the metadata says it.
+    ///
+    /// The state is `Idle` afterwards; `Ended` for a baseline peer and for role Data (see there).
+    /// Where the client has cancelled, that is answered instead (rule E4).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no stream runs, or its schema was not sent.
+    pub fn end(&mut self) -> Result<(), Error> {
+        let extension = self.extension;
+        let stream = match &self.stream {
+            Some(stream) if self.state == SenderState::Streaming => stream,
+            _ => return Err(misuse("end", self.state)),
+        };
+        if stream.cancelled && extension {
+            self.over(Status::Cancelled.code(), "the client cancelled the stream");
+            return Ok(());
+        }
+        if !stream.schema_sent {
+            return Err(Error::invalid_argument(
+                "a stream has a schema before its end",
+            ));
+        }
+        let (role, seq) = (stream.role, stream.next_seq);
+        if role != Role::Data {
+            // Rule M5: exactly a prefix, with the next number.
+            let prefix = Prefix {
+                kind: PrefixKind::EndOfStream,
+                seq,
+            }
+            .encode();
+            self.transmits.push_back(Transmit::Metadata {
+                prefix,
+                header: Vec::new(),
+            });
+        }
+        self.stream = None;
+        self.state = if extension && role != Role::Data {
+            SenderState::Idle
+        } else {
+            SenderState::Ended
+        };
+        Ok(())
+    }
+
+    /// Ends the stream with an error. A baseline peer is disconnected (rule E7).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no stream is asked for or runs.
+    pub fn fail(&mut self, status: i32, text: &str) -> Result<(), Error> {
+        if !matches!(self.state, SenderState::Requested | SenderState::Streaming) {
+            return Err(misuse("fail", self.state));
+        }
+        self.over(status, text);
+        Ok(())
+    }
+
+    /// Tells the peer of a region, before any list names an address in it (rule E3).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the peer does not speak the extension, or the number is 0 or in use.
+    pub fn announce_region(&mut self, id: u16, handle: &[u8]) -> Result<(), Error> {
+        if self.state == SenderState::Closed || !self.extension {
+            return Err(misuse("announce_region", self.state));
+        }
+        if id == 0 || self.regions.contains_key(&id) {
+            return Err(Error::invalid_argument(format!(
+                "region number {id} is 0 or in use"
+            )));
+        }
+        self.regions.insert(id, false);
+        self.control_out(
+            &Control::Region {
+                id,
+                handle: handle.to_vec(),
+            },
+            Some(id),
+        );
+        Ok(())
+    }
+
+    /// Tells the peer that no list will name an address in the region again. Its number is free
+    /// after [`SenderEvent::RegionForgotten`].
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no such region is announced.
+    pub fn retire_region(&mut self, id: u16) -> Result<(), Error> {
+        match self.regions.get_mut(&id) {
+            Some(gone) if !*gone && self.state != SenderState::Closed => *gone = true,
+            _ => {
+                return Err(Error::invalid_argument(format!(
+                    "no region {id} is announced"
+                )));
+            }
+        }
+        self.control_out(&Control::RegionGone { id }, None);
+        Ok(())
+    }
+
+    fn ensure_wanted(&self) -> Result<(), Error> {
+        if self.is_cancelled() {
+            return Err(Error::cancelled("the client cancelled the stream"));
+        }
+        Ok(())
+    }
+
+    fn streaming(&mut self, what: &str) -> Result<&mut Stream, Error> {
+        self.ensure_wanted()?;
+        match &mut self.stream {
+            Some(stream) if self.state == SenderState::Streaming => Ok(stream),
+            _ => Err(misuse(what, self.state)),
+        }
+    }
+
+    fn header_out(&mut self, role: Role, seq: u32, header: Vec<u8>) {
+        if role != Role::Data {
+            // Rule M2: prefix and header, nothing else.
+            let prefix = Prefix {
+                kind: PrefixKind::Metadata,
+                seq,
+            }
+            .encode();
+            self.transmits
+                .push_back(Transmit::Metadata { prefix, header });
+        }
+    }
+
+    fn send(
+        &mut self,
+        header: Vec<u8>,
+        body_len: u64,
+        body: OutBody<P, K>,
+        batches: u64,
+    ) -> Result<(), Error> {
+        let stream = self.streaming("send")?;
+        let (role, seq) = (stream.role, stream.next_seq);
+        if !stream.schema_sent {
+            return Err(Error::invalid_argument(
+                "the schema comes before dictionaries and batches",
+            ));
+        }
+        let wrong = |what: &str| Err(Error::invalid_argument(format!("body of {what}")));
+        // Everything is checked before anything changes.
+        let list = match &body {
+            OutBody::Elsewhere if role == Role::Metadata => None,
+            OutBody::Packed { len, .. } if role != Role::Metadata => {
+                if *len != body_len {
+                    return wrong(&format!("{len} bytes under a header that says {body_len}"));
+                }
+                None
+            }
+            OutBody::Lent { spans, .. } if role != Role::Metadata => {
+                // Rule U2: lists need a way back.
+                if self
+                    .config
+                    .tags
+                    .get(role)
+                    .is_none_or(|tags| tags.free_data.is_none())
+                {
+                    return wrong("lent memory where the URI has no free_data");
+                }
+                let list = AddressList::new(spans.clone())
+                    .map_err(|error| Error::invalid_argument(error.to_string()))?;
+                if list.total > body_len {
+                    return wrong(&format!("{} bytes lent for one of {body_len}", list.total));
+                }
+                Some(list.encode())
+            }
+            _ => {
+                return wrong(&format!(
+                    "the wrong connection for the role {}",
+                    role.as_str()
+                ));
+            }
+        };
+        if let Some(stream) = &mut self.stream {
+            stream.next_seq = seq.wrapping_add(1);
+            if let Some(window) = &mut stream.window {
+                window.sent(batches, body_len);
+            }
+        }
+        self.header_out(role, seq, header);
+        // Rule D1: every message has a body message, also one of 0 bytes.
+        match (body, list) {
+            (OutBody::Packed { payload, .. }, _) => {
+                let tag = body_tag(seq, BodyKind::Packed);
+                self.transmits.push_back(Transmit::Body {
+                    tag,
+                    packed: payload,
+                });
+            }
+            (OutBody::Lent { spans, hold }, Some(bytes)) => {
+                let tag = body_tag(seq, BodyKind::List);
+                self.transmits.push_back(Transmit::List { tag, bytes });
+                // A list of empty buffers lends nothing.
+                let unused = self.ledger.lend(&spans, hold);
+                self.events.extend(unused.map(SenderEvent::Freed));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn misuse(what: &str, state: SenderState) -> Error {
+    Error::invalid_argument(format!(
+        "{what} is not possible while the sender is {state:?}"
+    ))
+}

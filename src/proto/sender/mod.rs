@@ -1,0 +1,344 @@
+//! The producing side of one connection.
+
+mod commands;
+mod types;
+mod window;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::error::Status;
+use crate::proto::control::{VERSION, error_of};
+use crate::proto::{Control, Credit, Ledger, ProtocolError, Request, Role, decode_frees};
+pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
+use window::Window;
+
+/// The stream being served.
+#[derive(Debug)]
+struct Stream {
+    role: Role,
+    next_seq: u32,
+    schema_sent: bool,
+    cancelled: bool,
+    /// `None`: a baseline peer, which is bounded by sends not yet complete (rule E5).
+    window: Option<Window>,
+}
+
+/// The producing side of one connection: it serves stream after stream (rule E4).
+///
+/// `P` is the payload of a packed body, `K` keeps lent memory alive; neither is looked at.
+///
+/// Call order: `handle_*` for what arrives; on [`SenderEvent::Requested`], `accept`, then
+/// `send_schema`, then dictionaries and batches, then `end` (or `fail` at any point). Returns may
+/// arrive at any time and belong to the connection, not the stream.
+#[derive(Debug)]
+pub struct Sender<P, K> {
+    config: SenderConfig,
+    state: SenderState,
+    /// Whether the peer has ever sent an extension request.
+    extension: bool,
+    stream: Option<Stream>,
+    ledger: Ledger<K>,
+    /// Regions the peer knows, and whether it was told that they are gone.
+    regions: BTreeMap<u16, bool>,
+    transmits: VecDeque<Transmit<P>>,
+    events: VecDeque<SenderEvent<K>>,
+}
+
+impl<P, K> Sender<P, K> {
+    /// The sender of a fresh connection.
+    pub fn new(config: SenderConfig) -> Self {
+        Self {
+            config,
+            state: SenderState::Idle,
+            extension: false,
+            stream: None,
+            ledger: Ledger::new(),
+            regions: BTreeMap::new(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Takes a tagged message: a request or a free list. Ignored once the state is `Closed`.
+    ///
+    /// # Errors
+    ///
+    /// The peer broke a rule. The state is `Closed`, [`Transmit::Disconnect`] waits, and what was
+    /// lent comes out of [`handle_disconnect`](Self::handle_disconnect).
+    pub fn handle_tagged(&mut self, tag: u64, bytes: &[u8]) -> Result<(), ProtocolError> {
+        if self.state == SenderState::Closed {
+            return Ok(());
+        }
+        let result = match self.config.tags.request(tag) {
+            Some((role, extension)) => self.request(role, extension, bytes),
+            None if self.config.tags.is_free(tag) => self.take_back(bytes),
+            None => Err(ProtocolError::new(
+                "U1",
+                format!(
+                    "message with tag {tag}, which no URI of this server names: the client has a \
+                     wrong or an old URI"
+                ),
+            )),
+        };
+        result.map_err(|error| self.close(error))
+    }
+
+    /// Takes a control message. Ignored once the state is `Closed`.
+    ///
+    /// # Errors
+    ///
+    /// As [`handle_tagged`](Self::handle_tagged).
+    pub fn handle_control(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
+        if self.state == SenderState::Closed {
+            return Ok(());
+        }
+        let result = Control::decode(bytes).and_then(|message| match message {
+            Some(message) => self.control(&message),
+            // Rule E3: unknown kinds are ignored.
+            None => Ok(()),
+        });
+        result.map_err(|error| self.close(error))
+    }
+
+    /// The connection is over. Gives back everything that was lent (rule F4): the peer may still
+    /// have it mapped, so it must not be rewritten.
+    pub fn handle_disconnect(&mut self) -> Vec<K> {
+        self.state = SenderState::Closed;
+        self.stream = None;
+        self.transmits.clear();
+        self.ledger.drain()
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> SenderState {
+        self.state
+    }
+
+    /// Whether the peer speaks the extension: it has sent such a request.
+    pub fn is_extension(&self) -> bool {
+        self.extension
+    }
+
+    /// Whether the client has cancelled the stream that runs.
+    pub fn is_cancelled(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| stream.cancelled)
+    }
+
+    /// The role of the stream asked for or running.
+    pub fn role(&self) -> Option<Role> {
+        self.stream.as_ref().map(|stream| stream.role)
+    }
+
+    /// The number that the next message gets.
+    pub fn next_seq(&self) -> u32 {
+        self.stream
+            .as_ref()
+            .map_or(self.config.first_seq, |stream| stream.next_seq)
+    }
+
+    /// Occurrences of addresses lent and not yet returned.
+    pub fn lent_outstanding(&self) -> usize {
+        self.ledger.outstanding()
+    }
+
+    /// Whether the next batch may be pulled from the producer, whatever its size turns out to be
+    /// (rule E5). Always, for a baseline peer.
+    pub fn may_pull(&self) -> bool {
+        self.window().is_none_or(Window::may_pull)
+    }
+
+    /// Whether a message, dictionary or batch, with a body of `body_len` bytes may be sent now (rule
+    /// E5). Always, for a baseline peer.
+    pub fn admits(&self, body_len: u64) -> bool {
+        self.window().is_none_or(|window| window.admits(body_len))
+    }
+
+    /// The next message for the transport.
+    pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
+        self.transmits.pop_front()
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<SenderEvent<K>> {
+        self.events.pop_front()
+    }
+
+    fn window(&self) -> Option<&Window> {
+        self.stream.as_ref()?.window.as_ref()
+    }
+
+    fn request(&mut self, role: Role, extension: bool, bytes: &[u8]) -> Result<(), ProtocolError> {
+        // Rule E4: one stream at a time; a baseline peer asks once.
+        if self.state != SenderState::Idle || (self.extension && !extension) {
+            let when = match self.state {
+                SenderState::Idle => "without the extension that it used before",
+                SenderState::Ended => "on a connection that carries one stream only",
+                _ => "while one is served",
+            };
+            return Err(ProtocolError::new("E4", format!("second request, {when}")));
+        }
+        let request = if extension {
+            Request::decode(bytes)?
+        } else {
+            Request::baseline(bytes)
+        };
+        self.extension = extension;
+        let window = extension.then(|| Window::new(request.credit));
+        self.stream = Some(Stream {
+            role,
+            next_seq: self.config.first_seq,
+            schema_sent: false,
+            cancelled: false,
+            window,
+        });
+        self.state = SenderState::Requested;
+        // Rule E1: versions that cannot talk get a text that says so.
+        if extension && !(request.min_version..=request.max_version).contains(&VERSION) {
+            let (min, max) = (request.min_version, request.max_version);
+            self.over(
+                Status::Unsupported.code(),
+                &format!(
+                    "this server speaks version {VERSION} of the extension, the client {min} to \
+                     {max}: upgrade the older one"
+                ),
+            );
+            return Ok(());
+        }
+        self.events.push_back(SenderEvent::Requested {
+            request,
+            extension,
+            role,
+        });
+        Ok(())
+    }
+
+    fn take_back(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
+        let addresses = decode_frees(bytes)?;
+        let mut freed = Vec::new();
+        self.ledger.free(&addresses, &mut freed)?;
+        self.events
+            .extend(freed.into_iter().map(SenderEvent::Freed));
+        Ok(())
+    }
+
+    fn control(&mut self, message: &Control) -> Result<(), ProtocolError> {
+        if !self.extension && self.stream.is_some() {
+            return Err(ProtocolError::new(
+                "E1",
+                format!(
+                    "{} message from a client that did not ask by dipc_want",
+                    message.name()
+                ),
+            ));
+        }
+        match message {
+            Control::Cancel => {
+                // Between streams it has crossed the end of the one it means: nothing to do.
+                if let Some(stream) = &mut self.stream
+                    && !std::mem::replace(&mut stream.cancelled, true)
+                {
+                    self.events.push_back(SenderEvent::Cancelled);
+                }
+                Ok(())
+            }
+            Control::Credit(credit) => self.credit(*credit),
+            Control::RegionForgotten { id } => {
+                // Rule E3: the acknowledgement of REGION_GONE, and of nothing else.
+                if self.regions.get(id) != Some(&true) {
+                    return Err(ProtocolError::new(
+                        "E3",
+                        format!("acknowledgement that region {id} is gone, which it is not"),
+                    ));
+                }
+                self.regions.remove(id);
+                self.events
+                    .push_back(SenderEvent::RegionForgotten { id: *id });
+                Ok(())
+            }
+            Control::Stream(_)
+            | Control::Error { .. }
+            | Control::Region { .. }
+            | Control::RegionGone { .. } => Err(ProtocolError::new(
+                "E3",
+                format!(
+                    "{} message from a client: only servers send it",
+                    message.name()
+                ),
+            )),
+        }
+    }
+
+    fn credit(&mut self, credit: Credit) -> Result<(), ProtocolError> {
+        // Of a stream that has ended since, or from a peer that was given no window.
+        let Some(window) = self
+            .stream
+            .as_mut()
+            .and_then(|stream| stream.window.as_mut())
+        else {
+            return Ok(());
+        };
+        window.update(credit)?;
+        self.events.push_back(SenderEvent::CreditChanged);
+        Ok(())
+    }
+
+    /// A rule is broken: the connection ends.
+    fn close(&mut self, error: ProtocolError) -> ProtocolError {
+        if self.extension && self.stream.is_some() {
+            // A peer that speaks the extension learns why.
+            let (status, text) = (Status::Protocol.code(), error.to_string());
+            self.control_out(
+                &Control::Error {
+                    status,
+                    seq: self.next_seq(),
+                    text,
+                },
+                None,
+            );
+        }
+        self.disconnect(error.to_string());
+        error
+    }
+
+    fn disconnect(&mut self, reason: String) {
+        self.state = SenderState::Closed;
+        self.stream = None;
+        self.transmits.push_back(Transmit::Disconnect { reason });
+    }
+
+    fn control_out(&mut self, message: &Control, region: Option<u16>) {
+        self.transmits.push_back(Transmit::Control {
+            bytes: message.encode(),
+            region,
+        });
+    }
+
+    /// The stream ends with an error (rules E2, E4), or a baseline peer's connection does (E7).
+    fn over(&mut self, status: i32, text: &str) {
+        if self.extension {
+            // A status that is none would be malformed on the wire.
+            let status = if status < 0 {
+                status
+            } else {
+                Status::Provider.code()
+            };
+            let seq = self.next_seq();
+            self.control_out(
+                &Control::Error {
+                    status,
+                    seq,
+                    text: text.to_owned(),
+                },
+                None,
+            );
+            self.stream = None;
+            self.state = SenderState::Idle;
+        } else {
+            self.disconnect(error_of(status, text).text().to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/sender.rs"]
+mod tests;

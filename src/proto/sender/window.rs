@@ -1,0 +1,65 @@
+//! Rule E5 at the producing side.
+
+use crate::proto::{Credit, ProtocolError};
+
+/// Credit given and used, all as totals since the start (rule E5).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    initial: Credit,
+    credit: Credit,
+    sent: Credit,
+}
+
+impl Window {
+    pub(super) fn new(initial: Credit) -> Self {
+        Self {
+            initial,
+            credit: initial,
+            sent: Credit {
+                batches: 0,
+                bytes: 0,
+            },
+        }
+    }
+
+    /// Whether the consumer has taken everything that was sent.
+    fn nothing_outstanding(&self) -> bool {
+        let taken_batches = self.credit.batches.saturating_sub(self.initial.batches);
+        let taken_bytes = self.credit.bytes.saturating_sub(self.initial.bytes);
+        self.sent.batches <= taken_batches && self.sent.bytes <= taken_bytes
+    }
+
+    pub(super) fn admits(&self, body_len: u64) -> bool {
+        // Rule E5: one message is always admitted when nothing is outstanding.
+        self.nothing_outstanding()
+            || (self.sent.batches < self.credit.batches
+                && self.sent.bytes.saturating_add(body_len) <= self.credit.bytes)
+    }
+
+    pub(super) fn may_pull(&self) -> bool {
+        self.nothing_outstanding()
+            || (self.sent.batches < self.credit.batches && self.sent.bytes < self.credit.bytes)
+    }
+
+    /// Counts what is sent. A dictionary is no batch, but its bytes count until it is taken.
+    pub(super) fn sent(&mut self, batches: u64, bytes: u64) {
+        self.sent.batches = self.sent.batches.saturating_add(batches);
+        self.sent.bytes = self.sent.bytes.saturating_add(bytes);
+    }
+
+    /// Takes the client's word for what it has taken.
+    pub(super) fn update(&mut self, credit: Credit) -> Result<(), ProtocolError> {
+        // Rule E5: totals, so they never fall.
+        if credit.batches < self.credit.batches || credit.bytes < self.credit.bytes {
+            return Err(ProtocolError::new(
+                "E5",
+                format!(
+                    "credit falls from {} batches, {} bytes to {}, {}: it counts totals",
+                    self.credit.batches, self.credit.bytes, credit.batches, credit.bytes
+                ),
+            ));
+        }
+        self.credit = credit;
+        Ok(())
+    }
+}
