@@ -30,7 +30,10 @@ const ROUNDS: usize = 5;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    if arguments.get(1).is_some_and(|argument| argument == "--serve") {
+    if arguments
+        .get(1)
+        .is_some_and(|argument| argument == "--serve")
+    {
         return serve(&arguments[2]);
     }
     let batches = arguments
@@ -59,7 +62,10 @@ fn main() {
     drop(child.stdin.take());
     child.wait().expect("the serving process to end");
     let medians: Vec<f64> = micros.iter_mut().map(|figures| median(figures)).collect();
-    println!("{:>12} {:>14} {:>14} {:>8}", "batch bytes", "us per batch", "batches/s", "ratio");
+    println!(
+        "{:>12} {:>14} {:>14} {:>8}",
+        "batch bytes", "us per batch", "batches/s", "ratio"
+    );
     for (size, median) in SIZES.iter().zip(&medians) {
         println!(
             "{size:>12} {median:>14.3} {:>14.0} {:>8.2}",
@@ -78,7 +84,9 @@ fn median(figures: &mut [f64]) -> f64 {
 fn round(client: &Client, uri: &str, size: usize, batches: usize) -> f64 {
     let ticket = format!("{size}:{batches}");
     let options = GetOptions::default();
-    let mut stream = client.get(&[uri], ticket.as_bytes(), &options, None).expect("a stream");
+    let mut stream = client
+        .get(&[uri], ticket.as_bytes(), &options, None)
+        .expect("a stream");
     let start = Instant::now();
     let mut received = 0;
     while let Some(array) = stream.next().expect("a batch") {
@@ -138,7 +146,10 @@ fn arena_batch(size: usize) -> RecordBatch {
             unsafe { self.arena.dealloc(self.data) }.expect("a block of this arena");
         }
     }
-    let options = ArenaOptions { region_bytes: 64 << 20, ..ArenaOptions::default() };
+    let options = ArenaOptions {
+        region_bytes: 64 << 20,
+        ..ArenaOptions::default()
+    };
     let arena = Arena::new(DeviceKind::CPU, options).expect("an arena");
     let data = arena.alloc(size).expect("a block");
     // SAFETY: the block is `size` bytes that nobody else knows of.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::arrow::stream::ArrayReader;
-use crate::arrow::{DecodeOptions, Level, OwnedDeviceArray, OwnedSchema};
+use crate::arrow::decode::{DecodeOptions, Decoder, Level};
+use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::DeviceKind;
 use crate::driver::fetch::Fetch;
@@ -17,7 +18,7 @@ use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Credit, ReceiverConfig, Request, Role, SideConfig, Uri};
+use crate::proto::{Credit, Header, ReceiverConfig, Request, SideConfig, Uri};
 use crate::transport::{self, LinkOptions};
 
 /// Options of a client.
@@ -134,7 +135,11 @@ impl Client {
     ) -> Result<Stream> {
         self.inner.generation.ensure_same_process()?;
         options.device.ensure_readable()?;
-        let (metadata, data) = roles(uris)?;
+        let mut uris = Uri::parse_all(uris)?.into_iter();
+        let Some(metadata) = uris.next() else {
+            return Err(Error::invalid_argument("a stream has one URI, or two"));
+        };
+        let data = uris.next();
         self.inner.streams.fetch_add(1, Ordering::Relaxed);
         loop {
             let first = self.inner.connect(&metadata, data.is_none(), options)?;
@@ -157,49 +162,6 @@ impl Client {
             connections_made: self.inner.connections.load(Ordering::Relaxed),
             connections_idle: self.inner.pool.lock().values().map(|kept| kept.len() as u64).sum(),
         }
-    }
-}
-
-/// Orders URIs by role: metadata (or both), and data where there are two.
-fn roles(uris: &[&str]) -> Result<(Uri, Option<Uri>)> {
-    let parse = |uri: &&str| Uri::parse(uri);
-    match uris {
-        [uri] => {
-            let uri = parse(uri)?;
-            if let Some(role @ (Role::Metadata | Role::Data)) = uri.role {
-                return Err(Error::new(
-                    Status::InvalidUri,
-                    format!(
-                        "`{uri}` serves {} alone (dipc_role): give the URI of the other part too",
-                        role.as_str()
-                    ),
-                ));
-            }
-            Ok((uri, None))
-        }
-        [first, second] => {
-            let (first, second) = (parse(first)?, parse(second)?);
-            let (metadata, data) = match (first.role, second.role) {
-                (Some(Role::Data), None | Some(Role::Metadata)) | (None, Some(Role::Metadata)) => {
-                    (second, first)
-                }
-                (None | Some(Role::Metadata), None | Some(Role::Data)) => (first, second),
-                _ => {
-                    return Err(Error::new(
-                        Status::InvalidUri,
-                        format!(
-                            "`{first}` and `{second}` are not one for metadata and one for data: \
-                             see their dipc_role"
-                        ),
-                    ));
-                }
-            };
-            Ok((metadata.for_role(Role::Metadata), Some(data.for_role(Role::Data))))
-        }
-        _ => Err(Error::invalid_argument(format!(
-            "a stream has one URI, or two (metadata and data); {} were given",
-            uris.len()
-        ))),
     }
 }
 
@@ -239,7 +201,11 @@ impl Inner {
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
         let side = |uri: &Uri| SideConfig { tags: uri.tags, extension: uri.extension };
-        let request = Request::current(ticket, stream_id()?, options.window, options.lent_limit);
+        let request = Request {
+            lent_limit: options.lent_limit,
+            stream_id: stream_id()?,
+            ..Request::new(ticket, options.window)
+        };
         let config = ReceiverConfig {
             request,
             metadata: side(uri),
@@ -253,20 +219,18 @@ impl Inner {
             options.level.unwrap_or(if same_user { Level::Structure } else { Level::Full });
         let first = Arc::clone(&metadata.link);
         let second = data.map_or_else(|| Arc::clone(&first), |(_, connected)| connected.link);
-        let mut fetch = Fetch::start(config, first, second, DecodeOptions { level })?;
-        let schema = match fetch.wait_for_schema(cancel) {
-            Ok(decoder) => decoder.schema(),
-            Err(error) => {
-                self.settle(fetch, metadata.key);
-                return Err(error);
-            }
-        };
+        let decode = DecodeOptions { level, ..DecodeOptions::default() };
+        let mut fetch = Fetch::start(config, first, second, decode)?;
+        if let Err(error) = fetch.wait_for_schema(cancel) {
+            self.settle(fetch, metadata.key);
+            return Err(error);
+        }
         let device_type = fetch.info().map_or(DeviceKind::CPU.0, |info| info.device_type);
         Ok(Stream {
+            schema: fetch.schema(),
             fetch: Some(fetch),
             client: Arc::downgrade(self),
             key: metadata.key,
-            schema,
             device_type,
             cancel: cancel.cloned(),
             custom_metadata: Vec::new(),
@@ -368,7 +332,7 @@ pub struct Stream {
     fetch: Option<Fetch>,
     client: Weak<Inner>,
     key: Option<String>,
-    schema: OwnedSchema,
+    schema: Option<Arc<Header>>,
     device_type: i32,
     cancel: Option<Cancel>,
     custom_metadata: Vec<(String, String)>,
@@ -405,10 +369,10 @@ impl Stream {
 
 impl ArrayReader for Stream {
     fn schema(&mut self) -> Result<OwnedSchema> {
-        match self.fetch.as_ref().and_then(Fetch::decoder) {
-            Some(decoder) => Ok(decoder.schema()),
-            None => Ok(self.schema.duplicate()),
-        }
+        let header = self.schema.as_ref().ok_or_else(|| {
+            Error::protocol("the stream has no schema (rule M4)")
+        })?;
+        Ok(Decoder::new(header, DecodeOptions::default())?.schema())
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {

@@ -41,7 +41,10 @@ fn client() -> Client {
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(10), "not within ten seconds: {what}");
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "not within ten seconds: {what}"
+        );
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -54,7 +57,10 @@ fn assert_same(received: &[RecordBatch], expected: &[RecordBatch]) {
 }
 
 fn serve(server: &Server, ticket: &str, provider: Box<dyn dipc::server::Provider>) {
-    server.serve(ticket.as_bytes(), provider).map_err(|(error, _)| error).unwrap();
+    server
+        .serve(ticket.as_bytes(), provider)
+        .map_err(|(error, _)| error)
+        .unwrap();
 }
 
 /// Rules M1, M4, M5, D1: a table arrives whole and in order, lent (kind 1) and packed (kind 0).
@@ -62,10 +68,18 @@ fn serve(server: &Server, ticket: &str, provider: Box<dyn dipc::server::Provider
 fn a_table_arrives_equal_in_both_kinds() {
     for scheme in SCHEMES {
         for body in [BodyPolicy::Auto, BodyPolicy::Packed] {
-            let (server, uri) = server(scheme, ServerOptions { body, ..Default::default() });
+            let (server, uri) = server(
+                scheme,
+                ServerOptions {
+                    body,
+                    ..Default::default()
+                },
+            );
             serve(&server, "t", counting(20, 10_000));
             let client = client();
-            let mut stream = client.get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+            let mut stream = client
+                .get(&[&uri], b"t", &GetOptions::default(), None)
+                .unwrap();
             let received = read_all(&mut stream).unwrap();
             let expected: Vec<_> = (0..20).map(|index| batch(index * 10_000, 10_000)).collect();
             assert_same(&received, &expected);
@@ -84,9 +98,18 @@ fn a_table_arrives_equal_in_both_kinds() {
 fn sequence_numbers_wrap() {
     for scheme in SCHEMES {
         let first_seq = u32::MAX - 5;
-        let (server, uri) = server(scheme, ServerOptions { first_seq, ..Default::default() });
+        let (server, uri) = server(
+            scheme,
+            ServerOptions {
+                first_seq,
+                ..Default::default()
+            },
+        );
         serve(&server, "t", counting(20, 100));
-        let options = GetOptions { first_seq, ..Default::default() };
+        let options = GetOptions {
+            first_seq,
+            ..Default::default()
+        };
         let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 20);
     }
@@ -97,12 +120,21 @@ fn sequence_numbers_wrap() {
 fn two_connections_share_one_provider_call() {
     for scheme in SCHEMES {
         for body in [BodyPolicy::Auto, BodyPolicy::Packed] {
-            let (server, _) = server(scheme, ServerOptions { body, ..Default::default() });
+            let (server, _) = server(
+                scheme,
+                ServerOptions {
+                    body,
+                    ..Default::default()
+                },
+            );
             let calls = Arc::new(AtomicUsize::new(0));
             let counted = Arc::clone(&calls);
             let provider = FnProvider(move |_: &Request| {
                 counted.fetch_add(1, Ordering::SeqCst);
-                Ok(stream_of(common::schema(), (0..50).map(|index| Ok(batch(index * 900, 900)))))
+                Ok(stream_of(
+                    common::schema(),
+                    (0..50).map(|index| Ok(batch(index * 900, 900))),
+                ))
             });
             serve(&server, "t", Box::new(provider));
             let metadata = server.location(Role::Metadata).unwrap();
@@ -111,7 +143,9 @@ fn two_connections_share_one_provider_call() {
             let expected: Vec<_> = (0..50).map(|index| batch(index * 900, 900)).collect();
             // The order of the URIs does not matter where they name their roles.
             for uris in [[&*metadata, &*data], [&*data, &*metadata]] {
-                let mut stream = client.get(&uris, b"t", &GetOptions::default(), None).unwrap();
+                let mut stream = client
+                    .get(&uris, b"t", &GetOptions::default(), None)
+                    .unwrap();
                 assert_same(&read_all(&mut stream).unwrap(), &expected);
             }
             assert_eq!(calls.load(Ordering::SeqCst), 2);
@@ -130,13 +164,16 @@ fn a_metadata_server_and_a_data_server() {
         }
         let metadata = metadata_server.location(Role::Metadata).unwrap();
         let data = data_server.location(Role::Data).unwrap();
-        let mut stream =
-            client().get(&[&metadata, &data], b"t", &GetOptions::default(), None).unwrap();
+        let mut stream = client()
+            .get(&[&metadata, &data], b"t", &GetOptions::default(), None)
+            .unwrap();
         let expected: Vec<_> = (0..40).map(|index| batch(index * 500, 500)).collect();
         assert_same(&read_all(&mut stream).unwrap(), &expected);
         drop(stream);
         for server in [&metadata_server, &data_server] {
-            eventually("both servers are idle", || server.stats().streams_active == 0);
+            eventually("both servers are idle", || {
+                server.stats().streams_active == 0
+            });
         }
     }
 }
@@ -152,8 +189,9 @@ fn a_baseline_client_is_served_packed_bodies() {
             .replace("&&", "&")
             .replace("?&", "?");
         assert!(!baseline.contains("dipc=1"), "{baseline}");
-        let mut stream =
-            client().get(&[&baseline], b"t", &GetOptions::default(), None).unwrap();
+        let mut stream = client()
+            .get(&[&baseline], b"t", &GetOptions::default(), None)
+            .unwrap();
         let expected: Vec<_> = (0..30).map(|index| batch(index * 2_000, 2_000)).collect();
         assert_same(&read_all(&mut stream).unwrap(), &expected);
         assert_eq!(stream.stats().bytes_lent, 0);
@@ -167,16 +205,25 @@ fn a_consumer_that_keeps_everything_is_not_starved() {
         let (server, uri) = server(scheme, ServerOptions::default());
         serve(&server, "t", counting(100, 20_000));
         let options = GetOptions {
-            window: Credit { batches: 4, bytes: 1 << 20 },
+            window: Credit {
+                batches: 4,
+                bytes: 1 << 20,
+            },
             lent_limit: 8 << 20,
             ..Default::default()
         };
         let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
         let received = read_all(&mut stream).unwrap();
-        assert_eq!(received.iter().map(RecordBatch::num_rows).sum::<usize>(), 2_000_000);
+        assert_eq!(
+            received.iter().map(RecordBatch::num_rows).sum::<usize>(),
+            2_000_000
+        );
         let stats = stream.stats();
         // Past the limit of lent memory bodies come as bytes (rule E5, "Back-pressure").
-        assert!(stats.bytes_lent > 0 && stats.bytes_lent <= 9 << 20, "{stats:?}");
+        assert!(
+            stats.bytes_lent > 0 && stats.bytes_lent <= 9 << 20,
+            "{stats:?}"
+        );
         assert!(stats.bytes_received > 0, "{stats:?}");
     }
 }
@@ -199,8 +246,13 @@ fn a_consumer_that_never_reads_stops_the_producer() {
             ))
         });
         serve(&server, "t", Box::new(provider));
-        let options =
-            GetOptions { window: Credit { batches: 8, bytes: 1 << 30 }, ..Default::default() };
+        let options = GetOptions {
+            window: Credit {
+                batches: 8,
+                bytes: 1 << 30,
+            },
+            ..Default::default()
+        };
         let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
         eventually("the window is full", || pulled.load(Ordering::SeqCst) >= 8);
         thread::sleep(Duration::from_millis(100));
@@ -216,8 +268,13 @@ fn a_batch_larger_than_the_window_passes() {
     for scheme in SCHEMES {
         let (server, uri) = server(scheme, ServerOptions::default());
         serve(&server, "t", counting(5, 100_000));
-        let options =
-            GetOptions { window: Credit { batches: 2, bytes: 1000 }, ..Default::default() };
+        let options = GetOptions {
+            window: Credit {
+                batches: 2,
+                bytes: 1000,
+            },
+            ..Default::default()
+        };
         let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 5);
     }
@@ -231,7 +288,9 @@ fn arrays_outlive_their_stream_and_client() {
         let (server, uri) = server(scheme, ServerOptions::default());
         serve(&server, "t", counting(10, 5_000));
         let client = client();
-        let mut stream = client.get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
         let received = read_all(&mut stream).unwrap();
         drop(stream);
         drop(client);
@@ -239,8 +298,12 @@ fn arrays_outlive_their_stream_and_client() {
         let expected: Vec<_> = (0..10).map(|index| batch(index * 5_000, 5_000)).collect();
         assert_same(&received, &expected);
         thread::spawn(move || drop(received)).join().unwrap();
-        eventually("everything lent is back", || server.stats().lent_outstanding == 0);
-        eventually("the connection is closed", || server.stats().connections == 0);
+        eventually("everything lent is back", || {
+            server.stats().lent_outstanding == 0
+        });
+        eventually("the connection is closed", || {
+            server.stats().connections == 0
+        });
     }
 }
 
@@ -253,13 +316,18 @@ fn connections_are_used_again() {
         let client = client();
         let mut kept = Vec::new();
         for _ in 0..20 {
-            let mut stream = client.get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+            let mut stream = client
+                .get(&[&uri], b"t", &GetOptions::default(), None)
+                .unwrap();
             kept.extend(read_all(&mut stream).unwrap());
         }
         assert_eq!(client.stats().connections_made, 1);
         assert_eq!(kept.len(), 60);
         for group in kept.chunks(3) {
-            assert_same(group, &[batch(0, 3_000), batch(3_000, 3_000), batch(6_000, 3_000)]);
+            assert_same(
+                group,
+                &[batch(0, 3_000), batch(3_000, 3_000), batch(6_000, 3_000)],
+            );
         }
     }
 }
@@ -274,8 +342,9 @@ fn many_streams_at_once() {
         thread::scope(|scope| {
             for _ in 0..16 {
                 scope.spawn(|| {
-                    let mut stream =
-                        client.get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+                    let mut stream = client
+                        .get(&[&uri], b"t", &GetOptions::default(), None)
+                        .unwrap();
                     assert_eq!(read_all(&mut stream).unwrap().len(), 20);
                 });
             }
@@ -288,12 +357,21 @@ fn many_streams_at_once() {
 #[test]
 fn refusals_name_their_cause() {
     for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions { max_streams: 1, ..Default::default() });
+        let (server, uri) = server(
+            scheme,
+            ServerOptions {
+                max_streams: 1,
+                ..Default::default()
+            },
+        );
         serve(&server, "t", counting(1000, 1000));
         let client = client();
         let options = GetOptions::default();
         let failed = |uris: &[&str], ticket: &[u8]| {
-            client.get(uris, ticket, &options, None).map(drop).unwrap_err()
+            client
+                .get(uris, ticket, &options, None)
+                .map(drop)
+                .unwrap_err()
         };
         let error = failed(&[&uri], b"other");
         assert_eq!(error.status(), Status::NotFound, "{error}");
@@ -301,13 +379,25 @@ fn refusals_name_their_cause() {
         let stream = client.get(&[&uri], b"t", &options, None).unwrap();
         assert_eq!(failed(&[&uri], b"t").status(), Status::Busy);
         drop(stream);
-        assert_eq!(failed(&[&format!("{scheme}:@nobody-here")], b"t").status(), Status::Unreachable);
-        assert_eq!(failed(&["carrier-pigeon:@x"], b"t").status(), Status::Unsupported);
-        assert_eq!(failed(&["no uri at all"], b"t").status(), Status::InvalidUri);
+        assert_eq!(
+            failed(&[&format!("{scheme}:@nobody-here")], b"t").status(),
+            Status::Unreachable
+        );
+        assert_eq!(
+            failed(&["carrier-pigeon:@x"], b"t").status(),
+            Status::Unsupported
+        );
+        assert_eq!(
+            failed(&["no uri at all"], b"t").status(),
+            Status::InvalidUri
+        );
         assert_eq!(failed(&[], b"t").status(), Status::InvalidArgument);
         let (error, _) = server.serve(b"t", counting(1, 1)).unwrap_err();
         assert_eq!(error.status(), Status::AlreadyExists);
-        assert_eq!(server.withdraw(b"other").unwrap_err().status(), Status::NotFound);
+        assert_eq!(
+            server.withdraw(b"other").unwrap_err().status(),
+            Status::NotFound
+        );
     }
 }
 
@@ -364,9 +454,17 @@ fn a_broken_array_ends_its_stream() {
     let (server, uri) = server("shm", ServerOptions::default());
     server.serve_pull(b"t").unwrap();
     let producer = thread::spawn(move || {
-        let request = server.next_request(Some(Duration::from_secs(10)), None).unwrap().unwrap();
-        request.start(export_schema(&common::schema()).raw(), 1).unwrap();
-        request.push(export(&batch(0, 10)), None, None).map_err(|(error, _)| error).unwrap();
+        let request = server
+            .next_request(Some(Duration::from_secs(10)), None)
+            .unwrap()
+            .unwrap();
+        request
+            .start(export_schema(&common::schema()).raw(), 1)
+            .unwrap();
+        request
+            .push(export(&batch(0, 10)), None, None)
+            .map_err(|(error, _)| error)
+            .unwrap();
         let mut broken = export(&batch(0, 10));
         broken.raw_mut().array.length = -1;
         let (error, array) = request.push(broken, None, None).unwrap_err();
@@ -375,7 +473,9 @@ fn a_broken_array_ends_its_stream() {
         request.fail(error.status().code(), error.text());
         server
     });
-    let mut stream = client().get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+    let mut stream = client()
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
     assert!(stream.next().unwrap().is_some());
     assert_eq!(stream.next().unwrap_err().status(), Status::InvalidData);
     producer.join().unwrap();
@@ -387,18 +487,27 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
     for scheme in SCHEMES {
         let (server, uri) = server(scheme, ServerOptions::default());
         server.serve_pull(b"t").unwrap();
-        let none = server.next_request(Some(Duration::from_millis(1)), None).unwrap();
+        let none = server
+            .next_request(Some(Duration::from_millis(1)), None)
+            .unwrap();
         assert!(none.is_none());
         let consumer = thread::spawn(move || {
-            let mut stream = client().get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+            let mut stream = client()
+                .get(&[&uri], b"t", &GetOptions::default(), None)
+                .unwrap();
             read_all(&mut stream).unwrap()
         });
         let request = server.next_request(None, None).unwrap().unwrap();
         assert_eq!(request.ticket(), b"t");
-        request.start(export_schema(&common::schema()).raw(), 1).unwrap();
+        request
+            .start(export_schema(&common::schema()).raw(), 1)
+            .unwrap();
         for index in 0..100 {
             let array = export(&batch(index * 50, 50));
-            request.push(array, None, None).map_err(|(error, _)| error).unwrap();
+            request
+                .push(array, None, None)
+                .map_err(|(error, _)| error)
+                .unwrap();
             server.drain_releases();
         }
         request.finish(None).unwrap();
@@ -413,8 +522,13 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
 fn a_push_without_room_times_out_and_keeps_the_array() {
     let (server, uri) = server("shm", ServerOptions::default());
     server.serve_pull(b"t").unwrap();
-    let options =
-        GetOptions { window: Credit { batches: 2, bytes: 1 << 30 }, ..Default::default() };
+    let options = GetOptions {
+        window: Credit {
+            batches: 2,
+            bytes: 1 << 30,
+        },
+        ..Default::default()
+    };
     let (ready, go) = mpsc::channel::<()>();
     let consumer = thread::spawn(move || {
         let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
@@ -422,16 +536,24 @@ fn a_push_without_room_times_out_and_keeps_the_array() {
         read_all(&mut stream).unwrap().len()
     });
     let request = server.next_request(None, None).unwrap().unwrap();
-    request.start(export_schema(&common::schema()).raw(), 1).unwrap();
+    request
+        .start(export_schema(&common::schema()).raw(), 1)
+        .unwrap();
     let wait = Some(Duration::from_millis(20));
     for _ in 0..2 {
-        request.push(export(&batch(0, 5)), None, wait).map_err(|(error, _)| error).unwrap();
+        request
+            .push(export(&batch(0, 5)), None, wait)
+            .map_err(|(error, _)| error)
+            .unwrap();
     }
     let (error, array) = request.push(export(&batch(0, 5)), None, wait).unwrap_err();
     assert_eq!(error.status(), Status::Timeout, "{error}");
     let array = array.expect("the array was not taken");
     ready.send(()).unwrap();
-    request.push(array, None, None).map_err(|(error, _)| error).unwrap();
+    request
+        .push(array, None, None)
+        .map_err(|(error, _)| error)
+        .unwrap();
     request.finish(None).unwrap();
     assert_eq!(consumer.join().unwrap(), 3);
 }
@@ -450,8 +572,9 @@ fn a_published_table_is_fetched_many_times() {
                 scope.spawn(|| {
                     let client = client();
                     for _ in 0..3 {
-                        let mut stream =
-                            client.get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+                        let mut stream = client
+                            .get(&[&uri], b"t", &GetOptions::default(), None)
+                            .unwrap();
                         assert_same(&read_all(&mut stream).unwrap(), &batches);
                     }
                 });
@@ -477,7 +600,9 @@ fn a_provider_may_fetch_from_its_own_server() {
             Ok(dipc::arrow::stream::export_device_stream(Box::new(stream)))
         });
         serve(&server, "outer", Box::new(provider));
-        let mut stream = client().get(&[&uri], b"outer", &GetOptions::default(), None).unwrap();
+        let mut stream = client()
+            .get(&[&uri], b"outer", &GetOptions::default(), None)
+            .unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 30);
     }
 }
@@ -524,7 +649,9 @@ fn a_token_cancels_waiting_calls() {
             let_go.send(()).unwrap();
         }
         drop(let_go);
-        eventually("both streams have ended", || server.stats().streams_active == 0);
+        eventually("both streams have ended", || {
+            server.stats().streams_active == 0
+        });
     }
 }
 
@@ -537,16 +664,26 @@ fn an_abandoned_stream_is_cancelled() {
         serve(&server, "t", counting(1_000_000, 1_000));
         serve(&server, "next", counting(2, 10));
         let client = client();
-        let mut stream = client.get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
         let schema = stream.schema().unwrap();
         let first = import(stream.next().unwrap().unwrap(), &schema);
         drop(stream);
-        eventually("the server has given up", || server.stats().streams_active == 0);
+        eventually("the server has given up", || {
+            server.stats().streams_active == 0
+        });
         assert_eq!(first.columns(), batch(0, 1_000).columns());
         drop(first);
-        eventually("everything lent is back", || server.stats().lent_outstanding == 0);
-        eventually("the connection is kept", || client.stats().connections_idle == 1);
-        let mut stream = client.get(&[&uri], b"next", &GetOptions::default(), None).unwrap();
+        eventually("everything lent is back", || {
+            server.stats().lent_outstanding == 0
+        });
+        eventually("the connection is kept", || {
+            client.stats().connections_idle == 1
+        });
+        let mut stream = client
+            .get(&[&uri], b"next", &GetOptions::default(), None)
+            .unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 2);
         assert_eq!(client.stats().connections_made, 1);
     }
@@ -558,9 +695,14 @@ fn a_stalled_stream_times_out() {
     for scheme in SCHEMES {
         let (server, uri) = server(scheme, ServerOptions::default());
         server.serve_pull(b"t").unwrap();
-        let options =
-            GetOptions { stall_timeout: Some(Duration::from_millis(50)), ..Default::default() };
-        let error = client().get(&[&uri], b"t", &options, None).map(drop).unwrap_err();
+        let options = GetOptions {
+            stall_timeout: Some(Duration::from_millis(50)),
+            ..Default::default()
+        };
+        let error = client()
+            .get(&[&uri], b"t", &options, None)
+            .map(drop)
+            .unwrap_err();
         assert_eq!(error.status(), Status::Timeout, "{error}");
     }
 }
@@ -572,18 +714,25 @@ fn a_stop_drains_first() {
         let (server, uri) = server(scheme, ServerOptions::default());
         serve(&server, "t", counting(200, 100));
         let client = client();
-        let mut stream = client.get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
         thread::scope(|scope| {
             let stopping = scope.spawn(|| server.stop(Duration::from_secs(10)));
             eventually("no listener is left", || {
                 let fresh = Client::new(ClientOptions::default()).unwrap();
-                fresh.get(&[&uri], b"t", &GetOptions::default(), None).is_err()
+                fresh
+                    .get(&[&uri], b"t", &GetOptions::default(), None)
+                    .is_err()
             });
             assert_eq!(read_all(&mut stream).unwrap().len(), 200);
             stopping.join().unwrap().unwrap();
         });
         assert_eq!(server.stats().connections, 0);
-        let error = server.serve(b"u", counting(1, 1)).map_err(|(error, _)| error).unwrap_err();
+        let error = server
+            .serve(b"u", counting(1, 1))
+            .map_err(|(error, _)| error)
+            .unwrap_err();
         assert_eq!(error.status(), Status::Stopped);
     }
 }
@@ -595,7 +744,9 @@ fn a_stop_past_its_deadline_cuts() {
     for scheme in SCHEMES {
         let (server, uri) = server(scheme, ServerOptions::default());
         serve(&server, "t", counting(1_000_000, 1_000));
-        let mut stream = client().get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+        let mut stream = client()
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
         let schema = stream.schema().unwrap();
         let first = import(stream.next().unwrap().unwrap(), &schema);
         server.stop(Duration::from_millis(20)).unwrap();
@@ -616,7 +767,8 @@ fn host_callbacks_never_run_on_an_io_thread() {
         batches: std::vec::IntoIter<RecordBatch>,
     }
     fn note(seen: &parking_lot::Mutex<HashSet<String>>) {
-        seen.lock().insert(thread::current().name().unwrap_or("?").to_owned());
+        seen.lock()
+            .insert(thread::current().name().unwrap_or("?").to_owned());
     }
     impl Iterator for Watched {
         type Item = Result<RecordBatch, Error>;
@@ -636,11 +788,16 @@ fn host_callbacks_never_run_on_an_io_thread() {
     let provider = FnProvider(move |_: &Request| {
         note(&notes);
         let batches: Vec<_> = (0..20).map(|index| batch(index, 2_000)).collect();
-        let watched = Watched { seen: Arc::clone(&notes), batches: batches.into_iter() };
+        let watched = Watched {
+            seen: Arc::clone(&notes),
+            batches: batches.into_iter(),
+        };
         Ok(stream_of(common::schema(), watched))
     });
     serve(&server, "t", Box::new(provider));
-    let mut stream = client().get(&[&uri], b"t", &GetOptions::default(), None).unwrap();
+    let mut stream = client()
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
     read_all(&mut stream).unwrap();
     drop(server);
     let seen = seen.lock();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::arrow::{DecodeOptions, DecodedBatch, Decoder, ReceivedBody};
+use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, ReceivedBody};
 use crate::cancel::Cancel;
-use crate::device::{BufferRef, HostBuffer};
+use crate::device::HostBuffer;
 use crate::driver::clock;
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result};
@@ -40,7 +40,7 @@ pub struct Fetch {
     /// The same connection as `metadata`, unless the stream has two.
     data: Arc<FetchLink>,
     info: Option<StreamInfo>,
-    schema: Option<Header>,
+    schema: Option<Arc<Header>>,
     decoder: Option<Decoder>,
     decode: DecodeOptions,
     stats: StreamStats,
@@ -129,21 +129,21 @@ impl Fetch {
     /// # Errors
     ///
     /// Whatever ended the stream.
-    pub fn wait_for_schema(&mut self, cancel: Option<&Cancel>) -> Result<&Decoder> {
+    pub fn wait_for_schema(&mut self, cancel: Option<&Cancel>) -> Result<()> {
         while self.decoder.is_none() {
-            if let Some(header) = self.schema.take() {
-                let decoder = Decoder::new(&header, self.decode.clone());
+            if let Some(header) = self.schema.clone() {
+                let decoder = Decoder::new(&header, self.decode);
                 self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
             } else {
                 self.advance(cancel)?;
             }
         }
-        self.decoder.as_ref().ok_or_else(|| Error::protocol("the stream has no schema"))
+        Ok(())
     }
 
-    /// The decoder, once the schema is there.
-    pub fn decoder(&self) -> Option<&Decoder> {
-        self.decoder.as_ref()
+    /// The schema message, once it is there.
+    pub fn schema(&self) -> Option<Arc<Header>> {
+        self.schema.clone()
     }
 
     /// The next record batch, or `None` at the end.
@@ -305,7 +305,7 @@ impl Fetch {
         while let Some(event) = self.receiver.poll_event() {
             match event {
                 ReceiverEvent::Stream { info, .. } => self.info = Some(info),
-                ReceiverEvent::Schema(header) => self.schema = Some(header),
+                ReceiverEvent::Schema(header) => self.schema = Some(Arc::new(header)),
                 ReceiverEvent::Expect { seq, packed, list } => {
                     self.data.post_body(seq, packed, list);
                 }
@@ -351,10 +351,10 @@ impl Fetch {
             return Err(Error::protocol("a record batch came before the schema (rule M4)"));
         };
         if header.kind() == HeaderKind::Dictionary {
-            self.stats.bytes_copied += decoder.add_dictionary(&header, body)?;
+            self.stats.bytes_copied += decoder.add_dictionary(&header, &body)?;
             return Ok(None);
         }
-        let batch = decoder.batch(&header, body)?;
+        let batch = decoder.batch(&header, &body)?;
         self.stats.rows += batch.rows;
         self.stats.batches += 1;
         self.stats.bytes_copied += batch.copied;
@@ -384,25 +384,6 @@ impl Fetch {
             }
         }
     }
-}
-
-/// The buffers of a packed body, as its header lays them out (the header was checked against the
-/// length when it was read).
-fn split(header: &Header, memory: &HostBuffer) -> Result<Vec<BufferRef>> {
-    let bytes = memory.as_slice();
-    header
-        .buffers()
-        .iter()
-        .map(|span| {
-            let start = usize::try_from(span.offset).ok();
-            let end = span.offset.checked_add(span.length).and_then(|end| end.try_into().ok());
-            start
-                .zip(end)
-                .and_then(|(start, end): (usize, usize)| bytes.get(start..end))
-                .map(BufferRef::of)
-                .ok_or_else(|| Error::protocol("a buffer lies outside its body (rule A8)"))
-        })
-        .collect()
 }
 
 fn timespec_until(deadline: Timestamp) -> Timespec {

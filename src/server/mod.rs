@@ -31,7 +31,7 @@ use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production};
 use crate::driver::served::{Asked, Host, ServedLink};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Role, SenderConfig, Tags, Timestamp, Uri};
+use crate::proto::{Role, RoleTags, SenderConfig, Tags, Timestamp, Uri};
 use crate::transport::{self, Budget, Connection, LinkOptions};
 use streams::{Slot, Streams};
 use tickets::{Entry, Published, Tickets};
@@ -133,7 +133,9 @@ impl Server {
         let listener = transport.listen(&uri, &self.shared.link_options)?;
         uri.address = Uri::parse(&listener.address())?.address;
         uri.extension = true;
-        let tags = uri.tags;
+        // The tags of the URI are those of both streams; each role alone has its defaults.
+        let tags = RoleTags::DEFAULT.with(Role::Both, uri.tags);
+        tags.validate()?;
         let me = Weak::clone(&self.shared.me);
         let acceptor = Acceptor::start(
             listener,
@@ -153,8 +155,10 @@ impl Server {
     pub fn location(&self, role: Role) -> Option<String> {
         let listeners = self.shared.listeners.lock();
         let mut uri = listeners.first()?.uri.clone();
-        uri.role = Some(role);
-        uri.tags = uri.tags.for_role(role);
+        if role != Role::Both {
+            uri.role = Some(role);
+            uri.tags = Tags::default_for(role);
+        }
         Some(uri.to_string())
     }
 
@@ -324,7 +328,7 @@ impl Shared {
     }
 
     /// Takes over a connection; on the I/O thread.
-    fn accepted(&self, connection: Box<dyn Connection>, tags: Tags) {
+    fn accepted(&self, connection: Box<dyn Connection>, tags: RoleTags) {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
         let config = SenderConfig { tags, first_seq: self.options.first_seq };
         let host: Weak<dyn Host> = Weak::clone(&self.me) as Weak<Self>;
@@ -467,7 +471,7 @@ impl Shared {
 fn provide(provider: &dyn Provider, stream: &Arc<OutStream>, production: &mut Production) {
     let request = Request::for_provider(Arc::clone(stream));
     let sent = (|| {
-        let mut reader = DeviceStreamReader::new(provider.open(&request)?)?;
+        let mut reader = DeviceStreamReader::new(provider.open(&request)?);
         let schema = reader.schema()?;
         production.start(schema.raw(), reader.device_type())?;
         loop {

@@ -16,9 +16,11 @@ use dipc::server::{Provider, Request};
 /// A table of two columns, `n` and `text`, rows numbered from `first`.
 pub fn batch(first: i64, rows: usize) -> RecordBatch {
     let numbers = Int64Array::from_iter_values((first..).take(rows));
-    let texts = StringArray::from_iter((first..).take(rows).map(|row| {
-        (row % 7 != 0).then(|| format!("row {row}"))
-    }));
+    let texts = StringArray::from_iter(
+        (first..)
+            .take(rows)
+            .map(|row| (row % 7 != 0).then(|| format!("row {row}"))),
+    );
     RecordBatch::try_new(schema(), vec![Arc::new(numbers), Arc::new(texts)]).unwrap()
 }
 
@@ -36,7 +38,10 @@ pub fn export(batch: &RecordBatch) -> OwnedDeviceArray {
     let (array, _) = to_ffi(&data).unwrap();
     // SAFETY: both are Arrow's C structure, whose layout its document fixes.
     let array = unsafe { std::mem::transmute::<FFI_ArrowArray, ArrowArray>(array) };
-    OwnedDeviceArray::from_raw(ArrowDeviceArray { array, ..ArrowDeviceArray::empty() })
+    OwnedDeviceArray::from_raw(ArrowDeviceArray {
+        array,
+        ..ArrowDeviceArray::empty()
+    })
 }
 
 /// Moves an arrow-rs schema into the C struct.
@@ -49,9 +54,8 @@ pub fn export_schema(schema: &Schema) -> OwnedSchema {
 /// Moves a received array into arrow-rs.
 pub fn import(array: OwnedDeviceArray, schema: &OwnedSchema) -> RecordBatch {
     // SAFETY: both are Arrow's C structure, whose layout its document fixes.
-    let array = unsafe {
-        std::mem::transmute::<ArrowArray, FFI_ArrowArray>(array.into_raw().array)
-    };
+    let array =
+        unsafe { std::mem::transmute::<ArrowArray, FFI_ArrowArray>(array.into_raw().array) };
     // SAFETY: as above; the reference does not outlive the schema.
     let schema = unsafe { &*std::ptr::from_ref(schema.raw()).cast::<FFI_ArrowSchema>() };
     // SAFETY: the array is a received one, which follows the C data interface.
