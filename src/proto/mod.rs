@@ -24,10 +24,12 @@ mod free;
 mod header;
 mod ledger;
 mod prefix;
+mod receiver;
 mod sender;
 mod tag;
 mod time;
 mod uri;
+mod window;
 mod wire;
 
 pub use body::{AddressList, Span, decode_frees, encode_frees};
@@ -39,6 +41,10 @@ pub use free::FreeQueue;
 pub use header::{BodySpan, Header, HeaderKind};
 pub use ledger::Ledger;
 pub use prefix::{Prefix, PrefixKind};
+pub use receiver::{
+    Body, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState,
+    ReceiverTransmit, Side, SideConfig,
+};
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit};
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_tag, parse_body_tag};
 pub use time::Timestamp;

@@ -1,0 +1,95 @@
+//! Rule E5 at the consuming side.
+
+use crate::proto::{Credit, Header, HeaderKind, ProtocolError};
+
+const NOTHING: Credit = Credit {
+    batches: 0,
+    bytes: 0,
+};
+
+fn plus(left: Credit, right: Credit) -> Credit {
+    Credit {
+        batches: left.batches.saturating_add(right.batches),
+        bytes: left.bytes.saturating_add(right.bytes),
+    }
+}
+
+/// What a message uses of the window: record batches alone use the count, every body the bytes.
+fn cost(header: &Header) -> Credit {
+    Credit {
+        batches: u64::from(header.kind() == HeaderKind::RecordBatch),
+        bytes: header.body_len(),
+    }
+}
+
+/// Counts what the peer sent and what the consumer took.
+#[derive(Debug)]
+pub(super) struct CreditCount {
+    initial: Credit,
+    arrived: Credit,
+    taken: Credit,
+    /// What the peer was told to have been taken.
+    told: Credit,
+}
+
+impl CreditCount {
+    pub(super) fn new(initial: Credit) -> Self {
+        Self {
+            initial,
+            arrived: NOTHING,
+            taken: NOTHING,
+            told: NOTHING,
+        }
+    }
+
+    /// Counts a header that arrived.
+    ///
+    /// # Errors
+    ///
+    /// Rule E5, where `enforced`: the peer sent it without credit.
+    pub(super) fn arrived(&mut self, header: &Header, enforced: bool) -> Result<(), ProtocolError> {
+        let (before, after) = (self.arrived, plus(self.arrived, cost(header)));
+        let limit = plus(self.initial, self.told);
+        let nothing_outstanding =
+            before.batches <= self.told.batches && before.bytes <= self.told.bytes;
+        // A size is not known before a batch is pulled: the last one may pass the limit of bytes.
+        let within = after.batches <= limit.batches.max(before.batches)
+            && (before.bytes < limit.bytes || after.bytes <= limit.bytes);
+        if enforced && !nothing_outstanding && !within {
+            return Err(ProtocolError::new(
+                "E5",
+                format!(
+                    "the peer has sent {} batches, {} bytes and may send {}, {}",
+                    after.batches, after.bytes, limit.batches, limit.bytes
+                ),
+            ));
+        }
+        self.arrived = after;
+        Ok(())
+    }
+
+    /// Counts a message that the consumer took. Gives back whether half the window is free since the
+    /// peer was last told.
+    pub(super) fn taken(&mut self, header: &Header) -> bool {
+        self.taken = plus(self.taken, cost(header));
+        let batches = self.taken.batches.saturating_sub(self.told.batches);
+        let bytes = self.taken.bytes.saturating_sub(self.told.bytes);
+        (batches > 0 && batches >= self.initial.batches / 2)
+            || (bytes > 0 && bytes >= self.initial.bytes / 2)
+    }
+
+    /// The totals to tell the peer, if it does not know them.
+    pub(super) fn tell(&mut self) -> Option<Credit> {
+        if self.told == self.taken {
+            return None;
+        }
+        self.told = self.taken;
+        Some(plus(self.initial, self.told))
+    }
+
+    /// Whether messages that wait for the consumer fill the window.
+    pub(super) fn full(&self, waiting: usize, waiting_bytes: u64) -> bool {
+        waiting > 0
+            && (waiting as u64 >= self.initial.batches || waiting_bytes >= self.initial.bytes)
+    }
+}

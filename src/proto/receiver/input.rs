@@ -1,0 +1,360 @@
+//! What a receiver is told.
+
+use super::{InBody, Receiver, ReceiverEvent, ReceiverState, Side, Stop};
+use crate::error::{Error, Status};
+use crate::proto::control::error_of;
+use crate::proto::window::Arrived;
+use crate::proto::{
+    AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Control, Header, HeaderKind, Prefix,
+    PrefixKind, ProtocolError, StreamInfo, Timestamp, parse_body_tag,
+};
+
+/// Each of these returns the error with which the stream fails, if it does so in the call. What
+/// arrives for a stream that has failed or was cancelled is ignored, but for addresses, which come
+/// out of [`abandoned`](Receiver::abandoned).
+impl<B> Receiver<B> {
+    /// Takes a metadata message; it is copied.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol`: the peer broke a rule; its connection should be closed.
+    pub fn handle_metadata(&mut self, now: Timestamp, message: &[u8]) -> Result<(), Error> {
+        self.last_heard = now;
+        let result = self.metadata(message);
+        self.conclude(result)
+    }
+
+    /// Takes the body of a message.
+    ///
+    /// # Errors
+    ///
+    /// As [`handle_metadata`](Self::handle_metadata).
+    pub fn handle_body(
+        &mut self,
+        now: Timestamp,
+        tag: u64,
+        body: InBody<'_, B>,
+    ) -> Result<(), Error> {
+        self.last_heard = now;
+        let result = self.body(tag, body);
+        self.conclude(result)
+    }
+
+    /// Takes a control message.
+    ///
+    /// # Errors
+    ///
+    /// As [`handle_metadata`](Self::handle_metadata); also what the server says in ERROR, where
+    /// nothing is left to hand out before it.
+    pub fn handle_control(
+        &mut self,
+        now: Timestamp,
+        side: Side,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        self.last_heard = now;
+        let result = Control::decode(bytes).and_then(|message| match message {
+            Some(message) => self.control(side, message),
+            // Rule E3: unknown kinds are ignored.
+            None => Ok(()),
+        });
+        self.conclude(result)
+    }
+
+    /// A connection is over. Arrays handed out stay valid, and so does a stream that has arrived
+    /// whole.
+    pub fn handle_disconnect(&mut self, side: Side, reason: &Error) {
+        if self.state.is_broken() || self.state == ReceiverState::Ended {
+            return;
+        }
+        // The metadata is complete; the bodies come on the other connection.
+        if side == Side::Metadata && self.data.is_some() && self.window.end_seen() {
+            return;
+        }
+        // What the server said of the cause says more than the cut.
+        let error = self
+            .stop
+            .take()
+            .map_or_else(|| self.cut_error(side, reason), |stop| stop.error);
+        if let Some(peer) = self.peer_mut(side) {
+            peer.failed = true;
+        }
+        self.fail(error);
+    }
+
+    /// Time has passed. Does nothing before the time that [`poll_timeout`](Self::poll_timeout)
+    /// names.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        let (Some(deadline), Some(timeout)) = (self.poll_timeout(), self.config.stall_timeout)
+        else {
+            return;
+        };
+        if now < deadline {
+            return;
+        }
+        // The time before the consumer made room is not the server's.
+        if std::mem::take(&mut self.taken_since) {
+            self.last_heard = now;
+            return;
+        }
+        self.fail(Error::timeout(format!(
+            "the server has sent nothing for {timeout:?}: raise the stall timeout if its data takes \
+             longer to make"
+        )));
+    }
+
+    fn cut_error(&self, side: Side, reason: &Error) -> Error {
+        let baseline = self
+            .data
+            .as_ref()
+            .filter(|_| side == Side::Data)
+            .map_or(!self.config.metadata.extension, |peer| {
+                !peer.config.extension
+            });
+        let hint = match self.state {
+            // Rule E7: that is how a server refuses where nothing else is understood.
+            ReceiverState::AwaitingSchema if baseline => {
+                "; such a server gives no reason: its log may, and the ticket may be unknown"
+            }
+            _ => "",
+        };
+        Error::new(
+            reason.status(),
+            format!(
+                "the connection ended before the stream did: {}{hint}",
+                reason.text()
+            ),
+        )
+    }
+
+    fn conclude(&mut self, result: Result<(), ProtocolError>) -> Result<(), Error> {
+        let was_broken = self.state.is_broken();
+        let result = result.map_err(Error::from).and_then(|()| match was_broken {
+            true => Ok(()),
+            false => self.advance(),
+        });
+        match (result, was_broken) {
+            (Ok(()), false) if self.state == ReceiverState::Failed => Err(self
+                .error
+                .clone()
+                .unwrap_or_else(|| Error::protocol("the stream failed"))),
+            (Ok(()), _) => Ok(()),
+            // The stream is over; only its connection is at fault now.
+            (Err(error), true) => {
+                self.over_on_wire = false;
+                Err(error)
+            }
+            (Err(error), false) => Err(self.fail(error)),
+        }
+    }
+
+    fn metadata(&mut self, message: &[u8]) -> Result<(), ProtocolError> {
+        let (prefix, bytes) = Prefix::split(message)?;
+        if prefix.kind == PrefixKind::EndOfStream {
+            self.over_on_wire = true;
+        }
+        if self.state.is_broken() || self.beyond_stop(prefix.seq) {
+            return Ok(());
+        }
+        match prefix.kind {
+            PrefixKind::EndOfStream => self.window.put_end(prefix.seq),
+            PrefixKind::Metadata => {
+                let header = Header::parse(bytes)?;
+                self.header(prefix.seq, header)
+            }
+        }
+    }
+
+    fn header(&mut self, seq: u32, header: Header) -> Result<(), ProtocolError> {
+        if header.kind() != HeaderKind::Schema {
+            self.credit
+                .arrived(&header, self.config.metadata.extension)?;
+        }
+        let (packed, list) = (header.body_len(), header.list_len());
+        // Rule M6: order by number, whatever the order of arrival.
+        if self.window.put_header(seq, header)? {
+            // Rule D8: post by exact tag, both kinds.
+            self.events
+                .push_back(ReceiverEvent::Expect { seq, packed, list });
+        }
+        Ok(())
+    }
+
+    fn body(&mut self, tag: u64, body: InBody<'_, B>) -> Result<(), ProtocolError> {
+        let (seq, kind) = parse_body_tag(tag)?;
+        let peer = self.data.as_ref().unwrap_or(&self.metadata);
+        let announced = match kind {
+            BodyKind::Packed => BODY_KIND_PACKED,
+            BodyKind::List => BODY_KIND_LIST,
+        };
+        // Rule E2: what the server said of the stream holds.
+        if peer
+            .info
+            .is_some_and(|info| info.body_kinds & announced == 0)
+        {
+            return Err(ProtocolError::new(
+                "E2",
+                format!("body of message {seq} is of a kind that the server did not announce"),
+            ));
+        }
+        let arrived = match (kind, body) {
+            (BodyKind::Packed, InBody::Packed { len, memory }) => Arrived::Packed { len, memory },
+            (BodyKind::List, InBody::List(bytes)) => {
+                let tags = self
+                    .data
+                    .as_ref()
+                    .map_or(self.config.metadata, |peer| peer.config)
+                    .tags;
+                // Rule U2: without free_data nothing could be given back.
+                if tags.free_data.is_none() {
+                    return Err(ProtocolError::new(
+                        "U2",
+                        "address list from a server whose URI has no free_data",
+                    ));
+                }
+                Arrived::List(AddressList::decode(bytes)?)
+            }
+            _ => {
+                return Err(ProtocolError::new(
+                    "D2",
+                    format!("body tag {tag:#018x} does not say what came with it"),
+                ));
+            }
+        };
+        if self.state.is_broken() || self.beyond_stop(seq) {
+            if let Arrived::List(list) = arrived {
+                self.abandoned.extend(list.addresses());
+            }
+            return Ok(());
+        }
+        // Rule D5: the number alone joins it to its header.
+        self.window.put_body(seq, arrived)
+    }
+
+    /// Whether the server has said that this message will not count.
+    fn beyond_stop(&self, seq: u32) -> bool {
+        self.stop.as_ref().is_some_and(|stop| {
+            let stop = self.window.ahead(stop.seq).unwrap_or(0);
+            self.window.ahead(seq).is_some_and(|ahead| ahead >= stop)
+        })
+    }
+
+    fn control(&mut self, side: Side, message: Control) -> Result<(), ProtocolError> {
+        let extension = self
+            .peer_mut(side)
+            .is_some_and(|peer| peer.config.extension);
+        if !extension {
+            return Err(ProtocolError::new(
+                "E1",
+                format!(
+                    "{} message from a server that was not asked by dipc_want",
+                    message.name()
+                ),
+            ));
+        }
+        match message {
+            Control::Stream(info) => self.stream(side, info),
+            Control::Error { status, seq, text } => {
+                self.stop(side, seq, error_of(status, &text));
+                Ok(())
+            }
+            // Regions belong to the connection: they count whatever became of the stream.
+            Control::Region { id, handle } => {
+                self.events
+                    .push_back(ReceiverEvent::Region { side, id, handle });
+                Ok(())
+            }
+            Control::RegionGone { id } => {
+                self.events
+                    .push_back(ReceiverEvent::RegionGone { side, id });
+                self.control_out(side, Control::RegionForgotten { id }.encode());
+                Ok(())
+            }
+            Control::Cancel | Control::Credit(_) | Control::RegionForgotten { .. } => {
+                Err(ProtocolError::new(
+                    "E3",
+                    format!(
+                        "{} message from a server: only clients send it",
+                        message.name()
+                    ),
+                ))
+            }
+        }
+    }
+
+    fn stream(&mut self, side: Side, info: StreamInfo) -> Result<(), ProtocolError> {
+        let (min, max) = (
+            self.config.request.min_version,
+            self.config.request.max_version,
+        );
+        let unasked = info.features & !self.config.request.features;
+        let broken = self.state.is_broken();
+        let Some(peer) = self.peer_mut(side) else {
+            return Ok(());
+        };
+        // Rule E2: one answer, within what was asked.
+        let fault = if peer.info.is_some() {
+            Some("a second time".to_owned())
+        } else if !(min..=max).contains(&info.version) {
+            Some(format!(
+                "with version {}, asked for {min} to {max}",
+                info.version
+            ))
+        } else if unasked != 0 {
+            Some(format!(
+                "with features {unasked:#x}, which were not asked for"
+            ))
+        } else {
+            None
+        };
+        if let Some(fault) = fault {
+            return Err(ProtocolError::new(
+                "E2",
+                format!("the server accepts {fault}"),
+            ));
+        }
+        peer.info = Some(info);
+        if broken {
+            return Ok(());
+        }
+        if side == Side::Metadata && self.state == ReceiverState::Requested {
+            self.state = ReceiverState::AwaitingSchema;
+        }
+        self.events.push_back(ReceiverEvent::Stream { side, info });
+        Ok(())
+    }
+
+    /// ERROR: messages before `seq` stand, the others will not come.
+    fn stop(&mut self, side: Side, seq: u32, error: Error) {
+        if side == Side::Metadata {
+            self.over_on_wire = true;
+        }
+        if let Some(peer) = self.peer_mut(side) {
+            peer.failed = true;
+        }
+        // After the whole stream has come, an ERROR has nothing to say.
+        if self.state.is_broken() || self.state == ReceiverState::Ended {
+            return;
+        }
+        // The other connection need not go on.
+        self.tell_cancelled();
+        if self.state == ReceiverState::Requested {
+            self.fail(error);
+            return;
+        }
+        let ahead = self.window.ahead(seq).unwrap_or(0);
+        let earlier = self
+            .stop
+            .as_ref()
+            .is_none_or(|stop| ahead < self.window.ahead(stop.seq).unwrap_or(0));
+        if earlier {
+            self.abandon_from(seq);
+            // A protocol error is of the connection and says more than a time-out would.
+            let error = match error.status() {
+                Status::Protocol => error.context("the server says"),
+                _ => error,
+            };
+            self.stop = Some(Stop { seq, error });
+        }
+    }
+}

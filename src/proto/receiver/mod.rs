@@ -1,0 +1,398 @@
+//! The consuming side of one stream.
+
+mod credit;
+mod input;
+mod types;
+
+use std::collections::VecDeque;
+
+use crate::error::{Error, Status};
+use crate::proto::window::{Arrived, Window};
+use crate::proto::{Control, HeaderKind, StreamInfo, Timestamp};
+use credit::CreditCount;
+use types::Stop;
+pub use types::{
+    Body, InBody, Message, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
+    SideConfig,
+};
+
+/// Bytes of bodies without headers that are always accepted; twice the window where that is more.
+const LEAST_LOOSE_BYTES: u64 = 512 << 20;
+
+/// What is known of one connection.
+#[derive(Debug)]
+struct Peer {
+    config: SideConfig,
+    info: Option<StreamInfo>,
+    /// Whether it was told that the stream is not wanted.
+    cancelled: bool,
+    /// Whether it said ERROR.
+    failed: bool,
+}
+
+impl Peer {
+    fn new(config: SideConfig) -> Self {
+        Self {
+            config,
+            info: None,
+            cancelled: false,
+            failed: false,
+        }
+    }
+}
+
+/// The consuming side of one stream, over one connection or two.
+///
+/// `B` is the memory of a packed body; it is not looked at.
+///
+/// Call order: [`start`](Self::start), then `handle_*` for what arrives and
+/// [`next_message`](Self::next_message) for what the consumer takes. After every call
+/// `poll_transmit` until `None`, `poll_event` until `None`, then `poll_timeout`. A stream that
+/// failed or was cancelled hands out nothing more; addresses that nobody will see come out of
+/// [`abandoned`](Self::abandoned), to be freed.
+///
+/// Failure comes in order where the server announces it: messages before the number that its ERROR
+/// names are still handed out. Every other failure is at once.
+#[derive(Debug)]
+pub struct Receiver<B> {
+    config: ReceiverConfig,
+    state: ReceiverState,
+    started: bool,
+    metadata: Peer,
+    data: Option<Peer>,
+    window: Window<B>,
+    ready: VecDeque<Message<B>>,
+    ready_bytes: u64,
+    credit: CreditCount,
+    stop: Option<Stop>,
+    /// Whether the metadata connection has carried its last message of this stream.
+    over_on_wire: bool,
+    error: Option<Error>,
+    abandoned: Vec<u64>,
+    last_heard: Timestamp,
+    /// The consumer took something since the last time-out: the peer may only now go on.
+    taken_since: bool,
+    transmits: VecDeque<ReceiverTransmit>,
+    events: VecDeque<ReceiverEvent>,
+}
+
+impl<B> Receiver<B> {
+    /// The receiver of a stream that is yet to be asked for.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions.
+    pub fn new(config: ReceiverConfig) -> Result<Self, Error> {
+        for side in [Some(config.metadata), config.data].into_iter().flatten() {
+            if side.extension {
+                side.tags.validate()?;
+            } else {
+                side.tags.validate_baseline()?;
+            }
+        }
+        let request = &config.request;
+        let extension = config.metadata.extension || config.data.is_some_and(|side| side.extension);
+        if extension && (request.min_version == 0 || request.min_version > request.max_version) {
+            return Err(Error::invalid_argument(format!(
+                "versions {} to {} of the extension: there is none",
+                request.min_version, request.max_version
+            )));
+        }
+        let loose = request
+            .credit
+            .bytes
+            .saturating_mul(2)
+            .max(LEAST_LOOSE_BYTES);
+        Ok(Self {
+            // Rule E2: only a server that speaks the extension answers before the schema.
+            state: if config.metadata.extension {
+                ReceiverState::Requested
+            } else {
+                ReceiverState::AwaitingSchema
+            },
+            started: false,
+            metadata: Peer::new(config.metadata),
+            data: config.data.map(Peer::new),
+            window: Window::new(config.first_seq, loose),
+            ready: VecDeque::new(),
+            ready_bytes: 0,
+            credit: CreditCount::new(request.credit),
+            stop: None,
+            over_on_wire: false,
+            error: None,
+            abandoned: Vec::new(),
+            last_heard: Timestamp::default(),
+            taken_since: false,
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            config,
+        })
+    }
+
+    /// Sends the request on each connection (rules M1, E1). Once; later calls do nothing.
+    pub fn start(&mut self, now: Timestamp) {
+        if self.started || self.state.is_broken() {
+            return;
+        }
+        self.started = true;
+        self.last_heard = now;
+        let sides = [
+            (Side::Metadata, Some(self.config.metadata)),
+            (Side::Data, self.config.data),
+        ];
+        for (side, config) in sides {
+            let Some(SideConfig { tags, extension }) = config else {
+                continue;
+            };
+            let (tag, bytes) = if extension {
+                (tags.dipc_want, self.config.request.encode())
+            } else {
+                (tags.want_data, self.config.request.ticket.clone())
+            };
+            self.transmits
+                .push_back(ReceiverTransmit::Tagged { side, tag, bytes });
+        }
+    }
+
+    /// The next dictionary or batch, if it is there. Taking it is what the producer's credit counts
+    /// (rule E5).
+    pub fn next_message(&mut self) -> Option<Message<B>> {
+        let message = self.ready.pop_front()?;
+        self.ready_bytes = self.ready_bytes.saturating_sub(message.header.body_len());
+        self.taken_since = true;
+        if self.credit.taken(&message.header) {
+            self.flush_credit();
+        }
+        self.settle();
+        Some(message)
+    }
+
+    /// Tells the producer what was taken and not told yet. To be called when the consumer is about
+    /// to sleep, or the producer might wait for ever.
+    pub fn flush_credit(&mut self) {
+        if self.state != ReceiverState::Streaming {
+            return;
+        }
+        let Some(credit) = self.credit.tell() else {
+            return;
+        };
+        let bytes = Control::Credit(credit).encode();
+        // Rule E5: both connections get it, as long as the stream runs there: later it could be
+        // taken for the next stream's.
+        let ended = self.window.end_seen() || self.metadata.failed;
+        if self.config.metadata.extension && !ended {
+            self.control_out(Side::Metadata, bytes.clone());
+        }
+        if self
+            .data
+            .as_ref()
+            .is_some_and(|peer| peer.config.extension && !peer.failed)
+        {
+            self.control_out(Side::Data, bytes);
+        }
+    }
+
+    /// The consumer wants no more.
+    pub fn cancel(&mut self) {
+        if self.state.is_broken() {
+            return;
+        }
+        self.tell_cancelled();
+        self.abandon_all();
+        self.error = Some(Error::cancelled("the stream was cancelled"));
+        self.state = ReceiverState::Cancelled;
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> ReceiverState {
+        self.state
+    }
+
+    /// Why it failed or was cancelled.
+    pub fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+
+    /// Whether the stream has ended well and every message was taken.
+    pub fn is_complete(&self) -> bool {
+        self.state == ReceiverState::Ended && self.ready.is_empty()
+    }
+
+    /// Whether nothing more of this stream can come on its (only) connection, which may then carry
+    /// the next one (rule E4): it has ended, or the server has said ERROR, which also answers a
+    /// cancel. Never after a broken rule or a cut.
+    pub fn is_over_on_wire(&self) -> bool {
+        let sound = self
+            .error
+            .as_ref()
+            .is_none_or(|error| !matches!(error.status(), Status::Protocol | Status::Disconnected));
+        self.over_on_wire && sound
+    }
+
+    /// Whether the driver should go on reading this connection. Not while what waits for the consumer
+    /// fills the window, or while one connection is far ahead of the other: this is what bounds a
+    /// peer that counts no credit (rule E5).
+    pub fn may_read(&self, side: Side) -> bool {
+        let (headers_ahead, bodies_ahead, loose_bytes) = self.window.lead();
+        let far = crate::proto::window::REACH / 2;
+        let window = self.config.request.credit;
+        let balanced = match (side, &self.data) {
+            (Side::Metadata, Some(_)) => {
+                headers_ahead < far && u64::from(headers_ahead) <= window.batches
+            }
+            (Side::Data, _) => {
+                bodies_ahead < far
+                    && u64::from(bodies_ahead) <= window.batches
+                    && loose_bytes <= window.bytes
+            }
+            (Side::Metadata, None) => true,
+        };
+        // Where the peer counts credit, that bounds what waits for the consumer.
+        let full =
+            !self.config.metadata.extension && self.credit.full(self.ready.len(), self.ready_bytes);
+        self.state.is_broken() || (balanced && !full)
+    }
+
+    /// Takes the addresses of lent bodies that nobody will see. They are to be freed, on the
+    /// connection of the bodies.
+    pub fn abandoned(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.abandoned)
+    }
+
+    /// The next message for a transport.
+    pub fn poll_transmit(&mut self) -> Option<ReceiverTransmit> {
+        self.transmits.pop_front()
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let awaited = matches!(
+            self.state,
+            ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming
+        );
+        // While messages wait for the consumer, the peer may have no credit to send others.
+        if !self.started || !awaited || !self.ready.is_empty() {
+            return None;
+        }
+        self.config
+            .stall_timeout
+            .map(|timeout| self.last_heard.saturating_add(timeout))
+    }
+
+    fn control_out(&mut self, side: Side, bytes: Vec<u8>) {
+        self.transmits
+            .push_back(ReceiverTransmit::Control { side, bytes });
+    }
+
+    fn peer_mut(&mut self, side: Side) -> Option<&mut Peer> {
+        match side {
+            Side::Metadata => Some(&mut self.metadata),
+            Side::Data => self.data.as_mut(),
+        }
+    }
+
+    /// Says CANCEL on each connection where the stream may still run.
+    fn tell_cancelled(&mut self) {
+        if !self.started || self.state == ReceiverState::Ended {
+            return;
+        }
+        let end_seen = self.window.end_seen();
+        for side in [Side::Metadata, Side::Data] {
+            let over = side == Side::Metadata && end_seen;
+            let Some(peer) = self.peer_mut(side) else {
+                continue;
+            };
+            if peer.config.extension && !over && !peer.failed && !peer.cancelled {
+                peer.cancelled = true;
+                self.control_out(side, Control::Cancel.encode());
+            }
+        }
+    }
+
+    /// The stream fails now.
+    fn fail(&mut self, error: Error) -> Error {
+        if error.status() != Status::Protocol {
+            self.tell_cancelled();
+        }
+        self.abandon_all();
+        self.error = Some(error.clone());
+        self.state = ReceiverState::Failed;
+        error
+    }
+
+    /// Nothing that has arrived will be handed out.
+    fn abandon_all(&mut self) {
+        let base = self.window.base();
+        self.abandon_from(base);
+        for message in std::mem::take(&mut self.ready) {
+            if let Body::Lent(spans) = message.body {
+                self.abandoned.extend(
+                    spans
+                        .iter()
+                        .filter(|span| span.length != 0)
+                        .map(|span| span.address),
+                );
+            }
+        }
+        self.ready_bytes = 0;
+        self.events
+            .retain(|event| !matches!(event, ReceiverEvent::Expect { .. }));
+    }
+
+    /// Messages from this number on will not be handed out.
+    fn abandon_from(&mut self, seq: u32) {
+        for body in self.window.cut(seq) {
+            if let Arrived::List(list) = body {
+                self.abandoned.extend(list.addresses());
+            }
+        }
+    }
+
+    /// Moves on what has become complete.
+    fn advance(&mut self) -> Result<(), Error> {
+        // Rule E2: the server's answer comes before the schema, also where it arrives later.
+        if self.state == ReceiverState::Requested {
+            return Ok(());
+        }
+        while let Some((seq, header, body)) = self.window.pop() {
+            let body = match body {
+                Some(Arrived::Packed { memory, .. }) => Body::Packed(memory),
+                Some(Arrived::List(list)) => Body::Lent(list.spans),
+                None if header.kind() == HeaderKind::Schema => {
+                    self.state = ReceiverState::Streaming;
+                    self.events.push_back(ReceiverEvent::Schema(header));
+                    continue;
+                }
+                None => break,
+            };
+            self.ready_bytes = self.ready_bytes.saturating_add(header.body_len());
+            self.ready.push_back(Message { seq, header, body });
+        }
+        // Rule M6: the end counts once nothing before it is missing.
+        if self.window.is_complete() && self.state == ReceiverState::Streaming {
+            self.state = ReceiverState::Ended;
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Fails where the server said so and everything before has been handed out.
+    fn settle(&mut self) {
+        let Some(stop) = &self.stop else { return };
+        let reached = self.window.ahead(stop.seq).is_none_or(|ahead| ahead == 0);
+        let over = self.state.is_broken() || self.state == ReceiverState::Ended;
+        if reached && self.ready.is_empty() && !over {
+            let error = stop.error.clone();
+            self.fail(error);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/receiver.rs"]
+mod tests;

@@ -1,0 +1,363 @@
+//! Pairs headers with bodies and puts them in order, whatever order they arrive in.
+
+use std::collections::VecDeque;
+
+use crate::proto::{AddressList, Header, HeaderKind, ProtocolError};
+
+/// How far ahead of the oldest incomplete message a number may be. Peers that keep to their credit,
+/// and drivers that heed [`Receiver::may_read`](super::Receiver::may_read), stay far below.
+pub(crate) const REACH: u32 = 1 << 16;
+/// Bytes of headers that may wait for what comes before them or for their bodies.
+const WAITING_HEADER_BYTES: u64 = 256 << 20;
+
+/// A body as it arrived.
+#[derive(Debug)]
+pub(crate) enum Arrived<B> {
+    Packed { len: u64, memory: B },
+    List(AddressList),
+}
+
+impl<B> Arrived<B> {
+    /// Bytes that it holds at this side.
+    fn held(&self) -> u64 {
+        match self {
+            Self::Packed { len, .. } => *len,
+            Self::List(list) => (list.spans.len() as u64).saturating_mul(16),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Slot<B> {
+    header: Option<Header>,
+    body: Option<Arrived<B>>,
+}
+
+impl<B> Slot<B> {
+    fn is_complete(&self) -> bool {
+        // Rule D1: every message but the schema has a body.
+        self.header
+            .as_ref()
+            .is_some_and(|header| header.kind() == HeaderKind::Schema || self.body.is_some())
+    }
+}
+
+/// The messages that have arrived in part, or before others.
+#[derive(Debug)]
+pub(crate) struct Window<B> {
+    /// Number of the oldest message that is not complete: that of the first slot.
+    base: u32,
+    slots: VecDeque<Slot<B>>,
+    /// Whether the schema has come out.
+    started: bool,
+    /// Number of the end of stream, once seen.
+    end: Option<u32>,
+    header_bytes: u64,
+    headers: u32,
+    bodies: u32,
+    /// Bytes of bodies whose headers have not come, and how many there may be.
+    loose_bytes: u64,
+    most_loose_bytes: u64,
+}
+
+impl<B> Window<B> {
+    /// Empty; the schema has number `first`.
+    pub(crate) fn new(first: u32, most_loose_bytes: u64) -> Self {
+        Self {
+            base: first,
+            slots: VecDeque::new(),
+            started: false,
+            end: None,
+            header_bytes: 0,
+            headers: 0,
+            bodies: 0,
+            loose_bytes: 0,
+            most_loose_bytes,
+        }
+    }
+
+    /// How far `seq` is ahead of the oldest incomplete message; `None` for one that is complete.
+    pub(crate) fn ahead(&self, seq: u32) -> Option<u32> {
+        // Rule M4: numbers wrap, so half of them lie ahead and half behind.
+        Some(seq.wrapping_sub(self.base)).filter(|ahead| *ahead < 1 << 31)
+    }
+
+    /// The place of a message, whose number is checked.
+    fn index(&self, seq: u32, what: &str) -> Result<usize, ProtocolError> {
+        let Some(ahead) = self.ahead(seq) else {
+            return Err(ProtocolError::new(
+                "M4",
+                format!("{what} of message {seq} after that message was complete"),
+            ));
+        };
+        // Rules M5, M6.
+        if let Some(end) = self.end
+            && self.ahead(end).is_none_or(|end| ahead >= end)
+        {
+            return Err(ProtocolError::new(
+                "M5",
+                format!("{what} of message {seq} in a stream that ends at {end}"),
+            ));
+        }
+        if ahead >= REACH {
+            return Err(ProtocolError::new(
+                "M6",
+                format!(
+                    "{what} of message {seq} while message {} is not complete: the peer runs ahead",
+                    self.base
+                ),
+            ));
+        }
+        Ok(ahead as usize)
+    }
+
+    fn slot(&mut self, index: usize) -> Option<&mut Slot<B>> {
+        while self.slots.len() <= index {
+            self.slots.push_back(Slot {
+                header: None,
+                body: None,
+            });
+        }
+        self.slots.get_mut(index)
+    }
+
+    /// Adds a header. Gives back whether its body has yet to come.
+    pub(crate) fn put_header(&mut self, seq: u32, header: Header) -> Result<bool, ProtocolError> {
+        let index = self.index(seq, "header")?;
+        // Rule M4: the first message is the schema, and only the first.
+        let first = !self.started && index == 0;
+        if first != (header.kind() == HeaderKind::Schema) {
+            let what = if first {
+                "is not the schema"
+            } else {
+                "is another schema"
+            };
+            return Err(ProtocolError::new("M4", format!("message {seq} {what}")));
+        }
+        if self.headers > 0 && self.header_bytes > WAITING_HEADER_BYTES {
+            return Err(ProtocolError::new(
+                "M6",
+                format!("more than {WAITING_HEADER_BYTES} bytes of headers wait for their bodies"),
+            ));
+        }
+        let len = header.bytes().len() as u64;
+        let Some(slot) = self.slot(index) else {
+            return Ok(false);
+        };
+        if slot.header.is_some() {
+            return Err(ProtocolError::new(
+                "M4",
+                format!("two headers of message {seq}"),
+            ));
+        }
+        if let Some(body) = &slot.body {
+            matches(seq, &header, body)?;
+        }
+        let expects = header.kind() != HeaderKind::Schema && slot.body.is_none();
+        let found = slot.body.as_ref().map_or(0, Arrived::held);
+        slot.header = Some(header);
+        self.loose_bytes = self.loose_bytes.saturating_sub(found);
+        self.header_bytes = self.header_bytes.saturating_add(len);
+        self.headers = self.headers.saturating_add(1);
+        Ok(expects)
+    }
+
+    /// Adds a body.
+    pub(crate) fn put_body(&mut self, seq: u32, body: Arrived<B>) -> Result<(), ProtocolError> {
+        let index = self.index(seq, "body")?;
+        let held = body.held();
+        let too_many =
+            self.loose_bytes > 0 && self.loose_bytes.saturating_add(held) > self.most_loose_bytes;
+        let most = self.most_loose_bytes;
+        let Some(slot) = self.slot(index) else {
+            return Ok(());
+        };
+        if slot.body.is_some() {
+            return Err(ProtocolError::new(
+                "D1",
+                format!("two bodies of message {seq}"),
+            ));
+        }
+        match &slot.header {
+            Some(header) => matches(seq, header, &body)?,
+            None if too_many => {
+                return Err(ProtocolError::new(
+                    "D5",
+                    format!("more than {most} bytes of bodies came before their headers"),
+                ));
+            }
+            None => {}
+        }
+        let loose = slot.header.is_none();
+        slot.body = Some(body);
+        self.bodies = self.bodies.saturating_add(1);
+        if loose {
+            self.loose_bytes = self.loose_bytes.saturating_add(held);
+        }
+        Ok(())
+    }
+
+    /// Notes the end of stream.
+    pub(crate) fn put_end(&mut self, seq: u32) -> Result<(), ProtocolError> {
+        if let Some(end) = self.end {
+            return Err(ProtocolError::new(
+                "M5",
+                format!("two ends of stream, at {end} and at {seq}"),
+            ));
+        }
+        // Rule M5: the next number after the last.
+        let ahead = self.ahead(seq).map(|ahead| ahead as usize);
+        if ahead.is_none_or(|ahead| ahead < self.occupied()) {
+            return Err(ProtocolError::new(
+                "M5",
+                format!("end of stream at {seq}, before messages that have come"),
+            ));
+        }
+        if ahead.is_some_and(|ahead| ahead >= REACH as usize) {
+            return Err(ProtocolError::new(
+                "M6",
+                format!(
+                    "end of stream at {seq} while message {} is not complete",
+                    self.base
+                ),
+            ));
+        }
+        if seq == self.base && !self.started {
+            return Err(ProtocolError::new(
+                "M4",
+                "end of stream in place of the schema",
+            ));
+        }
+        self.end = Some(seq);
+        Ok(())
+    }
+
+    /// How many slots there are up to the last that holds anything.
+    fn occupied(&self) -> usize {
+        let empty = self
+            .slots
+            .iter()
+            .rev()
+            .take_while(|slot| slot.header.is_none() && slot.body.is_none());
+        self.slots.len().saturating_sub(empty.count())
+    }
+
+    /// Takes the oldest message out, if it is complete. The schema has no body.
+    pub(crate) fn pop(&mut self) -> Option<(u32, Header, Option<Arrived<B>>)> {
+        if !self.slots.front()?.is_complete() {
+            return None;
+        }
+        let Slot {
+            header: Some(header),
+            body,
+        } = self.slots.pop_front()?
+        else {
+            return None;
+        };
+        let seq = self.base;
+        self.base = seq.wrapping_add(1);
+        self.started = true;
+        self.header_bytes = self
+            .header_bytes
+            .saturating_sub(header.bytes().len() as u64);
+        self.headers = self.headers.saturating_sub(1);
+        if body.is_some() {
+            self.bodies = self.bodies.saturating_sub(1);
+        }
+        Some((seq, header, body))
+    }
+
+    /// Whether the end of stream was seen.
+    pub(crate) fn end_seen(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Whether the stream has ended and nothing before its end is missing (rule M6).
+    pub(crate) fn is_complete(&self) -> bool {
+        self.end == Some(self.base)
+    }
+
+    /// The number of the oldest message that is not complete.
+    pub(crate) fn base(&self) -> u32 {
+        self.base
+    }
+
+    /// Headers whose bodies have not come, less the bodies whose headers have not; and the bytes
+    /// of those bodies.
+    pub(crate) fn lead(&self) -> (u32, u32, u64) {
+        (
+            self.headers.saturating_sub(self.bodies),
+            self.bodies.saturating_sub(self.headers),
+            self.loose_bytes,
+        )
+    }
+
+    /// Drops everything from number `from` on, and gives back the bodies.
+    pub(crate) fn cut(&mut self, from: u32) -> Vec<Arrived<B>> {
+        let keep = self.ahead(from).map_or(0, |ahead| ahead as usize);
+        let dropped = self.slots.split_off(keep.min(self.slots.len()));
+        let mut bodies = Vec::new();
+        for slot in dropped {
+            if let Some(header) = &slot.header {
+                self.headers = self.headers.saturating_sub(1);
+                self.header_bytes = self
+                    .header_bytes
+                    .saturating_sub(header.bytes().len() as u64);
+            }
+            if let Some(body) = slot.body {
+                self.bodies = self.bodies.saturating_sub(1);
+                if slot.header.is_none() {
+                    self.loose_bytes = self.loose_bytes.saturating_sub(body.held());
+                }
+                bodies.push(body);
+            }
+        }
+        bodies
+    }
+}
+
+/// Checks a body against its header.
+fn matches<B>(seq: u32, header: &Header, body: &Arrived<B>) -> Result<(), ProtocolError> {
+    if header.kind() == HeaderKind::Schema {
+        return Err(ProtocolError::new(
+            "D1",
+            format!("body of message {seq}, the schema"),
+        ));
+    }
+    match body {
+        Arrived::Packed { len, .. } if *len != header.body_len() => Err(ProtocolError::new(
+            "D3",
+            format!(
+                "packed body of message {seq} has {len} bytes, its header says {}",
+                header.body_len()
+            ),
+        )),
+        Arrived::Packed { .. } => Ok(()),
+        // Rule A4: each buffer of a lent body is used as it lies.
+        Arrived::List(_) if header.compressed() => Err(ProtocolError::new(
+            "A4",
+            format!("address list for message {seq}, which is compressed: send it packed"),
+        )),
+        Arrived::List(list) => {
+            // Rule A1: one pair for each buffer, of its length. The total was checked on reading.
+            let lengths = list.spans.iter().map(|span| span.length);
+            if lengths.ne(header.buffers().iter().map(|buffer| buffer.length)) {
+                return Err(ProtocolError::new(
+                    "A1",
+                    format!(
+                        "address list of message {seq}: {} buffers of {} bytes do not agree with \
+                         the {} of its header",
+                        list.spans.len(),
+                        list.total,
+                        header.buffers().len()
+                    ),
+                ));
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/window.rs"]
+mod tests;
