@@ -5,6 +5,9 @@
 //! `transport`, `device`, `arrow`, `proto` → `error`.
 
 pub mod arrow;
+pub mod cancel;
 pub mod device;
 pub mod error;
+pub mod ffi;
+pub mod log;
 pub mod proto;
