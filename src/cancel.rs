@@ -30,7 +30,12 @@ impl Cancel {
     pub fn new() -> Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::os("cannot make a cancel token", errno))?;
-        Ok(Self { inner: Arc::new(Inner { cancelled: AtomicBool::new(false), event }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                cancelled: AtomicBool::new(false),
+                event,
+            }),
+        })
     }
 
     /// Cancels. Safe from any thread; a second call does nothing.

@@ -317,7 +317,7 @@ impl Draining {
 impl Source for Draining {
     fn ready(&self) {
         let over = match &mut *self.state.lock() {
-            Some((fetch, _)) => fetch.discard().is_err() || fetch.is_settled(),
+            Some((fetch, _)) => fetch.discard(),
             None => return,
         };
         if over {

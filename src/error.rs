@@ -99,6 +99,8 @@ statuses! {
     Panic = -22, "DIPC_ERR_PANIC", EIO;
     /// An earlier call on the handle panicked; it can only be freed.
     Poisoned = -23, "DIPC_ERR_POISONED", EIO;
+    /// The caller's buffer is too small; the length needed was written.
+    BufferTooSmall = -24, "DIPC_ERR_BUFFER_TOO_SMALL", ERANGE;
 }
 
 /// Why something failed: a status for programs, a text for people.
@@ -110,6 +112,8 @@ pub struct Error {
     text: Box<str>,
     /// `errno` of the system call that failed, where one did.
     os_error: Option<i32>,
+    /// The error that this one says more about.
+    cause: Option<std::sync::Arc<Error>>,
 }
 
 impl Error {
@@ -119,6 +123,7 @@ impl Error {
             status,
             text: text.into().into_boxed_str(),
             os_error: None,
+            cause: None,
         }
     }
 
@@ -142,6 +147,7 @@ impl Error {
             status,
             text: format!("{doing}: {source}").into_boxed_str(),
             os_error: Some(errno.raw_os_error()),
+            cause: None,
         }
     }
 
@@ -155,9 +161,19 @@ impl Error {
 
     /// The same error with what was being done put before its text.
     #[must_use]
-    pub fn context(mut self, doing: impl fmt::Display) -> Self {
-        self.text = format!("{doing}: {}", self.text).into_boxed_str();
-        self
+    pub fn context(self, doing: impl fmt::Display) -> Self {
+        Self {
+            status: self.status,
+            text: format!("{doing}: {}", self.text).into_boxed_str(),
+            os_error: self.os_error,
+            cause: Some(std::sync::Arc::new(self)),
+        }
+    }
+
+    /// The error as it was before [`context`](Self::context) was put before it. Its text is a
+    /// part of this one's, so it is not an [`std::error::Error::source`], which would repeat it.
+    pub fn cause(&self) -> Option<&Self> {
+        self.cause.as_deref()
     }
 
     /// The kind of failure.

@@ -6,7 +6,14 @@
 
 pub mod arena;
 pub mod arrow;
+pub mod cancel;
+pub mod client;
 pub mod device;
+pub mod driver;
 pub mod error;
+pub mod ffi;
 pub mod fork;
+pub mod log;
 pub mod proto;
+pub mod server;
+pub mod transport;

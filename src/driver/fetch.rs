@@ -75,7 +75,7 @@ impl Fetch {
             stats: StreamStats::default(),
             failed: None,
         };
-        fetch.pump()?;
+        fetch.pump();
         Ok(fetch)
     }
 
@@ -112,16 +112,10 @@ impl Fetch {
         self.failed.as_ref()
     }
 
-    /// Whether the server has said its last word on this stream, so that the connection can serve
+    /// Whether the server has said its last word on this stream, so that its connection can serve
     /// another.
     pub fn is_settled(&self) -> bool {
-        !matches!(
-            self.receiver.state(),
-            ReceiverState::Requested
-                | ReceiverState::AwaitingSchema
-                | ReceiverState::Streaming
-                | ReceiverState::Cancelled
-        ) && self.links().iter().all(|link| link.closed().is_none())
+        self.receiver.is_over_on_wire() && self.links().iter().all(|link| link.closed().is_none())
     }
 
     /// Waits for the schema.
@@ -135,6 +129,7 @@ impl Fetch {
                 let decoder = Decoder::new(&header, self.decode);
                 self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
             } else {
+                self.check()?;
                 self.advance(cancel)?;
             }
         }
@@ -158,17 +153,21 @@ impl Fetch {
         self.wait_for_schema(cancel)?;
         loop {
             if let Some(message) = self.receiver.next_message() {
-                if let Some(batch) = self.decode(message).map_err(|error| self.abort(error))? {
-                    self.pump()?;
+                let batch = self.decode(message).map_err(|error| self.abort(error))?;
+                // Credit, and perhaps an end, follow from taking it.
+                self.pump();
+                if let Some(batch) = batch {
                     return Ok(Some(batch));
                 }
             } else if self.receiver.is_complete() {
                 // The last credit tells a server that waits for a second connection that there is
                 // none to come.
                 self.receiver.flush_credit();
-                self.pump()?;
+                self.pump();
                 return Ok(None);
             } else {
+                // After the messages: what came before a failure is still handed out.
+                self.check()?;
                 self.advance(cancel)?;
             }
         }
@@ -180,22 +179,22 @@ impl Fetch {
             self.failed = Some(Error::cancelled("the stream was cancelled by its consumer"));
         }
         self.receiver.cancel();
-        self.give_back_undelivered();
-        // A connection that is over needs no goodbye.
-        let _ = self.pump_links();
+        self.pump();
     }
 
     /// Reads what is there without waiting and forgets it: for a cancelled stream whose end the
-    /// server has still to say.
-    ///
-    /// # Errors
-    ///
-    /// The connection is over.
-    pub fn discard(&mut self) -> Result<()> {
-        self.step()?;
-        while self.receiver.next_message().is_some() {}
-        self.give_back_undelivered();
-        Ok(())
+    /// server has still to say. Returns whether that end, or the connection's, has come.
+    pub fn discard(&mut self) -> bool {
+        self.step();
+        self.is_settled() || self.links().iter().any(|link| link.closed().is_some())
+    }
+
+    /// Fails once the machine has failed.
+    fn check(&mut self) -> Result<()> {
+        match self.receiver.error() {
+            Some(error) => Err(self.failed.get_or_insert(error.clone()).clone()),
+            None => Ok(()),
+        }
     }
 
     fn abort(&mut self, error: Error) -> Error {
@@ -211,24 +210,25 @@ impl Fetch {
         {
             return Err(self.abort(error));
         }
-        if self.step()? {
+        if self.step() {
             return Ok(());
         }
         // Rule E5: before sleeping, the server is told of everything taken, or both would wait.
         self.receiver.flush_credit();
-        self.pump()?;
+        self.pump();
         self.sleep(cancel)?;
         self.receiver.handle_timeout(clock::now());
-        self.pump()
+        self.pump();
+        Ok(())
     }
 
-    /// Reads everything there is. Returns whether there was something.
-    fn step(&mut self) -> Result<bool> {
-        let mut progressed = self.read_side(Side::Metadata)?;
+    /// Reads everything there is and may be read. Returns whether there was something.
+    fn step(&mut self) -> bool {
+        let mut progressed = self.read_side(Side::Metadata);
         if !Arc::ptr_eq(&self.metadata, &self.data) {
-            progressed |= self.read_side(Side::Data)?;
+            progressed |= self.read_side(Side::Data);
         }
-        Ok(progressed)
+        progressed
     }
 
     fn link(&self, side: Side) -> &Arc<FetchLink> {
@@ -238,23 +238,33 @@ impl Fetch {
         }
     }
 
-    fn read_side(&mut self, side: Side) -> Result<bool> {
+    fn read_side(&mut self, side: Side) -> bool {
         let mut progressed = false;
-        // One batch at a time: what is not needed yet stays in the socket and holds the server
-        // back.
-        while !self.receiver.has_message() && !self.receiver.is_complete() {
+        while self.may_read(side) {
             let link = Arc::clone(self.link(side));
             match link.receive() {
-                Ok(Some(message)) => {
-                    progressed = true;
-                    self.deliver(side, message);
-                }
+                Ok(Some(message)) => self.deliver(side, message),
                 Ok(None) => break,
-                Err(error) => self.receiver.handle_disconnect(side, &error),
+                Err(error) => {
+                    self.receiver.handle_disconnect(side, &error);
+                    self.pump();
+                    return true;
+                }
             }
-            self.pump()?;
+            progressed = true;
+            self.pump();
         }
-        Ok(progressed)
+        progressed
+    }
+
+    fn may_read(&self, side: Side) -> bool {
+        match self.receiver.state() {
+            ReceiverState::Ended | ReceiverState::Failed => false,
+            ReceiverState::Cancelled => !self.receiver.is_over_on_wire(),
+            ReceiverState::Requested
+            | ReceiverState::AwaitingSchema
+            | ReceiverState::Streaming => self.receiver.may_read(side),
+        }
     }
 
     fn deliver(&mut self, side: Side, message: Incoming) {
@@ -276,19 +286,8 @@ impl Fetch {
         }
     }
 
-    /// Sends what the machine wants sent and takes up what it tells; fails when it has failed.
-    fn pump(&mut self) -> Result<()> {
-        self.pump_links()?;
-        if let Some(error) = self.receiver.error() {
-            let error = error.clone();
-            self.failed.get_or_insert(error.clone());
-            self.give_back_undelivered();
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    fn pump_links(&mut self) -> Result<()> {
+    /// Sends what the machine wants sent and takes up what it tells.
+    fn pump(&mut self) {
         while let Some(transmit) = self.receiver.poll_transmit() {
             let (side, sent) = match transmit {
                 ReceiverTransmit::Tagged { side, tag, bytes } => {
@@ -313,12 +312,8 @@ impl Fetch {
                 ReceiverEvent::Region { .. } | ReceiverEvent::RegionGone { .. } => {}
             }
         }
-        Ok(())
-    }
-
-    fn give_back_undelivered(&mut self) {
-        let addresses = self.receiver.abandoned();
-        self.data.free(&addresses);
+        // Lent bodies that nobody will see.
+        self.data.free(&self.receiver.abandoned());
     }
 
     fn sleep(&self, cancel: Option<&Cancel>) -> Result<()> {

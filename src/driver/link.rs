@@ -3,6 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -40,6 +41,9 @@ struct Frees {
     /// A timer that sends them is set.
     armed: bool,
 }
+
+/// How long to leave a full socket alone before frees are tried again.
+const FREE_RETRY: Duration = Duration::from_millis(10);
 
 impl FetchLink {
     /// Takes over a connection.
@@ -276,7 +280,7 @@ impl Source for FetchLink {
         };
         if writing {
             // The socket is full: the server reads on its own time.
-            let deadline = clock::after(FreeQueue::MAX_DELAY);
+            let deadline = clock::after(FREE_RETRY);
             self.io.call_at(deadline, Weak::clone(&self.me) as Weak<Self>);
         }
     }

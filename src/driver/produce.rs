@@ -24,7 +24,7 @@ use crate::driver::clock;
 use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::driver::signal::Signal;
 use crate::error::{Error, Result, Status};
-use crate::proto::{HeaderKind, OutBody, Role, StreamInfo, Timestamp};
+use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION};
 use crate::transport::{Placement, RegionNotice};
 
 /// How bodies travel.
@@ -193,7 +193,13 @@ impl Production {
         }
         DeviceKind(device_type).ensure_readable()?;
         let encoder = Encoder::new(schema, self.options.encode.clone())?;
-        let info = StreamInfo::current(device_type);
+        let info = StreamInfo {
+            version: VERSION,
+            features: 0,
+            device_type,
+            device_id: -1,
+            body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
+        };
         self.log.push_back(Item::Schema { header: encoder.schema_header().to_vec(), info });
         self.encoder = Some(encoder);
         self.advance().map(drop)

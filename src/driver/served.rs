@@ -232,7 +232,7 @@ impl ServedLink {
                 if let Some(fd) = &notice.fd {
                     half.announced.insert(notice.id, Arc::clone(fd));
                 }
-                half.sender.announce_region(notice.id, &notice.handle);
+                half.sender.announce_region(notice.id, &notice.handle)?;
             }
             let result = step(&mut half.sender);
             self.pump(&mut half, &mut effects);
@@ -252,9 +252,10 @@ impl ServedLink {
             }
             let state = half.sender.state();
             if half.sender.is_extension() && state == SenderState::Streaming {
-                half.sender.fail(error.status().code(), error.text());
+                // Both fail only in another state.
+                let _ = half.sender.fail(error.status().code(), error.text());
             } else if half.sender.is_extension() && state == SenderState::Requested {
-                half.sender.refuse(error.status().code(), error.text());
+                let _ = half.sender.refuse(error.status().code(), error.text());
             }
             self.pump(&mut half, &mut effects);
             self.close(&mut half, error.clone(), &mut effects);
@@ -456,7 +457,9 @@ impl Source for ServedLink {
             }
             let (idle, next) = lender.retire_idle();
             for id in idle {
-                half.sender.retire_region(id);
+                if let Err(error) = half.sender.retire_region(id) {
+                    tracing::error!("region {id} cannot be retired: {error}");
+                }
             }
             half.retiring = next.is_some();
             effects.retire_in = next;

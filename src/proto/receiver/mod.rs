@@ -170,7 +170,11 @@ impl<B> Receiver<B> {
     /// Tells the producer what was taken and not told yet. To be called when the consumer is about
     /// to sleep, or the producer might wait for ever.
     pub fn flush_credit(&mut self) {
-        if self.state != ReceiverState::Streaming {
+        // After the end too: a server of the bodies alone waits to hear that all were taken.
+        if !matches!(
+            self.state,
+            ReceiverState::Streaming | ReceiverState::Ended
+        ) {
             return;
         }
         let Some(credit) = self.credit.tell() else {

@@ -153,6 +153,12 @@ impl<P, K> Sender<P, K> {
         self.window().is_none_or(|window| window.admits(body_len))
     }
 
+    /// Record batches of the stream that the consumer has taken, as its credit says; 0 for a baseline
+    /// peer, which gives none.
+    pub fn batches_taken(&self) -> u64 {
+        self.window().map_or(0, Window::batches_taken)
+    }
+
     /// The next message for the transport.
     pub fn poll_transmit(&mut self) -> Option<Transmit<P>> {
         self.transmits.pop_front()

@@ -24,9 +24,14 @@ impl Window {
 
     /// Whether the consumer has taken everything that was sent.
     fn nothing_outstanding(&self) -> bool {
-        let taken_batches = self.credit.batches.saturating_sub(self.initial.batches);
+        let taken_batches = self.batches_taken();
         let taken_bytes = self.credit.bytes.saturating_sub(self.initial.bytes);
         self.sent.batches <= taken_batches && self.sent.bytes <= taken_bytes
+    }
+
+    /// Record batches that the consumer has taken.
+    pub(super) fn batches_taken(&self) -> u64 {
+        self.credit.batches.saturating_sub(self.initial.batches)
     }
 
     pub(super) fn admits(&self, body_len: u64) -> bool {

@@ -1,0 +1,204 @@
+//! Details of a failure.
+
+use std::ffi::{CStr, CString, c_char};
+
+use crate::error::Error;
+use crate::ffi::guard::guard_value;
+use crate::ffi::status::{DIPC_OK, dipc_status};
+
+/// Why a call failed: a status for programs, a text for people. Plain data: it may be read by any
+/// thread, also after a fork, and is independent of the handle it came from.
+pub struct dipc_error {
+    code: dipc_status,
+    text: CString,
+    os_errno: i32,
+    source: Option<Box<dipc_error>>,
+}
+
+impl dipc_error {
+    #[cfg(test)]
+    pub(super) fn text(&self) -> &str {
+        self.text.to_str().unwrap()
+    }
+}
+
+impl From<Error> for dipc_error {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&Error> for dipc_error {
+    fn from(error: &Error) -> Self {
+        Self {
+            code: error.status().code(),
+            text: c_text(error.text()),
+            os_errno: error.os_error().unwrap_or(0),
+            source: error.cause().map(|cause| Box::new(Self::from(cause))),
+        }
+    }
+}
+
+/// A text as C sees it: up to its first NUL, where a peer or provider put one in.
+pub(super) fn c_text(text: &str) -> CString {
+    let end = text.find('\0').unwrap_or(text.len());
+    CString::new(text.get(..end).unwrap_or_default()).unwrap_or_default()
+}
+
+/// The status of an error.
+///
+/// @param error  Error, or NULL.
+/// @return The number that the failing call returned; DIPC_OK for NULL.
+///
+/// # Safety
+///
+/// `error` is NULL, or came from the library and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_error_code(error: *const dipc_error) -> dipc_status {
+    // SAFETY: the caller promises that it is NULL or live; errors are never written to.
+    guard_value(DIPC_OK, || {
+        unsafe { error.as_ref() }.map_or(DIPC_OK, |error| error.code)
+    })
+}
+
+/// The text of an error: the cause and, where there is one, the remedy. UTF-8, one line, no
+/// newline at its end.
+///
+/// @param error  Error, or NULL.
+/// @return Owned by the error, valid until dipc_error_free(); "" for NULL.
+///
+/// # Safety
+///
+/// `error` is NULL, or came from the library and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_error_text(error: *const dipc_error) -> *const c_char {
+    guard_value(c"".as_ptr(), || {
+        // SAFETY: the caller promises that it is NULL or live; errors are never written to.
+        unsafe { error.as_ref() }
+            .map_or(c"", |error| error.text.as_c_str())
+            .as_ptr()
+    })
+}
+
+/// The errno of the system call behind an error.
+///
+/// @param error  Error, or NULL.
+/// @return 0 where no system call failed, and for NULL.
+///
+/// # Safety
+///
+/// `error` is NULL, or came from the library and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_error_os_errno(error: *const dipc_error) -> i32 {
+    // SAFETY: the caller promises that it is NULL or live; errors are never written to.
+    guard_value(0, || {
+        unsafe { error.as_ref() }.map_or(0, |error| error.os_errno)
+    })
+}
+
+/// The error that caused this one, where this one adds what was being done. The text of this one
+/// contains the text of its source.
+///
+/// @param error  Error, or NULL.
+/// @return Owned by the error, valid until dipc_error_free(), not to be freed; NULL at the end.
+///
+/// # Safety
+///
+/// `error` is NULL, or came from the library and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_error_source(error: *const dipc_error) -> *const dipc_error {
+    guard_value(std::ptr::null(), || {
+        // SAFETY: the caller promises that it is NULL or live; errors are never written to.
+        unsafe { error.as_ref() }
+            .and_then(|error| error.source.as_deref())
+            .map_or(std::ptr::null(), std::ptr::from_ref)
+    })
+}
+
+/// Frees an error. NULL does nothing.
+///
+/// @param error  Error that a call gave, or NULL; not one from dipc_error_source().
+///
+/// # Safety
+///
+/// `error` is NULL, or came from an `error` argument and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_error_free(error: *mut dipc_error) {
+    guard_value((), || {
+        if !error.is_null() {
+            // SAFETY: errors are made by Box::into_raw; the caller promises that this one is its
+            // own and not freed yet.
+            drop(unsafe { Box::from_raw(error) });
+        }
+    });
+}
+
+/// Takes a text that a C callback gave.
+///
+/// # Safety
+///
+/// `text` is NULL, or a NUL-terminated string that is not written to during the call.
+pub(super) unsafe fn text_or(text: *const c_char, fallback: &str) -> String {
+    if text.is_null() {
+        return fallback.to_owned();
+    }
+    // SAFETY: it is not NULL, and the caller promises that it is a string.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::status::DIPC_ERR_ADDRESS_IN_USE;
+
+    /// Promise: code, text, errno and source come out; what a context adds is the outer error.
+    #[test]
+    fn errors_keep_their_source() {
+        let inner = Error::os("bind", rustix::io::Errno::ADDRINUSE);
+        let error = dipc_error::from(inner.clone().context("cannot listen at shm:@a"));
+        let error = &raw const error;
+        // SAFETY: `error` is live for the whole test, and so is what it owns.
+        unsafe {
+            assert_eq!(dipc_error_code(error), DIPC_ERR_ADDRESS_IN_USE);
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { dipc_error_os_errno(error) }, libc::EADDRINUSE);
+        // SAFETY: as above.
+        let text = unsafe { text_or(dipc_error_text(error), "") };
+        assert!(
+            text.starts_with("cannot listen at shm:@a: bind: "),
+            "{text}"
+        );
+        // SAFETY: as above.
+        let source = unsafe { dipc_error_source(error) };
+        // SAFETY: as above.
+        assert_eq!(
+            unsafe { text_or(dipc_error_text(source), "") },
+            inner.text()
+        );
+        // SAFETY: as above.
+        assert!(unsafe { dipc_error_source(source) }.is_null());
+    }
+
+    /// Promise: NULL is the error of a success.
+    #[test]
+    fn null_is_no_error() {
+        // SAFETY: NULL is allowed.
+        assert_eq!(unsafe { dipc_error_code(std::ptr::null()) }, DIPC_OK);
+        // SAFETY: NULL is allowed.
+        assert_eq!(
+            unsafe { text_or(dipc_error_text(std::ptr::null()), "x") },
+            ""
+        );
+        // SAFETY: NULL is allowed.
+        unsafe { dipc_error_free(std::ptr::null_mut()) };
+    }
+
+    /// A peer's text with a NUL in it reaches C up to there.
+    #[test]
+    fn texts_end_at_their_first_nul() {
+        assert_eq!(c_text("a\0b").as_c_str(), c"a");
+    }
+}

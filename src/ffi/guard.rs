@@ -1,0 +1,322 @@
+//! The boundary: panics and errors end here.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::Once;
+
+use crate::error::{Error, Result, Status};
+use crate::ffi::error::dipc_error;
+use crate::ffi::handle::{self, Handle};
+use crate::ffi::status::{DIPC_NOTHING, DIPC_OK, dipc_status};
+
+/// Where the caller wants the details of a failure, if it wants them.
+pub(super) struct ErrorOut(*mut *mut dipc_error);
+
+impl ErrorOut {
+    /// Takes the `error` argument of an export.
+    ///
+    /// # Safety
+    ///
+    /// `error` is NULL or writable until the export returns.
+    pub(super) unsafe fn from_raw(error: *mut *mut dipc_error) -> Self {
+        Self(error)
+    }
+
+    fn report(self, error: Error) -> dipc_status {
+        let status = error.status().code();
+        if !self.0.is_null() {
+            let boxed = Box::into_raw(Box::new(dipc_error::from(error)));
+            // SAFETY: it is not NULL, so `from_raw`'s caller promised that it is writable.
+            unsafe { self.0.write(boxed) };
+        }
+        status
+    }
+}
+
+/// What a call that did not fail came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Outputs are written.
+    Done,
+    /// There was nothing: no output is written.
+    Nothing,
+}
+
+/// Success of an export's body, as a status.
+pub(super) trait Outcome {
+    /// The number to return.
+    fn status(&self) -> dipc_status;
+}
+
+impl Outcome for () {
+    fn status(&self) -> dipc_status {
+        DIPC_OK
+    }
+}
+
+impl Outcome for Progress {
+    fn status(&self) -> dipc_status {
+        match self {
+            Self::Done => DIPC_OK,
+            Self::Nothing => DIPC_NOTHING,
+        }
+    }
+}
+
+/// Runs the body of an export that has no handle.
+pub(super) fn guard<O: Outcome>(error: ErrorOut, body: impl FnOnce() -> Result<O>) -> dipc_status {
+    match caught(body).unwrap_or_else(|panic| Err(panic_error(panic))) {
+        Ok(outcome) => outcome.status(),
+        Err(failure) => error.report(failure),
+    }
+}
+
+/// Runs the body of an export on a handle that other threads may use at the same time.
+///
+/// # Safety
+///
+/// `handle` is NULL, or came from the library and is not freed during the call.
+pub(super) unsafe fn guard_ref<H: Handle, O: Outcome>(
+    handle: *const H,
+    error: ErrorOut,
+    body: impl FnOnce(&H) -> Result<O>,
+) -> dipc_status {
+    guard(error, || {
+        // SAFETY: the caller promises what `try_ref` asks.
+        let handle = unsafe { handle::try_ref(handle) }?;
+        caught(|| body(handle)).unwrap_or_else(|panic| {
+            handle.state().poison();
+            Err(panic_error(panic))
+        })
+    })
+}
+
+/// Runs the body of an export on a handle that nobody else uses during the call.
+///
+/// # Safety
+///
+/// `handle` is NULL, or came from the library, is not freed, and no other call on it is running.
+pub(super) unsafe fn guard_mut<H: Handle, O: Outcome>(
+    handle: *mut H,
+    error: ErrorOut,
+    body: impl FnOnce(&mut H) -> Result<O>,
+) -> dipc_status {
+    guard(error, || {
+        // SAFETY: the caller promises what `try_mut` asks.
+        let handle = unsafe { handle::try_mut(handle) }?;
+        caught(|| body(&mut *handle)).unwrap_or_else(|panic| {
+            handle.state().poison();
+            Err(panic_error(panic))
+        })
+    })
+}
+
+/// Frees a handle. NULL does nothing; a panic while it is dropped ends here, and in the child of a
+/// fork the memory is left alone, since the threads and locks it would need are not there.
+///
+/// # Safety
+///
+/// `handle` is NULL, or came from the library, was not freed, and no call on it is running.
+pub(super) unsafe fn guard_free<H: Handle>(handle: *mut H) {
+    guard_value((), || {
+        if handle.is_null() {
+            return;
+        }
+        // SAFETY: it is not NULL, and the caller promises that it is live and unused.
+        if unsafe { &*handle }.state().forked() {
+            return;
+        }
+        // SAFETY: every handle is made by `Box::into_raw`, and the caller promises that this one
+        // was not freed and is not used any more.
+        drop(unsafe { Box::from_raw(handle) });
+    });
+}
+
+/// Runs the body of an export that returns a plain value; `fallback` stands for a panic.
+pub(super) fn guard_value<T>(fallback: T, body: impl FnOnce() -> T) -> T {
+    caught(body).unwrap_or(fallback)
+}
+
+thread_local! {
+    /// How many guards this thread is inside of.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// Text and place of the last panic inside a guard.
+    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// What a panic carries.
+type Panicked = Box<dyn Any + Send>;
+
+fn caught<T>(body: impl FnOnce() -> T) -> std::result::Result<T, Panicked> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(keep_panics_silent);
+    DEPTH.with(|depth| depth.set(depth.get().saturating_add(1)));
+    // Unwind safety: what the body changed is reached again only through its handle, which the
+    // callers poison, or was local to the call.
+    let result = catch_unwind(AssertUnwindSafe(body));
+    DEPTH.with(|depth| depth.set(depth.get().saturating_sub(1)));
+    result
+}
+
+/// The library never prints: a panic inside a guard is told to the caller instead. Other panics of
+/// the process (libdipc may be linked into a Rust program) go where they went before.
+fn keep_panics_silent() {
+    let previous = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
+        let guarded = DEPTH.try_with(|depth| depth.get() > 0).unwrap_or(false);
+        if !guarded {
+            return previous(info);
+        }
+        let place = info
+            .location()
+            .map(|at| format!(" at {}:{}", at.file(), at.line()));
+        let text = format!(
+            "{}{}",
+            payload_text(info.payload()),
+            place.unwrap_or_default()
+        );
+        // A thread that is ending has no place left to keep it; the payload says enough then.
+        let _ = LAST_PANIC.try_with(|last| last.replace(Some(text)));
+    }));
+}
+
+fn panic_error(payload: Panicked) -> Error {
+    let text = LAST_PANIC
+        .with(|last| last.take())
+        .unwrap_or_else(|| payload_text(payload.as_ref()).to_owned());
+    // Dropping a payload can panic as well.
+    let _ = caught(move || drop(payload));
+    let error = Error::new(
+        Status::Panic,
+        format!("a bug in libdipc, please report it: {text}; the handle can only be freed"),
+    );
+    tracing::error!("{error}");
+    error
+}
+
+fn payload_text(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::status::{DIPC_ERR_FORKED, DIPC_ERR_NULL_ARGUMENT, DIPC_ERR_PANIC};
+    use crate::ffi::status::{DIPC_ERR_POISONED, DIPC_ERR_TIMEOUT};
+    use handle::State;
+
+    struct Probe {
+        state: State,
+        value: u32,
+    }
+    handle!(Probe, "probe");
+
+    fn probe() -> Probe {
+        Probe {
+            state: State::new(),
+            value: 7,
+        }
+    }
+
+    fn nowhere() -> ErrorOut {
+        ErrorOut(std::ptr::null_mut())
+    }
+
+    /// Runs `body` with a place for the error and returns status and text.
+    fn told(body: impl FnOnce(ErrorOut) -> dipc_status) -> (dipc_status, String) {
+        let mut error = std::ptr::null_mut();
+        let status = body(ErrorOut(&raw mut error));
+        if error.is_null() {
+            return (status, String::new());
+        }
+        // SAFETY: `report` made it with Box::into_raw and nobody else has it.
+        let error = unsafe { Box::from_raw(error) };
+        (status, error.text().to_owned())
+    }
+
+    /// Promise: a panic becomes a status, poisons that handle only, and the text says where.
+    #[test]
+    fn a_panic_poisons_its_handle_only() {
+        let (first, second) = (probe(), probe());
+        let panicking = |_: &Probe| -> Result<()> { panic!("seventh {}", 1) };
+        // SAFETY: `first` is live and only shared.
+        let (status, text) = told(|error| unsafe { guard_ref(&raw const first, error, panicking) });
+        assert_eq!(status, DIPC_ERR_PANIC);
+        assert!(text.contains("seventh 1 at src/ffi/guard.rs:"), "{text}");
+        // SAFETY: as above.
+        let (status, _) = told(|error| unsafe { guard_ref(&raw const first, error, |_| Ok(())) });
+        assert_eq!(status, DIPC_ERR_POISONED);
+        // SAFETY: as above, with `second`.
+        let (status, _) = told(|error| unsafe { guard_ref(&raw const second, error, |_| Ok(())) });
+        assert_eq!(status, DIPC_OK);
+    }
+
+    /// Promise: NULL handles are refused by name, and their body does not run.
+    #[test]
+    fn null_handles_are_refused_by_name() {
+        let body = |_: &mut Probe| -> Result<()> { panic!("the body ran") };
+        // SAFETY: NULL is allowed.
+        let (status, text) =
+            told(|error| unsafe { guard_mut(std::ptr::null_mut::<Probe>(), error, body) });
+        assert_eq!(
+            (status, text.as_str()),
+            (DIPC_ERR_NULL_ARGUMENT, "probe is NULL")
+        );
+    }
+
+    /// Promise: a handle made before a fork is refused in the child.
+    #[test]
+    fn handles_of_the_parent_are_refused() {
+        let handle = Probe {
+            state: State::of_another_process(),
+            value: 7,
+        };
+        // SAFETY: `handle` is live and only shared.
+        let (status, _) = told(|error| unsafe { guard_ref(&raw const handle, error, |_| Ok(())) });
+        assert_eq!(status, DIPC_ERR_FORKED);
+    }
+
+    /// Promise: the error is optional, and progress is positive.
+    #[test]
+    fn errors_are_optional_and_progress_is_positive() {
+        let mut handle = probe();
+        let failing = |_: &mut Probe| -> Result<()> { Err(Error::timeout("late")) };
+        // SAFETY: `handle` is live and exclusive.
+        let status = unsafe { guard_mut(&raw mut handle, nowhere(), failing) };
+        assert_eq!(status, DIPC_ERR_TIMEOUT);
+        let body = |probe: &mut Probe| {
+            probe.value += 1;
+            Ok(Progress::Nothing)
+        };
+        // SAFETY: as above.
+        let status = unsafe { guard_mut(&raw mut handle, nowhere(), body) };
+        assert_eq!((status, handle.value), (DIPC_NOTHING, 8));
+    }
+
+    /// Promise: a panic inside the drop of a handle does not leave `_free`.
+    #[test]
+    fn freeing_never_unwinds() {
+        struct Bomb(State);
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        impl Handle for Bomb {
+            const NAME: &'static str = "bomb";
+            fn state(&self) -> &State {
+                &self.0
+            }
+        }
+        // SAFETY: the handle is fresh and used nowhere else.
+        unsafe { guard_free(Box::into_raw(Box::new(Bomb(State::new())))) };
+        // SAFETY: NULL is allowed.
+        unsafe { guard_free(std::ptr::null_mut::<Bomb>()) };
+        assert_eq!(guard_value(3, || panic!("no value")), 3);
+    }
+}

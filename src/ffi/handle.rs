@@ -1,0 +1,160 @@
+//! What every handle checks before it is used: NULL, fork, poison.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::{Pid, getpid};
+
+use crate::error::{Error, Result, Status};
+
+/// The part that all handles have.
+pub(super) struct State {
+    /// The process that made the handle.
+    process: Option<Pid>,
+    poisoned: AtomicBool,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            process: Some(getpid()),
+            poisoned: AtomicBool::new(false),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_another_process() -> Self {
+        Self {
+            process: None,
+            poisoned: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether this process is a child of the one that made the handle. The locks behind a handle
+    /// may be held by threads that the child does not have, so nothing else may be asked of it.
+    pub(super) fn forked(&self) -> bool {
+        self.process != Some(getpid())
+    }
+
+    /// A call panicked half way: nothing behind the handle can be relied on any more.
+    pub(super) fn poison(&self) {
+        self.poisoned.store(true, Ordering::Relaxed);
+    }
+
+    fn check(&self, name: &str) -> Result<()> {
+        if self.forked() {
+            return Err(Error::new(
+                Status::Forked,
+                format!("the {name} was made before a fork; the child must make its own"),
+            ));
+        }
+        if self.poisoned.load(Ordering::Relaxed) {
+            return Err(Error::new(
+                Status::Poisoned,
+                format!("an earlier call on the {name} panicked; it can only be freed"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// A type behind an opaque pointer of the C API, made by `Box::into_raw`.
+pub(super) trait Handle {
+    /// What error texts call it.
+    const NAME: &'static str;
+
+    /// The common part.
+    fn state(&self) -> &State;
+}
+
+/// Makes a struct with a field `state` a handle.
+macro_rules! handle {
+    ($type:ty, $name:literal) => {
+        impl $crate::ffi::handle::Handle for $type {
+            const NAME: &'static str = $name;
+
+            fn state(&self) -> &$crate::ffi::handle::State {
+                &self.state
+            }
+        }
+    };
+}
+
+/// The error for a pointer argument that must not be NULL.
+pub(super) fn null_argument(name: &str) -> Error {
+    Error::new(Status::NullArgument, format!("{name} is NULL"))
+}
+
+/// A handle for shared use.
+///
+/// # Safety
+///
+/// `handle` is NULL, or came from the library and is not freed for `'a`.
+pub(super) unsafe fn try_ref<'a, H: Handle>(handle: *const H) -> Result<&'a H> {
+    // SAFETY: the caller promises that it is NULL, or live for 'a; calls on a const handle only
+    // share it.
+    let handle = unsafe { handle.as_ref() }.ok_or_else(|| null_argument(H::NAME))?;
+    handle.state().check(H::NAME)?;
+    Ok(handle)
+}
+
+/// A handle that may be NULL.
+///
+/// # Safety
+///
+/// As [`try_ref`].
+pub(super) unsafe fn try_option<'a, H: Handle>(handle: *const H) -> Result<Option<&'a H>> {
+    if handle.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller promises what `try_ref` asks.
+    unsafe { try_ref(handle) }.map(Some)
+}
+
+/// A handle for exclusive use.
+///
+/// # Safety
+///
+/// `handle` is NULL, or came from the library, is not freed for `'a`, and nobody else uses it.
+pub(super) unsafe fn try_mut<'a, H: Handle>(handle: *mut H) -> Result<&'a mut H> {
+    // SAFETY: the caller promises that it is NULL, or live and exclusive for 'a.
+    let handle = unsafe { handle.as_mut() }.ok_or_else(|| null_argument(H::NAME))?;
+    handle.state().check(H::NAME)?;
+    Ok(handle)
+}
+
+/// A place for an output. Checked before the work is done, written after.
+///
+/// # Safety
+///
+/// `place` is NULL, or aligned and writable for `'a`, and nobody else uses it.
+pub(super) unsafe fn try_out<'a, T>(place: *mut T, name: &str) -> Result<Out<'a, T>> {
+    if place.is_null() {
+        return Err(null_argument(name));
+    }
+    Ok(Out {
+        place,
+        scope: std::marker::PhantomData,
+    })
+}
+
+/// A place that is known to be writable. What it held before is not read and not dropped.
+pub(super) struct Out<'a, T> {
+    place: *mut T,
+    scope: std::marker::PhantomData<&'a mut T>,
+}
+
+impl<T> Out<'_, T> {
+    /// Writes the output.
+    pub(super) fn set(self, value: T) {
+        // SAFETY: `try_out` saw that it is not NULL, and its caller promised that it is aligned
+        // and writable.
+        unsafe { self.place.write(value) };
+    }
+}
+
+impl<H: Handle> Out<'_, *mut H> {
+    /// Writes a new handle, which the C side frees.
+    pub(super) fn set_handle(self, handle: H) {
+        self.set(Box::into_raw(Box::new(handle)));
+    }
+}

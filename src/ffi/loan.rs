@@ -1,0 +1,182 @@
+//! Arrow structs whose ownership moves only when the call succeeds.
+//!
+//! The crate takes arrays, schemas and streams by value and drops what it cannot use. The C API
+//! promises that after a failure the caller still owns them. A [`Loan`] gives the crate a stand-in
+//! that shares everything with the original but its release; the original is released by the
+//! stand-in once the loan is [`accept`](Loan::accept)ed, and otherwise stays untouched.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::arrow::{CStruct, Owned};
+use crate::error::{Error, Result};
+use crate::ffi::handle::null_argument;
+
+/// An Arrow struct that can be stood in for.
+pub(super) trait Lendable: CStruct {
+    /// What error texts call it.
+    const NAME: &'static str;
+
+    /// Makes `release` and `private_data` those of a stand-in.
+    fn stand_in(&mut self, private: *mut c_void);
+}
+
+/// Releases a stand-in: drops its reference to the original.
+macro_rules! lendable {
+    ($raw:ident, $target:ident, $name:literal, $release:ident, $($path:ident)*) => {
+        impl Lendable for $raw {
+            const NAME: &'static str = $name;
+
+            fn stand_in(&mut self, private: *mut c_void) {
+                self.$($path.)*private_data = private;
+                self.$($path.)*release = Some($release);
+            }
+        }
+
+        unsafe extern "C" fn $release(target: *mut $target) {
+            // SAFETY: Arrow's interface passes the struct that holds this function, live.
+            let target = unsafe { &mut *target };
+            target.release = None;
+            // SAFETY: `stand_in` put the result of Arc::into_raw there, and `release`, now cleared,
+            // is called once.
+            drop(unsafe { Arc::from_raw(target.private_data.cast::<Original<$raw>>()) });
+        }
+    };
+}
+
+lendable!(ArrowSchema, ArrowSchema, "schema", release_schema,);
+lendable!(ArrowDeviceArray, ArrowArray, "array", release_array, array);
+
+/// The original, as it was when it was lent.
+struct Original<T: CStruct> {
+    raw: Option<T>,
+    accepted: AtomicBool,
+}
+
+impl<T: CStruct> Drop for Original<T> {
+    fn drop(&mut self) {
+        if *self.accepted.get_mut() {
+            drop(self.raw.take().map(Owned::from_raw));
+        }
+    }
+}
+
+// SAFETY: Arrow's interfaces allow a struct to be released by any thread; the stand-in's holder
+// and this side only read it until then.
+unsafe impl<T: CStruct> Send for Original<T> {}
+// SAFETY: as above.
+unsafe impl<T: CStruct> Sync for Original<T> {}
+
+/// One struct of the caller's, lent to the crate until it is known whether the call succeeds.
+pub(super) struct Loan<T: Lendable> {
+    source: *mut T,
+    original: Arc<Original<T>>,
+}
+
+impl<T: Lendable> Loan<T> {
+    /// Checks `source` and makes its stand-in.
+    ///
+    /// # Errors
+    ///
+    /// `NullArgument`; `InvalidArgument` when it is released.
+    ///
+    /// # Safety
+    ///
+    /// `source` is NULL, or points to an initialised struct that follows Arrow's C interface, and
+    /// nobody else uses it until the loan is accepted or dropped.
+    pub(super) unsafe fn new(source: *mut T) -> Result<(Self, Owned<T>)> {
+        if source.is_null() {
+            return Err(null_argument(T::NAME));
+        }
+        // SAFETY: it is not NULL; the caller promises that it is initialised.
+        if unsafe { &*source }.is_released() {
+            return Err(Error::invalid_argument(format!("{} is released", T::NAME)));
+        }
+        // SAFETY: as above. The copy has no drop of its own, and only `accept` makes it an owner.
+        let raw = unsafe { std::ptr::read(source) };
+        let original = Arc::new(Original {
+            raw: Some(raw),
+            accepted: AtomicBool::new(false),
+        });
+        // SAFETY: as above; its release is replaced before anything can call it.
+        let mut stand_in = unsafe { std::ptr::read(source) };
+        stand_in.stand_in(Arc::into_raw(Arc::clone(&original)).cast_mut().cast());
+        Ok((Self { source, original }, Owned::from_raw(stand_in)))
+    }
+
+    /// The call succeeded: the caller's struct is marked as moved, and the stand-in, which may
+    /// have been released already, now stands for it.
+    pub(super) fn accept(self) {
+        // SAFETY: `new` saw that it is not NULL, and its caller promised that nobody else uses it.
+        unsafe { &mut *self.source }.disarm();
+        self.original.accepted.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" fn release(target: *mut ArrowArray) {
+        // SAFETY: the tests' arrays hold a live counter.
+        let target = unsafe { &mut *target };
+        target.release = None;
+        // SAFETY: as above.
+        unsafe { *target.private_data.cast::<u32>() += 1 };
+    }
+
+    fn array(counter: &mut u32) -> ArrowDeviceArray {
+        let mut array = ArrowDeviceArray::empty();
+        array.array.release = Some(release);
+        array.array.private_data = std::ptr::from_mut(counter).cast();
+        array
+    }
+
+    /// Promise: after a failure the caller still owns its array, whole.
+    #[test]
+    fn a_failed_call_leaves_the_array_alone() {
+        let mut counter = 0;
+        let mut source = array(&mut counter);
+        // SAFETY: `source` is initialised and used by nobody else.
+        let (loan, stand_in) = unsafe { Loan::new(&raw mut source) }.unwrap();
+        drop(stand_in);
+        drop(loan);
+        assert!(!source.is_released());
+        // SAFETY: it is not released and this is its only user.
+        unsafe { source.release() };
+        assert_eq!(counter, 1);
+    }
+
+    /// Promise: after success it is the library that releases, once, in either order.
+    #[test]
+    fn an_accepted_array_is_released_once() {
+        for early in [false, true] {
+            let mut counter = 0;
+            let mut source = array(&mut counter);
+            // SAFETY: `source` is initialised and used by nobody else.
+            let (loan, stand_in) = unsafe { Loan::new(&raw mut source) }.unwrap();
+            let stand_in = if early {
+                drop(stand_in);
+                None
+            } else {
+                Some(stand_in)
+            };
+            loan.accept();
+            assert!(source.is_released());
+            drop(stand_in);
+            assert_eq!(counter, 1);
+        }
+    }
+
+    /// Promise: released structs are refused.
+    #[test]
+    fn released_structs_are_refused() {
+        let mut source = ArrowSchema::empty();
+        // SAFETY: `source` is initialised and used by nobody else.
+        assert!(unsafe { Loan::new(&raw mut source) }.is_err());
+        // SAFETY: NULL is allowed.
+        assert!(unsafe { Loan::<ArrowSchema>::new(std::ptr::null_mut()) }.is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! The log callback.
+
+use std::ffi::{CString, c_char, c_void};
+use std::sync::Arc;
+
+use tracing::Level;
+
+use crate::error::{Error, Result};
+use crate::ffi::error::{c_text, dipc_error};
+use crate::ffi::foreign::{ForeignData, dipc_finalizer};
+use crate::ffi::guard::{ErrorOut, guard};
+use crate::ffi::status::dipc_status;
+use crate::log::{self, Entry, Sink};
+
+/// Something failed that no call could report.
+pub const DIPC_LOG_ERROR: i32 = 1;
+/// Something is wrong and was coped with: a peer that was refused, a limit that was met.
+pub const DIPC_LOG_WARN: i32 = 2;
+/// Servers, clients and streams come and go.
+pub const DIPC_LOG_INFO: i32 = 3;
+/// What the library decides, stream by stream.
+pub const DIPC_LOG_DEBUG: i32 = 4;
+/// Every message.
+pub const DIPC_LOG_TRACE: i32 = 5;
+
+/// Takes one log event. Runs on a thread of the log's own, one call at a time; may call any
+/// function of the library; must not unwind. The strings are valid during the call.
+///
+/// @param userdata  What was given with the callback.
+/// @param level     DIPC_LOG_ERROR to DIPC_LOG_TRACE.
+/// @param target    The part of the library that speaks, as "dipc::transport::shm".
+/// @param text      What happened; UTF-8, no newline at its end.
+pub type dipc_log_callback = Option<
+    unsafe extern "C" fn(
+        userdata: *mut c_void,
+        level: i32,
+        target: *const c_char,
+        text: *const c_char,
+    ),
+>;
+
+/// Sends log events to a callback, in place of the one set before. The library prints nothing, and
+/// says nothing at all until this is called. Starts one thread, which ends after the finalizer.
+///
+/// The callback set before gets what was logged until now; its finalizer runs, on its thread, after
+/// its last call. Nothing waits for that: wait in the finalizer's own way before unloading code.
+/// Events that come faster than the callback takes them are dropped, and their number is logged.
+///
+/// @param level      The finest level wanted: DIPC_LOG_ERROR to DIPC_LOG_TRACE.
+/// @param callback   NULL stops the log; userdata and finalizer are then ignored.
+/// @param userdata   Given to the callback and to the finalizer; may be NULL.
+/// @param finalizer  Called once, when userdata is not used any more; may be NULL.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK: the library calls the finalizer. Otherwise the finalizer is not called and
+///         nothing changed. DIPC_ERR_INVALID_ARGUMENT: no such level. DIPC_ERR_OUT_OF_RESOURCES: no
+///         thread could be started. DIPC_ERR_UNSUPPORTED: libdipc is part of a Rust program that
+///         has its own tracing subscriber.
+///
+/// # Safety
+///
+/// `callback` and `finalizer` may be called on any thread with `userdata` until the finalizer has
+/// run; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_log_set(
+    level: i32,
+    callback: dipc_log_callback,
+    userdata: *mut c_void,
+    finalizer: dipc_finalizer,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        let Some(callback) = callback else {
+            return log::set(Level::ERROR, None::<Callback>).map_err(|(error, _)| error);
+        };
+        let level = parse_level(level)?;
+        let data = Arc::new(ForeignData::new(userdata, finalizer));
+        let sink = Callback {
+            function: callback,
+            data: Arc::clone(&data),
+        };
+        log::set(level, Some(sink)).map_err(|(error, _sink)| {
+            data.relinquish();
+            error
+        })
+    })
+}
+
+fn parse_level(level: i32) -> Result<Level> {
+    match level {
+        DIPC_LOG_ERROR => Ok(Level::ERROR),
+        DIPC_LOG_WARN => Ok(Level::WARN),
+        DIPC_LOG_INFO => Ok(Level::INFO),
+        DIPC_LOG_DEBUG => Ok(Level::DEBUG),
+        DIPC_LOG_TRACE => Ok(Level::TRACE),
+        _ => Err(Error::invalid_argument(format!(
+            "level is {level}; levels go from {DIPC_LOG_ERROR} (error) to {DIPC_LOG_TRACE} (trace)"
+        ))),
+    }
+}
+
+fn level_number(level: Level) -> i32 {
+    match level {
+        Level::ERROR => DIPC_LOG_ERROR,
+        Level::WARN => DIPC_LOG_WARN,
+        Level::INFO => DIPC_LOG_INFO,
+        Level::DEBUG => DIPC_LOG_DEBUG,
+        _ => DIPC_LOG_TRACE,
+    }
+}
+
+/// The host's callback as the crate's log sees it.
+struct Callback {
+    function: unsafe extern "C" fn(*mut c_void, i32, *const c_char, *const c_char),
+    data: Arc<ForeignData>,
+}
+
+impl Sink for Callback {
+    fn log(&self, entry: &Entry) {
+        let target: CString = c_text(entry.target);
+        let text: CString = c_text(&entry.text);
+        let level = level_number(entry.level);
+        // SAFETY: the host promised in `dipc_log_set` that the callback may be called on any thread
+        // until its finalizer has run, and `data`, which runs it, is alive; the strings are live.
+        unsafe { (self.function)(self.data.pointer(), level, target.as_ptr(), text.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Inputs are integers, checked: no level outside the table is taken.
+    #[test]
+    fn levels_are_checked() {
+        for level in DIPC_LOG_ERROR..=DIPC_LOG_TRACE {
+            assert_eq!(level_number(parse_level(level).unwrap()), level);
+        }
+        assert!(parse_level(0).is_err());
+        assert!(parse_level(6).is_err());
+    }
+}

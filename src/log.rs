@@ -1,0 +1,297 @@
+//! Log events to a callback of the host.
+//!
+//! The crate logs through `tracing`. A Rust program installs its own subscriber and needs nothing of
+//! this. For C hosts, [`set`] installs one that puts events into a bounded queue, which a thread of
+//! its own empties: no callback ever runs on an I/O thread, or under a lock of the library's. Where
+//! events come faster than the callback takes them, some are dropped and their number is logged.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::process::{Pid, getpid};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span;
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::error::{Error, Result, Status};
+
+/// Events that wait for the callback; more are dropped and counted.
+const QUEUE_EVENTS: usize = 4096;
+
+/// One event, as the callback gets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// How grave it is.
+    pub level: Level,
+    /// The module it comes from.
+    pub target: &'static str,
+    /// What happened: the message, then `name=value` for each field.
+    pub text: String,
+}
+
+/// What the host wants done with each event. Dropped, on its own thread, after its last call.
+pub trait Sink: Send + 'static {
+    /// Takes one event.
+    fn log(&self, entry: &Entry);
+}
+
+/// Sends events of `level` and graver to `sink` from now on. `None` stops; a sink that was set
+/// before gets what is queued for it, and is dropped.
+///
+/// # Errors
+///
+/// `Unsupported` when the process has a `tracing` subscriber that is not ours; `OutOfResources`
+/// when no thread can be started. The sink set before stays, and the new one is handed back.
+pub fn set<S: Sink>(level: Level, sink: Option<S>) -> Result<(), (Error, Option<S>)> {
+    if let Err(error) = install() {
+        return Err((error, sink));
+    }
+    let queue = match sink {
+        Some(sink) => Some(start(sink).map_err(|(error, sink)| (error, Some(sink)))?),
+        None => None,
+    };
+    let filter = if queue.is_some() {
+        LevelFilter::from_level(level)
+    } else {
+        LevelFilter::OFF
+    };
+    let previous = {
+        let mut current = CURRENT.lock();
+        LEVEL.store(filter_number(filter), Ordering::Relaxed);
+        std::mem::replace(&mut *current, queue)
+    };
+    if let Some(previous) = previous {
+        previous.close();
+    }
+    // Call sites remember whether anybody listens.
+    tracing::callsite::rebuild_interest_cache();
+    Ok(())
+}
+
+/// Where events go now.
+static CURRENT: Mutex<Option<Arc<Queue>>> = Mutex::new(None);
+/// The filter as a number, 0 (off) to 5 (trace): read for every event, so without the lock.
+static LEVEL: AtomicU8 = AtomicU8::new(0);
+
+fn filter_number(filter: LevelFilter) -> u8 {
+    match filter.into_level() {
+        None => 0,
+        Some(Level::ERROR) => 1,
+        Some(Level::WARN) => 2,
+        Some(Level::INFO) => 3,
+        Some(Level::DEBUG) => 4,
+        Some(_) => 5,
+    }
+}
+
+fn current_filter() -> LevelFilter {
+    match LEVEL.load(Ordering::Relaxed) {
+        0 => LevelFilter::OFF,
+        1 => LevelFilter::ERROR,
+        2 => LevelFilter::WARN,
+        3 => LevelFilter::INFO,
+        4 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+/// Makes ours the subscriber of the process, once.
+fn install() -> Result<()> {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock();
+    if !*installed {
+        tracing::subscriber::set_global_default(Forwarder).map_err(|_| {
+            Error::unsupported(
+                "this process has a tracing subscriber of its own, which gets the events already",
+            )
+        })?;
+        *installed = true;
+    }
+    Ok(())
+}
+
+/// Events on their way to one sink.
+struct Queue {
+    /// The process whose thread empties the queue; a forked child has no such thread.
+    process: Pid,
+    state: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    entries: VecDeque<Entry>,
+    dropped: u64,
+    closed: bool,
+}
+
+impl Queue {
+    fn push(&self, entry: Entry) {
+        let mut waiting = self.state.lock();
+        if waiting.entries.len() >= QUEUE_EVENTS {
+            waiting.dropped += 1;
+        } else {
+            waiting.entries.push_back(entry);
+            self.changed.notify_one();
+        }
+    }
+
+    fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_one();
+    }
+
+    /// The next event; `None` once closed and empty.
+    fn next(&self) -> Option<Entry> {
+        let mut waiting = self.state.lock();
+        loop {
+            if let Some(entry) = take(&mut waiting) {
+                return Some(entry);
+            }
+            if waiting.closed {
+                return None;
+            }
+            self.changed.wait(&mut waiting);
+        }
+    }
+}
+
+fn take(waiting: &mut MutexGuard<'_, Waiting>) -> Option<Entry> {
+    let entry = waiting.entries.pop_front();
+    if entry.is_some() || waiting.dropped == 0 {
+        return entry;
+    }
+    let dropped = std::mem::take(&mut waiting.dropped);
+    Some(Entry {
+        level: Level::WARN,
+        target: module_path!(),
+        text: format!("{dropped} log events were dropped: the log callback is too slow"),
+    })
+}
+
+/// Starts the thread that hands events to `sink`.
+fn start<S: Sink>(sink: S) -> Result<Arc<Queue>, (Error, S)> {
+    let queue = Arc::new(Queue {
+        process: getpid(),
+        state: Mutex::new(Waiting::default()),
+        changed: Condvar::new(),
+    });
+    // The sink reaches the thread through a slot, so that it is still here when there is no thread.
+    let slot = Arc::new(Mutex::new(Some(sink)));
+    let (entries, handed) = (Arc::clone(&queue), Arc::clone(&slot));
+    let run = move || {
+        let sink = handed.lock().take();
+        drop(handed);
+        if let Some(sink) = sink {
+            while let Some(entry) = entries.next() {
+                sink.log(&entry);
+            }
+        }
+    };
+    match std::thread::Builder::new()
+        .name("dipc-log".to_owned())
+        .spawn(run)
+    {
+        // Detached: waiting for it would wait for the host, which may hold what its callback needs.
+        Ok(_detached) => Ok(queue),
+        Err(source) => {
+            let error = Error::new(
+                Status::OutOfResources,
+                format!("cannot start the thread of the log callback: {source}"),
+            );
+            let sink = slot.lock().take();
+            match sink {
+                Some(sink) => Err((error, sink)),
+                // Not possible: only the thread that was not started takes it.
+                None => Ok(queue),
+            }
+        }
+    }
+}
+
+/// The subscriber: formats events into the queue, ignores spans.
+struct Forwarder;
+
+impl Subscriber for Forwarder {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.enabled(metadata) {
+            Interest::sometimes()
+        } else {
+            Interest::never()
+        }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+            && current_filter() >= *metadata.level()
+            && metadata.target().starts_with(env!("CARGO_PKG_NAME"))
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(current_filter())
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        // In a forked child the lock may be held by a thread that is not there: try, once.
+        let Some(queue) = CURRENT.try_lock_for(std::time::Duration::from_millis(100)) else {
+            return;
+        };
+        let Some(queue) = queue
+            .as_ref()
+            .filter(|queue| queue.process == getpid())
+            .cloned()
+        else {
+            return;
+        };
+        let mut text = Text::default();
+        event.record(&mut text);
+        let metadata = event.metadata();
+        queue.push(Entry {
+            level: *metadata.level(),
+            target: metadata.target(),
+            text: text.message + &text.fields,
+        });
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Fields of an event, as text.
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        // Writing to a String does not fail.
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+}
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use super::*;
+
+/// What a sink does, told to the test: thread name and event, or nothing when it is dropped.
+type Told = Option<(Option<String>, Entry)>;
+
+struct Probe(Sender<Told>);
+
+impl Sink for Probe {
+    fn log(&self, entry: &Entry) {
+        let name = std::thread::current().name().map(str::to_owned);
+        let _ = self.0.send(Some((name, entry.clone())));
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let _ = self.0.send(None);
+    }
+}
+
+/// The next event of this test: others run at the same time and log as well.
+fn next(told: &Receiver<Told>, mark: &str) -> Told {
+    loop {
+        match told.recv_timeout(Duration::from_secs(10)).unwrap() {
+            Some((_, entry)) if !entry.text.contains(mark) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Promises of `dipc_log_set`: events of the level and graver arrive on a thread of their own, in
+/// order; a change of sink loses nothing queued; stopping ends the old sink.
+#[test]
+fn events_reach_the_sink_on_its_own_thread() {
+    let (sender, told) = channel();
+    assert!(set(Level::INFO, Some(Probe(sender))).is_ok());
+    tracing::debug!("mark-71 too fine");
+    tracing::info!(bytes = 3, peer = "pid 1", "mark-71 first");
+    tracing::error!("mark-71 second");
+    let (thread, entry) = next(&told, "mark-71").unwrap();
+    assert_eq!(thread.as_deref(), Some("dipc-log"));
+    assert_eq!(
+        (entry.level, entry.text.as_str()),
+        (Level::INFO, "mark-71 first bytes=3 peer=pid 1")
+    );
+    assert_eq!(next(&told, "mark-71").unwrap().1.text, "mark-71 second");
+
+    let (sender, finer) = channel();
+    tracing::warn!("mark-71 queued for the old one");
+    assert!(set(Level::TRACE, Some(Probe(sender))).is_ok());
+    tracing::trace!("mark-71 now fine enough");
+    assert!(next(&told, "mark-71").unwrap().1.text.contains("old one"));
+    assert_eq!(next(&told, "mark-71"), None);
+    assert!(
+        next(&finer, "mark-71")
+            .unwrap()
+            .1
+            .text
+            .contains("fine enough")
+    );
+
+    assert!(set(Level::TRACE, None::<Probe>).is_ok());
+    tracing::error!("mark-71 to nobody");
+    assert_eq!(next(&finer, "mark-71"), None);
+}
+
+/// A sink slower than the events loses some and is told how many.
+#[test]
+fn a_full_queue_drops_and_counts() {
+    let queue = Queue {
+        process: getpid(),
+        state: Mutex::new(Waiting::default()),
+        changed: Condvar::new(),
+    };
+    let entry = Entry {
+        level: Level::INFO,
+        target: "dipc",
+        text: "x".to_owned(),
+    };
+    for _ in 0..QUEUE_EVENTS + 3 {
+        queue.push(entry.clone());
+    }
+    queue.close();
+    for _ in 0..QUEUE_EVENTS {
+        assert_eq!(queue.next().as_ref(), Some(&entry));
+    }
+    assert!(
+        queue
+            .next()
+            .unwrap()
+            .text
+            .starts_with("3 log events were dropped")
+    );
+    assert_eq!(queue.next(), None);
+}

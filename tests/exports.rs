@@ -1,0 +1,244 @@
+//! Every export is declared, guarded and named as the house style asks, and nothing else is
+//! exported from `libdipc.so`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use syn::{Expr, Item, ItemFn, Stmt};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The exported functions of `src/ffi`, each with the file it stands in.
+fn exports() -> Vec<(String, ItemFn)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join("src/ffi")).unwrap() {
+        let path = entry.unwrap().path();
+        let source = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap();
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        for item in source.items {
+            if let Item::Fn(function) = item
+                && function.attrs.iter().any(|attribute| {
+                    let text = quote(&attribute.meta);
+                    text.contains("no_mangle") || text.contains("export_name")
+                })
+            {
+                found.push((file.clone(), function));
+            }
+        }
+    }
+    found
+}
+
+/// Names in an attribute, enough to find `no_mangle` inside `unsafe(..)`.
+fn quote(meta: &syn::Meta) -> String {
+    match meta {
+        syn::Meta::List(list) => format!("{:?} {}", list.path.get_ident(), list.tokens),
+        other => format!("{:?}", other.path().get_ident()),
+    }
+}
+
+/// Whether an expression is one call of a guard, perhaps inside `unsafe { }`.
+fn is_guard_call(expression: &Expr) -> bool {
+    match expression {
+        Expr::Call(call) => match call.func.as_ref() {
+            Expr::Path(path) => {
+                let name = path.path.segments.last().unwrap().ident.to_string();
+                [
+                    "guard",
+                    "guard_ref",
+                    "guard_mut",
+                    "guard_free",
+                    "guard_value",
+                ]
+                .contains(&name.as_str())
+            }
+            _ => false,
+        },
+        Expr::Unsafe(block) => match block.block.stmts.as_slice() {
+            [Stmt::Expr(inner, None)] => is_guard_call(inner),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Whether a statement can run outside the guard because it cannot panic: it takes the error
+/// argument, or makes the closure that the guard will run.
+fn cannot_panic(statement: &Stmt) -> bool {
+    let Stmt::Local(local) = statement else {
+        return false;
+    };
+    let Some(init) = &local.init else {
+        return false;
+    };
+    match init.expr.as_ref() {
+        Expr::Closure(_) => true,
+        Expr::Unsafe(block) => match block.block.stmts.as_slice() {
+            [Stmt::Expr(Expr::Call(call), None)] => match call.func.as_ref() {
+                Expr::Path(path) => {
+                    let names: Vec<_> = path
+                        .path
+                        .segments
+                        .iter()
+                        .map(|s| s.ident.to_string())
+                        .collect();
+                    names == ["ErrorOut", "from_raw"]
+                }
+                _ => false,
+            },
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// House style 3: every export runs inside the guard, whole.
+#[test]
+fn every_export_is_guarded() {
+    let exports = exports();
+    assert!(
+        exports.len() > 10,
+        "only {} exports were found",
+        exports.len()
+    );
+    for (file, function) in &exports {
+        let name = &function.sig.ident;
+        assert!(
+            name.to_string().starts_with("dipc_"),
+            "{file}: {name} is not named dipc_*"
+        );
+        let abi = function.sig.abi.as_ref().and_then(|abi| abi.name.as_ref());
+        assert_eq!(
+            abi.map(syn::LitStr::value).as_deref(),
+            Some("C"),
+            "{file}: {name}"
+        );
+        let (last, before) = function.block.stmts.split_last().unwrap();
+        let Stmt::Expr(tail, _) = last else {
+            panic!("{file}: {name} does not end in a guard")
+        };
+        assert!(
+            is_guard_call(tail),
+            "{file}: {name} does not end in a guard"
+        );
+        for statement in before {
+            assert!(
+                cannot_panic(statement),
+                "{file}: {name} works outside its guard"
+            );
+        }
+    }
+}
+
+/// House style 3: the error comes last; a function without one returns a plain value or nothing.
+#[test]
+fn errors_come_last() {
+    for (file, function) in exports() {
+        let name = &function.sig.ident;
+        let arguments: Vec<_> = function
+            .sig
+            .inputs
+            .iter()
+            .map(|argument| match argument {
+                syn::FnArg::Typed(typed) => match typed.pat.as_ref() {
+                    syn::Pat::Ident(ident) => ident.ident.to_string(),
+                    _ => panic!("{file}: {name} has an argument without a name"),
+                },
+                syn::FnArg::Receiver(_) => panic!("{file}: {name} takes self"),
+            })
+            .collect();
+        if let Some(place) = arguments.iter().position(|argument| argument == "error") {
+            assert_eq!(
+                place,
+                arguments.len() - 1,
+                "{file}: {name}: error is not last"
+            );
+        }
+        let returns_status = matches!(&function.sig.output, syn::ReturnType::Type(_, kind)
+            if matches!(kind.as_ref(), syn::Type::Path(path) if path.path.is_ident("dipc_status")));
+        let is_getter = name == "dipc_error_code";
+        let has_error = arguments.iter().any(|argument| argument == "error");
+        let frees_or_reads_errors = file == "error.rs";
+        assert!(
+            returns_status == has_error || is_getter || frees_or_reads_errors,
+            "{file}: {name}: a dipc_status and an error argument go together"
+        );
+    }
+}
+
+/// `libdipc.so` as cargo has just built it for this test.
+fn shared_library() -> PathBuf {
+    let deps = std::env::current_exe()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .to_owned();
+    // Cargo puts it beside the tests; `cargo build` also links it one level up.
+    let here = deps.join("libdipc.so");
+    if here.exists() {
+        here
+    } else {
+        deps.parent().unwrap().join("libdipc.so")
+    }
+}
+
+fn run(program: &str, arguments: &[&str], file: &Path) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(file)
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
+    assert!(
+        output.status.success(),
+        "{program}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// House style 3: `libdipc.so` exports the functions of the header, all of them and nothing else.
+#[test]
+fn the_library_exports_the_header_and_nothing_else() {
+    let symbols: BTreeSet<String> = run("nm", &["-D", "--defined-only"], &shared_library())
+        .lines()
+        .filter_map(|line| line.split_whitespace().last())
+        .map(|symbol| symbol.split('@').next().unwrap().to_owned())
+        .collect();
+    let declared: BTreeSet<String> = exports()
+        .into_iter()
+        .map(|(_, function)| function.sig.ident.to_string())
+        .collect();
+    assert_eq!(symbols, declared);
+    let header = fs::read_to_string(root().join("include/dipc.h")).unwrap();
+    for name in declared {
+        assert!(
+            header.contains(&format!("{name}(")),
+            "dipc.h does not declare {name}"
+        );
+    }
+}
+
+/// Packaging promises: the SONAME holds the minor version, and the library stays mapped.
+#[test]
+fn the_library_has_its_soname_and_is_never_unmapped() {
+    let dynamic = run("readelf", &["-d", "-W"], &shared_library());
+    let version = env!("CARGO_PKG_VERSION");
+    let (minor, _) = version.rsplit_once('.').unwrap();
+    assert!(
+        dynamic.contains(&format!("[libdipc.so.{minor}]")),
+        "{dynamic}"
+    );
+    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+    assert!(
+        dynamic.contains("BIND_NOW") || dynamic.contains("NOW"),
+        "{dynamic}"
+    );
+    assert!(
+        !dynamic.contains("RPATH") && !dynamic.contains("RUNPATH"),
+        "{dynamic}"
+    );
+}

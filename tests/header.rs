@@ -1,0 +1,182 @@
+//! `include/dipc.h` is what cbindgen makes of `src/ffi`, and compiles wherever C and C++ do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn header() -> PathBuf {
+    root().join("include/dipc.h")
+}
+
+/// The header that the source gives now.
+fn generated() -> String {
+    let config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    let mut sources: Vec<_> = fs::read_dir(root().join("src/ffi"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect();
+    sources.sort();
+    // What the rest is about comes first, so that the header reads top-down.
+    let order = [
+        "status",
+        "error",
+        "library",
+        "transport",
+        "foreign",
+        "log",
+        "cancel",
+    ]
+    .map(|name| format!("{name}.rs"));
+    sources.sort_by_key(|path| {
+        order
+            .iter()
+            .position(|name| path.ends_with(name))
+            .unwrap_or(order.len())
+    });
+    for source in sources {
+        builder = builder.with_src(source);
+    }
+    let mut text = Vec::new();
+    builder.generate().unwrap().write(&mut text);
+    without_safety(&String::from_utf8(text).unwrap())
+}
+
+/// Leaves out what is written for Rust's reader: the `# Safety` sections.
+fn without_safety(text: &str) -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    let mut skipping = false;
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if trimmed == "* # Safety" {
+            skipping = true;
+            while lines.last().is_some_and(|last| last.trim() == "*") {
+                lines.pop();
+            }
+        }
+        if trimmed == "*/" {
+            skipping = false;
+        }
+        if !skipping {
+            lines.push(line.trim_end());
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Promise of CONTRIBUTING: the committed header is the generated one. `DIPC_BLESS=1` rewrites it.
+#[test]
+fn the_committed_header_is_the_generated_one() {
+    let generated = generated();
+    if std::env::var_os("DIPC_BLESS").is_some() {
+        fs::write(header(), &generated).unwrap();
+    }
+    let committed = fs::read_to_string(header()).unwrap_or_default();
+    let difference = committed
+        .lines()
+        .zip(generated.lines())
+        .enumerate()
+        .find(|(_, (old, new))| old != new);
+    if let Some((line, (old, new))) = difference {
+        panic!(
+            "include/dipc.h is not what src/ffi gives; run `DIPC_BLESS=1 cargo test --test header`\n\
+             line {}\ncommitted: {old}\ngenerated: {new}",
+            line + 1
+        );
+    }
+    assert_eq!(
+        committed.len(),
+        generated.len(),
+        "include/dipc.h has another length"
+    );
+}
+
+/// Promise of `dipc.h`: every function says what each argument is and what it returns.
+#[test]
+fn every_function_is_documented() {
+    let mut functions = 0;
+    for piece in generated().split("/**").skip(1) {
+        let Some((doc, rest)) = piece.split_once("*/") else {
+            continue;
+        };
+        let declaration = rest.split(';').next().unwrap_or_default().trim();
+        let Some((head, tail)) = declaration.split_once('(') else {
+            continue;
+        };
+        let name = head.rsplit([' ', '*']).next().unwrap_or_default();
+        if declaration.contains("typedef") || !name.starts_with("dipc_") {
+            continue;
+        }
+        functions += 1;
+        let arguments = tail.rsplit_once(')').unwrap().0;
+        for argument in arguments.split(',').filter(|argument| *argument != "void") {
+            let argument = argument.trim().rsplit([' ', '*']).next().unwrap();
+            let documented = doc.contains(&format!("@param {argument} "));
+            assert!(documented, "{name}: {argument} is not documented");
+        }
+        assert_eq!(
+            doc.contains("@return"),
+            !head.starts_with("void "),
+            "{name}: @return"
+        );
+    }
+    assert!(functions > 10, "only {functions} functions were found");
+}
+
+/// Runs a compiler over `source`, with every warning an error.
+fn compiles(compiler: &str, arguments: &[&str], extension: &str, source: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(format!("probe.{extension}"));
+    fs::write(&file, source).unwrap();
+    let output = Command::new(compiler)
+        .args(arguments)
+        .args([
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pedantic",
+            "-fsyntax-only",
+            "-I",
+        ])
+        .arg(root().join("include"))
+        .arg(&file)
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {compiler}: {error}"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler} {arguments:?}:\n{text}");
+}
+
+/// Promise of `dipc.h`: it compiles alone, twice in one file, as C11 and C++17, and beside another
+/// header that defines Arrow's structs.
+#[test]
+fn the_header_compiles_alone_and_twice() {
+    let alone = "#include \"dipc.h\"\n";
+    let twice = "#include \"dipc.h\"\n#include \"dipc.h\"\n";
+    let beside = "#include <stdint.h>\n\
+                  #define ARROW_C_DATA_INTERFACE\n\
+                  struct ArrowSchema { const char *format; };\n\
+                  struct ArrowArray { int64_t length; };\n\
+                  #include \"dipc.h\"\n";
+    for source in [alone, twice, beside] {
+        compiles("cc", &["-std=c11", "-Wstrict-prototypes"], "c", source);
+        compiles("c++", &["-std=c++17"], "cpp", source);
+    }
+}
+
+/// Promise of `dipc.h`: Arrow's structs have the layout that the library was compiled with.
+#[test]
+fn arrow_structs_have_the_same_layout() {
+    let source = "#include \"dipc.h\"\n\
+        _Static_assert(sizeof(struct ArrowSchema) == 72, \"ArrowSchema\");\n\
+        _Static_assert(sizeof(struct ArrowArray) == 80, \"ArrowArray\");\n\
+        _Static_assert(sizeof(struct ArrowDeviceArray) == 128, \"ArrowDeviceArray\");\n\
+        _Static_assert(offsetof(struct ArrowDeviceArray, sync_event) == 96, \"sync_event\");\n\
+        _Static_assert(sizeof(struct ArrowArrayStream) == 40, \"ArrowArrayStream\");\n\
+        _Static_assert(sizeof(struct ArrowDeviceArrayStream) == 48, \"ArrowDeviceArrayStream\");\n";
+    compiles("cc", &["-std=c11"], "c", source);
+}

@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Installs libdipc into an empty prefix and builds cmake/consumer against it: shared and static, by
+# CMake and by pkg-config, from where it was installed and after the tree was moved.
+#
+#   tests/packaging.sh [PROFILE [TARGET_DIR]]     default: dev, target
+#
+# DIPC_CARGO_FLAGS goes to cargo build (default: --locked --offline).
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+profile=${1:-dev}
+target=${2:-$root/target}
+flags=${DIPC_CARGO_FLAGS:---locked --offline}
+command=${DIPC_PACKAGING_COMMAND:-OFF}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -1)
+minor=${version%.*}
+
+say() { printf 'packaging: %s\n' "$*"; }
+fail() { printf 'packaging: FAILED: %s\n' "$*" >&2; exit 1; }
+# Runs a command; its output is shown only when it fails.
+quietly() {
+  "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$*"; }
+}
+
+say "build and install (profile $profile)"
+quietly cmake -S "$root" -B "$work/build" "-DDIPC_CARGO_PROFILE=$profile" \
+  "-DDIPC_CARGO_TARGET_DIR=$target" "-DDIPC_CARGO_FLAGS=$flags" "-DDIPC_BUILD_COMMAND=$command" \
+  -DCMAKE_INSTALL_LIBDIR=lib
+quietly cmake --build "$work/build"
+prefix=$work/prefix
+quietly cmake --install "$work/build" --prefix "$prefix"
+
+say "what is installed"
+expected="include/dipc.h lib/cmake/dipc/dipcConfig.cmake lib/cmake/dipc/dipcConfigVersion.cmake
+lib/libdipc.a lib/libdipc.so lib/libdipc.so.$minor lib/libdipc.so.$version lib/pkgconfig/dipc.pc"
+[ "$command" = ON ] && expected="bin/dipc $expected"
+diff <(tr ' ' '\n' <<<"$expected" | sort) <(cd "$prefix" && find . ! -type d -printf '%P\n' | sort) ||
+  fail "the install tree has other files (< expected, > installed)"
+[ "$(readlink "$prefix/lib/libdipc.so")" = "libdipc.so.$minor" ] || fail "libdipc.so leads elsewhere"
+[ "$(readlink "$prefix/lib/libdipc.so.$minor")" = "libdipc.so.$version" ] ||
+  fail "libdipc.so.$minor leads elsewhere"
+if grep -rIl "$work" "$prefix" | grep -q .; then fail "installed files name the build's paths"; fi
+
+say "components"
+quietly cmake --install "$work/build" --prefix "$work/runtime" --component runtime
+[ -e "$work/runtime/lib/libdipc.so.$minor" ] || fail "component runtime lacks the library"
+[ ! -e "$work/runtime/include" ] || fail "component runtime has the header"
+quietly cmake --install "$work/build" --prefix "$work/runtime" --component dev
+diff <(cd "$prefix" && find . | sort) <(cd "$work/runtime" && find . | sort) ||
+  fail "runtime and dev together are not everything"
+
+say "the list of native libraries is rustc's"
+printed=$(cd "$root" && cargo rustc -q --profile "$profile" --target-dir "$target" $flags --lib \
+  --crate-type staticlib -- --print native-static-libs 2>&1 |
+  sed -n 's/^note: native-static-libs: //p')
+[ -n "$printed" ] || fail "rustc printed no list of native libraries"
+[ "$printed" = "$(cat "$root/cmake/native-libs.txt")" ] ||
+  fail "cmake/native-libs.txt is not what rustc prints: $printed"
+
+# Builds the consumer with CMake: NAME PREFIX TARGET [ARGUMENTS]
+with_cmake() {
+  local build=$work/consumer-$1 from=$2 links=$3
+  shift 3
+  quietly cmake -S "$root/cmake/consumer" -B "$build" "-DCMAKE_PREFIX_PATH=$from" \
+    "-DCONSUMER_LINKS=$links" "$@"
+  quietly cmake --build "$build"
+  quietly ctest --test-dir "$build" --output-on-failure
+}
+
+# Whether a program loads libdipc.so: PROGRAM
+loads_shared() { readelf -d "$1" | grep -q "NEEDED.*libdipc.so.$minor"; }
+
+# Builds the consumer with pkg-config: NAME PREFIX [pkg-config argument]
+with_pkg_config() {
+  local out=$work/pkg-$1 from=$2 mode=${3:-}
+  export PKG_CONFIG_PATH=$from/lib/pkgconfig
+  [ "$(pkg-config --modversion dipc)" = "$version" ] || fail "dipc.pc has another version"
+  mkdir -p "$out"
+  # shellcheck disable=SC2046 # the flags are words
+  quietly cc -std=c11 -Wall -Wextra -Werror "$root/cmake/consumer/consumer.c" -o "$out/c" \
+    $(pkg-config $mode --cflags --libs dipc)
+  # shellcheck disable=SC2046
+  quietly c++ -std=c++17 -Wall -Wextra -Werror "$root/cmake/consumer/consumer.cpp" -o "$out/cpp" \
+    $(pkg-config $mode --cflags --libs dipc)
+  LD_LIBRARY_PATH=$from/lib quietly "$out/c"
+  LD_LIBRARY_PATH=$from/lib quietly "$out/cpp"
+}
+
+for place in installed moved; do
+  if [ "$place" = moved ]; then
+    mv "$prefix" "$work/elsewhere"
+    prefix=$work/elsewhere
+  fi
+  say "$place: CMake, shared, static and the default"
+  with_cmake "$place-shared" "$prefix" dipc::shared
+  loads_shared "$work/consumer-$place-shared/consumer_c" || fail "dipc::shared was not linked"
+  with_cmake "$place-static" "$prefix" dipc::static
+  ! loads_shared "$work/consumer-$place-static/consumer_c" || fail "dipc::static loads libdipc.so"
+  with_cmake "$place-default" "$prefix" dipc::dipc
+  loads_shared "$work/consumer-$place-default/consumer_c" || fail "dipc::dipc is not dipc::shared"
+
+  say "$place: pkg-config, shared and static"
+  with_pkg_config "$place-shared" "$prefix"
+  loads_shared "$work/pkg-$place-shared/c" || fail "pkg-config did not link libdipc.so"
+  # A linker takes libdipc.so where it finds one, so the static tree has none.
+  cp -a "$prefix" "$work/static-$place"
+  rm "$work/static-$place"/lib/libdipc.so*
+  with_pkg_config "$place-static" "$work/static-$place" --static
+  ! loads_shared "$work/pkg-$place-static/c" || fail "pkg-config --static loads libdipc.so"
+done
+
+say "another minor version is refused"
+mkdir "$work/versions"
+cat >"$work/versions/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.20)
+project(versions LANGUAGES C)
+find_package(dipc ${WANTED} CONFIG QUIET)
+file(WRITE "${CMAKE_BINARY_DIR}/found" "${dipc_FOUND}")
+END
+found() {
+  quietly cmake -S "$work/versions" -B "$work/versions/$1" "-DCMAKE_PREFIX_PATH=$prefix" \
+    "-DWANTED=$1"
+  cat "$work/versions/$1/found"
+}
+[ "$(found "$minor")" = 1 ] || fail "find_package(dipc $minor) does not take version $version"
+[ "$(found "${minor%.*}.$((${minor#*.} + 1))")" = 0 ] || fail "a later minor version is taken"
+
+say "static only"
+quietly cmake -S "$root" -B "$work/build" -DDIPC_BUILD_SHARED=OFF
+quietly cmake --build "$work/build"
+quietly cmake --install "$work/build" --prefix "$work/static-only"
+[ -z "$(find "$work/static-only" -name '*.so*')" ] || fail "libdipc.so is installed all the same"
+with_cmake static-only "$work/static-only" dipc::dipc
+
+say "add_subdirectory (as FetchContent does)"
+with_cmake subdirectory /nowhere dipc::dipc "-DCONSUMER_DIPC_SOURCE=$root" \
+  "-DDIPC_CARGO_PROFILE=$profile" "-DDIPC_CARGO_TARGET_DIR=$target" "-DDIPC_CARGO_FLAGS=$flags" \
+  -DDIPC_BUILD_COMMAND=OFF
+say "ok"
