@@ -1,10 +1,14 @@
 //! Arrow in and out: from the C structs to an IPC header and a list of buffers, and back.
 
 pub mod abi;
+mod batches;
 pub mod decode;
 mod owned;
+mod shared;
 pub mod stream;
 
+pub use batches::{BatchReader, batch_from_c, batch_to_c, schema_from_c, schema_to_c};
+pub use shared::share;
 pub use owned::{
     CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,
 };

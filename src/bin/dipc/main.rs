@@ -1,2 +1,7 @@
 //! The `dipc` command.
+mod calm;
+mod checksum;
+mod source;
+mod tpch;
+mod verify;
 fn main() {}

@@ -1,0 +1,249 @@
+//! Record batches of the `arrow` crate to the C structs and back, for Rust callers.
+//!
+//! Both directions share the buffers: nothing is copied, and what is handed out keeps what it came
+//! from alive.
+
+use std::ffi::CStr;
+use std::mem;
+use std::sync::Arc;
+
+use arrow::array::{Array as _, RecordBatch, RecordBatchOptions, StructArray};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
+use arrow::record_batch::RecordBatchReader;
+
+use crate::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
+use crate::arrow::{CStruct as _, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+
+// Both crates write the structs of Arrow's C data interface; only their Rust types differ.
+const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<ArrowArray>());
+const _: () = assert!(align_of::<FFI_ArrowArray>() == align_of::<ArrowArray>());
+const _: () = assert!(size_of::<FFI_ArrowSchema>() == size_of::<ArrowSchema>());
+const _: () = assert!(align_of::<FFI_ArrowSchema>() == align_of::<ArrowSchema>());
+
+/// The C schema of a table with these columns.
+///
+/// # Errors
+///
+/// `InvalidData` where a type has no place in Arrow's C data interface.
+pub fn schema_to_c(schema: &Schema) -> Result<OwnedSchema> {
+    let exported = FFI_ArrowSchema::try_from(schema).map_err(|error| invalid(&error))?;
+    // SAFETY: both are the `repr(C)` struct ArrowSchema of the C data interface with the same
+    // fields in the same order, sizes and alignments compared above; transmuting moves the value,
+    // so that it has one owner still.
+    let raw = unsafe { mem::transmute::<FFI_ArrowSchema, ArrowSchema>(exported) };
+    Ok(OwnedSchema::from_raw(raw))
+}
+
+/// The columns that a C schema describes.
+///
+/// # Errors
+///
+/// `InvalidData` where it is released, not that of a table, or of a type the `arrow` crate lacks.
+pub fn schema_from_c(schema: &OwnedSchema) -> Result<Schema> {
+    if schema.is_released() {
+        return Err(Error::invalid_data("the schema was released before it was read"));
+    }
+    let raw = std::ptr::from_ref(schema.raw()).cast::<FFI_ArrowSchema>();
+    // SAFETY: the pointer comes from a reference to an ArrowSchema that is not released and is
+    // borrowed for the call; the types have one layout, as in `schema_to_c`.
+    let imported = unsafe { &*raw };
+    Schema::try_from(imported).map_err(|error| invalid(&error))
+}
+
+/// The C array of a batch, in host memory. It shares the batch's buffers.
+pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
+    let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
+    // SAFETY: as in `schema_to_c`, for the struct ArrowArray.
+    let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
+    OwnedDeviceArray::from_raw(ArrowDeviceArray { array, ..ArrowDeviceArray::empty() })
+}
+
+/// The batch that a C array holds. It shares the array's buffers and releases the array when the
+/// last of them is dropped.
+///
+/// # Safety
+///
+/// The array is one of a table with these columns and agrees with the C data interface: its
+/// buffers are as long as its types and lengths ask, and hold what its types allow.
+///
+/// # Errors
+///
+/// `Unsupported` where the array does not lie in host memory; `InvalidData` where rows of the
+/// table itself are null, which no batch can say.
+pub unsafe fn batch_from_c(array: OwnedDeviceArray, schema: &SchemaRef) -> Result<RecordBatch> {
+    DeviceKind(array.raw().device_type).ensure_readable()?;
+    let raw = array.into_raw().array;
+    // SAFETY: as in `batch_to_c`, in the other direction.
+    let imported = unsafe { mem::transmute::<ArrowArray, FFI_ArrowArray>(raw) };
+    let columns = DataType::Struct(schema.fields().clone());
+    // SAFETY: the caller promises that the array has these columns and agrees with the interface.
+    let data =
+        unsafe { from_ffi_and_data_type(imported, columns) }.map_err(|error| invalid(&error))?;
+    if data.null_count() > 0 {
+        return Err(Error::invalid_data("rows of the table itself are null"));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(data.len()));
+    let columns = StructArray::from(data).into_parts().1;
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+        .map_err(|error| invalid(&error))
+}
+
+fn invalid(error: &ArrowError) -> Error {
+    Error::invalid_data(error.to_string())
+}
+
+/// A device stream read as record batches.
+#[derive(Debug)]
+pub struct BatchReader {
+    stream: OwnedDeviceStream,
+    schema: SchemaRef,
+    ended: bool,
+}
+
+impl BatchReader {
+    /// Asks `stream` for its schema.
+    ///
+    /// # Safety
+    ///
+    /// The stream follows Arrow's C device stream interface, and the arrays that it gives agree
+    /// with the C data interface and with its schema.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` where the stream is released; `Provider`, with the stream's own text,
+    /// where it fails; `InvalidData` where its schema is not that of a table.
+    pub unsafe fn new(mut stream: OwnedDeviceStream) -> Result<Self> {
+        let raw = stream.raw_mut();
+        let Some(get_schema) = raw.get_schema.filter(|_| !raw.is_released()) else {
+            return Err(Error::invalid_argument("the stream was released before it was read"));
+        };
+        let mut schema = ArrowSchema::empty();
+        // SAFETY: the stream is live, ours alone and follows the interface (the caller's promise);
+        // `schema` is released, which is what the callback may overwrite.
+        let code = unsafe { get_schema(raw, &raw mut schema) };
+        let schema = OwnedSchema::from_raw(schema);
+        if code != 0 {
+            return Err(failure(&mut stream, code));
+        }
+        let schema = Arc::new(schema_from_c(&schema)?);
+        Ok(Self { stream, schema, ended: false })
+    }
+
+    /// The next batch; `None` at the end, and after an error.
+    ///
+    /// # Errors
+    ///
+    /// `Provider`, with the stream's own text, where it fails; those of [`batch_from_c`].
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let raw = self.stream.raw_mut();
+        let Some(get_next) = raw.get_next.filter(|_| !self.ended) else {
+            return Ok(None);
+        };
+        let mut array = ArrowDeviceArray::empty();
+        // SAFETY: the stream is live, ours alone and follows the interface, as `new` was promised;
+        // `array` is released, which is what the callback may overwrite.
+        let code = unsafe { get_next(raw, &raw mut array) };
+        let array = OwnedDeviceArray::from_raw(array);
+        self.ended = code != 0 || array.is_released();
+        if code != 0 {
+            return Err(failure(&mut self.stream, code));
+        }
+        if array.is_released() {
+            return Ok(None);
+        }
+        // SAFETY: `new` was promised that arrays agree with the interface and the schema.
+        unsafe { batch_from_c(array, &self.schema) }.map(Some)
+    }
+}
+
+/// What a stream says of its own failure.
+fn failure(stream: &mut OwnedDeviceStream, code: i32) -> Error {
+    let raw = stream.raw_mut();
+    let text = raw.get_last_error.and_then(|get_last_error| {
+        // SAFETY: the stream is live and follows the interface; a call of it has just failed.
+        let text = unsafe { get_last_error(raw) };
+        // SAFETY: where it is not NULL it is a string that stays valid until the next call.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    });
+    let text = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(code).to_string());
+    Error::new(crate::error::Status::Provider, text)
+}
+
+impl Iterator for BatchReader {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_batch().map_err(|error| ArrowError::ExternalError(Box::new(error))).transpose()
+    }
+}
+
+impl RecordBatchReader for BatchReader {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, Int32Array, StringViewArray};
+
+    use super::*;
+
+    fn batch() -> RecordBatch {
+        let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
+        let words: ArrayRef =
+            Arc::new(StringViewArray::from(vec!["short", "", "longer than twelve bytes"]));
+        RecordBatch::try_from_iter([("number", numbers), ("word", words)]).unwrap()
+    }
+
+    /// A batch comes back equal, sliced ones too, and its buffers are those it went out with.
+    #[test]
+    fn batches_cross_the_c_structs_without_a_copy() {
+        let batch = batch();
+        let address = |batch: &RecordBatch| batch.column(0).to_data().buffers()[0].as_ptr();
+        for sent in [batch.clone(), batch.slice(1, 2), batch.slice(0, 0)] {
+            // SAFETY: the array is that of a valid batch.
+            let back =
+                unsafe { batch_from_c(batch_to_c(sent.clone()), &sent.schema()) }.unwrap();
+            assert_eq!(back, sent);
+            if sent.num_rows() > 0 {
+                assert_eq!(address(&back), address(&sent));
+            }
+        }
+    }
+
+    /// Rule A5: a table of no columns keeps its rows.
+    #[test]
+    fn batches_without_columns_keep_their_rows() {
+        let options = RecordBatchOptions::new().with_row_count(Some(5));
+        let empty = Arc::new(Schema::empty());
+        let sent = RecordBatch::try_new_with_options(Arc::clone(&empty), vec![], &options).unwrap();
+        // SAFETY: the array is that of a valid batch.
+        let back = unsafe { batch_from_c(batch_to_c(sent), &empty) }.unwrap();
+        assert_eq!(back.num_rows(), 5);
+    }
+
+    /// Names, types and metadata of a schema come back.
+    #[test]
+    fn schemas_cross_the_c_structs() {
+        let schema = batch().schema().as_ref().clone();
+        let entry = ("key".to_owned(), "value".to_owned());
+        let schema = schema.with_metadata(std::collections::HashMap::from([entry]));
+        assert_eq!(schema_from_c(&schema_to_c(&schema).unwrap()).unwrap(), schema);
+    }
+
+    /// Memory of a device that this build cannot read is refused, and the array released.
+    #[test]
+    fn device_memory_is_refused() {
+        let batch = batch();
+        let mut array = batch_to_c(batch.clone());
+        array.raw_mut().device_type = 2;
+        // SAFETY: the array is that of a valid batch.
+        let refused = unsafe { batch_from_c(array, &batch.schema()) }.unwrap_err();
+        assert_eq!(refused.status(), crate::error::Status::Unsupported);
+    }
+}

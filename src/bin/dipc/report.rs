@@ -1,0 +1,165 @@
+//! What a fetch has to tell, for people and for programs.
+
+use std::fmt;
+
+use indicatif::HumanCount;
+use serde::Serialize;
+
+use crate::verify::Difference;
+
+/// The figures of one fetch.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Report {
+    /// The ticket, as it was asked for.
+    pub ticket: String,
+    /// Rows received.
+    pub rows: u64,
+    /// Record batches received.
+    pub batches: u64,
+    /// Bytes of the bodies: lent and received ones.
+    pub bytes: u64,
+    /// Seconds spent asking for the stream and waiting for its batches.
+    pub seconds: f64,
+    /// Thousand million bytes for each of those seconds.
+    pub gigabytes_per_second: f64,
+    /// Seconds from start to end, what was done with the rows (writing, comparing) included.
+    pub total_seconds: f64,
+    /// Bytes of the server's memory that were read where they lay.
+    pub bytes_lent: u64,
+    /// Bytes copied on this side.
+    pub bytes_copied: u64,
+    /// Bytes that came through the connection.
+    pub bytes_received: u64,
+    /// The hash of the content, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+    /// The outcome of the comparison, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verified>,
+    /// The file written, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+}
+
+/// The outcome of a comparison.
+#[derive(Debug, Clone, Serialize)]
+pub struct Verified {
+    /// What the table was compared with.
+    pub against: String,
+    /// Whether they are equal.
+    pub equal: bool,
+    /// The first difference, where they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
+}
+
+impl Report {
+    /// Fills in what follows from the other figures.
+    pub fn complete(&mut self) {
+        self.bytes = self.bytes_lent + self.bytes_received;
+        if self.seconds > 0.0 {
+            self.gigabytes_per_second = as_float(self.bytes) / 1e9 / self.seconds;
+        }
+    }
+}
+
+/// For figures shown to three digits, so that the rounding does not show.
+#[expect(clippy::cast_precision_loss, reason = "shown to three digits")]
+fn as_float(number: u64) -> f64 {
+    number as f64
+}
+
+/// Bytes in the decimal units that GB/s has, to three digits.
+pub fn bytes_text(bytes: u64) -> String {
+    const UNITS: [(&str, f64); 4] = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
+    let value = as_float(bytes);
+    UNITS.iter().find(|(_, size)| value >= *size).map_or_else(
+        || format!("{bytes} B"),
+        |(unit, size)| {
+            let value = value / size;
+            let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+            format!("{value:.digits$} {unit}")
+        },
+    )
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{}: {} rows in {} batches, {}",
+            self.ticket,
+            HumanCount(self.rows),
+            HumanCount(self.batches),
+            bytes_text(self.bytes)
+        )?;
+        write!(
+            f,
+            "fetched in {:.3} s, {:.2} GB/s; {} lent, {} copied, {} received",
+            self.seconds,
+            self.gigabytes_per_second,
+            bytes_text(self.bytes_lent),
+            bytes_text(self.bytes_copied),
+            bytes_text(self.bytes_received)
+        )?;
+        if self.total_seconds > self.seconds * 1.1 {
+            write!(f, "\n{:.3} s in all, work on the rows included", self.total_seconds)?;
+        }
+        if let Some(output) = &self.output {
+            write!(f, "\nwritten to {output}")?;
+        }
+        if let Some(checksum) = &self.checksum {
+            write!(f, "\nchecksum {checksum}")?;
+        }
+        match &self.verified {
+            Some(Verified { against, difference: Some(difference), .. }) => {
+                write!(f, "\nNOT equal to {against}: {difference}")
+            }
+            Some(Verified { against, .. }) => write!(f, "\nequal to {against}, value for value"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The throughput counts what crossed, lent or sent, and not what was copied again here.
+    #[test]
+    fn throughput_counts_lent_and_received_bytes() {
+        let mut report = Report {
+            seconds: 2.0,
+            bytes_lent: 3_000_000_000,
+            bytes_received: 1_000_000_000,
+            bytes_copied: 5_000_000_000,
+            ..Report::default()
+        };
+        report.complete();
+        assert_eq!(report.bytes, 4_000_000_000);
+        assert!((report.gigabytes_per_second - 2.0).abs() < 1e-9);
+        assert!(report.to_string().contains("2.00 GB/s; 3.00 GB lent, 5.00 GB copied"));
+    }
+
+    /// Bytes are shown in decimal units, to three digits.
+    #[test]
+    fn bytes_are_shown_to_three_digits() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.00 kB"),
+            (12_340_000, "12.3 MB"),
+            (123_400_000_000, "123 GB"),
+        ] {
+            assert_eq!(bytes_text(bytes), text);
+        }
+    }
+
+    /// Promise of `--json`: what was not asked for is left out.
+    #[test]
+    fn json_has_only_what_was_asked_for() {
+        let json = serde_json::to_value(Report::default()).unwrap();
+        assert!(json.get("rows").is_some());
+        assert!(json.get("checksum").is_none() && json.get("verified").is_none());
+    }
+}

@@ -1,0 +1,253 @@
+//! Where a table comes from: a file, told by its content, or the TPC-H generator.
+//!
+//! A source is opened anew for every stream, so that many clients can read it at once, each at its
+//! own pace.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::ipc::reader::{FileReader, StreamReader};
+use arrow::record_batch::{RecordBatch, RecordBatchReader};
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+
+use crate::calm;
+use crate::tpch::{self, Table};
+
+/// A table being read.
+pub type Reader = Box<dyn RecordBatchReader + Send>;
+
+/// Rows of a batch where neither the file nor the caller says how many.
+pub const DEFAULT_BATCH_ROWS: usize = 65_536;
+
+/// How a file is laid out, as its first bytes tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Apache Parquet.
+    Parquet,
+    /// The Arrow IPC file format.
+    ArrowFile,
+    /// The Arrow IPC streaming format.
+    ArrowStream,
+}
+
+/// A table that can be read any number of times.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// A file, opened anew each time.
+    File(PathBuf),
+    /// A TPC-H table, generated anew each time.
+    Tpch {
+        /// Which table.
+        table: Table,
+        /// The scale factor.
+        scale: f64,
+    },
+}
+
+impl Source {
+    /// Reads `tpch:TABLE[:SCALE]` as a generated table, all else as the path of a file. A file
+    /// whose name looks like a generated table is reached as `./tpch:…`.
+    pub fn parse(spec: &str) -> Result<Self> {
+        let Some(rest) = spec.strip_prefix("tpch:") else {
+            return Ok(Self::File(PathBuf::from(spec)));
+        };
+        let (name, scale) = rest.split_once(':').unwrap_or((rest, "1"));
+        let table = <Table as clap::ValueEnum>::from_str(name, false).map_err(|_| {
+            anyhow!("{name:?} is not a TPC-H table; the tables are {}", table_names())
+        })?;
+        Ok(Self::Tpch { table, scale: tpch::parse_scale(scale)? })
+    }
+
+    /// Opens the table. No batch has more than `batch_rows` rows; batches of Arrow files keep the
+    /// boundaries that they have there but for that.
+    pub fn reader(&self, batch_rows: Option<usize>) -> Result<Reader> {
+        match self {
+            Self::Tpch { table, scale } => {
+                Ok(table.reader(*scale, batch_rows.unwrap_or(DEFAULT_BATCH_ROWS)))
+            }
+            Self::File(path) => open_file(path, batch_rows),
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Tpch { table, scale } => write!(f, "tpch:{table}:{scale}"),
+        }
+    }
+}
+
+fn table_names() -> String {
+    let names: Vec<_> =
+        <Table as clap::ValueEnum>::value_variants().iter().map(|table| table.name()).collect();
+    names.join(", ")
+}
+
+fn open_file(path: &Path, batch_rows: Option<usize>) -> Result<Reader> {
+    let name = path.display().to_string();
+    let metadata = fs::metadata(path).with_context(|| format!("cannot open {name}"))?;
+    if metadata.is_dir() {
+        bail!("{name} is a directory; name the files in it one by one");
+    }
+    if !metadata.is_file() {
+        // Every stream reads from the start; a pipe can be read once.
+        bail!("{name} is not a regular file; write its content to a file first");
+    }
+    let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+    let format = detect(&mut file, metadata.len()).with_context(|| name.clone())?;
+    let damaged = || format!("{name} begins as {} but cannot be read", format.describe());
+    // The readers of Arrow's crates panic on some damaged files instead of failing.
+    let inner = calm::catch(|| open_as(file, format, batch_rows))
+        .map_err(|text| anyhow!(text))
+        .and_then(|opened| opened)
+        .with_context(damaged)?;
+    let schema = inner.schema();
+    Ok(Box::new(FileSource { name, inner: Some(inner), schema, batch_rows, rest: None }))
+}
+
+fn open_as(file: File, format: Format, batch_rows: Option<usize>) -> Result<Reader> {
+    Ok(match format {
+        Format::Parquet => Box::new(
+            ParquetRecordBatchReaderBuilder::try_new_with_options(
+                file,
+                ArrowReaderOptions::default(),
+            )?
+            .with_batch_size(batch_rows.unwrap_or(DEFAULT_BATCH_ROWS))
+            .build()?,
+        ),
+        Format::ArrowFile => Box::new(FileReader::try_new(BufReader::new(file), None)?),
+        Format::ArrowStream => Box::new(StreamReader::try_new(BufReader::new(file), None)?),
+    })
+}
+
+impl Format {
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Parquet => "a Parquet file",
+            Self::ArrowFile => "an Arrow file",
+            Self::ArrowStream => "an Arrow stream",
+        }
+    }
+}
+
+/// The largest schema message believed in a stream of before Arrow 0.15, which starts with nothing
+/// but its length.
+const MAX_LEGACY_SCHEMA: u64 = 16 << 20;
+
+/// Tells the format by the first bytes, and leaves the file at its start.
+fn detect(file: &mut File, len: u64) -> Result<Format> {
+    const TAKEN: &str = "dipc serves Parquet, Arrow file and Arrow stream files";
+    let mut head = Vec::with_capacity(512);
+    file.take(512).read_to_end(&mut head)?;
+    file.seek(SeekFrom::Start(0))?;
+    if head.is_empty() {
+        bail!("the file is empty; {TAKEN}");
+    }
+    let word = |at: usize| -> Option<u32> {
+        head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes)
+    };
+    match head.as_slice() {
+        [b'P', b'A', b'R', b'1', ..] => return Ok(Format::Parquet),
+        [b'P', b'A', b'R', b'E', ..] => {
+            bail!("encrypted Parquet cannot be read; decrypt the file first")
+        }
+        [b'A', b'R', b'R', b'O', b'W', b'1', ..] => return Ok(Format::ArrowFile),
+        [0xff, 0xff, 0xff, 0xff, ..] => return Ok(Format::ArrowStream),
+        [b'F', b'E', b'A', b'1', ..] => {
+            bail!("this is Feather version 1, which is not Arrow IPC; write it anew as version 2")
+        }
+        [b'O', b'R', b'C', ..] => bail!("this is an ORC file; {TAKEN}"),
+        [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] | [b'P', b'K', 3, 4, ..] => {
+            bail!("the file is compressed as a whole; unpack it first")
+        }
+        _ => {}
+    }
+    let text = match std::str::from_utf8(&head) {
+        Ok(text) => Some(text),
+        // The 512 bytes may end inside a character.
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&head[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
+    };
+    let is_text = |text: &str| {
+        text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t' | '\u{c}'))
+    };
+    if text.is_some_and(is_text) {
+        bail!("this is text (CSV or JSON?), which has no types; {TAKEN}: convert it first");
+    }
+    // A stream without the continuation marker: the length of the schema message, then a
+    // flatbuffer, which starts with the offset of its root table.
+    if let (Some(message), Some(root)) = (word(0), word(4)) {
+        let message = u64::from(message);
+        if (8..=MAX_LEGACY_SCHEMA).contains(&message)
+            && message <= len
+            && message % 4 == 0
+            && u64::from(root) < message
+        {
+            return Ok(Format::ArrowStream);
+        }
+    }
+    bail!("the first bytes are of no format known here; {TAKEN}")
+}
+
+/// A file being read: its name goes before every error, panics of the reader become errors, and
+/// batches larger than wanted are sliced.
+struct FileSource {
+    name: String,
+    /// None after an error, so that a damaged reader is not asked again.
+    inner: Option<Reader>,
+    schema: SchemaRef,
+    batch_rows: Option<usize>,
+    rest: Option<RecordBatch>,
+}
+
+impl FileSource {
+    fn failed(&mut self, cause: String) -> ArrowError {
+        self.inner = None;
+        ArrowError::ExternalError(format!("{}: {cause}", self.name).into())
+    }
+}
+
+impl Iterator for FileSource {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = match self.rest.take() {
+            Some(batch) => batch,
+            None => {
+                let inner = self.inner.as_mut()?;
+                match calm::catch(|| inner.next()) {
+                    Ok(Some(Ok(batch))) => batch,
+                    Ok(Some(Err(error))) => return Some(Err(self.failed(error.to_string()))),
+                    Ok(None) => return None,
+                    Err(panic) => return Some(Err(self.failed(panic))),
+                }
+            }
+        };
+        match self.batch_rows {
+            Some(rows) if batch.num_rows() > rows => {
+                self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
+                Some(Ok(batch.slice(0, rows)))
+            }
+            _ => Some(Ok(batch)),
+        }
+    }
+}
+
+impl RecordBatchReader for FileSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

@@ -1,0 +1,219 @@
+//! Whether two tables are equal, value for value, wherever their batches end.
+//!
+//! Columns must agree in name, order and type. Values are equal when their bits are, so a NaN
+//! equals itself and -0 differs from 0; what lies under a null does not count. Metadata is not
+//! compared, for file formats keep it to different degrees.
+
+use std::fmt;
+
+use anyhow::{Context as _, Result};
+use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::record_batch::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use serde::Serialize;
+
+use crate::source::Reader;
+
+/// The first thing in which two tables differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Difference {
+    /// The columns differ.
+    Columns {
+        /// What was received.
+        received: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// A value differs.
+    Value {
+        /// The column's name.
+        column: String,
+        /// The row, from 0.
+        row: u64,
+        /// What was received.
+        received: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// One has more rows than the other; all rows that both have are equal.
+    Rows {
+        /// Rows received; at least so many where more were to come.
+        received: u64,
+        /// Rows expected; at least so many where more were to come.
+        expected: u64,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Columns { received, expected } => {
+                write!(f, "columns differ: received {received}, expected {expected}")
+            }
+            Self::Value { column, row, received, expected } => write!(
+                f,
+                "column {column:?}, row {row}: received {received}, expected {expected}"
+            ),
+            Self::Rows { received, expected } if received > expected => {
+                write!(f, "more rows than the {expected} expected were received")
+            }
+            Self::Rows { received, .. } => {
+                write!(f, "only {received} rows were received, more were expected")
+            }
+        }
+    }
+}
+
+/// Compares a table that comes batch by batch with another.
+pub struct Verify {
+    expected: Reader,
+    /// Rows of the last expected batch not yet compared.
+    rest: Option<RecordBatch>,
+    rows: u64,
+    difference: Option<Difference>,
+}
+
+impl Verify {
+    /// Begins to compare a table with columns `received` with `expected`.
+    pub fn new(received: &Schema, expected: Reader) -> Self {
+        let difference = compare_columns(received, &expected.schema());
+        Self { expected, rest: None, rows: 0, difference }
+    }
+
+    /// Compares the next rows. After the first difference it does nothing.
+    ///
+    /// Errors are those of reading the expected table.
+    pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
+        let mut received = batch.clone();
+        while self.difference.is_none() && received.num_rows() > 0 {
+            let Some(expected) = self.next_expected()? else {
+                let received = self.rows + received.num_rows() as u64;
+                self.difference = Some(Difference::Rows { received, expected: self.rows });
+                return Ok(());
+            };
+            let rows = received.num_rows().min(expected.num_rows());
+            self.difference =
+                compare(&received.slice(0, rows), &expected.slice(0, rows), self.rows);
+            self.rows += rows as u64;
+            received = received.slice(rows, received.num_rows() - rows);
+            self.rest = Some(expected.slice(rows, expected.num_rows() - rows));
+        }
+        Ok(())
+    }
+
+    /// The table has ended: the first difference, if there is one.
+    pub fn finish(mut self) -> Result<Option<Difference>> {
+        if self.difference.is_none() {
+            if let Some(rest) = self.next_expected()? {
+                let expected = self.rows + rest.num_rows() as u64;
+                self.difference = Some(Difference::Rows { received: self.rows, expected });
+            }
+        }
+        Ok(self.difference)
+    }
+
+    /// The next expected rows, at least one.
+    fn next_expected(&mut self) -> Result<Option<RecordBatch>> {
+        if let Some(rest) = self.rest.take().filter(|rest| rest.num_rows() > 0) {
+            return Ok(Some(rest));
+        }
+        for batch in self.expected.by_ref() {
+            let batch = batch.context("cannot read the table to compare with")?;
+            if batch.num_rows() > 0 {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn compare_columns(received: &Schema, expected: &SchemaRef) -> Option<Difference> {
+    let columns = |schema: &Schema| -> Vec<String> {
+        let fields = schema.fields().iter();
+        fields.map(|field| format!("{:?}: {}", field.name(), field.data_type())).collect()
+    };
+    let (received, expected) = (columns(received), columns(expected));
+    if received == expected {
+        return None;
+    }
+    // Naming all columns of a wide table would bury the one that differs.
+    let first = received.iter().zip(&expected).position(|(r, e)| r != e);
+    let at = first.unwrap_or_else(|| received.len().min(expected.len()));
+    let show = |columns: &[String]| {
+        columns.get(at).map_or_else(
+            || format!("{} columns", columns.len()),
+            |column| format!("{column} as column {at} of {}", columns.len()),
+        )
+    };
+    Some(Difference::Columns { received: show(&received), expected: show(&expected) })
+}
+
+/// Compares batches of the same length and the same types.
+fn compare(received: &RecordBatch, expected: &RecordBatch, first_row: u64) -> Option<Difference> {
+    // Of several differences the one in the first row is told, then that in the first column.
+    let (row, index) = received
+        .columns()
+        .iter()
+        .zip(expected.columns())
+        .enumerate()
+        .filter_map(|(index, (r, e))| first_difference(r, e).map(|row| (row, index)))
+        .min()?;
+    let show = |batch: &RecordBatch| show_value(batch.column(index), row);
+    let (mut received_text, mut expected_text) = (show(received), show(expected));
+    if received_text == expected_text {
+        // For example NaNs with different payloads.
+        received_text.push_str(" with other bits");
+        expected_text.push_str(" as in the file");
+    }
+    Some(Difference::Value {
+        column: received.schema().field(index).name().clone(),
+        row: first_row + row as u64,
+        received: received_text,
+        expected: expected_text,
+    })
+}
+
+/// The first row in which two arrays of one length differ, found by halving.
+fn first_difference(received: &ArrayRef, expected: &ArrayRef) -> Option<usize> {
+    let equal = |start: usize, len: usize| {
+        received.slice(start, len).to_data() == expected.slice(start, len).to_data()
+    };
+    if equal(0, received.len()) {
+        return None;
+    }
+    let (mut start, mut len) = (0, received.len());
+    while len > 1 {
+        let half = len / 2;
+        if equal(start, half) {
+            start += half;
+            len -= half;
+        } else {
+            len = half;
+        }
+    }
+    Some(start)
+}
+
+/// Longest text of a value in a message.
+const MAX_SHOWN: usize = 200;
+
+fn show_value(array: &ArrayRef, row: usize) -> String {
+    if array.is_null(row) {
+        return "null".to_owned();
+    }
+    let options = FormatOptions::default().with_null("null").with_display_error(true);
+    let text = match ArrayFormatter::try_new(array.as_ref(), &options) {
+        Ok(formatter) => formatter.value(row).to_string(),
+        Err(error) => format!("(cannot be shown: {error})"),
+    };
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "verify_tests.rs"]
+mod tests;
