@@ -1,6 +1,7 @@
 //! A client: connections kept for the next stream, and the streams fetched over them.
 
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -229,6 +230,7 @@ impl Inner {
         Ok(Stream {
             schema: fetch.schema(),
             fetch: Some(fetch),
+            generation: self.generation,
             client: Arc::downgrade(self),
             key: metadata.key,
             device_type,
@@ -330,6 +332,7 @@ impl Source for Draining {
 pub struct Stream {
     /// `None` once it has ended.
     fetch: Option<Fetch>,
+    generation: Generation,
     client: Weak<Inner>,
     key: Option<String>,
     schema: Option<Arc<Header>>,
@@ -357,7 +360,14 @@ impl Stream {
     }
 
     fn end(&mut self) {
-        let Some(fetch) = self.fetch.take() else { return };
+        let Some(fetch) = self.fetch.take() else {
+            return;
+        };
+        if self.generation.ensure_same_process().is_err() {
+            // In a forked child nothing is sent, and locks may be held for ever: the copy is left.
+            let _left = ManuallyDrop::new(fetch);
+            return;
+        }
         if let Some(client) = self.client.upgrade() {
             client.settle(fetch, self.key.take());
         } else if !fetch.is_settled() {
@@ -376,6 +386,7 @@ impl ArrayReader for Stream {
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        self.generation.ensure_same_process()?;
         if let Some(error) = &self.error {
             return Err(error.clone());
         }

@@ -360,8 +360,7 @@ impl Fetch {
         match body {
             Body::Packed(memory) => {
                 self.stats.bytes_received += memory.len() as u64;
-                let buffers = split(header, &memory)?;
-                Ok(ReceivedBody { buffers, owner: Arc::new(memory), shared: false })
+                ReceivedBody::packed(header, memory)
             }
             Body::Lent(spans) => {
                 let addresses =

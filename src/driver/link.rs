@@ -133,29 +133,32 @@ impl FetchLink {
     ///
     /// The connection is over; every later call says the same.
     pub fn receive(&self) -> Result<Option<Incoming>> {
-        self.with(|state| {
-            state.link.flush()?;
-            loop {
-                match state.link.receive()? {
-                    Some(Incoming::Control { bytes, fd }) => {
-                        if !state.handle_region(&bytes, fd)? {
-                            return Ok(Some(Incoming::Control { bytes, fd: None }));
-                        }
+        self.with(|state| self.receive_with(state))
+    }
+
+    fn receive_with(&self, state: &mut State) -> Result<Option<Incoming>> {
+        state.link.flush()?;
+        loop {
+            match state.link.receive()? {
+                Some(Incoming::Control { bytes, fd }) => {
+                    if !state.handle_region(&bytes, fd)? {
+                        return Ok(Some(Incoming::Control { bytes, fd: None }));
                     }
-                    Some(message) => return Ok(Some(message)),
-                    None if self.readiness.peer_has_died() => {
-                        return Err(Error::disconnected(format!(
-                            "the server's process ({}) has ended",
-                            self.peer
-                        )));
-                    }
-                    None => return Ok(None),
                 }
+                Some(message) => return Ok(Some(message)),
+                None if self.readiness.peer_has_died() => {
+                    return Err(Error::disconnected(format!(
+                        "the server's process ({}) has ended",
+                        self.peer
+                    )));
+                }
+                None => return Ok(None),
             }
-        })
+        }
     }
 
     fn with<R>(&self, step: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
+        self.generation.ensure_same_process()?;
         let mut state = self.state.lock();
         if let Some(error) = &state.closed {
             return Err(error.clone());
@@ -259,17 +262,20 @@ impl State {
 
 impl Source for FetchLink {
     fn ready(&self) {
-        loop {
-            match self.receive() {
-                Ok(None) | Err(_) => return,
-                Ok(Some(_)) => {
-                    self.close(Error::protocol(
-                        "the server sent a message while no stream was asked for",
-                    ));
-                    return;
-                }
+        // Nothing is left to do here when the connection is over.
+        let _ = self.with(|state| {
+            // A consumer may have taken the connection over since epoll reported it: what comes
+            // then is the consumer's.
+            if state.registration.is_none() {
+                return Ok(());
             }
-        }
+            match self.receive_with(state)? {
+                None => Ok(()),
+                Some(_) => Err(Error::protocol(
+                    "the server sent a message while no stream was asked for (rule E4)",
+                )),
+            }
+        });
     }
 
     fn timer(&self) {

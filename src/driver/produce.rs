@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::arrow::abi::ArrowSchema;
-use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray};
+use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
@@ -187,12 +186,12 @@ impl Production {
     ///
     /// `InvalidData` when the schema is not valid, `Unsupported` for a device that cannot be read
     /// here, and whatever ended the stream.
-    pub fn start(&mut self, schema: &ArrowSchema, device_type: i32) -> Result<()> {
+    pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         if self.encoder.is_some() {
             return Err(Error::invalid_argument("the stream has its schema already"));
         }
         DeviceKind(device_type).ensure_readable()?;
-        let encoder = Encoder::new(schema, self.options.encode.clone())?;
+        let encoder = Encoder::new(schema, self.options.encode)?;
         let info = StreamInfo {
             version: VERSION,
             features: 0,
@@ -507,7 +506,7 @@ fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
     static ZEROS: [u8; 64] = [0; 64];
     let mut parts = Vec::with_capacity(message.buffers.len() * 2);
     let mut at = 0;
-    let mut pad_to = |parts: &mut Vec<BufferRef>, at: &mut u64, target: u64| {
+    let pad_to = |parts: &mut Vec<BufferRef>, at: &mut u64, target: u64| {
         while *at < target {
             let len = usize::try_from(target - *at).unwrap_or(ZEROS.len()).min(ZEROS.len());
             parts.push(BufferRef::of(&ZEROS[..len]));

@@ -388,7 +388,7 @@ impl Shared {
             Entry::Published(table) => self.spawn(stream, slot, move |_, production| {
                 let sent = (|| {
                     let device = table.batches.first().map_or(1, |batch| batch.raw().device_type);
-                    production.start(table.schema.raw(), device)?;
+                    production.start(&table.schema, device)?;
                     for batch in table.read() {
                         production.push(batch, None, None).map_err(|(error, _)| error)?;
                     }
@@ -473,7 +473,7 @@ fn provide(provider: &dyn Provider, stream: &Arc<OutStream>, production: &mut Pr
     let sent = (|| {
         let mut reader = DeviceStreamReader::new(provider.open(&request)?);
         let schema = reader.schema()?;
-        production.start(schema.raw(), reader.device_type())?;
+        production.start(&schema, reader.device_type())?;
         loop {
             // First room, then a batch: a slow consumer stops the producer being pulled.
             production.wait_for_room(None)?;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::arrow::OwnedDeviceArray;
-use crate::arrow::abi::ArrowSchema;
+use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::clock;
 use crate::driver::produce::{OutStream, Production};
 use crate::error::{Error, Result, Status};
@@ -62,7 +61,7 @@ impl Request {
     ///
     /// `InvalidArgument` in the provider form or when called twice, `InvalidData` for a bad schema,
     /// `Unsupported` for a device that cannot be read here, or what ended the stream.
-    pub fn start(&self, schema: &ArrowSchema, device_type: i32) -> Result<()> {
+    pub fn start(&self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         self.pushed()?.lock().production.start(schema, device_type)
     }
 

@@ -55,6 +55,24 @@ pub trait Transport: Send + Sync {
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>>;
 }
 
+/// The transport for the scheme of a URI.
+///
+/// # Errors
+///
+/// `Unsupported` when this build has none.
+pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
+    ALL.iter().copied().find(|transport| transport.scheme() == scheme).ok_or_else(|| {
+        let known: Vec<_> = ALL.iter().map(|transport| transport.scheme()).collect();
+        Error::unsupported(format!(
+            "this build has no transport for `{scheme}:`; it has {}",
+            known.join(", ")
+        ))
+    })
+}
+
+/// Every transport of this build.
+pub const ALL: &[&dyn Transport] = &[&shm::Shm, &mem::Mem];
+
 /// What both ends of a connection can be told about it.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
