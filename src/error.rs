@@ -115,7 +115,11 @@ pub struct Error {
 impl Error {
     /// An error with `status` and a text that names the cause and, where there is one, the remedy.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
-        Self { status, text: text.into().into_boxed_str(), os_error: None }
+        Self {
+            status,
+            text: text.into().into_boxed_str(),
+            os_error: None,
+        }
     }
 
     /// The failure of a system call: `doing` says what was attempted, as in "cannot listen".
@@ -220,7 +224,11 @@ mod tests {
             assert!(status.code() < 0);
             assert!(status.errno() > 0);
             assert_eq!(Status::from_code(status.code()), Some(*status));
-            assert!(Status::ALL[..index].iter().all(|other| other.code() != status.code()));
+            assert!(
+                Status::ALL[..index]
+                    .iter()
+                    .all(|other| other.code() != status.code())
+            );
         }
         assert_eq!(Status::from_code(0), None);
     }

@@ -1,7 +1,10 @@
 //! The C structs of Arrow's C Data, C Stream and C Device Data interfaces, as their documents
 //! define them. No crate of Arrow's has the device structs, so all five are here.
 
-#![allow(missing_docs, reason = "field names and meanings are those of Arrow's C interfaces")]
+#![allow(
+    missing_docs,
+    reason = "field names and meanings are those of Arrow's C interfaces"
+)]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -52,8 +55,7 @@ pub struct ArrowDeviceArray {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ArrowArrayStream {
-    pub get_schema:
-        Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowSchema) -> c_int>,
+    pub get_schema: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowSchema) -> c_int>,
     pub get_next: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowArray) -> c_int>,
     pub get_last_error: Option<unsafe extern "C" fn(*mut ArrowArrayStream) -> *const c_char>,
     pub release: Option<unsafe extern "C" fn(*mut ArrowArrayStream)>,

@@ -51,7 +51,10 @@ impl HostBuffer {
 
     /// Describes the bytes; the caller keeps the buffer alive.
     pub fn as_ref(&self) -> BufferRef {
-        BufferRef { data: self.data.as_ptr(), len: self.len }
+        BufferRef {
+            data: self.data.as_ptr(),
+            len: self.len,
+        }
     }
 
     /// The bytes.

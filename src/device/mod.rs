@@ -55,11 +55,17 @@ unsafe impl Sync for BufferRef {}
 
 impl BufferRef {
     /// The empty run.
-    pub const EMPTY: Self = Self { data: std::ptr::null(), len: 0 };
+    pub const EMPTY: Self = Self {
+        data: std::ptr::null(),
+        len: 0,
+    };
 
     /// Describes a slice; the caller keeps it alive.
     pub fn of(bytes: &[u8]) -> Self {
-        Self { data: bytes.as_ptr(), len: bytes.len() }
+        Self {
+            data: bytes.as_ptr(),
+            len: bytes.len(),
+        }
     }
 
     /// The bytes themselves.

@@ -2,9 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod header;
 mod tag;
 mod uri;
 
 pub use body::Span;
+pub use header::{BodySpan, HeaderKind};
 pub use tag::Tags;
 pub use uri::{Role, Uri};
