@@ -3,12 +3,15 @@
 pub mod abi;
 mod batches;
 pub mod decode;
+pub mod encode;
+pub mod format;
 mod owned;
 mod shared;
 pub mod stream;
 
 pub use batches::{BatchReader, batch_from_c, batch_to_c, schema_from_c, schema_to_c};
-pub use shared::share;
+pub use encode::{Compression, EncodeOptions, EncodedMessage, Encoder};
 pub use owned::{
     CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,
 };
+pub use shared::share;

@@ -1,0 +1,536 @@
+//! An array of the producer's, seen through its field: the only place that follows the pointers of
+//! the C structs.
+//!
+//! The producer is trusted as far as nobody can check it: that `buffers` and `children` have as
+//! many entries as the struct says, and that a buffer holds what the type, the offset, the length
+//! and the last offset in it call for. Everything that can be checked is, with a text.
+
+use arrow::util::bit_chunk_iterator::{BitChunks, UnalignedBitChunk};
+
+use super::fault::{Checked, Fault};
+use crate::arrow::abi::ArrowArray;
+use crate::arrow::format::{Field, Layout, Type};
+use crate::device::{BufferRef, DeviceKind};
+use crate::error::Result;
+
+/// How the values of buffers are read: the seam for devices whose memory the processor does not
+/// see. What the encoder reads is small (offsets at the ends, bitmaps that must be counted or
+/// moved, run ends), apart from dictionaries that must be compared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Memory(());
+
+impl Memory {
+    /// # Errors
+    ///
+    /// `Unsupported` where memory of that kind cannot be read.
+    pub(super) fn of(device: DeviceKind) -> Result<Self> {
+        device.ensure_readable()?;
+        Ok(Self(()))
+    }
+
+    /// # Safety
+    ///
+    /// The buffer lies on the device this was made for, lives for `'a`, and nobody writes to it.
+    unsafe fn read<'a>(self, buffer: BufferRef) -> &'a [u8] {
+        // SAFETY: `of` admits only memory that the processor reads; the caller promises the rest.
+        unsafe { buffer.as_slice() }
+    }
+}
+
+/// Some bits of a bitmap.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bits<'a> {
+    bytes: &'a [u8],
+    /// Of the first bit in `bytes`, less than 8.
+    offset: usize,
+    len: usize,
+}
+
+impl<'a> Bits<'a> {
+    /// How many are 0.
+    pub(super) fn zeros(&self) -> usize {
+        if self.len == 0 {
+            return 0;
+        }
+        self.len - UnalignedBitChunk::new(self.bytes, self.offset, self.len).count_ones()
+    }
+
+    /// The bit at `index`, which is less than the number of bits.
+    pub(super) fn get(&self, index: usize) -> bool {
+        let bit = self.offset + index;
+        self.bytes[bit / 8] >> (bit % 8) & 1 == 1
+    }
+
+    /// The bits from bit 0 on, 64 at a time, the last ones filled up with 0.
+    pub(super) fn words(&self) -> impl Iterator<Item = u64> + use<'a> {
+        let words = BitChunks::new(self.bytes, self.offset, self.len);
+        let last = (words.remainder_len() > 0).then(|| words.remainder_bits());
+        words.iter().chain(last)
+    }
+}
+
+/// An array and what its field says about it. One that exists has passed the checks of
+/// [`Column::new`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column<'a> {
+    pub(super) layout: Layout,
+    /// Fields of the children.
+    fields: &'a [Field],
+    /// Type ids of the children, of a union.
+    ids: &'a [i8],
+    array: &'a ArrowArray,
+    /// Rows before the first one of the array.
+    offset: usize,
+    /// Rows of the array.
+    pub(super) len: usize,
+    memory: Memory,
+}
+
+/// The validity bitmap, where there is one.
+const VALIDITY: usize = 0;
+
+impl<'a> Column<'a> {
+    /// The array of a field; the indices, where it is dictionary-encoded.
+    ///
+    /// # Safety
+    ///
+    /// `array` is released or follows the C data interface as this module's head says, with memory
+    /// on the device of `memory`; it is neither written to nor released during `'a`.
+    pub(super) unsafe fn of_field(
+        field: &'a Field,
+        array: &'a ArrowArray,
+        memory: Memory,
+    ) -> Checked<Self> {
+        let encoded = field.dictionary.is_some();
+        if !encoded {
+            // SAFETY: this function's contract is the same.
+            return unsafe { Self::of_values(field, array, memory) };
+        }
+        // SAFETY: this function's contract is the same.
+        unsafe { Self::new(field.layout(), &[], &[], encoded, array, memory) }
+    }
+
+    /// The array of a record batch: a struct of `fields`.
+    ///
+    /// # Safety
+    ///
+    /// As [`of_field`](Self::of_field).
+    pub(super) unsafe fn of_batch(
+        fields: &'a [Field],
+        array: &'a ArrowArray,
+        memory: Memory,
+    ) -> Checked<Self> {
+        // SAFETY: this function's contract is the same.
+        unsafe { Self::new(Layout::Struct, fields, &[], false, array, memory) }
+    }
+
+    /// An array of the field's type; of a dictionary-encoded field, the dictionary.
+    ///
+    /// # Safety
+    ///
+    /// As [`of_field`](Self::of_field).
+    pub(super) unsafe fn of_values(
+        field: &'a Field,
+        array: &'a ArrowArray,
+        memory: Memory,
+    ) -> Checked<Self> {
+        let ids = match &field.ty {
+            Type::Union { ids, .. } => ids.as_slice(),
+            _ => &[],
+        };
+        // SAFETY: this function's contract is the same.
+        unsafe {
+            Self::new(
+                field.ty.layout(),
+                &field.children,
+                ids,
+                false,
+                array,
+                memory,
+            )
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`of_field`](Self::of_field).
+    unsafe fn new(
+        layout: Layout,
+        fields: &'a [Field],
+        ids: &'a [i8],
+        encoded: bool,
+        array: &'a ArrowArray,
+        memory: Memory,
+    ) -> Checked<Self> {
+        if array.release.is_none() {
+            return Err(Fault::invalid("the array has been released already"));
+        }
+        let size = |name: &str, value: i64| {
+            usize::try_from(value)
+                .map_err(|_| Fault::invalid(format!("the {name} is {value}, which is negative")))
+        };
+        let len = size("length", array.length)?;
+        let offset = size("offset", array.offset)?;
+        if array.length.checked_add(array.offset).is_none() {
+            return Err(Fault::invalid(format!(
+                "offset {offset} and length {len} are more than a 64-bit number holds"
+            )));
+        }
+        if array.null_count < -1 || array.null_count > array.length {
+            return Err(Fault::invalid(format!(
+                "the null count is {} in an array of length {len}",
+                array.null_count
+            )));
+        }
+        check_buffers(layout, array)?;
+        if array.n_children != i64::try_from(fields.len()).unwrap_or(i64::MAX) {
+            return Err(Fault::invalid(format!(
+                "the array has {} children and the schema {}",
+                array.n_children,
+                fields.len()
+            )));
+        }
+        if !fields.is_empty() && array.children.is_null() {
+            return Err(Fault::invalid("the list of children is NULL"));
+        }
+        match (encoded, array.dictionary.is_null()) {
+            (true, true) => return Err(Fault::invalid("the dictionary is NULL")),
+            (false, false) => {
+                return Err(Fault::invalid(
+                    "the array has a dictionary and its schema none",
+                ));
+            }
+            _ => {}
+        }
+        Ok(Self {
+            layout,
+            fields,
+            ids,
+            array,
+            offset,
+            len,
+            memory,
+        })
+    }
+
+    /// The fields of the children.
+    pub(super) fn fields(&self) -> &'a [Field] {
+        self.fields
+    }
+
+    /// The child at `index`, which is less than the number of [`fields`](Self::fields).
+    pub(super) fn child(&self, index: usize) -> Checked<Self> {
+        let field = &self.fields[index];
+        let read = || {
+            // SAFETY: `new` checked that the array has as many children as fields, in a list that
+            // is not NULL; the producer is trusted to have that many entries in it.
+            let slot = unsafe { self.array.children.add(index) };
+            // SAFETY: as above.
+            let child = unsafe { slot.read() };
+            // SAFETY: a child that is not NULL is an array that lives as long as its parent.
+            let child = unsafe { child.as_ref() }
+                .ok_or_else(|| Fault::invalid("the pointer to the array is NULL"))?;
+            // SAFETY: children follow the C data interface as their parent does, on its device.
+            unsafe { Self::of_field(field, child, self.memory) }
+        };
+        read().map_err(|fault| fault.inside(self.child_name(index)))
+    }
+
+    /// Which child of a union has the type id `id`.
+    pub(super) fn union_child(&self, id: u8) -> Checked<usize> {
+        self.ids
+            .iter()
+            .position(|known| u8::try_from(*known) == Ok(id))
+            .ok_or_else(|| Fault::invalid(format!("the union has no child with type id {id}")))
+    }
+
+    /// What to call the child at `index` in texts.
+    pub(super) fn child_name(&self, index: usize) -> &'a str {
+        match self.fields[index].name.as_str() {
+            "" => "(no name)",
+            name => name,
+        }
+    }
+
+    /// The dictionary's values; `self` is the array of `field`, which is dictionary-encoded.
+    pub(super) fn dictionary(&self, field: &'a Field) -> Checked<Self> {
+        // SAFETY: a dictionary that is not NULL is an array that lives as long as its parent.
+        let values = unsafe { self.array.dictionary.as_ref() }
+            .ok_or_else(|| Fault::invalid("the dictionary is NULL"))?;
+        // SAFETY: it follows the C data interface as its parent does, on its device.
+        unsafe { Self::of_values(field, values, self.memory) }
+            .map_err(|fault| fault.inside("(dictionary)"))
+    }
+
+    /// The struct itself, for those who keep it alive.
+    pub(super) fn array(&self) -> *const ArrowArray {
+        self.array
+    }
+
+    /// Where `rows` rows from `first` on begin in the buffers.
+    pub(super) fn start(&self, first: usize, rows: usize) -> Checked<usize> {
+        match first.checked_add(rows) {
+            Some(end) if end <= self.len => Ok(self.offset + first),
+            _ => Err(Fault::invalid(format!(
+                "the array has {} rows and its parent uses {rows} from row {first} on",
+                self.len
+            ))),
+        }
+    }
+
+    /// The buffer at `index`, which is less than `n_buffers`.
+    fn pointer(&self, index: usize) -> *const u8 {
+        // SAFETY: `new` checked that the array has the buffers of its layout, in a list that is
+        // not NULL; the producer is trusted to have that many entries in it.
+        let slot = unsafe { self.array.buffers.add(index) };
+        // SAFETY: as above.
+        unsafe { slot.read() }.cast()
+    }
+
+    /// `len` bytes of the buffer at `index`, from `skip` on. `name` is for texts.
+    pub(super) fn buffer(
+        &self,
+        index: usize,
+        name: &str,
+        skip: usize,
+        len: usize,
+    ) -> Checked<BufferRef> {
+        if len == 0 {
+            return Ok(BufferRef::EMPTY);
+        }
+        // No object in memory is larger: a length beyond it is a lie, and would make the pointer
+        // below overflow.
+        if skip
+            .checked_add(len)
+            .is_none_or(|end| isize::try_from(end).is_err())
+        {
+            return Err(too_large());
+        }
+        let data = self.pointer(index);
+        if data.is_null() {
+            return Err(Fault::invalid(format!("the {name} buffer is NULL")));
+        }
+        // SAFETY: the producer is trusted that the buffer holds what type, offset, length and last
+        // offset call for, which is the range asked for here.
+        Ok(BufferRef {
+            data: unsafe { data.add(skip) },
+            len,
+        })
+    }
+
+    /// `rows` values of `width` bytes in the buffer at `index`, from `start` on.
+    pub(super) fn values(
+        &self,
+        index: usize,
+        name: &str,
+        start: usize,
+        rows: usize,
+        width: usize,
+    ) -> Checked<BufferRef> {
+        let skip = start.checked_mul(width).ok_or_else(too_large)?;
+        self.buffer(
+            index,
+            name,
+            skip,
+            rows.checked_mul(width).ok_or_else(too_large)?,
+        )
+    }
+
+    /// The bytes of a part of the buffer at `index`.
+    pub(super) fn bytes(
+        &self,
+        index: usize,
+        name: &str,
+        skip: usize,
+        len: usize,
+    ) -> Checked<&'a [u8]> {
+        let buffer = self.buffer(index, name, skip, len)?;
+        // SAFETY: the array lives and stays unchanged for 'a, by the contract of `of_field`.
+        Ok(unsafe { self.memory.read(buffer) })
+    }
+
+    /// `rows` bits of the bitmap at `index`, from `start` on.
+    pub(super) fn bits(
+        &self,
+        index: usize,
+        name: &str,
+        start: usize,
+        rows: usize,
+    ) -> Checked<Bits<'a>> {
+        if rows == 0 {
+            return Ok(Bits {
+                bytes: &[],
+                offset: 0,
+                len: 0,
+            });
+        }
+        let offset = start % 8;
+        let len = offset.checked_add(rows).ok_or_else(too_large)?.div_ceil(8);
+        Ok(Bits {
+            bytes: self.bytes(index, name, start / 8, len)?,
+            offset,
+            len: rows,
+        })
+    }
+
+    /// The offset (or size, or run end) at `position` of the buffer at `index`, where `width` is
+    /// 2, 4 or 8. Negative ones are an error.
+    pub(super) fn offset_at(
+        &self,
+        index: usize,
+        name: &str,
+        position: usize,
+        width: usize,
+    ) -> Checked<usize> {
+        let skip = position.checked_mul(width).ok_or_else(too_large)?;
+        let value = signed(self.bytes(index, name, skip, width)?);
+        usize::try_from(value).map_err(|_| {
+            Fault::invalid(format!(
+                "the {name} buffer has {value} at position {position}"
+            ))
+        })
+    }
+
+    /// The first and the last offset of `rows` rows from `start` on.
+    pub(super) fn offset_range(
+        &self,
+        start: usize,
+        rows: usize,
+        width: usize,
+    ) -> Checked<(usize, usize)> {
+        let first = self.offset_at(1, "offsets", start, width)?;
+        let last = self.offset_at(1, "offsets", start + rows, width)?;
+        if first > last {
+            return Err(Fault::invalid(format!(
+                "the offsets decrease, from {first} at position {start} to {last} at position {}",
+                start + rows
+            )));
+        }
+        Ok((first, last))
+    }
+
+    /// The last offset of the whole array, beyond which its data must not be read.
+    pub(super) fn extent(&self, width: usize) -> Checked<usize> {
+        self.offset_at(1, "offsets", self.offset + self.len, width)
+    }
+
+    /// The validity of `rows` rows from `start` on (as [`start`](Self::start) gives it); `None`
+    /// where the array has no bitmap, or says that it has no nulls.
+    pub(super) fn validity(&self, start: usize, rows: usize) -> Checked<Option<Bits<'a>>> {
+        if !self.layout.has_validity() || self.array.null_count == 0 || rows == 0 {
+            return Ok(None);
+        }
+        if self.pointer(VALIDITY).is_null() {
+            return match self.array.null_count {
+                -1 => Ok(None),
+                count => Err(Fault::invalid(format!(
+                    "the null count is {count} and the validity buffer is NULL"
+                ))),
+            };
+        }
+        self.bits(VALIDITY, "validity", start, rows).map(Some)
+    }
+
+    /// How many of `rows` rows from `start` on are null (rule A2: no bitmap where that is 0).
+    pub(super) fn null_count(&self, start: usize, rows: usize) -> Checked<usize> {
+        if self.layout == Layout::Null {
+            return Ok(rows);
+        }
+        let Some(bits) = self.validity(start, rows)? else {
+            return Ok(0);
+        };
+        // The producer's count holds for the whole array only.
+        match usize::try_from(self.array.null_count) {
+            Ok(count) if rows == self.len => Ok(count),
+            _ => Ok(bits.zeros()),
+        }
+    }
+
+    /// Lengths of the variadic buffers of a view layout, which follow the views.
+    pub(super) fn variadic(&self) -> Checked<Vec<usize>> {
+        let buffers = usize::try_from(self.array.n_buffers).unwrap_or(0);
+        let count = buffers.saturating_sub(3);
+        (0..count)
+            .map(|at| self.offset_at(buffers - 1, "variadic lengths", at, 8))
+            .collect()
+    }
+
+    /// Whether both stand on the same memory, all the way down, so that their values are the same
+    /// without looking (rule A3). Both must be alive.
+    pub(super) fn same_memory(&self, other: &Self) -> Checked<bool> {
+        let (a, b) = (self.array, other.array);
+        let numbers = |array: &ArrowArray| {
+            (
+                array.length,
+                array.offset,
+                array.null_count,
+                array.n_buffers,
+                array.n_children,
+            )
+        };
+        if numbers(a) != numbers(b) {
+            return Ok(false);
+        }
+        let buffers = usize::try_from(a.n_buffers).unwrap_or(0);
+        if (0..buffers).any(|index| self.pointer(index) != other.pointer(index)) {
+            return Ok(false);
+        }
+        for (index, field) in self.fields.iter().enumerate() {
+            let (ours, theirs) = (self.child(index)?, other.child(index)?);
+            if !ours.same_memory(&theirs)? {
+                return Ok(false);
+            }
+            if field.dictionary.is_some()
+                && !ours
+                    .dictionary(field)?
+                    .same_memory(&theirs.dictionary(field)?)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// A signed number of 2, 4 or 8 bytes, as the processor writes it.
+pub(super) fn signed(bytes: &[u8]) -> i64 {
+    if let Ok(bytes) = bytes.try_into() {
+        i64::from_ne_bytes(bytes)
+    } else if let Ok(bytes) = bytes.try_into() {
+        i64::from(i32::from_ne_bytes(bytes))
+    } else if let Ok(bytes) = bytes.try_into() {
+        i64::from(i16::from_ne_bytes(bytes))
+    } else {
+        0
+    }
+}
+
+pub(super) fn too_large() -> Box<Fault> {
+    Fault::invalid("a buffer would be larger than any memory")
+}
+
+/// Checks `n_buffers` against the layout, and the list of buffers.
+fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<()> {
+    let wanted = match layout {
+        Layout::Null | Layout::RunEndEncoded => 0,
+        Layout::Struct | Layout::FixedSizeList { .. } | Layout::Union { dense: false } => 1,
+        Layout::Boolean
+        | Layout::Fixed { .. }
+        | Layout::List { .. }
+        | Layout::Union { dense: true } => 2,
+        Layout::Binary { .. } | Layout::ListView { .. } => 3,
+        // Validity, views and the lengths of the variadic buffers, which stand between.
+        Layout::View if array.n_buffers >= 3 => array.n_buffers,
+        Layout::View => 3,
+    };
+    if array.n_buffers != wanted {
+        return Err(Fault::invalid(format!(
+            "the array has {} buffers and its type {wanted}",
+            array.n_buffers
+        )));
+    }
+    if wanted > 0 && array.buffers.is_null() {
+        return Err(Fault::invalid("the list of buffers is NULL"));
+    }
+    Ok(())
+}

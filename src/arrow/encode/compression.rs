@@ -1,0 +1,71 @@
+//! Compressed bodies (rule A4): each buffer on its own, after its length.
+
+use std::io::Write;
+
+use arrow::ipc::CompressionType;
+
+use super::plan::Plan;
+use crate::device::BufferRef;
+use crate::error::{Error, Result};
+
+/// How bodies are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// LZ4 in its frame format.
+    Lz4Frame,
+    /// Zstandard, at its default level.
+    Zstd,
+}
+
+/// Stands for the length of a buffer that is not compressed, because that would not make it smaller.
+const PLAIN: i64 = -1;
+
+impl Compression {
+    /// The IPC format's number.
+    pub(super) fn codec(self) -> CompressionType {
+        match self {
+            Self::Lz4Frame => CompressionType::LZ4_FRAME,
+            Self::Zstd => CompressionType::ZSTD,
+        }
+    }
+
+    /// Replaces the buffers of a plan by compressed ones in its scratch. Empty ones stay empty.
+    ///
+    /// # Safety
+    ///
+    /// The buffers lie on the host, are alive, and nobody writes to them.
+    pub(super) unsafe fn compress(self, plan: &mut Plan) -> Result<()> {
+        for index in 0..plan.buffers.len() {
+            let buffer = plan.buffers[index];
+            if buffer.len == 0 {
+                continue;
+            }
+            // SAFETY: the caller promises all that is asked.
+            let bytes = unsafe { buffer.as_slice() };
+            plan.buffers[index] = self.pack(bytes, plan)?;
+        }
+        Ok(())
+    }
+
+    fn pack(self, bytes: &[u8], plan: &mut Plan) -> Result<BufferRef> {
+        let prefix = i64::try_from(bytes.len()).unwrap_or(i64::MAX).to_le_bytes();
+        let fail = |error: std::io::Error| Error::io("cannot compress a buffer", &error);
+        let mut packed = prefix.to_vec();
+        match self {
+            Self::Lz4Frame => {
+                let mut encoder = lz4_flex::frame::FrameEncoder::new(packed);
+                encoder.write_all(bytes).map_err(fail)?;
+                packed = encoder.finish().map_err(|error| fail(error.into()))?;
+            }
+            Self::Zstd => {
+                zstd::stream::copy_encode(bytes, &mut packed, 0).map_err(fail)?;
+            }
+        }
+        if packed.len() >= prefix.len() + bytes.len() {
+            packed.clear();
+            packed.extend(PLAIN.to_le_bytes());
+            packed.extend(bytes);
+        }
+        Ok(plan.scratch.keep(packed))
+    }
+}

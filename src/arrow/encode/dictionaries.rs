@@ -1,0 +1,190 @@
+//! Which dictionaries must be sent before a batch (rule A3).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::column::{Column, Memory};
+use super::compare::equal;
+use super::fault::{Checked, Fault};
+use crate::arrow::OwnedDeviceArray;
+use crate::arrow::abi::ArrowArray;
+use crate::arrow::format::{Field, Layout};
+
+/// Dictionaries as they were last sent, each by its id.
+///
+/// To compare with them, their memory must live: each holds the batch that it came with. A
+/// dictionary that has not changed moves its hold to the newest batch, so that between calls all of
+/// them hold one batch together, the last one encoded, and no older one.
+#[derive(Debug, Default)]
+pub(super) struct Dictionaries(BTreeMap<i64, Sent>);
+
+/// A dictionary that was sent.
+#[derive(Debug)]
+struct Sent {
+    /// Keeps `values` alive; held, not used.
+    _batch: Arc<OwnedDeviceArray>,
+    /// The dictionary's array, somewhere under `_batch`.
+    values: *const ArrowArray,
+}
+
+// SAFETY: the pointer is a place in the array that `_batch` owns, which may be read on any thread
+// (see `Owned`); nothing writes through it.
+unsafe impl Send for Sent {}
+// SAFETY: as above.
+unsafe impl Sync for Sent {}
+
+/// A dictionary of a batch that is being encoded.
+pub(super) struct Found<'a> {
+    field: &'a Field,
+    id: i64,
+    /// The values.
+    pub(super) values: Column<'a>,
+    pub(super) change: Change,
+}
+
+/// What has become of a dictionary since it was last sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing: it is not sent.
+    Same,
+    /// It has grown; what is beyond so many rows is sent.
+    Grown(usize),
+    /// It is new, or another one.
+    New,
+}
+
+impl Found<'_> {
+    /// Its number in the stream.
+    pub(super) fn id(&self) -> i64 {
+        self.id
+    }
+
+    /// Its field's name, for texts.
+    pub(super) fn name(&self) -> &str {
+        &self.field.name
+    }
+}
+
+/// Finds the dictionaries of a batch, inner ones first. The result borrows the arrays.
+pub(super) fn find<'a>(batch: &Column<'a>) -> Checked<Vec<Found<'a>>> {
+    fn visit<'a>(column: &Column<'a>, found: &mut Vec<Found<'a>>) -> Checked<()> {
+        for (index, field) in column.fields().iter().enumerate() {
+            if field.dictionary.is_none() && !field.has_inner_dictionary() {
+                continue;
+            }
+            let child = column.child(index)?;
+            let here = |fault: Box<Fault>| fault.inside(column.child_name(index));
+            let Some(dictionary) = &field.dictionary else {
+                visit(&child, found).map_err(here)?;
+                continue;
+            };
+            let values = child.dictionary(field).map_err(here)?;
+            visit(&values, found).map_err(here)?;
+            found.push(Found {
+                field,
+                id: dictionary.id,
+                values,
+                change: Change::New,
+            });
+        }
+        Ok(())
+    }
+    let mut found = Vec::new();
+    visit(batch, &mut found)?;
+    Ok(found)
+}
+
+impl Dictionaries {
+    /// Fills in what has changed since the last batch.
+    pub(super) fn compare(&self, found: &mut [Found<'_>], memory: Memory) -> Checked<()> {
+        // Inner dictionaries come before the outer ones that they stand under, so a list of the
+        // ids that go out suffices to know of an outer one that something under it does.
+        let mut sent: Vec<i64> = Vec::new();
+        for this in found {
+            this.change = if inner_ids(this.field).iter().any(|id| sent.contains(id)) {
+                // The outer one's values are made of the inner one's: readers that resolved them
+                // when they came must get them again.
+                Change::New
+            } else {
+                self.change(this, memory)
+                    .map_err(|fault| fault.inside(this.name()))?
+            };
+            if this.change != Change::Same {
+                sent.push(this.id);
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&self, this: &Found<'_>, memory: Memory) -> Checked<Change> {
+        let Some(sent) = self.0.get(&this.id) else {
+            return Ok(Change::New);
+        };
+        // SAFETY: `values` points into the array that `sent._batch` keeps alive and unchanged.
+        let old = unsafe { &*sent.values };
+        // SAFETY: it is a dictionary of an array that follows the C data interface, on the same
+        // device as every array of the stream, and it passed these checks when it was sent.
+        let old = unsafe { Column::of_values(this.field, old, memory) }?;
+        let new = &this.values;
+        if old.same_memory(new)? {
+            return Ok(Change::Same);
+        }
+        if new.len < old.len || !equal(&old, 0, new, 0, old.len)? {
+            return Ok(Change::New);
+        }
+        Ok(match new.len - old.len {
+            0 => Change::Same,
+            // Readers join deltas, which some cannot do with nested values; and from nothing there
+            // is nothing to join.
+            _ if old.len == 0 || !joins(new.layout) => Change::New,
+            _ => Change::Grown(old.len),
+        })
+    }
+
+    /// Remembers the dictionaries of a batch that was encoded.
+    pub(super) fn remember(&mut self, found: &[Found<'_>], batch: &Arc<OwnedDeviceArray>) {
+        for this in found {
+            let sent = Sent {
+                _batch: Arc::clone(batch),
+                values: this.values.array(),
+            };
+            self.0.insert(this.id, sent);
+        }
+    }
+}
+
+/// Whether a dictionary of this layout is sent as a delta where it has grown.
+fn joins(layout: Layout) -> bool {
+    matches!(
+        layout,
+        Layout::Boolean | Layout::Fixed { .. } | Layout::Binary { .. } | Layout::View
+    )
+}
+
+/// The dictionaries directly or deeper under a field's values.
+fn inner_ids(field: &Field) -> Vec<i64> {
+    fn collect(fields: &[Field], ids: &mut Vec<i64>) {
+        for field in fields {
+            ids.extend(field.dictionary.as_ref().map(|dictionary| dictionary.id));
+            collect(&field.children, ids);
+        }
+    }
+    let mut ids = Vec::new();
+    collect(&field.children, &mut ids);
+    ids
+}
+
+#[cfg(test)]
+impl Dictionaries {
+    /// How many batches are held.
+    pub(super) fn held(&self) -> usize {
+        let mut batches: Vec<_> = self
+            .0
+            .values()
+            .map(|sent| Arc::as_ptr(&sent._batch))
+            .collect();
+        batches.sort();
+        batches.dedup();
+        batches.len()
+    }
+}

@@ -1,0 +1,371 @@
+//! From arrays to the nodes and buffers of a record batch: the layout of rule A2, which depends on
+//! nothing but the array.
+
+use arrow::ipc::FieldNode;
+
+use super::column::{Bits, Column, signed, too_large};
+use super::fault::{Checked, Fault};
+use super::scratch::Scratch;
+use crate::arrow::format::Layout;
+use crate::device::BufferRef;
+
+/// The body of one message, in the order of the IPC format.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// One for each field, depth first.
+    pub(super) nodes: Vec<FieldNode>,
+    /// The buffers, empty ones too.
+    pub(super) buffers: Vec<BufferRef>,
+    /// For each view field, how many variadic buffers it has.
+    pub(super) variadic: Vec<i64>,
+    /// Memory for what cannot be sent as it is.
+    pub(super) scratch: Scratch,
+}
+
+/// The offsets of an array without rows.
+static ZERO_OFFSET: u64 = 0;
+
+impl Plan {
+    /// Forgets everything, and keeps the memory of its lists.
+    pub(super) fn clear(&mut self) {
+        self.nodes.clear();
+        self.buffers.clear();
+        self.variadic.clear();
+        self.scratch = Scratch::default();
+    }
+
+    /// Adds `rows` rows of a column, from `first` on (rule A7: wherever they begin).
+    pub(super) fn add(&mut self, column: &Column<'_>, first: usize, rows: usize) -> Checked<()> {
+        let start = column.start(first, rows)?;
+        let nulls = column.null_count(start, rows)?;
+        self.nodes.push(FieldNode::new(count(rows)?, count(nulls)?));
+        if column.layout.has_validity() {
+            // Rule A2: no bitmap where the null count is 0.
+            let bitmap = match column.validity(start, rows)? {
+                Some(bits) if nulls > 0 => self.bitmap(column, 0, start, &bits, rows)?,
+                _ => BufferRef::EMPTY,
+            };
+            self.buffers.push(bitmap);
+        }
+        match column.layout {
+            Layout::Null => Ok(()),
+            Layout::Boolean => {
+                let bits = column.bits(1, "values", start, rows)?;
+                let bitmap = self.bitmap(column, 1, start, &bits, rows)?;
+                self.buffers.push(bitmap);
+                Ok(())
+            }
+            Layout::Fixed { width } => {
+                self.buffers
+                    .push(column.values(1, "values", start, rows, width)?);
+                Ok(())
+            }
+            Layout::Binary { large } => self.binary(column, start, rows, offset_width(large)),
+            Layout::View => self.view(column, start, rows),
+            Layout::List { large } => self.list(column, start, rows, offset_width(large)),
+            Layout::ListView { large } => {
+                let width = offset_width(large);
+                self.buffers
+                    .push(column.values(1, "offsets", start, rows, width)?);
+                self.buffers
+                    .push(column.values(2, "sizes", start, rows, width)?);
+                // Any row may point anywhere, so the values are sent whole.
+                self.whole_child(column, 0)
+            }
+            Layout::FixedSizeList { size } => {
+                let first = start.checked_mul(size).ok_or_else(too_large)?;
+                let rows = rows.checked_mul(size).ok_or_else(too_large)?;
+                self.child(column, 0, first, rows)
+            }
+            Layout::Struct => self.children(column, start, rows),
+            Layout::Union { dense } => {
+                self.buffers
+                    .push(column.values(0, "type ids", start, rows, 1)?);
+                if !dense {
+                    return self.children(column, start, rows);
+                }
+                self.buffers
+                    .push(column.values(1, "offsets", start, rows, 4)?);
+                // As with list views, rows may point anywhere.
+                (0..column.fields().len()).try_for_each(|index| self.whole_child(column, index))
+            }
+            Layout::RunEndEncoded => self.runs(column, start, rows),
+        }
+    }
+
+    fn child(
+        &mut self,
+        column: &Column<'_>,
+        index: usize,
+        first: usize,
+        rows: usize,
+    ) -> Checked<()> {
+        let child = column.child(index)?;
+        self.add(&child, first, rows)
+            .map_err(|fault| fault.inside(column.child_name(index)))
+    }
+
+    fn whole_child(&mut self, column: &Column<'_>, index: usize) -> Checked<()> {
+        let rows = column.child(index)?.len;
+        self.child(column, index, 0, rows)
+    }
+
+    /// The same rows of every child.
+    pub(super) fn children(
+        &mut self,
+        column: &Column<'_>,
+        start: usize,
+        rows: usize,
+    ) -> Checked<()> {
+        (0..column.fields().len()).try_for_each(|index| self.child(column, index, start, rows))
+    }
+
+    /// Rule A2: a bitmap begins at bit 0. It is copied only where it does not lie so already.
+    fn bitmap(
+        &mut self,
+        column: &Column<'_>,
+        index: usize,
+        start: usize,
+        bits: &Bits<'_>,
+        rows: usize,
+    ) -> Checked<BufferRef> {
+        let len = rows.div_ceil(8);
+        if start % 8 == 0 {
+            return column.buffer(index, "bitmap", start / 8, len);
+        }
+        let copy = self.scratch.fill(len, |target| {
+            for (target, word) in target.chunks_mut(8).zip(bits.words()) {
+                // Bit 0 is the lowest bit of the first byte, whatever the processor.
+                target.copy_from_slice(&word.to_le_bytes()[..target.len()]);
+            }
+        })?;
+        Ok(copy)
+    }
+
+    /// Offsets as they are, and the last of them. Of an array without rows the producer need not
+    /// have any; readers want one.
+    fn offsets(
+        &mut self,
+        column: &Column<'_>,
+        start: usize,
+        rows: usize,
+        width: usize,
+    ) -> Checked<usize> {
+        if rows == 0 {
+            let data = (&raw const ZERO_OFFSET).cast();
+            self.buffers.push(BufferRef { data, len: width });
+            return Ok(0);
+        }
+        let count = rows.checked_add(1).ok_or_else(too_large)?;
+        self.buffers
+            .push(column.values(1, "offsets", start, count, width)?);
+        column
+            .offset_range(start, rows, width)
+            .map(|(_, last)| last)
+    }
+
+    fn binary(
+        &mut self,
+        column: &Column<'_>,
+        start: usize,
+        rows: usize,
+        width: usize,
+    ) -> Checked<()> {
+        // Rule A2: offsets that do not start at 0 stay so, hence the bytes from 0 on go along.
+        let last = self.offsets(column, start, rows, width)?;
+        self.buffers.push(column.buffer(2, "data", 0, last)?);
+        Ok(())
+    }
+
+    /// Adds the rows of a dictionary from `first` on, as a delta. Byte strings get offsets that
+    /// start at 0, since a delta that carried the bytes before it would save nothing.
+    pub(super) fn add_tail(&mut self, column: &Column<'_>, first: usize) -> Checked<()> {
+        let rows = column.len - first;
+        let Layout::Binary { large } = column.layout else {
+            return self.add(column, first, rows);
+        };
+        let width = offset_width(large);
+        let start = column.start(first, rows)?;
+        self.add(column, first, rows)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let (low, high) = column.offset_range(start, rows, width)?;
+        let data = column.buffer(2, "data", low, high - low)?;
+        let old = column.bytes(1, "offsets", start * width, (rows + 1) * width)?;
+        let base = count(low)?;
+        let offsets = self.scratch.fill(old.len(), |target| {
+            for (target, old) in target.chunks_mut(width).zip(old.chunks(width)) {
+                let offset = signed(old).wrapping_sub(base);
+                target.copy_from_slice(&offset.to_le_bytes()[..width]);
+            }
+        })?;
+        self.buffers.truncate(self.buffers.len() - 2);
+        self.buffers.extend([offsets, data]);
+        Ok(())
+    }
+
+    fn list(
+        &mut self,
+        column: &Column<'_>,
+        start: usize,
+        rows: usize,
+        width: usize,
+    ) -> Checked<()> {
+        let last = self.offsets(column, start, rows, width)?;
+        self.child(column, 0, 0, last)
+    }
+
+    fn view(&mut self, column: &Column<'_>, start: usize, rows: usize) -> Checked<()> {
+        self.buffers
+            .push(column.values(1, "views", start, rows, VIEW)?);
+        let lengths = column.variadic()?;
+        for (index, len) in lengths.iter().enumerate() {
+            self.buffers
+                .push(column.buffer(index + 2, "variadic", 0, *len)?);
+        }
+        self.variadic.push(count(lengths.len())?);
+        Ok(())
+    }
+
+    /// Runs: those that the rows touch, with run ends that count from the first row sent.
+    fn runs(&mut self, column: &Column<'_>, start: usize, rows: usize) -> Checked<()> {
+        let Runs {
+            first,
+            count: runs,
+            exact,
+            width,
+        } = Runs::of(column, start, rows)?;
+        let name = column.child_name(0);
+        if start == 0 && exact {
+            self.child(column, 0, first, runs)?;
+        } else {
+            let ends = column.child(0)?;
+            let rewritten = self.run_ends(&ends, first, runs, width, start, rows);
+            let rewritten = rewritten.map_err(|fault| fault.inside(name))?;
+            self.nodes.push(FieldNode::new(count(runs)?, 0));
+            self.buffers.extend([BufferRef::EMPTY, rewritten]);
+        }
+        self.child(column, 1, first, runs)
+    }
+
+    fn run_ends(
+        &mut self,
+        ends: &Column<'_>,
+        first: usize,
+        runs: usize,
+        width: usize,
+        start: usize,
+        rows: usize,
+    ) -> Checked<BufferRef> {
+        let at = ends
+            .start(first, runs)?
+            .checked_mul(width)
+            .ok_or_else(too_large)?;
+        let len = runs.checked_mul(width).ok_or_else(too_large)?;
+        let old = ends.bytes(1, "values", at, len)?;
+        let (start, rows) = (count(start)?, count(rows)?);
+        let mut before = 0;
+        let mut fault = None;
+        let copy = self.scratch.fill(len, |target| {
+            for (target, old) in target.chunks_mut(width).zip(old.chunks(width)) {
+                let end = signed(old).saturating_sub(start).min(rows);
+                if end <= before {
+                    fault = Some(Fault::invalid("the run ends do not increase"));
+                    return;
+                }
+                before = end;
+                // `end` is positive and not above the old one, so its low bytes hold it.
+                let bytes = end.to_le_bytes();
+                target.copy_from_slice(&bytes[..width]);
+            }
+        })?;
+        fault.map_or(Ok(copy), Err)
+    }
+}
+
+/// Bytes of a view.
+pub(super) const VIEW: usize = 16;
+
+/// The runs that some rows touch.
+pub(super) struct Runs {
+    /// The first of them.
+    pub(super) first: usize,
+    /// How many.
+    pub(super) count: usize,
+    /// The last of them ends with the last row.
+    pub(super) exact: bool,
+    /// Bytes of a run end.
+    pub(super) width: usize,
+}
+
+impl Runs {
+    /// Those of `rows` rows from `start` on; `column` is run-end encoded.
+    pub(super) fn of(column: &Column<'_>, start: usize, rows: usize) -> Checked<Self> {
+        let name = column.child_name(0);
+        let inside = |fault: Box<Fault>| fault.inside(name);
+        let ends = column.child(0)?;
+        let Layout::Fixed { width } = ends.layout else {
+            return Err(inside(Fault::invalid("run ends must be integers")));
+        };
+        if ends
+            .null_count(ends.start(0, ends.len)?, ends.len)
+            .map_err(inside)?
+            > 0
+        {
+            return Err(inside(Fault::invalid("run ends must not be null")));
+        }
+        if rows == 0 {
+            return Ok(Self {
+                first: 0,
+                count: 0,
+                exact: true,
+                width,
+            });
+        }
+        let end = start.checked_add(rows).ok_or_else(too_large)?;
+        let base = ends.start(0, ends.len)?;
+        let at = |run: usize| {
+            ends.offset_at(1, "values", base + run, width)
+                .map_err(inside)
+        };
+        // Runs whose end is not beyond `row`; run ends increase.
+        let before = |row: usize| -> Checked<usize> {
+            let (mut low, mut high) = (0, ends.len);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if at(middle)? <= row {
+                    low = middle + 1
+                } else {
+                    high = middle
+                }
+            }
+            Ok(low)
+        };
+        let (first, last) = (before(start)?, before(end - 1)?);
+        if last >= ends.len {
+            return Err(inside(Fault::invalid(format!(
+                "the last run ends before row {end}, which the array has"
+            ))));
+        }
+        if last < first {
+            return Err(inside(Fault::invalid("the run ends do not increase")));
+        }
+        Ok(Self {
+            first,
+            count: last - first + 1,
+            exact: at(last)? == end,
+            width,
+        })
+    }
+}
+
+/// Bytes of an offset.
+pub(super) fn offset_width(large: bool) -> usize {
+    if large { 8 } else { 4 }
+}
+
+/// A count as the IPC format has it.
+pub(super) fn count(value: usize) -> Checked<i64> {
+    i64::try_from(value).map_err(|_| too_large())
+}

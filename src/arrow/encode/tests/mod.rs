@@ -1,0 +1,10 @@
+//! Arrays of arrow-rs, exported, encoded, packed as an IPC stream and read back by arrow-rs.
+
+mod broken;
+mod columns;
+mod compression;
+mod dictionaries;
+mod golden;
+mod layout;
+mod slices;
+mod support;

@@ -1,0 +1,275 @@
+//! The tree of fields, read from an `ArrowSchema`.
+
+use std::ffi::{CStr, c_char};
+
+use super::metadata::metadata_from_c;
+use super::{Layout, Metadata, Type};
+use crate::arrow::abi::{
+    ArrowSchema, FLAG_DICTIONARY_ORDERED, FLAG_MAP_KEYS_SORTED, FLAG_NULLABLE,
+};
+use crate::error::{Error, Result};
+
+/// How deeply fields may nest. It bounds the recursion over arrays, whose nesting follows the
+/// schema's, and is what fits into the 64 levels of tables that flatbuffers' verifiers allow:
+/// message and schema above the fields, a dictionary's index type below.
+pub const MAX_DEPTH: usize = 60;
+
+/// A field of a schema. For a dictionary-encoded field, `ty` and `children` are those of the
+/// dictionary's values, as in the IPC format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Its name; may be empty.
+    pub name: String,
+    /// Type of the values.
+    pub ty: Type,
+    /// Whether values may be null.
+    pub nullable: bool,
+    /// Fields of the type's children.
+    pub children: Vec<Field>,
+    /// How its values are replaced by indices, where they are.
+    pub dictionary: Option<DictionaryEncoding>,
+    /// Metadata, in order. Extension types are here, under the keys that Arrow defines for them.
+    pub metadata: Metadata,
+}
+
+/// The encoding of a field by a dictionary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DictionaryEncoding {
+    /// Number of the dictionary in the stream (rule A3).
+    pub id: i64,
+    /// Type of the indices, an integer.
+    pub index: Type,
+    /// Whether the order of the dictionary's values means something.
+    pub ordered: bool,
+}
+
+/// A schema: the fields of the batches, and its own metadata.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    /// The columns.
+    pub fields: Vec<Field>,
+    /// The schema's metadata.
+    pub metadata: Metadata,
+}
+
+impl Schema {
+    /// Reads the schema of a stream, and numbers its dictionaries.
+    ///
+    /// # Safety
+    ///
+    /// `schema` follows the C data interface, nobody writes to it during the call, and it is live
+    /// or marked as released.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` names the field and what is wrong with it; `Unsupported` where the IPC format
+    /// cannot say it.
+    pub unsafe fn from_c(schema: &ArrowSchema) -> Result<Self> {
+        if schema.release.is_none() {
+            return Err(Error::invalid_data("the schema has been released already"));
+        }
+        // SAFETY: the caller promises a schema that follows the C data interface.
+        let top = unsafe { Field::from_c(schema, &mut Vec::new()) }?;
+        if top.ty != Type::Struct || top.dictionary.is_some() {
+            return Err(Error::invalid_data(format!(
+                "the schema of a stream must be a struct (format \"+s\") whose children are the \
+                 columns; this one has the format \"{}\"",
+                top.ty.format()
+            )));
+        }
+        let mut schema = Self {
+            fields: top.children,
+            metadata: top.metadata,
+        };
+        schema.number_dictionaries();
+        Ok(schema)
+    }
+
+    /// Rule A3: ids by depth-first field order, inner dictionaries first. A dictionary shared by
+    /// two fields has two ids, since C structs do not say that it is shared.
+    fn number_dictionaries(&mut self) {
+        fn number(fields: &mut [Field], next: &mut i64) {
+            for field in fields {
+                number(&mut field.children, next);
+                if let Some(dictionary) = &mut field.dictionary {
+                    dictionary.id = *next;
+                    *next += 1;
+                }
+            }
+        }
+        number(&mut self.fields, &mut 0);
+    }
+}
+
+impl Field {
+    /// The layout of the field's arrays: that of the indices where it is dictionary-encoded.
+    pub fn layout(&self) -> Layout {
+        match &self.dictionary {
+            Some(dictionary) => dictionary.index.layout(),
+            None => self.ty.layout(),
+        }
+    }
+
+    /// Whether the type of its values contains a dictionary-encoded field.
+    pub fn has_inner_dictionary(&self) -> bool {
+        self.children
+            .iter()
+            .any(|child| child.dictionary.is_some() || child.has_inner_dictionary())
+    }
+
+    /// Reads one field and what is under it. `path` holds the names above.
+    ///
+    /// # Safety
+    ///
+    /// As [`Schema::from_c`].
+    unsafe fn from_c(schema: &ArrowSchema, path: &mut Vec<String>) -> Result<Self> {
+        let fail = |path: &[String], text: String| {
+            let place = if path.is_empty() {
+                "the schema".to_owned()
+            } else {
+                format!("schema field `{}`", path.join("."))
+            };
+            Error::invalid_data(format!("{place}: {text}"))
+        };
+        if path.len() > MAX_DEPTH {
+            return Err(fail(
+                path,
+                format!("fields nest deeper than {MAX_DEPTH} levels"),
+            ));
+        }
+        // SAFETY: the caller promises that strings of the schema are NULL or end in a NUL byte.
+        let format = unsafe { text_from_c(schema.format) };
+        let format = format
+            .map_err(|text| fail(path, format!("the format string {text}")))?
+            .ok_or_else(|| fail(path, "the format string is NULL".to_owned()))?;
+        // SAFETY: as above.
+        let name = unsafe { text_from_c(schema.name) };
+        let name = name
+            .map_err(|text| fail(path, format!("the name {text}")))?
+            .unwrap_or_default();
+        // SAFETY: the caller promises metadata in the C data interface's encoding.
+        let metadata = unsafe { metadata_from_c(schema.metadata) };
+        let metadata = metadata.map_err(|text| fail(path, text))?;
+        let ty = Type::parse(&format, schema.flags & FLAG_MAP_KEYS_SORTED != 0)
+            .map_err(|text| fail(path, text))?;
+
+        let mut field = Self {
+            name,
+            ty,
+            nullable: schema.flags & FLAG_NULLABLE != 0,
+            children: Vec::new(),
+            dictionary: None,
+            metadata,
+        };
+        // SAFETY: the caller promises that a dictionary is NULL or a live schema.
+        if let Some(values) = unsafe { schema.dictionary.as_ref() } {
+            if !matches!(field.ty, Type::Int { .. }) {
+                return Err(fail(
+                    path,
+                    format!(
+                        "dictionary indices have the format \"{format}\", which is no integer's"
+                    ),
+                ));
+            }
+            if schema.n_children != 0 {
+                return Err(fail(
+                    path,
+                    "a dictionary-encoded field has children".to_owned(),
+                ));
+            }
+            // Checked before the recursion, which a chain of dictionaries would make unbounded.
+            if !values.dictionary.is_null() {
+                return Err(Error::unsupported(format!(
+                    "schema field `{}`: the dictionary is dictionary-encoded itself, which the \
+                     Arrow IPC format cannot say",
+                    path.join(".")
+                )));
+            }
+            // SAFETY: the dictionary's schema is live as long as its parent.
+            let values = unsafe { Self::from_c(values, path) }?;
+            // The IPC format has one name, one flag and one metadata for both: the field's.
+            let index = std::mem::replace(&mut field.ty, values.ty);
+            field.children = values.children;
+            field.dictionary = Some(DictionaryEncoding {
+                id: 0,
+                index,
+                ordered: schema.flags & FLAG_DICTIONARY_ORDERED != 0,
+            });
+            return Ok(field);
+        }
+
+        let count = usize::try_from(schema.n_children)
+            .map_err(|_| fail(path, format!("it has {} children", schema.n_children)))?;
+        if field.ty.child_count().is_some_and(|wanted| wanted != count) {
+            return Err(fail(
+                path,
+                format!("the format \"{format}\" does not go with {count} children"),
+            ));
+        }
+        if count > 0 && schema.children.is_null() {
+            return Err(fail(path, "the list of children is NULL".to_owned()));
+        }
+        for index in 0..count {
+            // SAFETY: the caller promises `n_children` pointers there, and NULL was ruled out.
+            let slot = unsafe { schema.children.add(index) };
+            // SAFETY: as above.
+            let child = unsafe { slot.read() };
+            // SAFETY: the caller promises that children are live schemas; NULL is checked here.
+            let child = unsafe { child.as_ref() }
+                .ok_or_else(|| fail(path, format!("child {index} is NULL")))?;
+            // SAFETY: as the format, above.
+            let name = unsafe { text_from_c(child.name) };
+            path.push(match name {
+                Ok(Some(name)) if !name.is_empty() => name,
+                _ => format!("#{index}"),
+            });
+            // SAFETY: a live schema that follows the C data interface.
+            let child = unsafe { Self::from_c(child, path) }?;
+            path.pop();
+            field.children.push(child);
+        }
+        field.check_children().map_err(|text| fail(path, text))?;
+        Ok(field)
+    }
+
+    /// What a type asks of its children beyond their number.
+    pub(super) fn check_children(&self) -> Result<(), String> {
+        match (&self.ty, self.children.as_slice()) {
+            (Type::Map { .. }, [entries])
+                if entries.ty != Type::Struct
+                    || entries.dictionary.is_some()
+                    || entries.children.len() != 2 =>
+            {
+                Err("the child of a map must be a struct of a key and a value".to_owned())
+            }
+            (Type::RunEndEncoded, [run_ends, _])
+                if !matches!(
+                    run_ends.ty,
+                    Type::Int {
+                        bits: 16 | 32 | 64,
+                        signed: true
+                    }
+                ) || run_ends.dictionary.is_some() =>
+            {
+                Err("run ends must be integers of 16, 32 or 64 bits".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Reads a C string; `None` of a NULL pointer.
+///
+/// # Safety
+///
+/// `pointer` is NULL or points to bytes that end in a NUL byte; nobody writes to them.
+unsafe fn text_from_c(pointer: *const c_char) -> Result<Option<String>, String> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not NULL, and the caller promises the rest.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str()
+        .map(|text| Some(text.to_owned()))
+        .map_err(|_| "is not UTF-8".to_owned())
+}
