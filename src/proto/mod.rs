@@ -27,6 +27,8 @@ mod prefix;
 mod receiver;
 mod sender;
 mod tag;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod testing;
 mod time;
 mod uri;
 mod window;

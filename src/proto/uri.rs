@@ -222,6 +222,17 @@ fn address(text: &str, url: &url::Url) -> Result<String, Error> {
     }
 }
 
+/// The names of [`Parameters`].
+const KNOWN: [&str; 7] = [
+    "want_data",
+    "free_data",
+    "remote_handle",
+    "dipc",
+    "dipc_want",
+    "dipc_role",
+    "dipc_ucx",
+];
+
 /// The parameters that the protocol knows, each at most once.
 #[derive(Default)]
 struct Parameters {
@@ -239,6 +250,10 @@ impl Parameters {
         let mut all = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            // Rule U1: unknown ones are ignored, whatever they hold.
+            if !KNOWN.contains(&name) {
+                continue;
+            }
             let malformed =
                 |remedy: &str| invalid(format!("parameter {name} is malformed: {remedy}"));
             let value = percent_decode_str(value)
@@ -275,7 +290,6 @@ impl Parameters {
                     }
                     all.dipc_ucx.replace(value.into_owned()).is_none()
                 }
-                // Rule U1: unknown ones are ignored.
                 _ => true,
             };
             if !first {
