@@ -1,0 +1,628 @@
+//! From a header and its body to arrays, with everything checked that costs nothing per row
+//! (level `structure` of rule A8).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::ipc;
+
+use crate::arrow::decode::columns::{Buffer, Columns, Hold, Node, private_copy};
+use crate::arrow::decode::compression::{Codec, LENGTH_BYTES, Unpacked, unpack};
+use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::{Dictionary, ReceivedBody};
+use crate::device::BufferRef;
+use crate::error::{Error, Result};
+
+/// What building needs to know beside the field.
+pub(super) struct Context<'a> {
+    /// The latest dictionaries.
+    pub(super) dictionaries: &'a HashMap<i64, Dictionary>,
+    /// Whether every value will be checked, bitmaps that claim no nulls included.
+    pub(super) full: bool,
+    /// Metadata version 4: unions have a validity bitmap.
+    pub(super) version_4: bool,
+    /// Most bytes that this message may unpack to.
+    pub(super) decompressed_limit: u64,
+}
+
+/// Arrays, and how many bytes it took to copy or unpack them.
+#[derive(Debug)]
+pub(super) struct Built {
+    pub(super) columns: Columns,
+    pub(super) copied: u64,
+}
+
+/// Builds a record batch as one struct array; the columns are the children of `root`.
+pub(super) fn batch(
+    context: &Context<'_>,
+    root: &Field,
+    header: &ipc::RecordBatch<'_>,
+    body: &ReceivedBody,
+) -> Result<Built> {
+    let mut builder = Builder::new(context, header, body)?;
+    let node = Node {
+        null_count: 0,
+        n_buffers: 1,
+        ..builder.blank(not_negative("rows", header.length())?, 0)
+    };
+    let id = builder.push(node, root.children.len());
+    builder.out.buffers.push(Buffer::ABSENT);
+    for (index, child) in root.children.iter().enumerate() {
+        let column = builder.column(child)?;
+        builder.adopt(id, index, column);
+        let length = builder.out.nodes[column].length;
+        if length != node.length {
+            return Err(Error::invalid_data(format!(
+                "column {:?} has {length} values in a batch of {} rows",
+                child.name, node.length
+            )));
+        }
+    }
+    builder.finish()
+}
+
+/// Builds the values of a dictionary.
+pub(super) fn dictionary(
+    context: &Context<'_>,
+    field: &Field,
+    header: &ipc::RecordBatch<'_>,
+    body: &ReceivedBody,
+) -> Result<Built> {
+    let mut builder = Builder::new(context, header, body)?;
+    builder
+        .values(field)
+        .map_err(|error| error.context("dictionary"))?;
+    builder.finish()
+}
+
+/// The dictionary of a column that needs none: no batch of it ever came, and every value is null.
+pub(super) fn empty_dictionary(field: &Field) -> Columns {
+    let mut out = Columns::default();
+    push_empty(&mut out, field);
+    out
+}
+
+fn push_empty(out: &mut Columns, field: &Field) -> usize {
+    let layout = field.layout();
+    let id = out.nodes.len();
+    let n_children = field.children.len();
+    let mut node = Node {
+        length: 0,
+        null_count: 0,
+        first_buffer: out.buffers.len(),
+        n_buffers: 0,
+        first_child: out.children.len(),
+        n_children,
+        dictionary: None,
+        generation: 0,
+    };
+    let rest = match layout {
+        Layout::Null | Layout::FixedList { .. } | Layout::Struct | Layout::RunEnds => 0,
+        Layout::Bits | Layout::Fixed { .. } | Layout::List { .. } => 1,
+        Layout::Union { dense } => 1 + usize::from(dense),
+        Layout::Bytes { .. } | Layout::ListView { .. } | Layout::Views { .. } => 2,
+    };
+    if layout.has_validity() {
+        out.buffers.push(Buffer::ABSENT);
+        node.n_buffers += 1;
+    }
+    out.buffers
+        .extend(std::iter::repeat_n(Buffer::empty(), rest));
+    node.n_buffers += rest;
+    out.nodes.push(node);
+    out.children.resize(node.first_child + n_children, 0);
+    for (index, child) in field.children.iter().enumerate() {
+        let child = if child.dictionary.is_some() {
+            push_empty_encoded(out, child)
+        } else {
+            push_empty(out, child)
+        };
+        out.children[node.first_child + index] = child;
+    }
+    id
+}
+
+fn push_empty_encoded(out: &mut Columns, field: &Field) -> usize {
+    let id = out.nodes.len();
+    out.nodes.push(Node {
+        length: 0,
+        null_count: 0,
+        first_buffer: out.buffers.len(),
+        n_buffers: 2,
+        first_child: out.children.len(),
+        n_children: 0,
+        dictionary: Some(id + 1),
+        generation: 0,
+    });
+    out.buffers.extend([Buffer::ABSENT, Buffer::empty()]);
+    push_empty(out, field);
+    id
+}
+
+struct Builder<'a> {
+    context: &'a Context<'a>,
+    nodes: flatbuffers::VectorIter<'a, ipc::FieldNode>,
+    buffers: std::slice::Iter<'a, BufferRef>,
+    variadic: Option<flatbuffers::Vector<'a, i64>>,
+    next_variadic: usize,
+    codec: Option<Codec>,
+    shared: bool,
+    budget: u64,
+    out: Columns,
+    copied: u64,
+}
+
+fn not_negative(what: &str, number: i64) -> Result<i64> {
+    if number < 0 {
+        return Err(Error::invalid_data(format!("{what}: {number} is negative")));
+    }
+    Ok(number)
+}
+
+impl<'a> Builder<'a> {
+    fn new(
+        context: &'a Context<'a>,
+        header: &ipc::RecordBatch<'a>,
+        body: &'a ReceivedBody,
+    ) -> Result<Self> {
+        let nodes = header.nodes().unwrap_or_default();
+        let codec = Codec::of(header)?;
+        // Rule A4: compressed bodies travel as bytes only.
+        if codec.is_some() && body.shared {
+            return Err(Error::protocol(
+                "a compressed body was lent, where it must be sent (rule A4)",
+            ));
+        }
+        let mut out = Columns::default();
+        out.nodes.reserve(nodes.len().saturating_add(1));
+        out.buffers.reserve(body.buffers.len().saturating_add(1));
+        out.children.reserve(nodes.len());
+        out.holds.push(Hold::Body(Arc::clone(&body.owner)));
+        Ok(Self {
+            context,
+            nodes: nodes.iter(),
+            buffers: body.buffers.iter(),
+            variadic: header.variadicBufferCounts(),
+            next_variadic: 0,
+            codec,
+            shared: body.shared,
+            budget: context.decompressed_limit,
+            out,
+            copied: 0,
+        })
+    }
+
+    /// Rule A8: what the header has beyond the schema's needs is as wrong as what it lacks.
+    fn finish(mut self) -> Result<Built> {
+        let spare = |what: &str, count: usize| {
+            if count == 0 {
+                return Ok(());
+            }
+            Err(Error::invalid_data(format!(
+                "the header has {count} {what} more than its schema"
+            )))
+        };
+        spare("nodes", self.nodes.by_ref().count())?;
+        spare("buffers", self.buffers.len())?;
+        let counts = self.variadic.map_or(0, |counts| counts.len());
+        spare(
+            "counts of view buffers",
+            counts.saturating_sub(self.next_variadic),
+        )?;
+        Ok(Built {
+            columns: self.out,
+            copied: self.copied,
+        })
+    }
+
+    /// A node that starts where the next buffers and children will be.
+    fn blank(&self, length: i64, null_count: i64) -> Node {
+        Node {
+            length,
+            null_count,
+            first_buffer: self.out.buffers.len(),
+            n_buffers: 0,
+            first_child: self.out.children.len(),
+            n_children: 0,
+            dictionary: None,
+            generation: 0,
+        }
+    }
+
+    /// Adds a node with room for children, and returns its place.
+    fn push(&mut self, mut node: Node, n_children: usize) -> usize {
+        node.first_child = self.out.children.len();
+        node.n_children = n_children;
+        self.out.children.resize(node.first_child + n_children, 0);
+        self.out.nodes.push(node);
+        self.out.nodes.len() - 1
+    }
+
+    fn adopt(&mut self, parent: usize, index: usize, child: usize) {
+        let first = self.out.nodes[parent].first_child;
+        self.out.children[first + index] = child;
+    }
+
+    /// The next array of the header, whatever its encoding.
+    fn column(&mut self, field: &Field) -> Result<usize> {
+        let column = match field.dictionary {
+            Some(_) => self.encoded(field),
+            None => self.values(field),
+        };
+        column.map_err(|error| error.context(format_args!("column {:?}", field.name)))
+    }
+
+    /// The indices of a dictionary-encoded column, and its dictionary.
+    fn encoded(&mut self, field: &Field) -> Result<usize> {
+        let Some(encoding) = field.dictionary else {
+            return self.values(field);
+        };
+        let mut node = self.next_node()?;
+        self.validity(&mut node)?;
+        let width = encoding.width();
+        self.elements(&mut node, width, width, 0)?;
+        let id = self.push(node, 0);
+        let dictionary = match self.context.dictionaries.get(&encoding.id) {
+            Some(Dictionary {
+                columns,
+                generation,
+            }) => {
+                self.out.nodes[id].generation = *generation;
+                self.out.append(columns)
+            }
+            // Some writers send no dictionary where no value refers to one.
+            None if node.null_count == node.length => {
+                self.out.append(&Arc::new(empty_dictionary(field)))
+            }
+            None => {
+                return Err(Error::invalid_data(format!(
+                    "dictionary {} is used before it was sent",
+                    encoding.id
+                )));
+            }
+        };
+        self.out.nodes[id].dictionary = Some(dictionary);
+        Ok(id)
+    }
+
+    /// An array of the field's own type.
+    fn values(&mut self, field: &Field) -> Result<usize> {
+        let mut node = self.next_node()?;
+        let layout = field.layout();
+        if layout.has_validity() {
+            self.validity(&mut node)?;
+        } else {
+            self.without_validity(layout, &mut node)?;
+        }
+        match layout {
+            Layout::Null | Layout::Struct | Layout::FixedList { .. } | Layout::RunEnds => {}
+            Layout::Bits => {
+                let bytes = node.len()?.div_ceil(8);
+                self.buffer(&mut node, bytes, 1)?;
+            }
+            Layout::Fixed { width } => self.elements(&mut node, width, field.ty.alignment(), 0)?,
+            Layout::Bytes { large, .. } => {
+                let offsets = self.offsets(&mut node, large)?;
+                let (first, last) = self.range(&node, offsets, large)?;
+                // Offsets are not negative and in order, so the last one bounds the bytes in use.
+                debug_assert!(first <= last);
+                self.buffer(&mut node, last, 1)?;
+            }
+            Layout::Views { .. } => self.views(&mut node)?,
+            Layout::List { large } => {
+                self.offsets(&mut node, large)?;
+            }
+            Layout::ListView { large } => {
+                let width = offset_width(large);
+                self.elements(&mut node, width, width, 0)?;
+                self.elements(&mut node, width, width, 0)?;
+            }
+            Layout::Union { dense } => {
+                self.elements(&mut node, 1, 1, 0)?;
+                if dense {
+                    self.elements(&mut node, 4, 4, 0)?;
+                }
+            }
+        }
+        let id = self.push(node, field.children.len());
+        for (index, child) in field.children.iter().enumerate() {
+            let child = self.column(child)?;
+            self.adopt(id, index, child);
+        }
+        self.check_children(field, id)?;
+        Ok(id)
+    }
+
+    fn next_node(&mut self) -> Result<Node> {
+        let node = self
+            .nodes
+            .next()
+            .ok_or_else(|| Error::invalid_data("the header has fewer nodes than its schema"))?;
+        let length = not_negative("length", node.length())?;
+        let null_count = not_negative("null count", node.null_count())?;
+        if null_count > length {
+            return Err(Error::invalid_data(format!(
+                "{null_count} nulls among {length} values"
+            )));
+        }
+        Ok(self.blank(length, null_count))
+    }
+
+    /// Types whose nulls are not in a bitmap of theirs.
+    fn without_validity(&mut self, layout: Layout, node: &mut Node) -> Result<()> {
+        if layout == Layout::Null {
+            // Every value is null, whatever the writer counted.
+            node.null_count = node.length;
+            return Ok(());
+        }
+        // Rule A6: in version 4 a union has a bitmap, which must say that nothing is null: the C
+        // data interface has no place for it.
+        if matches!(layout, Layout::Union { .. }) && self.context.version_4 {
+            self.next_buffer()?;
+        }
+        if node.null_count != 0 {
+            return Err(Error::invalid_data(format!(
+                "{} nulls in an array of a type that has no validity bitmap",
+                node.null_count
+            )));
+        }
+        Ok(())
+    }
+
+    /// The next buffer of the body, unpacked.
+    fn next_buffer(&mut self) -> Result<Buffer> {
+        let at = *self
+            .buffers
+            .next()
+            .ok_or_else(|| Error::invalid_data("the header has fewer buffers than its schema"))?;
+        if at.len == 0 {
+            return Ok(Buffer::empty());
+        }
+        let Some(codec) = self.codec else {
+            return Ok(Buffer {
+                at,
+                private: !self.shared,
+            });
+        };
+        // SAFETY: the body lies on the host and its owner is held by `out`; it is not shared
+        // (checked in `new`), so nobody writes to it.
+        let packed = unsafe { at.as_slice() };
+        match unpack(codec, packed, &mut self.budget)? {
+            Unpacked::Stored => Ok(Buffer {
+                at: BufferRef::of(&packed[LENGTH_BYTES..]),
+                private: true,
+            }),
+            Unpacked::Memory(memory) => {
+                self.copied = self.copied.saturating_add(memory.len() as u64);
+                Ok(self.out.keep(memory))
+            }
+        }
+    }
+
+    /// Adds the next buffer to a node; it must hold `need` bytes. Where it is not aligned it is
+    /// copied: writers may pad to 8 bytes only, and compressed ones to nothing.
+    fn buffer(&mut self, node: &mut Node, need: usize, align: usize) -> Result<()> {
+        let mut buffer = self.next_buffer()?;
+        if buffer.at.len < need {
+            return Err(Error::invalid_data(format!(
+                "buffer {} has {} bytes, {need} are needed for {} values",
+                node.n_buffers, buffer.at.len, node.length
+            )));
+        }
+        if buffer.at.len == 0 {
+            buffer = Buffer::empty();
+        } else if !buffer.at.data.addr().is_multiple_of(align) {
+            buffer = self.copy(BufferRef {
+                data: buffer.at.data,
+                len: need,
+            })?;
+        }
+        self.out.buffers.push(buffer);
+        node.n_buffers += 1;
+        Ok(())
+    }
+
+    fn copy(&mut self, source: BufferRef) -> Result<Buffer> {
+        let memory = private_copy(source)?;
+        self.copied = self.copied.saturating_add(source.len as u64);
+        Ok(self.out.keep(memory))
+    }
+
+    /// The next buffer, holding `width` bytes for each value and for `extra` more.
+    fn elements(
+        &mut self,
+        node: &mut Node,
+        width: usize,
+        align: usize,
+        extra: usize,
+    ) -> Result<()> {
+        let need = node
+            .len()?
+            .checked_add(extra)
+            .and_then(|count| count.checked_mul(width))
+            .ok_or_else(|| Error::invalid_data(format!("an array of length {}", node.length)))?;
+        self.buffer(node, need, align)
+    }
+
+    /// The bitmap, NULL where nothing is null.
+    fn validity(&mut self, node: &mut Node) -> Result<()> {
+        let bytes = node.len()?.div_ceil(8);
+        let buffer = self.next_buffer()?;
+        // A bitmap without nulls says nothing: consumers are faster without it.
+        let useless = node.null_count == 0 && (buffer.at.len == 0 || !self.context.full);
+        if !useless && buffer.at.len < bytes {
+            return Err(Error::invalid_data(format!(
+                "the validity bitmap has {} bytes where {} values, {} of them null, need {bytes}",
+                buffer.at.len, node.length, node.null_count
+            )));
+        }
+        self.out
+            .buffers
+            .push(if useless { Buffer::ABSENT } else { buffer });
+        node.n_buffers += 1;
+        Ok(())
+    }
+
+    /// The offsets of an array with one more offset than values; none at all where it is empty,
+    /// as the format allows. Returns their place.
+    fn offsets(&mut self, node: &mut Node, large: bool) -> Result<usize> {
+        let width = offset_width(large);
+        if node.length != 0 {
+            self.elements(node, width, width, 1)?;
+        } else {
+            let place = self.out.buffers.len();
+            self.buffer(node, 0, width)?;
+            if self.out.buffers[place].at.len < width {
+                self.out.buffers[place] = Buffer::empty();
+            }
+        }
+        Ok(node.buffer(node.n_buffers - 1))
+    }
+
+    /// First and last offset, in order and not negative.
+    fn range(&self, node: &Node, offsets: usize, large: bool) -> Result<(usize, usize)> {
+        if self.out.buffers[offsets].at.len == 0 {
+            return Ok((0, 0));
+        }
+        let read = |index| -> Result<i64> {
+            if large {
+                self.out.read_once::<i64>(offsets, index)
+            } else {
+                self.out.read_once::<i32>(offsets, index).map(i64::from)
+            }
+        };
+        let (first, last) = (read(0)?, read(node.len()?)?);
+        match (usize::try_from(first), usize::try_from(last)) {
+            (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
+            _ => Err(Error::invalid_data(format!(
+                "offsets that run from {first} to {last}"
+            ))),
+        }
+    }
+
+    /// Views, their data buffers, and the lengths of those, which the C data interface adds.
+    fn views(&mut self, node: &mut Node) -> Result<()> {
+        self.elements(node, 16, 8, 0)?;
+        let count = self
+            .variadic
+            .filter(|counts| self.next_variadic < counts.len())
+            .map(|counts| counts.get(self.next_variadic))
+            .ok_or_else(|| {
+                Error::invalid_data("the header has fewer counts of view buffers than its schema")
+            })?;
+        self.next_variadic += 1;
+        // Rule A8: the count is checked against the buffers that are there before anything is
+        // allocated for it.
+        let count = usize::try_from(count)
+            .ok()
+            .filter(|count| *count <= self.buffers.len())
+            .ok_or_else(|| {
+                Error::invalid_data(format!(
+                    "{count} view buffers where the header has {} left",
+                    self.buffers.len()
+                ))
+            })?;
+        let mut lengths = crate::device::HostBuffer::new(count.saturating_mul(size_of::<i64>()))?;
+        for slot in lengths.as_mut_slice().chunks_exact_mut(size_of::<i64>()) {
+            self.buffer(node, 0, 1)?;
+            let length = self.out.buffers.last().map_or(0, |buffer| buffer.at.len);
+            slot.copy_from_slice(&(length as u64).to_ne_bytes());
+        }
+        let lengths = self.out.keep(lengths);
+        self.out.buffers.push(lengths);
+        node.n_buffers += 1;
+        Ok(())
+    }
+
+    /// What children owe their parent, as far as it can be told from headers and end points.
+    fn check_children(&self, field: &Field, id: usize) -> Result<()> {
+        let node = &self.out.nodes[id];
+        let at_least = |index: usize, need: usize| {
+            let length = self.out.child(node, index).len()?;
+            if length < need {
+                return Err(Error::invalid_data(format!(
+                    "a child has {length} values, its parent of length {} needs {need}",
+                    node.length
+                )));
+            }
+            Ok(())
+        };
+        match field.layout() {
+            Layout::Struct | Layout::Union { dense: false } => {
+                (0..node.n_children).try_for_each(|index| at_least(index, node.len()?))
+            }
+            Layout::FixedList { size } => {
+                let need = node.len()?.checked_mul(size).ok_or_else(|| {
+                    Error::invalid_data(format!("{} lists of {size} values", node.length))
+                })?;
+                at_least(0, need)
+            }
+            Layout::List { large } => {
+                let (_, last) = self.range(node, node.buffer(1), large)?;
+                at_least(0, last)?;
+                if matches!(field.ty, Type::Map { .. }) {
+                    self.check_map(node)
+                } else {
+                    Ok(())
+                }
+            }
+            Layout::RunEnds => self.check_run_ends(field, node),
+            _ => Ok(()),
+        }
+    }
+
+    /// Neither the entries nor the keys of a map may be null.
+    fn check_map(&self, node: &Node) -> Result<()> {
+        let entries = self.out.child(node, 0);
+        let keys = self.out.child(entries, 0);
+        if entries.null_count != 0 || keys.null_count != 0 {
+            return Err(Error::invalid_data(format!(
+                "a map has {} null entries and {} null keys: neither may be null",
+                entries.null_count, keys.null_count
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_run_ends(&self, field: &Field, node: &Node) -> Result<()> {
+        let (ends, values) = (self.out.child(node, 0), self.out.child(node, 1));
+        if ends.null_count != 0 {
+            return Err(Error::invalid_data("a run end is null"));
+        }
+        if ends.length != values.length {
+            return Err(Error::invalid_data(format!(
+                "{} run ends and {} values",
+                ends.length, values.length
+            )));
+        }
+        let last = match ends.len()?.checked_sub(1) {
+            Some(last) => self.run_end(field, ends, last)?,
+            None => 0,
+        };
+        if last < node.length {
+            return Err(Error::invalid_data(format!(
+                "the last run ends at {last}, before the array's length {}",
+                node.length
+            )));
+        }
+        Ok(())
+    }
+
+    fn run_end(&self, field: &Field, ends: &Node, index: usize) -> Result<i64> {
+        let buffer = ends.buffer(1);
+        match field.children.first().map(|ends| &ends.ty) {
+            Some(Type::Int { bits: 16, .. }) => {
+                self.out.read_once::<i16>(buffer, index).map(i64::from)
+            }
+            Some(Type::Int { bits: 32, .. }) => {
+                self.out.read_once::<i32>(buffer, index).map(i64::from)
+            }
+            _ => self.out.read_once::<i64>(buffer, index),
+        }
+    }
+}
+
+/// Bytes of an offset.
+pub(super) fn offset_width(large: bool) -> usize {
+    if large { 8 } else { 4 }
+}

@@ -1,0 +1,293 @@
+//! Arrow out: from the headers and bodies of a stream to arrays that consumers own.
+//!
+//! Nothing a peer sends is trusted (rule A8): a [`Decoder`] hands out arrays whose structure is
+//! sound, and at level [`Level::Full`] arrays whose values are, too. Buffers stay where they were
+//! received; what had to be copied is counted.
+
+mod build;
+mod columns;
+mod compression;
+mod export;
+mod field;
+mod join;
+mod schema;
+mod values;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::ipc;
+
+use crate::arrow::decode::build::{Built, Context};
+use crate::arrow::decode::columns::Columns;
+use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::device::{BufferRef, HostBuffer};
+use crate::error::{Error, Result};
+use crate::proto::{Header, HeaderKind};
+
+/// How far what a peer sent is checked before it is handed out (rule A8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// Everything that costs nothing per row: counts, lengths, buffer sizes, first and last
+    /// offsets. For peers of the same user.
+    Structure,
+    /// The values too: offsets, views, sizes, type ids, run ends, dictionary indices, UTF-8 and
+    /// null counts; in shared memory on a private copy of them.
+    Full,
+}
+
+/// What a decoder is told.
+#[derive(Debug, Clone, Copy)]
+pub struct DecodeOptions {
+    /// How far to check.
+    pub level: Level,
+    /// Most bytes that the compressed buffers of one message may unpack to.
+    pub decompressed_limit: u64,
+}
+
+impl Default for DecodeOptions {
+    /// The careful choice: level full, and 2 GiB of decompressed bytes for each message.
+    fn default() -> Self {
+        Self {
+            level: Level::Full,
+            decompressed_limit: 2 << 30,
+        }
+    }
+}
+
+/// The body of a message where it was received.
+#[derive(Clone)]
+pub struct ReceivedBody {
+    /// One for each buffer of the header, in order; on the host.
+    pub buffers: Vec<BufferRef>,
+    /// Keeps the memory of `buffers` alive. Dropped, on any thread, when the last array that uses
+    /// it is released.
+    pub owner: Arc<dyn Any + Send + Sync>,
+    /// Whether the peer could still write to the memory: it was lent, not sent.
+    pub shared: bool,
+}
+
+impl ReceivedBody {
+    /// A packed body (rule D3): the header's buffer ranges found in `memory`.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when the memory does not have the length that the header says.
+    pub fn packed(header: &Header, memory: HostBuffer) -> Result<Self> {
+        let outside = || {
+            Error::protocol(format!(
+                "a body of {} bytes came where its header says {} (rule D3)",
+                memory.len(),
+                header.body_len()
+            ))
+        };
+        if memory.len() as u64 != header.body_len() {
+            return Err(outside());
+        }
+        let bytes = memory.as_slice();
+        let mut buffers = Vec::with_capacity(header.buffers().len());
+        for span in header.buffers() {
+            let range = usize::try_from(span.offset)
+                .ok()
+                .zip(usize::try_from(span.length).ok());
+            let buffer = range
+                .and_then(|(start, len)| bytes.get(start..)?.get(..len))
+                .ok_or_else(outside)?;
+            buffers.push(BufferRef::of(buffer));
+        }
+        Ok(Self {
+            buffers,
+            owner: Arc::new(memory),
+            shared: false,
+        })
+    }
+}
+
+/// A record batch, decoded.
+#[derive(Debug)]
+pub struct DecodedBatch {
+    /// The batch as a struct array on the host.
+    pub array: OwnedDeviceArray,
+    /// Its rows.
+    pub rows: u64,
+    /// Metadata of this batch alone.
+    pub custom_metadata: Vec<(String, String)>,
+    /// Bytes of its buffers that were copied or unpacked rather than used where they were received.
+    pub copied: u64,
+}
+
+/// A dictionary as batches use it.
+#[derive(Debug)]
+struct Dictionary {
+    columns: Arc<Columns>,
+    /// A replacement gets a new number, a delta does not.
+    generation: u64,
+}
+
+/// Decodes the messages of one stream, in their order.
+#[derive(Debug)]
+pub struct Decoder {
+    schema: schema::Schema,
+    dictionaries: HashMap<i64, Dictionary>,
+    generations: u64,
+    options: DecodeOptions,
+}
+
+impl Decoder {
+    /// Reads the schema of a stream.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` when the schema is not sound; `Unsupported` for big-endian streams, metadata
+    /// versions other than 4 and 5 (rule A6), and types that a later format may add.
+    pub fn new(header: &Header, options: DecodeOptions) -> Result<Self> {
+        Ok(Self {
+            schema: schema::parse(header).map_err(|error| error.context("schema"))?,
+            dictionaries: HashMap::new(),
+            generations: 0,
+            options,
+        })
+    }
+
+    /// The schema, as a struct with a child for each column: a fresh C schema at each call.
+    pub fn schema(&self) -> OwnedSchema {
+        export::schema(&self.schema.root)
+    }
+
+    /// Takes a dictionary: a new one, a replacement, or a delta, which is joined with what is there
+    /// (rule A3). Batches decoded before keep the one that they use. Returns the bytes copied.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` when the message is not sound or fits no field of the schema; `Unsupported`
+    /// for a delta whose inner dictionary was replaced; `OutOfMemory`. The dictionaries are as
+    /// before then.
+    pub fn add_dictionary(&mut self, header: &Header, body: &ReceivedBody) -> Result<u64> {
+        let message = schema::message(header);
+        let batch = message
+            .header_as_dictionary_batch()
+            .ok_or_else(|| Error::invalid_data("the message is not a dictionary"))?;
+        self.dictionary(header, &message, &batch, body)
+            .map_err(|error| error.context(format_args!("dictionary {}", batch.id())))
+    }
+
+    fn dictionary(
+        &mut self,
+        header: &Header,
+        message: &ipc::Message<'_>,
+        batch: &ipc::DictionaryBatch<'_>,
+        body: &ReceivedBody,
+    ) -> Result<u64> {
+        ensure_matches(header, body)?;
+        let field = self
+            .schema
+            .dictionaries
+            .get(&batch.id())
+            .ok_or_else(|| Error::invalid_data("no field of the schema uses it"))?;
+        let data = batch
+            .data()
+            .ok_or_else(|| Error::invalid_data("the message holds no values"))?;
+        let context = self.context(message)?;
+        let Built {
+            mut columns,
+            mut copied,
+        } = build::dictionary(&context, field, &data, body)?;
+        let earlier = self
+            .dictionaries
+            .get(&batch.id())
+            .filter(|_| batch.isDelta());
+        // Joining follows offsets, which only checked values allow.
+        if self.options.level == Level::Full || earlier.is_some() {
+            copied = copied.saturating_add(values::check(&mut columns, field)?);
+        }
+        let mut columns = Arc::new(columns);
+        // A delta of nothing is a dictionary.
+        let generation = if let Some(earlier) = earlier {
+            let mut old = Columns::default();
+            old.append(&earlier.columns);
+            if self.options.level != Level::Full {
+                copied = copied.saturating_add(values::check(&mut old, field)?);
+            }
+            let (joined, bytes) = join::join(field, &Arc::new(old), &columns)?;
+            columns = Arc::new(joined);
+            copied = copied.saturating_add(bytes);
+            earlier.generation
+        } else {
+            self.generations += 1;
+            self.generations
+        };
+        self.dictionaries.insert(
+            batch.id(),
+            Dictionary {
+                columns,
+                generation,
+            },
+        );
+        Ok(copied)
+    }
+
+    /// Decodes a record batch. Its buffers point into the body, which is dropped when the batch,
+    /// and every child moved out of it, has been released.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` when the message is not sound; `Protocol` for a compressed body that was lent
+    /// (rule A4); `OutOfMemory`.
+    pub fn batch(&self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
+        let message = schema::message(header);
+        let batch = (header.kind() == HeaderKind::RecordBatch)
+            .then(|| message.header_as_record_batch())
+            .flatten()
+            .ok_or_else(|| Error::invalid_data("the message is not a record batch"))?;
+        ensure_matches(header, body)?;
+        let root = &self.schema.root;
+        let Built {
+            mut columns,
+            mut copied,
+        } = build::batch(&self.context(&message)?, root, &batch, body)?;
+        if self.options.level == Level::Full {
+            copied = copied.saturating_add(values::check(&mut columns, root)?);
+        }
+        let mut custom_metadata = Vec::new();
+        for pair in message.custom_metadata().into_iter().flatten() {
+            let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+            custom_metadata.push((text(pair.key()), text(pair.value())));
+        }
+        let rows = u64::try_from(batch.length()).unwrap_or(0);
+        Ok(DecodedBatch {
+            array: export::array(columns)?,
+            rows,
+            custom_metadata,
+            copied,
+        })
+    }
+
+    fn context(&self, message: &ipc::Message<'_>) -> Result<Context<'_>> {
+        Ok(Context {
+            dictionaries: &self.dictionaries,
+            full: self.options.level == Level::Full,
+            version_4: schema::is_version_4(message)?,
+            decompressed_limit: self.options.decompressed_limit,
+        })
+    }
+}
+
+/// Rule A1: one buffer for each of the header's, of the same length.
+fn ensure_matches(header: &Header, body: &ReceivedBody) -> Result<()> {
+    let same = header.buffers().len() == body.buffers.len()
+        && header
+            .buffers()
+            .iter()
+            .zip(&body.buffers)
+            .all(|(span, buffer)| span.length == buffer.len as u64);
+    if same {
+        return Ok(());
+    }
+    Err(Error::protocol(
+        "the buffers of the body are not those of its header (rule A1)",
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,424 @@
+//! From the verified flatbuffer of a schema message to the type tree.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::Arc;
+
+use arrow::ipc;
+
+use crate::arrow::decode::field::{Encoding, Field, Interval, Type, Unit};
+use crate::error::{Error, Result};
+use crate::proto::{Header, HeaderKind};
+
+/// Nesting beyond this is refused: trees are walked by recursion, on stacks of the host's threads.
+const MAX_DEPTH: usize = 64;
+
+/// A stream's schema.
+#[derive(Debug)]
+pub(super) struct Schema {
+    /// The fields as children of one struct, as record batches cross the C data interface.
+    pub(super) root: Arc<Field>,
+    /// For each dictionary id, the type of its values: the first field that names it.
+    pub(super) dictionaries: HashMap<i64, Arc<Field>>,
+}
+
+/// The message inside a header.
+pub(super) fn message(header: &Header) -> ipc::Message<'_> {
+    // SAFETY: `Header::parse` is the only way to make a header; it has verified exactly these
+    // bytes as a message (rule M7), and they have not changed since, for `Header` gives out no
+    // mutable access to them.
+    unsafe { ipc::root_as_message_unchecked(header.bytes()) }
+}
+
+/// Whether the message has metadata version 4; versions before that are refused (rule A6).
+pub(super) fn is_version_4(message: &ipc::Message<'_>) -> Result<bool> {
+    match message.version() {
+        ipc::MetadataVersion::V5 => Ok(false),
+        ipc::MetadataVersion::V4 => Ok(true),
+        other => Err(Error::unsupported(format!(
+            "metadata version {} of the Arrow format cannot be read: only 4 and 5 can",
+            i32::from(other.0) + 1
+        ))),
+    }
+}
+
+/// Reads and checks the schema.
+pub(super) fn parse(header: &Header) -> Result<Schema> {
+    let message = message(header);
+    is_version_4(&message)?;
+    let schema = (header.kind() == HeaderKind::Schema)
+        .then(|| message.header_as_schema())
+        .flatten()
+        .ok_or_else(|| Error::invalid_data("the first message of the stream is not a schema"))?;
+    // Rule A6: big-endian streams are refused.
+    if schema.endianness() != ipc::Endianness::Little {
+        return Err(Error::unsupported(
+            "the stream is big-endian; only little-endian Arrow data can be read: have the \
+             producer convert it",
+        ));
+    }
+    let mut parser = Parser {
+        dictionaries: HashMap::new(),
+    };
+    let mut children = Vec::new();
+    for field in schema.fields().into_iter().flatten() {
+        children.push(parser.field(field, 0)?);
+    }
+    let root = Field {
+        name: CString::default(),
+        nullable: false,
+        metadata: metadata(schema.custom_metadata())?,
+        ty: Type::Struct,
+        format: format(&Type::Struct)?,
+        children,
+        dictionary: None,
+    };
+    Ok(Schema {
+        root: Arc::new(root),
+        dictionaries: parser.dictionaries,
+    })
+}
+
+type KeyValues<'a> = flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<ipc::KeyValue<'a>>>;
+
+/// Metadata as the C data interface encodes it: a count, then lengths and bytes, in native order.
+fn metadata(pairs: Option<KeyValues<'_>>) -> Result<Box<[u8]>> {
+    let Some(pairs) = pairs.filter(|pairs| !pairs.is_empty()) else {
+        return Ok(Box::default());
+    };
+    let length = |length: usize| {
+        i32::try_from(length)
+            .map(i32::to_ne_bytes)
+            .map_err(|_| Error::invalid_data("metadata of a field is longer than 2 GiB"))
+    };
+    let mut bytes = Vec::new();
+    bytes.extend_from_slice(&length(pairs.len())?);
+    for pair in pairs {
+        for text in [pair.key(), pair.value()] {
+            let text = text.unwrap_or_default();
+            bytes.extend_from_slice(&length(text.len())?);
+            bytes.extend_from_slice(text.as_bytes());
+        }
+    }
+    Ok(bytes.into_boxed_slice())
+}
+
+fn format(ty: &Type) -> Result<CString> {
+    CString::new(ty.format())
+        .map_err(|_| Error::invalid_data("the time zone of a timestamp holds a NUL character"))
+}
+
+struct Parser {
+    dictionaries: HashMap<i64, Arc<Field>>,
+}
+
+impl Parser {
+    fn field(&mut self, field: ipc::Field<'_>, depth: usize) -> Result<Arc<Field>> {
+        let name = field.name().unwrap_or_default();
+        self.checked_field(field, name, depth)
+            .map_err(|error| error.context(format_args!("field {name:?}")))
+    }
+
+    fn checked_field(
+        &mut self,
+        field: ipc::Field<'_>,
+        name: &str,
+        depth: usize,
+    ) -> Result<Arc<Field>> {
+        if depth >= MAX_DEPTH {
+            return Err(Error::invalid_data(format!(
+                "types are nested more than {MAX_DEPTH} deep"
+            )));
+        }
+        let mut children = Vec::new();
+        for child in field.children().into_iter().flatten() {
+            children.push(self.field(child, depth + 1)?);
+        }
+        let ty = parse_type(field, children.len())?;
+        check_children(&ty, &children)?;
+        let field = Arc::new(Field {
+            name: CString::new(name)
+                .map_err(|_| Error::invalid_data("the name holds a NUL character"))?,
+            nullable: field.nullable(),
+            metadata: metadata(field.custom_metadata())?,
+            format: format(&ty)?,
+            ty,
+            children,
+            dictionary: field.dictionary().map(encoding).transpose()?,
+        });
+        if let Some(encoding) = field.dictionary {
+            let first = self
+                .dictionaries
+                .entry(encoding.id)
+                .or_insert_with(|| Arc::clone(&field));
+            if !first.same_type(&field) {
+                return Err(Error::invalid_data(format!(
+                    "dictionary {} is used for values of two different types",
+                    encoding.id
+                )));
+            }
+        }
+        Ok(field)
+    }
+}
+
+fn encoding(encoding: ipc::DictionaryEncoding<'_>) -> Result<Encoding> {
+    let (bits, signed) = match encoding.indexType() {
+        Some(index) => integer(index)?,
+        // The format's default.
+        None => (32, true),
+    };
+    Ok(Encoding {
+        id: encoding.id(),
+        bits,
+        signed,
+        ordered: encoding.isOrdered(),
+    })
+}
+
+fn integer(int: ipc::Int<'_>) -> Result<(u8, bool)> {
+    match u8::try_from(int.bitWidth()) {
+        Ok(bits @ (8 | 16 | 32 | 64)) => Ok((bits, int.is_signed())),
+        _ => Err(Error::invalid_data(format!(
+            "integers of {} bits",
+            int.bitWidth()
+        ))),
+    }
+}
+
+fn unit(unit: ipc::TimeUnit) -> Result<Unit> {
+    match unit {
+        ipc::TimeUnit::SECOND => Ok(Unit::Second),
+        ipc::TimeUnit::MILLISECOND => Ok(Unit::Milli),
+        ipc::TimeUnit::MICROSECOND => Ok(Unit::Micro),
+        ipc::TimeUnit::NANOSECOND => Ok(Unit::Nano),
+        other => Err(Error::invalid_data(format!(
+            "unknown time unit {}",
+            other.0
+        ))),
+    }
+}
+
+/// The type of a field, its parameters checked (rule A8). What a newer format may add is refused.
+fn parse_type(field: ipc::Field<'_>, n_children: usize) -> Result<Type> {
+    let absent = || Error::invalid_data("the type's parameters are missing");
+    let unknown = |what: &str, number: i16| Error::invalid_data(format!("unknown {what} {number}"));
+    Ok(match field.type_type() {
+        ipc::Type::Null => Type::Null,
+        ipc::Type::Bool => Type::Bool,
+        ipc::Type::Int => {
+            let (bits, signed) = integer(field.type_as_int().ok_or_else(absent)?)?;
+            Type::Int { bits, signed }
+        }
+        ipc::Type::FloatingPoint => {
+            let float = field.type_as_floating_point().ok_or_else(absent)?;
+            match float.precision() {
+                ipc::Precision::HALF => Type::Float { bits: 16 },
+                ipc::Precision::SINGLE => Type::Float { bits: 32 },
+                ipc::Precision::DOUBLE => Type::Float { bits: 64 },
+                other => return Err(unknown("floating-point precision", other.0)),
+            }
+        }
+        ipc::Type::Decimal => decimal(field.type_as_decimal().ok_or_else(absent)?)?,
+        ipc::Type::Date => match field.type_as_date().ok_or_else(absent)?.unit() {
+            ipc::DateUnit::DAY => Type::Date32,
+            ipc::DateUnit::MILLISECOND => Type::Date64,
+            other => return Err(unknown("date unit", other.0)),
+        },
+        ipc::Type::Time => {
+            let time = field.type_as_time().ok_or_else(absent)?;
+            let unit = unit(time.unit())?;
+            match (unit, time.bitWidth()) {
+                (Unit::Second | Unit::Milli, 32) | (Unit::Micro | Unit::Nano, 64) => {
+                    Type::Time(unit)
+                }
+                (unit, bits) => {
+                    return Err(Error::invalid_data(format!(
+                        "time of unit {unit:?} with {bits} bits"
+                    )));
+                }
+            }
+        }
+        ipc::Type::Timestamp => {
+            let timestamp = field.type_as_timestamp().ok_or_else(absent)?;
+            Type::Timestamp {
+                unit: unit(timestamp.unit())?,
+                zone: timestamp.timezone().unwrap_or_default().to_owned(),
+            }
+        }
+        ipc::Type::Duration => {
+            Type::Duration(unit(field.type_as_duration().ok_or_else(absent)?.unit())?)
+        }
+        ipc::Type::Interval => match field.type_as_interval().ok_or_else(absent)?.unit() {
+            ipc::IntervalUnit::YEAR_MONTH => Type::Interval(Interval::Months),
+            ipc::IntervalUnit::DAY_TIME => Type::Interval(Interval::DayTime),
+            ipc::IntervalUnit::MONTH_DAY_NANO => Type::Interval(Interval::MonthDayNano),
+            other => return Err(unknown("interval unit", other.0)),
+        },
+        ipc::Type::Binary => Type::Bytes {
+            large: false,
+            utf8: false,
+        },
+        ipc::Type::LargeBinary => Type::Bytes {
+            large: true,
+            utf8: false,
+        },
+        ipc::Type::Utf8 => Type::Bytes {
+            large: false,
+            utf8: true,
+        },
+        ipc::Type::LargeUtf8 => Type::Bytes {
+            large: true,
+            utf8: true,
+        },
+        ipc::Type::BinaryView => Type::View { utf8: false },
+        ipc::Type::Utf8View => Type::View { utf8: true },
+        ipc::Type::FixedSizeBinary => {
+            let width = field
+                .type_as_fixed_size_binary()
+                .ok_or_else(absent)?
+                .byteWidth();
+            Type::FixedBytes(not_negative("width", width)?)
+        }
+        ipc::Type::List => Type::List { large: false },
+        ipc::Type::LargeList => Type::List { large: true },
+        ipc::Type::ListView => Type::ListView { large: false },
+        ipc::Type::LargeListView => Type::ListView { large: true },
+        ipc::Type::FixedSizeList => {
+            let size = field
+                .type_as_fixed_size_list()
+                .ok_or_else(absent)?
+                .listSize();
+            Type::FixedList(not_negative("list size", size)?)
+        }
+        ipc::Type::Map => Type::Map {
+            sorted: field.type_as_map().ok_or_else(absent)?.keysSorted(),
+        },
+        ipc::Type::Struct_ => Type::Struct,
+        ipc::Type::Union => union(field.type_as_union().ok_or_else(absent)?, n_children)?,
+        ipc::Type::RunEndEncoded => Type::RunEnds,
+        other => {
+            return Err(Error::unsupported(format!(
+                "type {} of the Arrow format is not known here",
+                other.0
+            )));
+        }
+    })
+}
+
+fn not_negative(what: &str, number: i32) -> Result<i32> {
+    if number < 0 {
+        return Err(Error::invalid_data(format!("{what} {number} is negative")));
+    }
+    Ok(number)
+}
+
+fn decimal(decimal: ipc::Decimal<'_>) -> Result<Type> {
+    // Digits that fit each width.
+    let (bits, most) = match decimal.bitWidth() {
+        32 => (32, 9),
+        64 => (64, 18),
+        128 => (128, 38),
+        256 => (256, 76),
+        other => return Err(Error::invalid_data(format!("decimals of {other} bits"))),
+    };
+    let (precision, scale) = (decimal.precision(), decimal.scale());
+    if !(1..=most).contains(&precision) {
+        return Err(Error::invalid_data(format!(
+            "decimals of {bits} bits with precision {precision}: it must be from 1 to {most}"
+        )));
+    }
+    Ok(Type::Decimal {
+        bits,
+        precision,
+        scale,
+    })
+}
+
+fn union(union: ipc::Union<'_>, n_children: usize) -> Result<Type> {
+    let dense = match union.mode() {
+        ipc::UnionMode::Sparse => false,
+        ipc::UnionMode::Dense => true,
+        other => {
+            return Err(Error::invalid_data(format!(
+                "unknown union mode {}",
+                other.0
+            )));
+        }
+    };
+    let given: Vec<i32> = match union.typeIds() {
+        Some(ids) if ids.len() == n_children => ids.iter().collect(),
+        Some(ids) => {
+            return Err(Error::invalid_data(format!(
+                "a union with {} type ids and {n_children} children",
+                ids.len()
+            )));
+        }
+        None => (0i32..).take(n_children).collect(),
+    };
+    let mut seen = [false; 128];
+    let mut ids = Vec::with_capacity(n_children.min(seen.len()));
+    for id in given {
+        let wrong = || {
+            Error::invalid_data(format!(
+                "type id {id} of a union: they must be distinct and from 0 to 127"
+            ))
+        };
+        let small = i8::try_from(id).map_err(|_| wrong())?;
+        let seen = usize::try_from(small)
+            .ok()
+            .and_then(|id| seen.get_mut(id))
+            .ok_or_else(wrong)?;
+        if std::mem::replace(seen, true) {
+            return Err(wrong());
+        }
+        ids.push(small);
+    }
+    Ok(Type::Union {
+        dense,
+        ids: ids.into_boxed_slice(),
+    })
+}
+
+/// Whether the children are those that the type asks for.
+fn check_children(ty: &Type, children: &[Arc<Field>]) -> Result<()> {
+    let wanted = match ty {
+        Type::Struct | Type::Union { .. } => children.len(),
+        Type::List { .. } | Type::ListView { .. } | Type::FixedList(_) | Type::Map { .. } => 1,
+        Type::RunEnds => 2,
+        _ => 0,
+    };
+    if children.len() != wanted {
+        return Err(Error::invalid_data(format!(
+            "type {} has {} children where it must have {wanted}",
+            ty.format(),
+            children.len()
+        )));
+    }
+    match (ty, children) {
+        (Type::Map { .. }, [entries])
+            if entries.ty != Type::Struct
+                || entries.dictionary.is_some()
+                || entries.children.len() != 2 =>
+        {
+            Err(Error::invalid_data(
+                "the entries of a map are not a struct of key and value",
+            ))
+        }
+        (Type::RunEnds, [ends, _])
+            if ends.dictionary.is_some()
+                || !matches!(
+                    ends.ty,
+                    Type::Int {
+                        bits: 16 | 32 | 64,
+                        signed: true
+                    }
+                ) =>
+        {
+            Err(Error::invalid_data(
+                "run ends are not signed integers of 16, 32 or 64 bits",
+            ))
+        }
+        _ => Ok(()),
+    }
+}

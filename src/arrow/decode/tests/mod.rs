@@ -1,0 +1,4 @@
+mod support;
+
+mod golden;
+mod hostile;

@@ -1,0 +1,228 @@
+//! Streams taken apart, decoded, and read back with arrow-rs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::{Array, RecordBatch, StructArray};
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
+
+use crate::arrow::abi;
+use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
+use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::device::{BufferRef, HostBuffer};
+use crate::error::{Error, Result};
+use crate::proto::{Header, HeaderKind};
+
+const _: () = assert!(size_of::<abi::ArrowArray>() == size_of::<FFI_ArrowArray>());
+const _: () = assert!(size_of::<abi::ArrowSchema>() == size_of::<FFI_ArrowSchema>());
+
+/// Header and body of each message of a stream, read as leniently as it can be.
+pub fn messages(mut bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut messages = Vec::new();
+    while let Some((word, rest)) = bytes.split_first_chunk::<4>() {
+        bytes = rest;
+        let mut length = u32::from_le_bytes(*word);
+        if length == u32::MAX {
+            let Some((word, rest)) = bytes.split_first_chunk::<4>() else {
+                break;
+            };
+            bytes = rest;
+            length = u32::from_le_bytes(*word);
+        }
+        let length = length as usize;
+        let Some((header, rest)) = bytes.split_at_checked(length) else {
+            break;
+        };
+        if length == 0 {
+            break;
+        }
+        let body_len = Header::parse(header).map_or(0, |header| header.body_len());
+        let body_len = usize::try_from(body_len)
+            .unwrap_or(usize::MAX)
+            .min(rest.len());
+        let (body, rest) = rest.split_at(body_len);
+        bytes = rest;
+        messages.push((header.to_vec(), body.to_vec()));
+    }
+    messages
+}
+
+/// Where a test puts a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Received as bytes.
+    Packed,
+    /// Lent by the peer.
+    Shared,
+    /// Received as bytes, one byte off every alignment.
+    Misaligned,
+}
+
+pub const PLACES: [Place; 3] = [Place::Packed, Place::Shared, Place::Misaligned];
+pub const LEVELS: [Level; 2] = [Level::Structure, Level::Full];
+
+/// Memory of a body that counts its drops.
+struct Counted {
+    memory: HostBuffer,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // Whoever reads the memory later finds this, or AddressSanitizer finds them.
+        self.memory.as_mut_slice().fill(0xdd);
+        self.drops.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A body in memory of its own.
+pub fn place(header: &Header, body: &[u8], place: Place, drops: &Arc<AtomicUsize>) -> ReceivedBody {
+    let shift = usize::from(place == Place::Misaligned);
+    let mut memory = HostBuffer::new(body.len() + shift).unwrap();
+    memory.as_mut_slice()[shift..].copy_from_slice(body);
+    let bytes = &memory.as_slice()[shift..];
+    let buffers = header
+        .buffers()
+        .iter()
+        .map(|span| {
+            let start = usize::try_from(span.offset).unwrap();
+            let buffer = bytes
+                .get(start..)
+                .and_then(|rest| rest.get(..usize::try_from(span.length).ok()?));
+            // A stream that was cut off: what is missing is missing here too.
+            BufferRef::of(buffer.unwrap_or_default())
+        })
+        .collect();
+    ReceivedBody {
+        buffers,
+        owner: Arc::new(Counted {
+            memory,
+            drops: Arc::clone(drops),
+        }),
+        shared: place == Place::Shared,
+    }
+}
+
+/// A stream decoded.
+pub struct Decoded {
+    pub schema: OwnedSchema,
+    pub batches: Vec<DecodedBatch>,
+    /// Bodies dropped by now.
+    pub drops: Arc<AtomicUsize>,
+    /// Bodies given.
+    pub bodies: usize,
+    /// Bytes that dictionaries copied.
+    pub copied: u64,
+}
+
+/// Decodes all messages of a stream.
+pub fn decode(bytes: &[u8], level: Level, at: Place) -> Result<Decoded> {
+    decode_messages(&messages(bytes), level, at)
+}
+
+pub fn decode_messages(
+    messages: &[(Vec<u8>, Vec<u8>)],
+    level: Level,
+    at: Place,
+) -> Result<Decoded> {
+    let (first, rest) = messages
+        .split_first()
+        .ok_or_else(|| Error::invalid_data("no message at all"))?;
+    let options = DecodeOptions {
+        level,
+        ..DecodeOptions::default()
+    };
+    let mut decoder = Decoder::new(&Header::parse(&first.0)?, options)?;
+    let mut decoded = Decoded {
+        schema: decoder.schema(),
+        batches: Vec::new(),
+        drops: Arc::default(),
+        bodies: 0,
+        copied: 0,
+    };
+    for (header, body) in rest {
+        let header = Header::parse(header)?;
+        let body = place(&header, body, at, &decoded.drops);
+        decoded.bodies += 1;
+        match header.kind() {
+            HeaderKind::Dictionary => decoded.copied += decoder.add_dictionary(&header, &body)?,
+            _ => decoded.batches.push(decoder.batch(&header, &body)?),
+        }
+    }
+    Ok(decoded)
+}
+
+/// Imports a schema with arrow-rs.
+pub fn import_schema(schema: OwnedSchema) -> FFI_ArrowSchema {
+    let mut raw = schema.into_raw();
+    // SAFETY: both are the struct of the C data interface, and of one size (asserted above);
+    // `from_raw` moves the schema out of `raw`.
+    unsafe { FFI_ArrowSchema::from_raw((&raw mut raw).cast()) }
+}
+
+/// Imports a batch with arrow-rs, which checks it fully.
+pub fn import(schema: &FFI_ArrowSchema, array: OwnedDeviceArray) -> RecordBatch {
+    let batch = try_import(schema, array).unwrap();
+    batch.to_data().validate_full().unwrap();
+    RecordBatch::from(batch)
+}
+
+pub fn try_import(
+    schema: &FFI_ArrowSchema,
+    array: OwnedDeviceArray,
+) -> Result<StructArray, arrow::error::ArrowError> {
+    let mut raw = array.into_raw();
+    assert_eq!(raw.device_type, crate::device::DeviceKind::CPU.0);
+    assert_eq!(raw.device_id, -1);
+    assert!(raw.sync_event.is_null());
+    // SAFETY: as in `import_schema`.
+    let array = unsafe { FFI_ArrowArray::from_raw((&raw mut raw.array).cast()) };
+    // SAFETY: the array has the type that the schema says.
+    unsafe { from_ffi(array, schema) }.map(StructArray::from)
+}
+
+/// Schema and batches as arrow-rs sees what was decoded.
+pub fn read_back(decoded: Decoded) -> (Schema, Vec<RecordBatch>) {
+    let ffi = import_schema(decoded.schema);
+    let schema = Schema::try_from(&ffi).unwrap();
+    let fields = Arc::new(schema.clone());
+    let batches = decoded
+        .batches
+        .into_iter()
+        // A struct array carries no metadata of the schema.
+        .map(|batch| import(&ffi, batch.array).with_schema(Arc::clone(&fields)).unwrap())
+        .collect();
+    (schema, batches)
+}
+
+/// What arrow-rs writes for the batches.
+pub fn write(schema: &SchemaRef, batches: &[RecordBatch], options: IpcWriteOptions) -> Vec<u8> {
+    let mut writer = StreamWriter::try_new_with_options(Vec::new(), schema, options).unwrap();
+    for batch in batches {
+        writer.write(batch).unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+/// The golden files, where they are; says so where they are not.
+pub fn golden(folder: &str) -> Vec<PathBuf> {
+    let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),
+        PathBuf::from,
+    );
+    let folder = root.join(folder);
+    match std::fs::read_dir(&folder) {
+        Ok(entries) => {
+            let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+            files.sort();
+            files
+        }
+        Err(error) => {
+            eprintln!("skipped: {}: {error} (set DIPC_GOLDEN)", folder.display());
+            Vec::new()
+        }
+    }
+}
