@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod decode;
 mod owned;
+pub mod stream;
 
 pub use owned::{
     CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,
