@@ -193,7 +193,11 @@ pub fn read_back(decoded: Decoded) -> (Schema, Vec<RecordBatch>) {
         .batches
         .into_iter()
         // A struct array carries no metadata of the schema.
-        .map(|batch| import(&ffi, batch.array).with_schema(Arc::clone(&fields)).unwrap())
+        .map(|batch| {
+            import(&ffi, batch.array)
+                .with_schema(Arc::clone(&fields))
+                .unwrap()
+        })
         .collect();
     (schema, batches)
 }
