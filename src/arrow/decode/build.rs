@@ -19,7 +19,7 @@ pub(super) struct Context<'a> {
     pub(super) dictionaries: &'a HashMap<i64, Dictionary>,
     /// Whether every value will be checked, bitmaps that claim no nulls included.
     pub(super) full: bool,
-    /// Metadata version 4: unions have a validity bitmap.
+    /// Metadata version 4: unions and run-end encoded arrays have a validity bitmap.
     pub(super) version_4: bool,
     /// Most bytes that this message may unpack to.
     pub(super) decompressed_limit: u64,
@@ -355,9 +355,9 @@ impl<'a> Builder<'a> {
             node.null_count = node.length;
             return Ok(());
         }
-        // Rule A6: in version 4 a union has a bitmap, which must say that nothing is null: the C
-        // data interface has no place for it.
-        if matches!(layout, Layout::Union { .. }) && self.context.version_4 {
+        // Rule A6: in version 4 these types have a bitmap, too; it must say that nothing is null,
+        // for the C data interface has no place for it.
+        if self.context.version_4 {
             self.next_buffer()?;
         }
         if node.null_count != 0 {

@@ -142,6 +142,20 @@ impl Columns {
         nodes
     }
 
+    /// Copies every buffer that somebody else could write to. Returns the bytes copied.
+    pub(super) fn make_private(&mut self) -> Result<u64> {
+        let mut copied = 0u64;
+        for place in 0..self.buffers.len() {
+            let Buffer { at, private } = self.buffers[place];
+            if !private {
+                let memory = private_copy(at)?;
+                copied = copied.saturating_add(memory.len() as u64);
+                self.buffers[place] = self.keep(memory);
+            }
+        }
+        Ok(copied)
+    }
+
     /// Element `index` of a buffer, read exactly once: the peer may still write to it (rule A8).
     pub(super) fn read_once<T: Plain>(&self, buffer: usize, index: usize) -> Result<T> {
         let at = self.buffers[buffer].at;

@@ -197,6 +197,9 @@ impl Decoder {
             .dictionaries
             .get(&batch.id())
             .filter(|_| batch.isDelta());
+        if earlier.is_some() {
+            copied = copied.saturating_add(columns.make_private()?);
+        }
         // Joining follows offsets, which only checked values allow.
         if self.options.level == Level::Full || earlier.is_some() {
             copied = copied.saturating_add(values::check(&mut columns, field)?);
@@ -206,6 +209,7 @@ impl Decoder {
         let generation = if let Some(earlier) = earlier {
             let mut old = Columns::default();
             old.append(&earlier.columns);
+            copied = copied.saturating_add(old.make_private()?);
             if self.options.level != Level::Full {
                 copied = copied.saturating_add(values::check(&mut old, field)?);
             }

@@ -97,6 +97,20 @@ pub struct Encoder {
 }
 
 impl Encoder {
+    /// [`new`](Self::new) for a schema that is owned.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn for_schema(schema: &OwnedSchema, options: EncodeOptions) -> Result<Self> {
+        if schema.is_released() {
+            return Err(Error::invalid_data("the schema is released"));
+        }
+        // SAFETY: whoever made the owned schema, and makes the owned arrays that come later,
+        // promised that they follow the C data interface and that nobody else writes to them.
+        unsafe { Self::new(schema.raw(), options) }
+    }
+
     /// An encoder for streams of this schema, which is read and not kept.
     ///
     /// # Safety

@@ -1,4 +1,7 @@
 mod support;
 
+mod dictionaries;
 mod golden;
 mod hostile;
+mod release;
+mod types;

@@ -91,7 +91,7 @@ pub fn place(header: &Header, body: &[u8], place: Place, drops: &Arc<AtomicUsize
             let start = usize::try_from(span.offset).unwrap();
             let buffer = bytes
                 .get(start..)
-                .and_then(|rest| rest.get(..span.length as usize));
+                .and_then(|rest| rest.get(..usize::try_from(span.length).ok()?));
             // A stream that was cut off: what is missing is missing here too.
             BufferRef::of(buffer.unwrap_or_default())
         })
