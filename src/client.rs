@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::arrow::stream::ArrayReader;
 use crate::arrow::decode::{DecodeOptions, Decoder, Level};
+use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::DeviceKind;
@@ -54,7 +54,10 @@ impl Default for GetOptions {
         Self {
             connect_timeout: Duration::from_secs(10),
             stall_timeout: None,
-            window: Credit { batches: 16, bytes: 256 << 20 },
+            window: Credit {
+                batches: 16,
+                bytes: 256 << 20,
+            },
             lent_limit: 1 << 30,
             device: DeviceKind::CPU,
             level: None,
@@ -144,11 +147,19 @@ impl Client {
         self.inner.streams.fetch_add(1, Ordering::Relaxed);
         loop {
             let first = self.inner.connect(&metadata, data.is_none(), options)?;
-            let second =
-                data.as_ref().map(|uri| self.inner.connect(uri, false, options)).transpose()?;
+            let second = data
+                .as_ref()
+                .map(|uri| self.inner.connect(uri, false, options))
+                .transpose()?;
             let reused = first.reused;
-            match self.inner.begin(&metadata, first, data.as_ref().zip(second), ticket, options, cancel)
-            {
+            match self.inner.begin(
+                &metadata,
+                first,
+                data.as_ref().zip(second),
+                ticket,
+                options,
+                cancel,
+            ) {
                 // The server may have gone, and come back, since the connection was last used.
                 Err(error) if reused && error.status() == Status::Disconnected => {}
                 outcome => return outcome,
@@ -161,7 +172,13 @@ impl Client {
         ClientStats {
             streams: self.inner.streams.load(Ordering::Relaxed),
             connections_made: self.inner.connections.load(Ordering::Relaxed),
-            connections_idle: self.inner.pool.lock().values().map(|kept| kept.len() as u64).sum(),
+            connections_idle: self
+                .inner
+                .pool
+                .lock()
+                .values()
+                .map(|kept| kept.len() as u64)
+                .sum(),
         }
     }
 }
@@ -170,14 +187,20 @@ impl Inner {
     fn connect(&self, uri: &Uri, keep: bool, options: &GetOptions) -> Result<Connected> {
         let key = uri.to_string();
         if keep
-            && let Some(link) = self.pool.lock().get_mut(&key).and_then(|kept| loop {
-                let link = kept.pop()?;
-                if link.closed().is_none() {
-                    return Some(link);
+            && let Some(link) = self.pool.lock().get_mut(&key).and_then(|kept| {
+                loop {
+                    let link = kept.pop()?;
+                    if link.closed().is_none() {
+                        return Some(link);
+                    }
                 }
             })
         {
-            return Ok(Connected { link, reused: true, key: Some(key) });
+            return Ok(Connected {
+                link,
+                reused: true,
+                key: Some(key),
+            });
         }
         let transport = transport::by_scheme(&uri.scheme)?;
         let link_options = LinkOptions {
@@ -189,7 +212,11 @@ impl Inner {
         let connection = transport.connect(uri, &link_options)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
         let link = FetchLink::new(connection, uri.tags.free_data, &self.io);
-        Ok(Connected { link, reused: false, key: keep.then_some(key) })
+        Ok(Connected {
+            link,
+            reused: false,
+            key: keep.then_some(key),
+        })
     }
 
     fn begin(
@@ -201,7 +228,10 @@ impl Inner {
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
-        let side = |uri: &Uri| SideConfig { tags: uri.tags, extension: uri.extension };
+        let side = |uri: &Uri| SideConfig {
+            tags: uri.tags,
+            extension: uri.extension,
+        };
         let request = Request {
             lent_limit: options.lent_limit,
             stream_id: stream_id()?,
@@ -215,18 +245,28 @@ impl Inner {
             stall_timeout: options.stall_timeout,
         };
         let same_user = metadata.link.same_user()
-            && data.as_ref().is_none_or(|(_, connected)| connected.link.same_user());
-        let level =
-            options.level.unwrap_or(if same_user { Level::Structure } else { Level::Full });
+            && data
+                .as_ref()
+                .is_none_or(|(_, connected)| connected.link.same_user());
+        let level = options.level.unwrap_or(if same_user {
+            Level::Structure
+        } else {
+            Level::Full
+        });
         let first = Arc::clone(&metadata.link);
         let second = data.map_or_else(|| Arc::clone(&first), |(_, connected)| connected.link);
-        let decode = DecodeOptions { level, ..DecodeOptions::default() };
+        let decode = DecodeOptions {
+            level,
+            ..DecodeOptions::default()
+        };
         let mut fetch = Fetch::start(config, first, second, decode)?;
         if let Err(error) = fetch.wait_for_schema(cancel) {
             self.settle(fetch, metadata.key);
             return Err(error);
         }
-        let device_type = fetch.info().map_or(DeviceKind::CPU.0, |info| info.device_type);
+        let device_type = fetch
+            .info()
+            .map_or(DeviceKind::CPU.0, |info| info.device_type);
         Ok(Stream {
             schema: fetch.schema(),
             fetch: Some(fetch),
@@ -307,9 +347,16 @@ impl Draining {
     /// Forgets the stream, and gives its connection back where it can be used again.
     fn end(&self) {
         self.registration.lock().take();
-        let Some((fetch, key)) = self.state.lock().take() else { return };
-        let Some(client) = self.client.upgrade() else { return };
-        client.draining.lock().retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
+        let Some((fetch, key)) = self.state.lock().take() else {
+            return;
+        };
+        let Some(client) = self.client.upgrade() else {
+            return;
+        };
+        client
+            .draining
+            .lock()
+            .retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
         if fetch.is_settled() {
             client.keep(&fetch, Some(key));
         }
@@ -379,9 +426,10 @@ impl Stream {
 
 impl ArrayReader for Stream {
     fn schema(&mut self) -> Result<OwnedSchema> {
-        let header = self.schema.as_ref().ok_or_else(|| {
-            Error::protocol("the stream has no schema (rule M4)")
-        })?;
+        let header = self
+            .schema
+            .as_ref()
+            .ok_or_else(|| Error::protocol("the stream has no schema (rule M4)"))?;
         Ok(Decoder::new(header, DecodeOptions::default())?.schema())
     }
 
@@ -390,7 +438,9 @@ impl ArrayReader for Stream {
         if let Some(error) = &self.error {
             return Err(error.clone());
         }
-        let Some(fetch) = &mut self.fetch else { return Ok(None) };
+        let Some(fetch) = &mut self.fetch else {
+            return Ok(None);
+        };
         let outcome = fetch.next(self.cancel.as_ref());
         self.stats = fetch.stats();
         match outcome {

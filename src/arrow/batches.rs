@@ -45,7 +45,9 @@ pub fn schema_to_c(schema: &Schema) -> Result<OwnedSchema> {
 /// `InvalidData` where it is released, not that of a table, or of a type the `arrow` crate lacks.
 pub fn schema_from_c(schema: &OwnedSchema) -> Result<Schema> {
     if schema.is_released() {
-        return Err(Error::invalid_data("the schema was released before it was read"));
+        return Err(Error::invalid_data(
+            "the schema was released before it was read",
+        ));
     }
     let raw = std::ptr::from_ref(schema.raw()).cast::<FFI_ArrowSchema>();
     // SAFETY: the pointer comes from a reference to an ArrowSchema that is not released and is
@@ -59,7 +61,10 @@ pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
     let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
     // SAFETY: as in `schema_to_c`, for the struct ArrowArray.
     let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
-    OwnedDeviceArray::from_raw(ArrowDeviceArray { array, ..ArrowDeviceArray::empty() })
+    OwnedDeviceArray::from_raw(ArrowDeviceArray {
+        array,
+        ..ArrowDeviceArray::empty()
+    })
 }
 
 /// The batch that a C array holds. It shares the array's buffers and releases the array when the
@@ -119,7 +124,9 @@ impl BatchReader {
     pub unsafe fn new(mut stream: OwnedDeviceStream) -> Result<Self> {
         let raw = stream.raw_mut();
         let Some(get_schema) = raw.get_schema.filter(|_| !raw.is_released()) else {
-            return Err(Error::invalid_argument("the stream was released before it was read"));
+            return Err(Error::invalid_argument(
+                "the stream was released before it was read",
+            ));
         };
         let mut schema = ArrowSchema::empty();
         // SAFETY: the stream is live, ours alone and follows the interface (the caller's promise);
@@ -130,7 +137,11 @@ impl BatchReader {
             return Err(failure(&mut stream, code));
         }
         let schema = Arc::new(schema_from_c(&schema)?);
-        Ok(Self { stream, schema, ended: false })
+        Ok(Self {
+            stream,
+            schema,
+            ended: false,
+        })
     }
 
     /// The next batch; `None` at the end, and after an error.
@@ -167,7 +178,11 @@ fn failure(stream: &mut OwnedDeviceStream, code: i32) -> Error {
         // SAFETY: the stream is live and follows the interface; a call of it has just failed.
         let text = unsafe { get_last_error(raw) };
         // SAFETY: where it is not NULL it is a string that stays valid until the next call.
-        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        (!text.is_null()).then(|| {
+            unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .into_owned()
+        })
     });
     let text = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(code).to_string());
     Error::new(crate::error::Status::Provider, text)
@@ -177,7 +192,9 @@ impl Iterator for BatchReader {
     type Item = std::result::Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_batch().map_err(|error| ArrowError::ExternalError(Box::new(error))).transpose()
+        self.next_batch()
+            .map_err(|error| ArrowError::ExternalError(Box::new(error)))
+            .transpose()
     }
 }
 
@@ -195,8 +212,11 @@ mod tests {
 
     fn batch() -> RecordBatch {
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3)]));
-        let words: ArrayRef =
-            Arc::new(StringViewArray::from(vec!["short", "", "longer than twelve bytes"]));
+        let words: ArrayRef = Arc::new(StringViewArray::from(vec![
+            "short",
+            "",
+            "longer than twelve bytes",
+        ]));
         RecordBatch::try_from_iter([("number", numbers), ("word", words)]).unwrap()
     }
 
@@ -207,8 +227,7 @@ mod tests {
         let address = |batch: &RecordBatch| batch.column(0).to_data().buffers()[0].as_ptr();
         for sent in [batch.clone(), batch.slice(1, 2), batch.slice(0, 0)] {
             // SAFETY: the array is that of a valid batch.
-            let back =
-                unsafe { batch_from_c(batch_to_c(sent.clone()), &sent.schema()) }.unwrap();
+            let back = unsafe { batch_from_c(batch_to_c(sent.clone()), &sent.schema()) }.unwrap();
             assert_eq!(back, sent);
             if sent.num_rows() > 0 {
                 assert_eq!(address(&back), address(&sent));
@@ -233,7 +252,10 @@ mod tests {
         let schema = batch().schema().as_ref().clone();
         let entry = ("key".to_owned(), "value".to_owned());
         let schema = schema.with_metadata(std::collections::HashMap::from([entry]));
-        assert_eq!(schema_from_c(&schema_to_c(&schema).unwrap()).unwrap(), schema);
+        assert_eq!(
+            schema_from_c(&schema_to_c(&schema).unwrap()).unwrap(),
+            schema
+        );
     }
 
     /// Memory of a device that this build cannot read is refused, and the array released.

@@ -46,7 +46,10 @@ impl Acceptor {
             io: io.clone(),
             me: Weak::clone(me),
             on_accept,
-            state: Mutex::new(State { listener, registration: None }),
+            state: Mutex::new(State {
+                listener,
+                registration: None,
+            }),
         });
         let source: Weak<dyn Source> = Weak::clone(&acceptor.me) as Weak<Self>;
         let registration = io.register(source, [fd], Interest::Read)?;

@@ -37,7 +37,12 @@ impl Callbacks {
     /// A queue that the host empties itself, by [`Pulled::drain`] (the pull form of serving).
     pub fn pulled() -> (Self, Pulled) {
         let (queue, arrivals) = mpsc::channel::<Thing>();
-        (Self { queue }, Pulled { arrivals: Mutex::new(arrivals) })
+        (
+            Self { queue },
+            Pulled {
+                arrivals: Mutex::new(arrivals),
+            },
+        )
     }
 
     /// Drops `thing` on the callback thread.
@@ -60,7 +65,9 @@ impl Pulled {
         let mut dropped = 0;
         loop {
             // The lock is not held while the host's code runs.
-            let Ok(thing) = self.arrivals.lock().try_recv() else { return dropped };
+            let Ok(thing) = self.arrivals.lock().try_recv() else {
+                return dropped;
+            };
             drop(thing);
             dropped += 1;
         }
@@ -78,7 +85,10 @@ pub struct Deferred<T: Send + 'static> {
 impl<T: Send + 'static> Deferred<T> {
     /// Wraps `thing`.
     pub fn new(thing: T, callbacks: Callbacks) -> Self {
-        Self { thing: Some(thing), callbacks }
+        Self {
+            thing: Some(thing),
+            callbacks,
+        }
     }
 }
 

@@ -8,7 +8,10 @@ use crate::proto::Timestamp;
 
 static ORIGIN: Lazy<Instant> = Lazy::new(read);
 
-#[allow(clippy::disallowed_methods, reason = "this is the clock that everything else is given")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this is the clock that everything else is given"
+)]
 fn read() -> Instant {
     Instant::now()
 }

@@ -261,9 +261,9 @@ impl Fetch {
         match self.receiver.state() {
             ReceiverState::Ended | ReceiverState::Failed => false,
             ReceiverState::Cancelled => !self.receiver.is_over_on_wire(),
-            ReceiverState::Requested
-            | ReceiverState::AwaitingSchema
-            | ReceiverState::Streaming => self.receiver.may_read(side),
+            ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming => {
+                self.receiver.may_read(side)
+            }
         }
     }
 
@@ -281,7 +281,10 @@ impl Fetch {
             Incoming::Body { seq, memory } => {
                 let tag = crate::proto::body_tag(seq, crate::proto::BodyKind::Packed);
                 let len = memory.len() as u64;
-                drop(self.receiver.handle_body(now, tag, InBody::Packed { len, memory }));
+                drop(
+                    self.receiver
+                        .handle_body(now, tag, InBody::Packed { len, memory }),
+                );
             }
         }
     }
@@ -320,8 +323,11 @@ impl Fetch {
         let links = self.links();
         let mut fds = Vec::with_capacity(5);
         for link in &links {
-            let events =
-                if link.is_writing() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            let events = if link.is_writing() {
+                PollFlags::IN | PollFlags::OUT
+            } else {
+                PollFlags::IN
+            };
             let readiness = link.readiness();
             fds.push(PollFd::new(&readiness.fd, events));
             if let Some(death) = &readiness.peer_death {
@@ -343,7 +349,9 @@ impl Fetch {
         let Message { header, body, .. } = message;
         let body = self.find_body(&header, body)?;
         let Some(decoder) = &mut self.decoder else {
-            return Err(Error::protocol("a record batch came before the schema (rule M4)"));
+            return Err(Error::protocol(
+                "a record batch came before the schema (rule M4)",
+            ));
         };
         if header.kind() == HeaderKind::Dictionary {
             self.stats.bytes_copied += decoder.add_dictionary(&header, &body)?;
@@ -363,18 +371,29 @@ impl Fetch {
                 ReceivedBody::packed(header, memory)
             }
             Body::Lent(spans) => {
-                let addresses =
-                    spans.iter().filter(|s| s.length > 0).map(|s| s.address).collect::<Vec<_>>();
+                let addresses = spans
+                    .iter()
+                    .filter(|s| s.length > 0)
+                    .map(|s| s.address)
+                    .collect::<Vec<_>>();
                 let mut lent = LentBody {
                     link: Arc::clone(&self.data),
                     addresses,
                     _memory: None,
                 };
                 // From here on the spans go back when `lent` is dropped, an error included.
-                let Resolved { buffers, owner, shared } = self.data.resolve(&spans)?;
+                let Resolved {
+                    buffers,
+                    owner,
+                    shared,
+                } = self.data.resolve(&spans)?;
                 lent._memory = Some(owner);
                 self.stats.bytes_lent += spans.iter().map(|span| span.length).sum::<u64>();
-                Ok(ReceivedBody { buffers, owner: Arc::new(lent), shared })
+                Ok(ReceivedBody {
+                    buffers,
+                    owner: Arc::new(lent),
+                    shared,
+                })
             }
         }
     }

@@ -98,7 +98,12 @@ impl IoThread {
                 move || shared.run()
             })
             .map_err(|error| Error::io("cannot start an I/O thread", &error))?;
-        Ok(Self { handle: Arc::new(Handle { shared, thread: Mutex::new(Some(thread)) }) })
+        Ok(Self {
+            handle: Arc::new(Handle {
+                shared,
+                thread: Mutex::new(Some(thread)),
+            }),
+        })
     }
 
     /// Wakes `source` when one of `fds` is ready, until the registration is dropped.
@@ -115,11 +120,20 @@ impl IoThread {
         let shared = &self.handle.shared;
         let key = shared.next_key.fetch_add(1, Ordering::Relaxed);
         shared.sources.lock().insert(key, source);
-        let mut registration =
-            Registration { shared: Arc::clone(shared), key, fds: Vec::new(), interest };
+        let mut registration = Registration {
+            shared: Arc::clone(shared),
+            key,
+            fds: Vec::new(),
+            interest,
+        };
         for fd in fds {
-            epoll::add(&shared.epoll, &fd, EventData::new_u64(key), interest.flags())
-                .map_err(|errno| Error::os("cannot watch a connection", errno))?;
+            epoll::add(
+                &shared.epoll,
+                &fd,
+                EventData::new_u64(key),
+                interest.flags(),
+            )
+            .map_err(|errno| Error::os("cannot watch a connection", errno))?;
             registration.fds.push(fd);
         }
         Ok(registration)
@@ -130,7 +144,9 @@ impl IoThread {
         let shared = &self.handle.shared;
         let earliest = {
             let mut timers = shared.timers.lock();
-            let earliest = timers.peek().is_none_or(|Reverse(first)| deadline < first.deadline);
+            let earliest = timers
+                .peek()
+                .is_none_or(|Reverse(first)| deadline < first.deadline);
             timers.push(Reverse(Timer { deadline, source }));
             earliest
         };
@@ -148,7 +164,9 @@ impl IoThread {
 impl Handle {
     fn is_current(&self) -> bool {
         let thread = self.thread.lock();
-        thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id())
+        thread
+            .as_ref()
+            .is_some_and(|thread| thread.thread().id() == std::thread::current().id())
     }
 }
 

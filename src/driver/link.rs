@@ -55,8 +55,15 @@ impl FetchLink {
             io: io.clone(),
             me: Weak::clone(me),
             generation: Generation::now(),
-            state: Mutex::new(State { link, registration: None, closed: None }),
-            frees: Mutex::new(Frees { queue: free_tag.map(FreeQueue::new), armed: false }),
+            state: Mutex::new(State {
+                link,
+                registration: None,
+                closed: None,
+            }),
+            frees: Mutex::new(Frees {
+                queue: free_tag.map(FreeQueue::new),
+                armed: false,
+            }),
         })
     }
 
@@ -91,7 +98,10 @@ impl FetchLink {
     ///
     /// The connection is over.
     pub fn send_tagged(&self, tag: u64, bytes: Vec<u8>) -> Result<()> {
-        self.send(Outgoing::Tagged { tag, payload: Payload::Bytes(bytes) })
+        self.send(Outgoing::Tagged {
+            tag,
+            payload: Payload::Bytes(bytes),
+        })
     }
 
     /// Sends a control message.
@@ -183,10 +193,14 @@ impl FetchLink {
     /// The connection is over, or cannot be watched.
     pub fn watch(&self) -> Result<()> {
         let source: Weak<dyn Source> = Weak::clone(&self.me) as Weak<Self>;
-        let fds = [Some(Arc::clone(&self.readiness.fd)), self.readiness.peer_death.clone()];
+        let fds = [
+            Some(Arc::clone(&self.readiness.fd)),
+            self.readiness.peer_death.clone(),
+        ];
         self.with(|state| {
             let registration =
-                self.io.register(source, fds.into_iter().flatten(), Interest::Read)?;
+                self.io
+                    .register(source, fds.into_iter().flatten(), Interest::Read)?;
             state.registration = Some(registration);
             Ok(())
         })
@@ -207,11 +221,17 @@ impl FetchLink {
         let (due, arm) = {
             let mut frees = self.frees.lock();
             let frees = &mut *frees;
-            let Some(queue) = &mut frees.queue else { return };
+            let Some(queue) = &mut frees.queue else {
+                return;
+            };
             let now = clock::now();
             queue.push(now, addresses);
             let due = queue.poll(now);
-            let arm = if due.is_none() && !frees.armed { queue.deadline() } else { None };
+            let arm = if due.is_none() && !frees.armed {
+                queue.deadline()
+            } else {
+                None
+            };
             frees.armed |= arm.is_some();
             (due, arm)
         };
@@ -220,7 +240,8 @@ impl FetchLink {
             let _ = self.send_tagged(tag, bytes);
         }
         if let Some(deadline) = arm {
-            self.io.call_at(deadline, Weak::clone(&self.me) as Weak<Self>);
+            self.io
+                .call_at(deadline, Weak::clone(&self.me) as Weak<Self>);
         }
     }
 
@@ -287,7 +308,8 @@ impl Source for FetchLink {
         if writing {
             // The socket is full: the server reads on its own time.
             let deadline = clock::after(FREE_RETRY);
-            self.io.call_at(deadline, Weak::clone(&self.me) as Weak<Self>);
+            self.io
+                .call_at(deadline, Weak::clone(&self.me) as Weak<Self>);
         }
     }
 }

@@ -23,7 +23,9 @@ use crate::driver::clock;
 use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::driver::signal::Signal;
 use crate::error::{Error, Result, Status};
-use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION};
+use crate::proto::{
+    BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
+};
 use crate::transport::{Placement, RegionNotice};
 
 /// How bodies travel.
@@ -104,7 +106,9 @@ impl OutStream {
 
     /// Whether the consumer has gone or has cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.links().iter().any(|link| link.ensure_streaming().is_err())
+        self.links()
+            .iter()
+            .any(|link| link.ensure_streaming().is_err())
     }
 
     fn links(&self) -> Vec<Arc<ServedLink>> {
@@ -199,7 +203,10 @@ impl Production {
             device_id: -1,
             body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
         };
-        self.log.push_back(Item::Schema { header: encoder.schema_header().to_vec(), info });
+        self.log.push_back(Item::Schema {
+            header: encoder.schema_header().to_vec(),
+            info,
+        });
         self.encoder = Some(encoder);
         self.advance().map(drop)
     }
@@ -236,7 +243,9 @@ impl Production {
             let error = Error::invalid_argument("the stream has no schema yet: start it first");
             return Err((error, Some(array)));
         };
-        let messages = encoder.encode(array, custom_metadata).map_err(|error| (error, None))?;
+        let messages = encoder
+            .encode(array, custom_metadata)
+            .map_err(|error| (error, None))?;
         let absent = self.cursors.iter().any(|cursor| cursor.link.is_none());
         for message in messages {
             let is_batch = message.kind == HeaderKind::RecordBatch;
@@ -256,7 +265,9 @@ impl Production {
     pub fn finish(&mut self, deadline: Option<Timestamp>) -> Result<()> {
         if !self.finished {
             if self.encoder.is_none() {
-                return Err(Error::invalid_argument("the stream has no schema yet: start it first"));
+                return Err(Error::invalid_argument(
+                    "the stream has no schema yet: start it first",
+                ));
             }
             self.finished = true;
             self.log.push_back(Item::End);
@@ -276,7 +287,10 @@ impl Production {
             cursor.next = 0;
         }
         self.first = 0;
-        self.log.push_back(Item::Failed { status, text: text.to_owned() });
+        self.log.push_back(Item::Failed {
+            status,
+            text: text.to_owned(),
+        });
         // The consumer may be gone as well; then there is nobody left to tell.
         let _ = self.advance();
     }
@@ -295,7 +309,9 @@ impl Production {
             let linger = self.finished.then(|| clock::after(LINGER));
             let wake = [deadline, linger].into_iter().flatten().min();
             if !self.stream.signal.wait(seen, wake) && deadline.is_some_and(|d| clock::now() >= d) {
-                return Err(Error::timeout("the consumer took no batch within the time given"));
+                return Err(Error::timeout(
+                    "the consumer took no batch within the time given",
+                ));
             }
         }
     }
@@ -351,13 +367,27 @@ impl Production {
         }
         drop(outlets);
         let absent = match self.cursors.as_slice() {
-            [Cursor { role: Role::Metadata, .. }] => Some(Role::Data),
-            [Cursor { role: Role::Data, .. }] => Some(Role::Metadata),
+            [
+                Cursor {
+                    role: Role::Metadata,
+                    ..
+                },
+            ] => Some(Role::Data),
+            [
+                Cursor {
+                    role: Role::Data, ..
+                },
+            ] => Some(Role::Metadata),
             _ => None,
         };
         if let Some(role) = absent {
             let next = self.first;
-            self.cursors.push(Cursor { role, link: None, next, accepted: false });
+            self.cursors.push(Cursor {
+                role,
+                link: None,
+                next,
+                accepted: false,
+            });
         }
     }
 
@@ -378,10 +408,14 @@ impl Production {
         let alone = self.cursors.len() == 1;
         loop {
             let cursor = &self.cursors[index];
-            let Some(link) = cursor.link.clone() else { return Ok(true) };
+            let Some(link) = cursor.link.clone() else {
+                return Ok(true);
+            };
             let role = cursor.role;
             let at = usize::try_from(cursor.next - self.first).unwrap_or(usize::MAX);
-            let Some(item) = self.log.get(at) else { return Ok(true) };
+            let Some(item) = self.log.get(at) else {
+                return Ok(true);
+            };
             if let Item::Message(message) = item {
                 let credit = (message.kind == HeaderKind::RecordBatch).then_some(message.body_len);
                 // Rule E5: only record batches use the window.
@@ -416,7 +450,11 @@ impl Production {
             Item::Failed { status, text } => {
                 let accepted = self.cursors[index].accepted;
                 link.act(&[], |sender| {
-                    if accepted { sender.fail(status, &text) } else { sender.refuse(status, &text) }
+                    if accepted {
+                        sender.fail(status, &text)
+                    } else {
+                        sender.refuse(status, &text)
+                    }
                 })??;
             }
         }
@@ -428,13 +466,21 @@ impl Production {
             Role::Metadata => (OutBody::Elsewhere, Vec::new()),
             Role::Both | Role::Data => self.place(link, &message)?,
         };
-        let EncodedMessage { kind, header, body_len, .. } = message;
+        let EncodedMessage {
+            kind,
+            header,
+            body_len,
+            ..
+        } = message;
         link.act(&announce, |sender| match kind {
             HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
             _ => sender.send_batch(header, body_len, body),
         })??;
         if kind == HeaderKind::RecordBatch && role != Role::Metadata {
-            self.options.counters.batches.fetch_add(1, Ordering::Relaxed);
+            self.options
+                .counters
+                .batches
+                .fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -454,16 +500,37 @@ impl Production {
         if let Some(lender) = lender
             && let Placement::Lent(lease) = lender.place(&message.buffers)?
         {
-            counters.bytes_copied.fetch_add(lease.copied, Ordering::Relaxed);
-            counters.bytes_lent.fetch_add(lease.borrowed, Ordering::Relaxed);
+            counters
+                .bytes_copied
+                .fetch_add(lease.copied, Ordering::Relaxed);
+            counters
+                .bytes_lent
+                .fetch_add(lease.borrowed, Ordering::Relaxed);
             // The blocks go first: they may lie in the producer's array's arena.
             let owner = (lease.borrowed > 0).then(owner);
             let hold: Hold = Box::new((lease.hold, owner));
-            return Ok((OutBody::Lent { spans: lease.spans, hold }, lease.announce));
+            return Ok((
+                OutBody::Lent {
+                    spans: lease.spans,
+                    hold,
+                },
+                lease.announce,
+            ));
         }
-        counters.bytes_sent.fetch_add(message.body_len, Ordering::Relaxed);
-        let payload = Gathered { parts: gather(message), owner: Box::new(owner()) };
-        Ok((OutBody::Packed { len: message.body_len, payload }, Vec::new()))
+        counters
+            .bytes_sent
+            .fetch_add(message.body_len, Ordering::Relaxed);
+        let payload = Gathered {
+            parts: gather(message),
+            owner: Box::new(owner()),
+        };
+        Ok((
+            OutBody::Packed {
+                len: message.body_len,
+                payload,
+            },
+            Vec::new(),
+        ))
     }
 
     /// Forgets items that no part needs any more.
@@ -479,7 +546,12 @@ impl Production {
                 }
             }
         }
-        let needed = self.cursors.iter().map(|cursor| cursor.next).min().unwrap_or(self.first);
+        let needed = self
+            .cursors
+            .iter()
+            .map(|cursor| cursor.next)
+            .min()
+            .unwrap_or(self.first);
         while self.first < needed && self.log.pop_front().is_some() {
             self.first += 1;
         }
@@ -508,7 +580,9 @@ fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
     let mut at = 0;
     let pad_to = |parts: &mut Vec<BufferRef>, at: &mut u64, target: u64| {
         while *at < target {
-            let len = usize::try_from(target - *at).unwrap_or(ZEROS.len()).min(ZEROS.len());
+            let len = usize::try_from(target - *at)
+                .unwrap_or(ZEROS.len())
+                .min(ZEROS.len());
             parts.push(BufferRef::of(&ZEROS[..len]));
             *at += len as u64;
         }

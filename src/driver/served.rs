@@ -129,7 +129,9 @@ impl ServedLink {
             }),
         });
         let source: Weak<dyn Source> = Weak::clone(&served.me) as Weak<Self>;
-        let fds = [Some(readiness.fd), readiness.peer_death].into_iter().flatten();
+        let fds = [Some(readiness.fd), readiness.peer_death]
+            .into_iter()
+            .flatten();
         let registration = io.register(source, fds, Interest::Read)?;
         served.half.lock().registration = Some(registration);
         // Bytes may have come, and been passed over by a source that had no registration yet.
@@ -286,15 +288,30 @@ impl ServedLink {
         }
         let waiting = half.link.queued_bytes() > 0;
         if let Some(registration) = &mut half.registration {
-            registration.set_interest(if waiting { Interest::ReadWrite } else { Interest::Read });
+            registration.set_interest(if waiting {
+                Interest::ReadWrite
+            } else {
+                Interest::Read
+            });
         }
     }
 
     fn handle(&self, half: &mut Half, event: SenderEvent<Hold>, effects: &mut Effects) {
         match event {
-            SenderEvent::Requested { request, extension, role } => {
+            SenderEvent::Requested {
+                request,
+                extension,
+                role,
+            } => {
                 half.cancelled = false;
-                effects.asked = Some(Asked { request, extension, role });
+                if let Some(lender) = self.lender.as_ref().filter(|_| extension) {
+                    lender.set_lent_limit(request.lent_limit);
+                }
+                effects.asked = Some(Asked {
+                    request,
+                    extension,
+                    role,
+                });
             }
             SenderEvent::Cancelled => {
                 half.cancelled = true;
@@ -343,7 +360,9 @@ impl ServedLink {
             let source: Weak<dyn Source> = Weak::clone(&self.me) as Weak<Self>;
             self.io.call_at(clock::after(wait), source);
         }
-        let (Some(host), Some(me)) = (self.host.upgrade(), self.me.upgrade()) else { return };
+        let (Some(host), Some(me)) = (self.host.upgrade(), self.me.upgrade()) else {
+            return;
+        };
         if let Some(asked) = effects.asked {
             host.requested(&me, asked);
         }
@@ -370,7 +389,11 @@ impl ServedLink {
             }
         }
         if half.closed.is_none() && self.readiness.peer_has_died() {
-            self.close(half, Error::disconnected("the peer's process has ended"), effects);
+            self.close(
+                half,
+                Error::disconnected("the peer's process has ended"),
+                effects,
+            );
         }
     }
 }
@@ -409,11 +432,15 @@ impl Half {
             }
             Transmit::Body { tag, packed } => Outgoing::Tagged {
                 tag,
-                payload: Payload::Gather { parts: packed.parts, owner: packed.owner },
+                payload: Payload::Gather {
+                    parts: packed.parts,
+                    owner: packed.owner,
+                },
             },
-            Transmit::List { tag, bytes } => {
-                Outgoing::Tagged { tag, payload: Payload::Bytes(bytes) }
-            }
+            Transmit::List { tag, bytes } => Outgoing::Tagged {
+                tag,
+                payload: Payload::Bytes(bytes),
+            },
             Transmit::Disconnect { reason } => {
                 tracing::warn!("a baseline peer is disconnected: {reason}"); // Rule E7
                 return Err(Error::protocol(reason));

@@ -147,7 +147,10 @@ impl Server {
             }),
         )?;
         let text = uri.to_string();
-        self.shared.listeners.lock().push(Listening { _acceptor: acceptor, uri });
+        self.shared.listeners.lock().push(Listening {
+            _acceptor: acceptor,
+            uri,
+        });
         Ok(text)
     }
 
@@ -172,7 +175,9 @@ impl Server {
         ticket: &[u8],
         provider: Box<dyn Provider>,
     ) -> Result<(), (Error, Box<dyn Provider>)> {
-        self.shared.add(ticket, provider, |provider| Entry::Provider(Arc::from(provider)))
+        self.shared.add(ticket, provider, |provider| {
+            Entry::Provider(Arc::from(provider))
+        })
     }
 
     /// Serves `ticket` in the pull form: its requests come out of
@@ -182,7 +187,9 @@ impl Server {
     ///
     /// As [`serve`](Self::serve).
     pub fn serve_pull(&self, ticket: &[u8]) -> Result<()> {
-        self.shared.add(ticket, (), |()| Entry::Pull).map_err(|(error, ())| error)
+        self.shared
+            .add(ticket, (), |()| Entry::Pull)
+            .map_err(|(error, ())| error)
     }
 
     /// Serves `ticket` with a table that can be fetched any number of times. The arrays are
@@ -191,17 +198,21 @@ impl Server {
     /// # Errors
     ///
     /// As [`serve`](Self::serve), with the table given back.
-    #[allow(clippy::type_complexity, reason = "the table is given back in the shape it came in")]
+    #[allow(
+        clippy::type_complexity,
+        reason = "the table is given back in the shape it came in"
+    )]
     pub fn publish(
         &self,
         ticket: &[u8],
         schema: OwnedSchema,
         batches: Vec<OwnedDeviceArray>,
     ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
-        self.shared.add(ticket, (schema, batches), |(schema, batches)| {
-            let batches = batches.into_iter().map(Arc::new).collect();
-            Entry::Published(Arc::new(Published { schema, batches }))
-        })
+        self.shared
+            .add(ticket, (schema, batches), |(schema, batches)| {
+                let batches = batches.into_iter().map(Arc::new).collect();
+                Entry::Published(Arc::new(Published { schema, batches }))
+            })
     }
 
     /// Stops serving `ticket`. Streams under way go on.
@@ -330,7 +341,10 @@ impl Shared {
     /// Takes over a connection; on the I/O thread.
     fn accepted(&self, connection: Box<dyn Connection>, tags: RoleTags) {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
-        let config = SenderConfig { tags, first_seq: self.options.first_seq };
+        let config = SenderConfig {
+            tags,
+            first_seq: self.options.first_seq,
+        };
         let host: Weak<dyn Host> = Weak::clone(&self.me) as Weak<Self>;
         let idle = self.link_options.region_idle;
         let peer = connection.peer().to_owned();
@@ -387,10 +401,15 @@ impl Shared {
             }),
             Entry::Published(table) => self.spawn(stream, slot, move |_, production| {
                 let sent = (|| {
-                    let device = table.batches.first().map_or(1, |batch| batch.raw().device_type);
+                    let device = table
+                        .batches
+                        .first()
+                        .map_or(1, |batch| batch.raw().device_type);
                     production.start(&table.schema, device)?;
                     for batch in table.read() {
-                        production.push(batch, None, None).map_err(|(error, _)| error)?;
+                        production
+                            .push(batch, None, None)
+                            .map_err(|(error, _)| error)?;
                     }
                     production.finish(None)
                 })();
@@ -403,7 +422,9 @@ impl Shared {
 
     fn produce(&self, callbacks: Callbacks) -> ProduceOptions {
         ProduceOptions {
-            encode: EncodeOptions { compression: self.options.compression },
+            encode: EncodeOptions {
+                compression: self.options.compression,
+            },
             body: self.options.body,
             callbacks,
             counters: Arc::clone(&self.counters),
@@ -417,7 +438,9 @@ impl Shared {
         slot: Slot,
         run: impl FnOnce(&Arc<OutStream>, &mut Production) + Send + 'static,
     ) -> Result<()> {
-        let Some(callbacks) = self.callbacks.lock().clone() else { return self.ensure_running() };
+        let Some(callbacks) = self.callbacks.lock().clone() else {
+            return self.ensure_running();
+        };
         let mut production = Production::new(Arc::clone(&stream), self.produce(callbacks));
         std::thread::Builder::new()
             .name("dipc-stream".into())
@@ -478,12 +501,17 @@ fn provide(provider: &dyn Provider, stream: &Arc<OutStream>, production: &mut Pr
             // First room, then a batch: a slow consumer stops the producer being pulled.
             production.wait_for_room(None)?;
             let Some(batch) = reader.next()? else { break };
-            production.push(batch, None, None).map_err(|(error, _)| error)?;
+            production
+                .push(batch, None, None)
+                .map_err(|(error, _)| error)?;
         }
         production.finish(None)
     })();
     if let Err(error) = sent {
-        tracing::debug!("the stream of `{}` failed: {error}", request.ticket().escape_ascii());
+        tracing::debug!(
+            "the stream of `{}` failed: {error}",
+            request.ticket().escape_ascii()
+        );
         let (code, text) = request.failure(&error);
         production.fail(code, &text);
     }
@@ -493,7 +521,9 @@ impl Host for Shared {
     fn requested(&self, link: &Arc<ServedLink>, asked: Asked) {
         if let Err(error) = self.begin(link, &asked) {
             // A connection that is over needs no answer.
-            let _ = link.act(&[], |sender| sender.refuse(error.status().code(), error.text()));
+            let _ = link.act(&[], |sender| {
+                sender.refuse(error.status().code(), error.text())
+            });
         }
     }
 
@@ -521,7 +551,10 @@ impl Pulls {
     }
 
     fn wait(&self, deadline: Option<Timestamp>, cancel: Option<&Cancel>) -> Result<()> {
-        let mut fds = vec![PollFd::from_borrowed_fd(self.arrivals.as_fd(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(
+            self.arrivals.as_fd(),
+            PollFlags::IN,
+        )];
         if let Some(cancel) = cancel {
             fds.push(PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN));
         }

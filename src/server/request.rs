@@ -32,12 +32,23 @@ struct Pushed {
 
 impl Request {
     pub(super) fn for_provider(stream: Arc<OutStream>) -> Self {
-        Self { stream, failure: Mutex::new(None), pushed: None }
+        Self {
+            stream,
+            failure: Mutex::new(None),
+            pushed: None,
+        }
     }
 
     pub(super) fn for_pull(stream: Arc<OutStream>, production: Production, slot: Slot) -> Self {
-        let pushed = Mutex::new(Pushed { production, _slot: slot });
-        Self { stream, failure: Mutex::new(None), pushed: Some(pushed) }
+        let pushed = Mutex::new(Pushed {
+            production,
+            _slot: slot,
+        });
+        Self {
+            stream,
+            failure: Mutex::new(None),
+            pushed: Some(pushed),
+        }
     }
 
     /// What the client asked for.
@@ -79,7 +90,10 @@ impl Request {
     ) -> Result<(), (Error, Option<OwnedDeviceArray>)> {
         match self.pushed() {
             Ok(pushed) => {
-                pushed.lock().production.push(array, custom_metadata, timeout.map(clock::after))
+                pushed
+                    .lock()
+                    .production
+                    .push(array, custom_metadata, timeout.map(clock::after))
             }
             Err(error) => Err((error, Some(array))),
         }
@@ -91,7 +105,10 @@ impl Request {
     ///
     /// `Timeout` (call again), `Cancelled`, `Disconnected`, `InvalidArgument`.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
-        self.pushed()?.lock().production.finish(timeout.map(clock::after))
+        self.pushed()?
+            .lock()
+            .production
+            .finish(timeout.map(clock::after))
     }
 
     /// Says why there is no stream, or no more of it. In the provider form the words are used when

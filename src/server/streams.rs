@@ -34,7 +34,9 @@ impl Streams {
         }
         state.active += 1;
         state.served += 1;
-        Some(Slot { streams: Arc::clone(self) })
+        Some(Slot {
+            streams: Arc::clone(self),
+        })
     }
 
     /// Lets a second connection find `stream`.

@@ -88,11 +88,18 @@ impl Tickets {
     }
 
     pub(super) fn withdraw(&self, ticket: &[u8]) -> Result<Entry> {
-        self.entries.write().remove(ticket).ok_or_else(|| Self::unknown(ticket))
+        self.entries
+            .write()
+            .remove(ticket)
+            .ok_or_else(|| Self::unknown(ticket))
     }
 
     pub(super) fn find(&self, ticket: &[u8]) -> Result<Entry> {
-        self.entries.read().get(ticket).cloned().ok_or_else(|| Self::unknown(ticket))
+        self.entries
+            .read()
+            .get(ticket)
+            .cloned()
+            .ok_or_else(|| Self::unknown(ticket))
     }
 
     pub(super) fn names(&self) -> Vec<Vec<u8>> {

@@ -14,7 +14,6 @@
 //! is done when `tests/conformance` passes with it.
 
 pub mod mem;
-pub mod shm;
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -61,17 +60,20 @@ pub trait Transport: Send + Sync {
 ///
 /// `Unsupported` when this build has none.
 pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
-    ALL.iter().copied().find(|transport| transport.scheme() == scheme).ok_or_else(|| {
-        let known: Vec<_> = ALL.iter().map(|transport| transport.scheme()).collect();
-        Error::unsupported(format!(
-            "this build has no transport for `{scheme}:`; it has {}",
-            known.join(", ")
-        ))
-    })
+    ALL.iter()
+        .copied()
+        .find(|transport| transport.scheme() == scheme)
+        .ok_or_else(|| {
+            let known: Vec<_> = ALL.iter().map(|transport| transport.scheme()).collect();
+            Error::unsupported(format!(
+                "this build has no transport for `{scheme}:`; it has {}",
+                known.join(", ")
+            ))
+        })
 }
 
 /// Every transport of this build.
-pub const ALL: &[&dyn Transport] = &[&shm::Shm, &mem::Mem];
+pub const ALL: &[&dyn Transport] = &[&mem::Mem];
 
 /// What both ends of a connection can be told about it.
 #[derive(Debug, Clone)]
@@ -121,7 +123,10 @@ pub struct Budget {
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
-        Self { limit, used: std::sync::atomic::AtomicU64::new(0) }
+        Self {
+            limit,
+            used: std::sync::atomic::AtomicU64::new(0),
+        }
     }
 
     /// Takes `bytes` if that stays within the limit.
@@ -147,7 +152,8 @@ impl Budget {
 
     /// Gives back `bytes` taken before.
     pub fn give_back(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, std::sync::atomic::Ordering::Relaxed);
+        self.used
+            .fetch_sub(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Bytes taken now.
@@ -188,9 +194,14 @@ pub struct Readiness {
 impl Readiness {
     /// Whether the peer's process has ended.
     pub fn peer_has_died(&self) -> bool {
-        let Some(death) = &self.peer_death else { return false };
+        let Some(death) = &self.peer_death else {
+            return false;
+        };
         let mut polled = [PollFd::new(death, PollFlags::IN)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         matches!(poll(&mut polled, Some(&at_once)), Ok(ready) if ready > 0)
     }
 }
@@ -389,6 +400,10 @@ pub trait Lender: Send + Sync {
     /// Only of the system, and only where sending the bytes would not help either; running out of
     /// memory or descriptors for regions gives [`Placement::Packed`].
     fn place(&self, buffers: &[BufferRef]) -> Result<Placement>;
+
+    /// The client's own limit on copies lent and not returned; the lower of it and the option holds
+    /// from now on.
+    fn set_lent_limit(&self, limit: u64);
 
     /// Regions to retire now because they have been idle: their ids, for REGION_GONE messages.
     /// Returns also how long until the next one falls idle, where there is one.

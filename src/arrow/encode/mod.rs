@@ -27,9 +27,9 @@ use header::{Headers, Subject, pack};
 use plan::Plan;
 use scratch::Scratch;
 
-use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::arrow::format::{Metadata, Schema, parse_metadata};
+use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::{BufferRef, DeviceKind};
 use crate::error::{Error, Result};
 use crate::proto::{BodySpan, HeaderKind};

@@ -46,7 +46,10 @@ mod tests {
     #[test]
     fn panics_become_texts() {
         let caught = catch(|| -> u8 { panic!("range end {}", 7) });
-        assert_eq!(caught, Err("the content is damaged (range end 7)".to_owned()));
+        assert_eq!(
+            caught,
+            Err("the content is damaged (range end 7)".to_owned())
+        );
         assert_eq!(catch(|| 5), Ok(5));
     }
 }

@@ -30,7 +30,14 @@ pub struct Checksum {
 impl Checksum {
     /// Begins with a table of these columns.
     pub fn new(schema: &Schema) -> Self {
-        Self { columns: schema.fields().iter().map(|field| Node::new(field)).collect(), rows: 0 }
+        Self {
+            columns: schema
+                .fields()
+                .iter()
+                .map(|field| Node::new(field))
+                .collect(),
+            rows: 0,
+        }
     }
 
     /// Adds rows.
@@ -196,7 +203,8 @@ impl Node {
         self.update_lengths(list.offsets().lengths());
         // Without nulls the lists lie one behind the other.
         let (start, end) = ends(list.offsets());
-        self.child(0)?.update(&list.values().slice(start, end - start))
+        self.child(0)?
+            .update(&list.values().slice(start, end - start))
     }
 
     fn update_list_view<O: OffsetSizeTrait>(
@@ -238,11 +246,13 @@ impl Node {
             let rows = ids.iter().enumerate().filter(|(_, row_id)| **row_id == id);
             let indices: UInt64Array = match mode {
                 UnionMode::Sparse => rows.map(|(row, _)| row as u64).collect::<Vec<_>>().into(),
-                UnionMode::Dense => {
-                    rows.map(|(row, _)| array.value_offset(row) as u64).collect::<Vec<_>>().into()
-                }
+                UnionMode::Dense => rows
+                    .map(|(row, _)| array.value_offset(row) as u64)
+                    .collect::<Vec<_>>()
+                    .into(),
             };
-            self.child(index)?.update(&take(array.child(id), &indices, None)?)?;
+            self.child(index)?
+                .update(&take(array.child(id), &indices, None)?)?;
         }
         Ok(())
     }
@@ -296,9 +306,10 @@ fn describe(data_type: &DataType, label: &mut String) -> Vec<Node> {
             }
             _ => named("map", item(entries)),
         },
-        DataType::Struct(fields) => {
-            named("struct", fields.iter().map(|field| Node::new(field)).collect())
-        }
+        DataType::Struct(fields) => named(
+            "struct",
+            fields.iter().map(|field| Node::new(field)).collect(),
+        ),
         DataType::Union(fields, _) => {
             label.push_str("union");
             fields

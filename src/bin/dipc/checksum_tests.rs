@@ -28,7 +28,16 @@ fn numbers() -> Int32Array {
 /// One column of every kind of layout, six rows each, with nulls where the type has them.
 fn every_layout() -> RecordBatch {
     let valid = || NullBuffer::from(vec![true, false, true, true, true, false]);
-    let words = || vec![Some("a"), None, Some("a string longer than twelve"), Some(""), None, None];
+    let words = || {
+        vec![
+            Some("a"),
+            None,
+            Some("a string longer than twelve"),
+            Some(""),
+            None,
+            None,
+        ]
+    };
     let item = || Arc::new(Field::new("item", DataType::Int32, true));
     let offsets = || OffsetBuffer::new(ScalarBuffer::from(vec![0, 2, 3, 3, 5, 6, 6]));
     let fields: Fields = vec![
@@ -48,9 +57,8 @@ fn every_layout() -> RecordBatch {
     .into_iter()
     .collect();
     let ids = || ScalarBuffer::from(vec![0_i8, 5, 5, 0, 0, 5]);
-    let children = || -> Vec<ArrayRef> {
-        vec![Arc::new(numbers()), Arc::new(StringArray::from(words()))]
-    };
+    let children =
+        || -> Vec<ArrayRef> { vec![Arc::new(numbers()), Arc::new(StringArray::from(words()))] };
     let mut map = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
     for row in 0..6 {
         if row % 2 == 0 {
@@ -67,12 +75,24 @@ fn every_layout() -> RecordBatch {
     let columns: Vec<ArrayRef> = vec![
         Arc::new(NullArray::new(6)),
         Arc::new(numbers()),
-        Arc::new(BooleanArray::from(vec![Some(true), None, Some(false), None, Some(true), None])),
+        Arc::new(BooleanArray::from(vec![
+            Some(true),
+            None,
+            Some(false),
+            None,
+            Some(true),
+            None,
+        ])),
         Arc::new(StringArray::from(words())),
         Arc::new(LargeStringArray::from(words())),
         Arc::new(StringViewArray::from(words())),
         Arc::new(FixedSizeBinaryArray::try_from_iter((0..6_u8).map(|i| [i, i])).unwrap()),
-        Arc::new(ListArray::new(item(), offsets(), Arc::new(numbers()), Some(valid()))),
+        Arc::new(ListArray::new(
+            item(),
+            offsets(),
+            Arc::new(numbers()),
+            Some(valid()),
+        )),
         Arc::new(ListViewArray::new(
             item(),
             vec![4, 0, 1, 1, 2, 0].into(),
@@ -100,7 +120,9 @@ fn every_layout() -> RecordBatch {
         Arc::new(map.finish()),
         Arc::new(words().into_iter().collect::<DictionaryArray<Int32Type>>()),
         Arc::new(runs),
-        Arc::new(Decimal256Array::from_iter_values((0..6).map(arrow::datatypes::i256::from))),
+        Arc::new(Decimal256Array::from_iter_values(
+            (0..6).map(arrow::datatypes::i256::from),
+        )),
     ];
     let named = columns.into_iter().enumerate();
     RecordBatch::try_from_iter_with_nullable(
@@ -144,7 +166,15 @@ fn encodings_do_not_count() {
     let plain = hash(StringArray::from(words.clone()));
     assert_eq!(hash(LargeStringArray::from(words.clone())), plain);
     assert_eq!(hash(StringViewArray::from(words.clone())), plain);
-    assert_eq!(hash(words.iter().copied().collect::<DictionaryArray<Int32Type>>()), plain);
+    assert_eq!(
+        hash(
+            words
+                .iter()
+                .copied()
+                .collect::<DictionaryArray<Int32Type>>()
+        ),
+        plain
+    );
     let runs = RunArray::<Int32Type>::try_new(
         &Int32Array::from(vec![1, 2, 3, 4]),
         &StringArray::from(words),
@@ -161,9 +191,18 @@ fn encodings_do_not_count() {
 fn values_types_and_names_count() {
     let word = |words: Vec<&str>| hash(StringArray::from(words));
     assert_ne!(word(vec!["ab", "c"]), word(vec!["a", "bc"]));
-    assert_ne!(hash(Int32Array::from(vec![Some(0)])), hash(Int32Array::from(vec![None])));
-    assert_ne!(hash(Int32Array::from(vec![5])), hash(UInt32Array::from(vec![5])));
-    assert_ne!(hash(Float64Array::from(vec![0.0])), hash(Float64Array::from(vec![-0.0])));
+    assert_ne!(
+        hash(Int32Array::from(vec![Some(0)])),
+        hash(Int32Array::from(vec![None]))
+    );
+    assert_ne!(
+        hash(Int32Array::from(vec![5])),
+        hash(UInt32Array::from(vec![5]))
+    );
+    assert_ne!(
+        hash(Float64Array::from(vec![0.0])),
+        hash(Float64Array::from(vec![-0.0]))
+    );
     let named = |name: &str| {
         hash_of(&[RecordBatch::try_from_iter([(name, Arc::new(numbers()) as ArrayRef)]).unwrap()])
     };

@@ -58,9 +58,15 @@ impl Source {
         };
         let (name, scale) = rest.split_once(':').unwrap_or((rest, "1"));
         let table = <Table as clap::ValueEnum>::from_str(name, false).map_err(|_| {
-            anyhow!("{name:?} is not a TPC-H table; the tables are {}", table_names())
+            anyhow!(
+                "{name:?} is not a TPC-H table; the tables are {}",
+                table_names()
+            )
         })?;
-        Ok(Self::Tpch { table, scale: tpch::parse_scale(scale)? })
+        Ok(Self::Tpch {
+            table,
+            scale: tpch::parse_scale(scale)?,
+        })
     }
 
     /// Opens the table. No batch has more than `batch_rows` rows; batches of Arrow files keep the
@@ -85,8 +91,10 @@ impl std::fmt::Display for Source {
 }
 
 fn table_names() -> String {
-    let names: Vec<_> =
-        <Table as clap::ValueEnum>::value_variants().iter().map(|table| table.name()).collect();
+    let names: Vec<_> = <Table as clap::ValueEnum>::value_variants()
+        .iter()
+        .map(|table| table.name())
+        .collect();
     names.join(", ")
 }
 
@@ -109,7 +117,13 @@ fn open_file(path: &Path, batch_rows: Option<usize>) -> Result<Reader> {
         .and_then(|opened| opened)
         .with_context(damaged)?;
     let schema = inner.schema();
-    Ok(Box::new(FileSource { name, inner: Some(inner), schema, batch_rows, rest: None }))
+    Ok(Box::new(FileSource {
+        name,
+        inner: Some(inner),
+        schema,
+        batch_rows,
+        rest: None,
+    }))
 }
 
 fn open_as(file: File, format: Format, batch_rows: Option<usize>) -> Result<Reader> {
@@ -151,7 +165,9 @@ fn detect(file: &mut File, len: u64) -> Result<Format> {
         bail!("the file is empty; {TAKEN}");
     }
     let word = |at: usize| -> Option<u32> {
-        head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes)
+        head.get(at..at + 4)
+            .and_then(|bytes| bytes.try_into().ok())
+            .map(u32::from_le_bytes)
     };
     match head.as_slice() {
         [b'P', b'A', b'R', b'1', ..] => return Ok(Format::Parquet),
@@ -178,7 +194,8 @@ fn detect(file: &mut File, len: u64) -> Result<Format> {
         Err(_) => None,
     };
     let is_text = |text: &str| {
-        text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t' | '\u{c}'))
+        text.chars()
+            .all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t' | '\u{c}'))
     };
     if text.is_some_and(is_text) {
         bail!("this is text (CSV or JSON?), which has no types; {TAKEN}: convert it first");

@@ -12,7 +12,9 @@ use super::*;
 
 fn batch(rows: i32) -> RecordBatch {
     let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..rows));
-    let words: ArrayRef = Arc::new(StringArray::from_iter_values((0..rows).map(|i| i.to_string())));
+    let words: ArrayRef = Arc::new(StringArray::from_iter_values(
+        (0..rows).map(|i| i.to_string()),
+    ));
     RecordBatch::try_from_iter([("number", numbers), ("word", words)]).unwrap()
 }
 
@@ -35,7 +37,11 @@ fn arrow_file(batch: &RecordBatch) -> Vec<u8> {
 
 fn arrow_stream(batch: &RecordBatch, legacy: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let version = if legacy { MetadataVersion::V4 } else { MetadataVersion::V5 };
+    let version = if legacy {
+        MetadataVersion::V4
+    } else {
+        MetadataVersion::V5
+    };
     let options = IpcWriteOptions::try_new(8, legacy, version).unwrap();
     let mut writer =
         StreamWriter::try_new_with_options(&mut bytes, &batch.schema(), options).unwrap();
@@ -79,11 +85,18 @@ fn formats_are_told_by_content() {
 #[test]
 fn batches_are_cut_to_the_rows_wanted() {
     let table = batch(1000);
-    for bytes in [parquet(&table), arrow_file(&table), arrow_stream(&table, false)] {
+    for bytes in [
+        parquet(&table),
+        arrow_file(&table),
+        arrow_stream(&table, false),
+    ] {
         let batches = read(file(&bytes).path(), Some(300)).unwrap();
         let rows: Vec<_> = batches.iter().map(RecordBatch::num_rows).collect();
         assert_eq!(rows, [300, 300, 300, 100]);
-        assert_eq!(arrow::compute::concat_batches(&table.schema(), &batches).unwrap(), table);
+        assert_eq!(
+            arrow::compute::concat_batches(&table.schema(), &batches).unwrap(),
+            table
+        );
     }
 }
 
@@ -114,13 +127,21 @@ fn other_files_are_refused_by_name() {
 fn damaged_files_end_in_errors() {
     calm::install();
     let table = batch(20);
-    for bytes in [parquet(&table), arrow_file(&table), arrow_stream(&table, false)] {
+    for bytes in [
+        parquet(&table),
+        arrow_file(&table),
+        arrow_stream(&table, false),
+    ] {
         let mut refused = 0;
         for cut in 1..bytes.len() {
             refused += usize::from(read(file(&bytes[..cut]).path(), None).is_err());
         }
         // Cut between two messages, a stream is a shorter stream; all other cuts show.
-        assert!(refused + 24 > bytes.len() - 1, "{refused} of {}", bytes.len());
+        assert!(
+            refused + 24 > bytes.len() - 1,
+            "{refused} of {}",
+            bytes.len()
+        );
         for at in (0..bytes.len()).step_by(3) {
             let mut changed = bytes.clone();
             changed[at] ^= 0xff;
@@ -134,13 +155,32 @@ fn damaged_files_end_in_errors() {
 fn sources_are_read_from_their_text() {
     assert_eq!(
         Source::parse("tpch:nation:0.5").unwrap(),
-        Source::Tpch { table: Table::Nation, scale: 0.5 }
+        Source::Tpch {
+            table: Table::Nation,
+            scale: 0.5
+        }
     );
     assert_eq!(
         Source::parse("tpch:region").unwrap(),
-        Source::Tpch { table: Table::Region, scale: 1.0 }
+        Source::Tpch {
+            table: Table::Region,
+            scale: 1.0
+        }
     );
-    assert_eq!(Source::parse("./tpch:region").unwrap(), Source::File("./tpch:region".into()));
-    assert!(Source::parse("tpch:nations").unwrap_err().to_string().contains("lineitem"));
-    assert!(Source::parse("tpch:nation:x").unwrap_err().to_string().contains("above 0"));
+    assert_eq!(
+        Source::parse("./tpch:region").unwrap(),
+        Source::File("./tpch:region".into())
+    );
+    assert!(
+        Source::parse("tpch:nations")
+            .unwrap_err()
+            .to_string()
+            .contains("lineitem")
+    );
+    assert!(
+        Source::parse("tpch:nation:x")
+            .unwrap_err()
+            .to_string()
+            .contains("above 0")
+    );
 }

@@ -86,7 +86,10 @@ mod tests {
         assert_eq!(Table::value_variants().len(), 8);
         for table in Table::value_variants() {
             let read = || {
-                table.reader(0.001, 100).collect::<Result<Vec<_>, _>>().unwrap()
+                table
+                    .reader(0.001, 100)
+                    .collect::<Result<Vec<_>, _>>()
+                    .unwrap()
             };
             let batches = read();
             assert!(batches.iter().all(|batch| batch.num_rows() <= 100));
@@ -101,7 +104,13 @@ mod tests {
     fn scales_are_positive_numbers() {
         assert_eq!(parse_scale("0.01").unwrap(), 0.01);
         for bad in ["0", "-1", "nan", "inf", "1e9", "", "ten"] {
-            assert!(parse_scale(bad).unwrap_err().to_string().contains("above 0"), "{bad}");
+            assert!(
+                parse_scale(bad)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("above 0"),
+                "{bad}"
+            );
         }
     }
 }

@@ -50,9 +50,17 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Columns { received, expected } => {
-                write!(f, "columns differ: received {received}, expected {expected}")
+                write!(
+                    f,
+                    "columns differ: received {received}, expected {expected}"
+                )
             }
-            Self::Value { column, row, received, expected } => write!(
+            Self::Value {
+                column,
+                row,
+                received,
+                expected,
+            } => write!(
                 f,
                 "column {column:?}, row {row}: received {received}, expected {expected}"
             ),
@@ -79,7 +87,12 @@ impl Verify {
     /// Begins to compare a table with columns `received` with `expected`.
     pub fn new(received: &Schema, expected: Reader) -> Self {
         let difference = compare_columns(received, &expected.schema());
-        Self { expected, rest: None, rows: 0, difference }
+        Self {
+            expected,
+            rest: None,
+            rows: 0,
+            difference,
+        }
     }
 
     /// Compares the next rows. After the first difference it does nothing.
@@ -90,12 +103,18 @@ impl Verify {
         while self.difference.is_none() && received.num_rows() > 0 {
             let Some(expected) = self.next_expected()? else {
                 let received = self.rows + received.num_rows() as u64;
-                self.difference = Some(Difference::Rows { received, expected: self.rows });
+                self.difference = Some(Difference::Rows {
+                    received,
+                    expected: self.rows,
+                });
                 return Ok(());
             };
             let rows = received.num_rows().min(expected.num_rows());
-            self.difference =
-                compare(&received.slice(0, rows), &expected.slice(0, rows), self.rows);
+            self.difference = compare(
+                &received.slice(0, rows),
+                &expected.slice(0, rows),
+                self.rows,
+            );
             self.rows += rows as u64;
             received = received.slice(rows, received.num_rows() - rows);
             self.rest = Some(expected.slice(rows, expected.num_rows() - rows));
@@ -108,7 +127,10 @@ impl Verify {
         if self.difference.is_none() {
             if let Some(rest) = self.next_expected()? {
                 let expected = self.rows + rest.num_rows() as u64;
-                self.difference = Some(Difference::Rows { received: self.rows, expected });
+                self.difference = Some(Difference::Rows {
+                    received: self.rows,
+                    expected,
+                });
             }
         }
         Ok(self.difference)
@@ -132,7 +154,9 @@ impl Verify {
 fn compare_columns(received: &Schema, expected: &SchemaRef) -> Option<Difference> {
     let columns = |schema: &Schema| -> Vec<String> {
         let fields = schema.fields().iter();
-        fields.map(|field| format!("{:?}: {}", field.name(), field.data_type())).collect()
+        fields
+            .map(|field| format!("{:?}: {}", field.name(), field.data_type()))
+            .collect()
     };
     let (received, expected) = (columns(received), columns(expected));
     if received == expected {
@@ -147,7 +171,10 @@ fn compare_columns(received: &Schema, expected: &SchemaRef) -> Option<Difference
             |column| format!("{column} as column {at} of {}", columns.len()),
         )
     };
-    Some(Difference::Columns { received: show(&received), expected: show(&expected) })
+    Some(Difference::Columns {
+        received: show(&received),
+        expected: show(&expected),
+    })
 }
 
 /// Compares batches of the same length and the same types.
@@ -203,7 +230,9 @@ fn show_value(array: &ArrayRef, row: usize) -> String {
     if array.is_null(row) {
         return "null".to_owned();
     }
-    let options = FormatOptions::default().with_null("null").with_display_error(true);
+    let options = FormatOptions::default()
+        .with_null("null")
+        .with_display_error(true);
     let text = match ArrayFormatter::try_new(array.as_ref(), &options) {
         Ok(formatter) => formatter.value(row).to_string(),
         Err(error) => format!("(cannot be shown: {error})"),

@@ -8,7 +8,9 @@ use arrow::record_batch::RecordBatchIterator;
 use super::*;
 
 fn table(rows: std::ops::Range<i32>) -> RecordBatch {
-    let words = rows.clone().map(|i| (i % 3 != 0).then(|| format!("word {i}")));
+    let words = rows
+        .clone()
+        .map(|i| (i % 3 != 0).then(|| format!("word {i}")));
     let words: ArrayRef = Arc::new(words.collect::<StringArray>());
     let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(rows));
     RecordBatch::try_from_iter([("number", numbers), ("word", words)]).unwrap()
@@ -32,7 +34,13 @@ fn verify(received: &[RecordBatch], expected: &[RecordBatch]) -> Option<Differen
 #[test]
 fn batch_boundaries_do_not_count() {
     let whole = table(0..100);
-    let parts = [table(0..1), table(1..1), table(1..64), table(64..100), table(0..0)];
+    let parts = [
+        table(0..1),
+        table(1..1),
+        table(1..64),
+        table(64..100),
+        table(0..0),
+    ];
     assert_eq!(verify(&[whole.clone()], &parts), None);
     assert_eq!(verify(&parts, &[whole.clone()]), None);
     assert_eq!(verify(&[whole.slice(0, 0)], &[whole.slice(0, 0)]), None);
@@ -46,10 +54,17 @@ fn the_first_difference_is_told() {
     numbers[90] = -1;
     let changed = RecordBatch::try_new(
         table(0..1).schema(),
-        vec![Arc::new(Int32Array::from(numbers)), Arc::clone(table(0..100).column(1))],
+        vec![
+            Arc::new(Int32Array::from(numbers)),
+            Arc::clone(table(0..100).column(1)),
+        ],
     )
     .unwrap();
-    let found = verify(&[changed.slice(0, 50), changed.slice(50, 50)], &[table(0..100)]).unwrap();
+    let found = verify(
+        &[changed.slice(0, 50), changed.slice(50, 50)],
+        &[table(0..100)],
+    )
+    .unwrap();
     assert_eq!(
         found.to_string(),
         r#"column "number", row 77: received "-1", expected "77""#
@@ -62,7 +77,10 @@ fn nulls_differ_from_values() {
     let null = one("word", StringArray::from(vec![None::<&str>]));
     let text = one("word", StringArray::from(vec![Some("null")]));
     let found = verify(&[null], &[text]).unwrap().to_string();
-    assert_eq!(found, r#"column "word", row 0: received null, expected "null""#);
+    assert_eq!(
+        found,
+        r#"column "word", row 0: received null, expected "null""#
+    );
 }
 
 /// Bits decide: a NaN equals itself, -0 differs from 0, and NaNs of other bits are told apart.
@@ -80,9 +98,15 @@ fn floats_are_compared_by_their_bits() {
 #[test]
 fn rows_and_columns_count() {
     let short = verify(&[table(0..9)], &[table(0..10)]).unwrap();
-    assert_eq!(short.to_string(), "only 9 rows were received, more were expected");
+    assert_eq!(
+        short.to_string(),
+        "only 9 rows were received, more were expected"
+    );
     let long = verify(&[table(0..10)], &[table(0..9)]).unwrap();
-    assert_eq!(long.to_string(), "more rows than the 9 expected were received");
+    assert_eq!(
+        long.to_string(),
+        "more rows than the 9 expected were received"
+    );
 
     let plain = one("word", StringArray::from(vec!["x"]));
     let view = one("word", StringViewArray::from(vec!["x"]));

@@ -171,10 +171,7 @@ impl<B> Receiver<B> {
     /// to sleep, or the producer might wait for ever.
     pub fn flush_credit(&mut self) {
         // After the end too: a server of the bodies alone waits to hear that all were taken.
-        if !matches!(
-            self.state,
-            ReceiverState::Streaming | ReceiverState::Ended
-        ) {
+        if !matches!(self.state, ReceiverState::Streaming | ReceiverState::Ended) {
             return;
         }
         let Some(credit) = self.credit.tell() else {

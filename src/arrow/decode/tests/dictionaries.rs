@@ -23,7 +23,11 @@ fn batch_of(values: &ArrayRef) -> RecordBatch {
 fn expressible(column: &ArrayRef) -> ArrayRef {
     if matches!(column.data_type(), DataType::Dictionary(..)) {
         let field = Field::new("inner", column.data_type().clone(), true);
-        return Arc::new(StructArray::new(vec![field].into(), vec![Arc::clone(column)], None));
+        return Arc::new(StructArray::new(
+            vec![field].into(),
+            vec![Arc::clone(column)],
+            None,
+        ));
     }
     Arc::clone(column)
 }

@@ -1,0 +1,454 @@
+//! Connections inside one process, for tests of everything above the transports.
+//!
+//! Messages go through a pair of queues, with an eventfd each to wait on. What is lent is copied once
+//! into memory that both ends know by its address, and that lives until both have let go of it. So
+//! streams over `mem:` show what the driver does with both kinds of bodies without any help from the
+//! operating system.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use once_cell::sync::Lazy;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::device::{BufferRef, HostBuffer};
+use crate::error::{Error, Result, Status};
+use crate::proto::{BodyKind, Span, Uri, parse_body_tag};
+use crate::transport::{
+    Connection, Incoming, Lease, Lender, LinkOptions, Listener, Outgoing, Payload, Placement,
+    Readiness, Resolved, Transport,
+};
+
+/// The transport of scheme `mem:`.
+#[derive(Debug)]
+pub struct Mem;
+
+/// Who listens, by address.
+static LISTENERS: Lazy<Mutex<HashMap<String, Weak<Backlog>>>> = Lazy::new(Mutex::default);
+
+impl Transport for Mem {
+    fn scheme(&self) -> &'static str {
+        "mem"
+    }
+
+    fn available(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+        let mut listeners = LISTENERS.lock();
+        if listeners
+            .get(&uri.address)
+            .is_some_and(|backlog| backlog.strong_count() > 0)
+        {
+            let text = format!(
+                "a server of this process listens at `{}` already",
+                uri.bare()
+            );
+            return Err(Error::new(Status::AddressInUse, text));
+        }
+        let backlog = Arc::new(Backlog {
+            waiting: Mutex::default(),
+            arrived: event()?,
+            options: options.clone(),
+        });
+        listeners.insert(uri.address.clone(), Arc::downgrade(&backlog));
+        Ok(Box::new(MemListener {
+            backlog,
+            address: uri.bare(),
+        }))
+    }
+
+    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+        let backlog = LISTENERS.lock().get(&uri.address).and_then(Weak::upgrade);
+        let Some(backlog) = backlog else {
+            let text = format!("no server of this process listens at `{}`", uri.bare());
+            return Err(Error::new(Status::Unreachable, text));
+        };
+        let (ours, theirs) = (Pipe::new()?, Pipe::new()?);
+        let lent = Arc::default();
+        let server = MemConnection::new(&theirs, &ours, &lent, &backlog.options);
+        backlog.waiting.lock().push_back(server);
+        notify(&backlog.arrived);
+        Ok(Box::new(MemConnection::new(&ours, &theirs, &lent, options)))
+    }
+}
+
+/// Connections that wait to be accepted.
+struct Backlog {
+    waiting: Mutex<VecDeque<MemConnection>>,
+    arrived: Arc<OwnedFd>,
+    options: LinkOptions,
+}
+
+struct MemListener {
+    backlog: Arc<Backlog>,
+    address: String,
+}
+
+impl Listener for MemListener {
+    fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.backlog.arrived)
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
+        let mut waiting = self.backlog.waiting.lock();
+        let next = waiting.pop_front();
+        if waiting.is_empty() {
+            drain(&self.backlog.arrived);
+        }
+        Ok(next.map(|connection| Box::new(connection) as Box<dyn Connection>))
+    }
+}
+
+fn event() -> Result<Arc<OwnedFd>> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map(Arc::new)
+        .map_err(|errno| Error::os("cannot make a connection", errno))
+}
+
+fn notify(event: &OwnedFd) {
+    // A full counter is a notification already.
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+fn drain(event: &OwnedFd) {
+    let mut counter = [0; 8];
+    let _ = rustix::io::read(event, &mut counter);
+}
+
+/// What one end has to read.
+struct Pipe {
+    state: Mutex<PipeState>,
+    /// Readable while there is something in the queue, or after the end.
+    ready: Arc<OwnedFd>,
+}
+
+#[derive(Default)]
+struct PipeState {
+    queue: VecDeque<Outgoing>,
+    closed: bool,
+}
+
+impl Pipe {
+    fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            state: Mutex::default(),
+            ready: event()?,
+        }))
+    }
+
+    fn close(&self) {
+        self.state.lock().closed = true;
+        notify(&self.ready);
+    }
+}
+
+struct MemConnection {
+    incoming: Arc<Pipe>,
+    outgoing: Arc<Pipe>,
+    lender: Arc<MemLender>,
+    closed: bool,
+}
+
+impl MemConnection {
+    fn new(
+        incoming: &Arc<Pipe>,
+        outgoing: &Arc<Pipe>,
+        lent: &Arc<Lent>,
+        options: &LinkOptions,
+    ) -> Self {
+        Self {
+            incoming: Arc::clone(incoming),
+            outgoing: Arc::clone(outgoing),
+            lender: Arc::new(MemLender {
+                inline_bytes: options.inline_bytes,
+                limit: AtomicU64::new(options.lent_limit),
+                lent: Arc::clone(lent),
+            }),
+            closed: false,
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::disconnected("the other end of the connection was closed")
+}
+
+impl Connection for MemConnection {
+    fn peer(&self) -> &str {
+        "this process"
+    }
+
+    fn same_user(&self) -> bool {
+        true
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness {
+            fd: Arc::clone(&self.incoming.ready),
+            peer_death: None,
+        }
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<()> {
+        if self.closed {
+            return Err(gone());
+        }
+        let mut state = self.outgoing.state.lock();
+        if state.closed {
+            return Err(gone());
+        }
+        state.queue.push_back(message);
+        drop(state);
+        notify(&self.outgoing.ready);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn queued_bytes(&self) -> u64 {
+        0
+    }
+
+    fn post_body(&mut self, _seq: u32, _packed: u64, _list: u64) {}
+
+    fn clear_posted(&mut self) {}
+
+    fn receive(&mut self) -> Result<Option<Incoming>> {
+        if self.closed {
+            return Err(gone());
+        }
+        let message = {
+            let mut state = self.incoming.state.lock();
+            match state.queue.pop_front() {
+                Some(message) => message,
+                None if state.closed => return Err(gone()),
+                None => {
+                    drain(&self.incoming.ready);
+                    return Ok(None);
+                }
+            }
+        };
+        arrive(message).map(Some)
+    }
+
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        Some(Arc::clone(&self.lender) as Arc<dyn Lender>)
+    }
+
+    fn map_region(&mut self, id: u16, _handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
+        Err(Error::protocol(format!(
+            "region {id} on a connection that has none (rule E3)"
+        )))
+    }
+
+    fn unmap_region(&mut self, id: u16) -> Result<()> {
+        Err(Error::protocol(format!(
+            "region {id} on a connection that has none (rule E3)"
+        )))
+    }
+
+    fn resolve(&mut self, spans: &[Span]) -> Result<Resolved> {
+        let lent = self.lender.lent.bodies.lock();
+        let mut owners = Vec::new();
+        let mut buffers = Vec::with_capacity(spans.len());
+        for span in spans {
+            if span.length == 0 {
+                buffers.push(BufferRef::EMPTY);
+                continue;
+            }
+            let (body, bytes) = find(&lent, *span).ok_or_else(|| {
+                Error::protocol(format!(
+                    "{} bytes at {:#x} are not lent (rule A8)",
+                    span.length, span.address
+                ))
+            })?;
+            buffers.push(bytes);
+            owners.push(body);
+        }
+        Ok(Resolved {
+            buffers,
+            owner: Arc::new(owners),
+            shared: true,
+        })
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.incoming.close();
+        self.outgoing.close();
+        // Messages that nobody will read let go of what they hold.
+        let unread = std::mem::take(&mut self.incoming.state.lock().queue);
+        drop(unread);
+    }
+}
+
+impl Drop for MemConnection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A message as the other end sees it.
+fn arrive(message: Outgoing) -> Result<Incoming> {
+    Ok(match message {
+        Outgoing::Metadata { prefix, header } => {
+            Incoming::Metadata([prefix.as_slice(), &header].concat())
+        }
+        Outgoing::Control { bytes, fd: _ } => Incoming::Control { bytes, fd: None },
+        Outgoing::Tagged { tag, payload } => {
+            let packed = match parse_body_tag(tag) {
+                Ok((seq, BodyKind::Packed)) => Some(seq),
+                Ok((_, BodyKind::List)) | Err(_) => None,
+            };
+            match (packed, payload) {
+                (None, Payload::Bytes(bytes)) => Incoming::Tagged { tag, bytes },
+                (
+                    None,
+                    Payload::Gather {
+                        parts,
+                        owner: _owner,
+                    },
+                ) => Incoming::Tagged {
+                    tag,
+                    bytes: gather(&parts)?.as_slice().to_vec(),
+                },
+                (Some(seq), Payload::Bytes(bytes)) => Incoming::Body {
+                    seq,
+                    memory: gather(&[BufferRef::of(&bytes)])?,
+                },
+                (
+                    Some(seq),
+                    Payload::Gather {
+                        parts,
+                        owner: _owner,
+                    },
+                ) => Incoming::Body {
+                    seq,
+                    memory: gather(&parts)?,
+                },
+            }
+        }
+    })
+}
+
+fn gather(parts: &[BufferRef]) -> Result<HostBuffer> {
+    let mut memory = HostBuffer::new(parts.iter().map(|part| part.len).sum())?;
+    let mut rest = memory.as_mut_slice();
+    for part in parts {
+        // SAFETY: the message that the part comes from holds its owner until it is dropped, after
+        // this; producers do not write to arrays that they have handed out.
+        let bytes = unsafe { part.as_slice() };
+        let (here, behind) = rest.split_at_mut(bytes.len());
+        here.copy_from_slice(bytes);
+        rest = behind;
+    }
+    Ok(memory)
+}
+
+/// What one connection has lent, by address.
+#[derive(Default)]
+struct Lent {
+    bodies: Mutex<BTreeMap<u64, Arc<HostBuffer>>>,
+    bytes: AtomicU64,
+}
+
+/// The lent body that holds a span, and the span's bytes.
+fn find(
+    bodies: &BTreeMap<u64, Arc<HostBuffer>>,
+    span: Span,
+) -> Option<(Arc<HostBuffer>, BufferRef)> {
+    let (base, body) = bodies.range(..=span.address).next_back()?;
+    let start = usize::try_from(span.address - base).ok()?;
+    let len = usize::try_from(span.length).ok()?;
+    let bytes = body.as_slice().get(start..)?.get(..len)?;
+    Some((Arc::clone(body), BufferRef::of(bytes)))
+}
+
+/// Lends copies.
+struct MemLender {
+    inline_bytes: u64,
+    limit: AtomicU64,
+    lent: Arc<Lent>,
+}
+
+/// A lent body, until it is back.
+struct Hold {
+    lent: Arc<Lent>,
+    base: u64,
+    bytes: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.lent.bodies.lock().remove(&self.base);
+        self.lent.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Lender for MemLender {
+    fn place(&self, buffers: &[BufferRef]) -> Result<Placement> {
+        let bytes = buffers.iter().map(|buffer| buffer.len as u64).sum();
+        let lent = self.lent.bytes.load(Ordering::Relaxed);
+        if bytes <= self.inline_bytes || lent + bytes > self.limit.load(Ordering::Relaxed) {
+            return Ok(Placement::Packed);
+        }
+        let padded = |len: usize| len.next_multiple_of(64);
+        let mut body = HostBuffer::new(buffers.iter().map(|buffer| padded(buffer.len)).sum())?;
+        let base = body.as_ref().data.addr() as u64;
+        let mut spans = Vec::with_capacity(buffers.len());
+        let mut at = 0;
+        for buffer in buffers {
+            // SAFETY: the caller holds the owner of the buffers, and producers do not write to
+            // arrays that they have handed out.
+            let source = unsafe { buffer.as_slice() };
+            body.as_mut_slice()[at..at + source.len()].copy_from_slice(source);
+            let address = if source.is_empty() {
+                0
+            } else {
+                base + at as u64
+            }; // Rule F3
+            spans.push(Span {
+                address,
+                length: source.len() as u64,
+            });
+            at += padded(source.len());
+        }
+        self.lent.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.lent.bodies.lock().insert(base, Arc::new(body));
+        Ok(Placement::Lent(Lease {
+            spans,
+            announce: Vec::new(),
+            copied: bytes,
+            borrowed: 0,
+            hold: Box::new(Hold {
+                lent: Arc::clone(&self.lent),
+                base,
+                bytes,
+            }),
+        }))
+    }
+
+    fn set_lent_limit(&self, limit: u64) {
+        self.limit.fetch_min(limit, Ordering::Relaxed);
+    }
+
+    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
+        (Vec::new(), None)
+    }
+
+    fn region_forgotten(&self, _id: u16) {}
+
+    fn abandon(&self) {}
+}
