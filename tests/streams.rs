@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use common::{FnProvider, batch, counting, export, export_schema, import, read_all, stream_of};
 use dipc::arrow::stream::ArrayReader;
 use dipc::cancel::Cancel;
@@ -391,7 +391,7 @@ fn refusals_name_their_cause() {
             failed(&["no uri at all"], b"t").status(),
             Status::InvalidUri
         );
-        assert_eq!(failed(&[], b"t").status(), Status::InvalidArgument);
+        assert_eq!(failed(&[], b"t").status(), Status::InvalidUri);
         let (error, _) = server.serve(b"t", counting(1, 1)).unwrap_err();
         assert_eq!(error.status(), Status::AlreadyExists);
         assert_eq!(
@@ -458,9 +458,7 @@ fn a_broken_array_ends_its_stream() {
             .next_request(Some(Duration::from_secs(10)), None)
             .unwrap()
             .unwrap();
-        request
-            .start(export_schema(&common::schema()).raw(), 1)
-            .unwrap();
+        request.start(&export_schema(&common::schema()), 1).unwrap();
         request
             .push(export(&batch(0, 10)), None, None)
             .map_err(|(error, _)| error)
@@ -499,9 +497,7 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
         });
         let request = server.next_request(None, None).unwrap().unwrap();
         assert_eq!(request.ticket(), b"t");
-        request
-            .start(export_schema(&common::schema()).raw(), 1)
-            .unwrap();
+        request.start(&export_schema(&common::schema()), 1).unwrap();
         for index in 0..100 {
             let array = export(&batch(index * 50, 50));
             request
@@ -536,9 +532,7 @@ fn a_push_without_room_times_out_and_keeps_the_array() {
         read_all(&mut stream).unwrap().len()
     });
     let request = server.next_request(None, None).unwrap().unwrap();
-    request
-        .start(export_schema(&common::schema()).raw(), 1)
-        .unwrap();
+    request.start(&export_schema(&common::schema()), 1).unwrap();
     let wait = Some(Duration::from_millis(20));
     for _ in 0..2 {
         request

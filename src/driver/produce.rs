@@ -329,8 +329,12 @@ impl Production {
 
     /// Whether nobody needs the stream any more, once all present parts have sent everything.
     fn is_over(&self, linger: Timestamp) -> bool {
+        let mut present = self
+            .cursors
+            .iter()
+            .filter_map(|cursor| cursor.link.as_ref());
         let absent = self.cursors.iter().any(|cursor| cursor.link.is_none());
-        if !absent {
+        if !absent || present.any(|link| link.is_closed()) {
             return true;
         }
         let total = self.batches_before + self.batches.len() as u64;
