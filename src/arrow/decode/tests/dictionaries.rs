@@ -53,7 +53,7 @@ fn forced_delta(first: &ArrayRef, second: &ArrayRef) -> Option<Vec<(Vec<u8>, Vec
     let [a, b] = [batch_of(first), batch_of(second)];
     let mut all = messages(&write(
         &a.schema(),
-        &[a.clone()],
+        std::slice::from_ref(&a),
         IpcWriteOptions::default(),
     ));
     let other = messages(&write(&b.schema(), &[b], IpcWriteOptions::default()));
@@ -112,7 +112,7 @@ fn deltas_of_every_type_are_joined() {
             let expected = batch_of(&joined);
             let whole = messages(&write(
                 &expected.schema(),
-                &[expected.clone()],
+                std::slice::from_ref(&expected),
                 IpcWriteOptions::default(),
             ));
             stream.push(whole.last().unwrap().clone());

@@ -78,7 +78,10 @@ fn walk(schema: &ArrowSchema, array: &ArrowArray, need: usize) {
             ends(buffer(1), len * 16);
             let last = usize::try_from(array.n_buffers).unwrap() - 1;
             for index in 2..last {
-                ends(buffer(index), at::<i64>(buffer(last), index - 2).try_into().unwrap());
+                ends(
+                    buffer(index),
+                    at::<i64>(buffer(last), index - 2).try_into().unwrap(),
+                );
             }
         }
         "+l" | "+L" | "+m" => child_need = wide(1, len),
@@ -88,7 +91,9 @@ fn walk(schema: &ArrowSchema, array: &ArrowArray, need: usize) {
         }
         "+s" => child_need = len,
         _ if format.starts_with("+w:") => child_need = len * format[3..].parse::<usize>().unwrap(),
-        _ if format.starts_with("w:") => ends(buffer(1), len * format[2..].parse::<usize>().unwrap()),
+        _ if format.starts_with("w:") => {
+            ends(buffer(1), len * format[2..].parse::<usize>().unwrap())
+        }
         _ if format.starts_with("+u") => {
             ends(buffer(0), len);
             if format.starts_with("+ud") {
@@ -115,16 +120,22 @@ fn walk(schema: &ArrowSchema, array: &ArrowArray, need: usize) {
     }
     assert_eq!(schema.n_children, array.n_children);
     for index in 0..usize::try_from(array.n_children).unwrap() {
-        // SAFETY: an array has as many children as it says, alive as long as it is.
-        let child = unsafe { &**array.children.wrapping_add(index) };
+        // SAFETY: an array and its schema have as many children as they say.
+        let child = unsafe { *array.children.wrapping_add(index) };
         // SAFETY: as above.
-        let child_schema = unsafe { &**schema.children.wrapping_add(index) };
+        let child_schema = unsafe { *schema.children.wrapping_add(index) };
+        // SAFETY: children live as long as their parent.
+        let (child, child_schema) = (unsafe { &*child }, unsafe { &*child_schema });
         walk(child_schema, child, child_need);
     }
     // SAFETY: the dictionary is NULL or lives as long as the array; the same for the schema's.
     if let Some(dictionary) = unsafe { array.dictionary.as_ref() } {
         // SAFETY: as above.
-        walk(unsafe { schema.dictionary.as_ref() }.unwrap(), dictionary, 0);
+        walk(
+            unsafe { schema.dictionary.as_ref() }.unwrap(),
+            dictionary,
+            0,
+        );
     }
 }
 
@@ -132,7 +143,9 @@ fn walk(schema: &ArrowSchema, array: &ArrowArray, need: usize) {
 fn decode_anyhow(messages: &[(Vec<u8>, Vec<u8>)]) {
     for at in PLACES {
         for level in LEVELS {
-            let Ok(decoded) = decode_messages(messages, level, at) else { continue };
+            let Ok(decoded) = decode_messages(messages, level, at) else {
+                continue;
+            };
             touch(&decoded);
             if level == Level::Full {
                 let schema = import_schema(decoded.schema);
@@ -156,13 +169,21 @@ fn decode_anyhow(messages: &[(Vec<u8>, Vec<u8>)]) {
 
 fn good() -> Vec<(Vec<u8>, Vec<u8>)> {
     let batch = every_type();
-    messages(&write(&batch.schema(), &[batch], IpcWriteOptions::default()))
+    messages(&write(
+        &batch.schema(),
+        &[batch],
+        IpcWriteOptions::default(),
+    ))
 }
 
 fn column(index: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let batch = every_type();
     let batch = batch.project(&[index % batch.num_columns()]).unwrap();
-    messages(&write(&batch.schema(), &[batch], IpcWriteOptions::default()))
+    messages(&write(
+        &batch.schema(),
+        &[batch],
+        IpcWriteOptions::default(),
+    ))
 }
 
 proptest! {
@@ -221,7 +242,10 @@ fn every_byte_of_a_header_may_lie() {
 
 /// A batch of one column from parts that arrow-rs would not put together.
 fn broken(ty: DataType, len: usize, buffers: Vec<Buffer>, children: Vec<ArrayData>) -> RecordBatch {
-    let builder = ArrayData::builder(ty).len(len).buffers(buffers).child_data(children);
+    let builder = ArrayData::builder(ty)
+        .len(len)
+        .buffers(buffers)
+        .child_data(children);
     // SAFETY: wrong on purpose; it is only written, and what writing reads is in bounds.
     let data = unsafe { builder.build_unchecked() };
     RecordBatch::try_from_iter_with_nullable([("broken", make_array(data), true)]).unwrap()
@@ -229,8 +253,14 @@ fn broken(ty: DataType, len: usize, buffers: Vec<Buffer>, children: Vec<ArrayDat
 
 /// The error of decoding one batch, where there is one.
 fn error_of(batch: &RecordBatch, level: Level, at: Place) -> Option<String> {
-    let bytes = write(&batch.schema(), std::slice::from_ref(batch), IpcWriteOptions::default());
-    decode(&bytes, level, at).err().map(|error| error.text().to_owned())
+    let bytes = write(
+        &batch.schema(),
+        std::slice::from_ref(batch),
+        IpcWriteOptions::default(),
+    );
+    decode(&bytes, level, at)
+        .err()
+        .map(|error| error.text().to_owned())
 }
 
 /// Rule A8, level full: the text of the error says what is wrong, in shared memory as in private,
@@ -240,7 +270,11 @@ fn wrong_values_are_found_at_level_full() {
     let ints = Int32Array::from(vec![1, 2, 3, 4]).into_data();
     let list = |large| {
         let field = Arc::new(Field::new_list_field(DataType::Int32, true));
-        if large { DataType::LargeListView(field) } else { DataType::ListView(field) }
+        if large {
+            DataType::LargeListView(field)
+        } else {
+            DataType::ListView(field)
+        }
     };
     let union = |mode| {
         let fields = UnionFields::try_new([5], [Field::new("i", DataType::Int32, true)]).unwrap();
@@ -255,20 +289,150 @@ fn wrong_values_are_found_at_level_full() {
     };
     let text = || Buffer::from(&b"abcdefghijklmnop"[..]);
     let cases = [
-        (broken(DataType::Utf8, 2, vec![Buffer::from_slice_ref([0i32, 5, 4]), text()], vec![]), "offset 5"),
-        (broken(DataType::LargeBinary, 2, vec![Buffer::from_slice_ref([0i64, 99, 4]), text()], vec![]), "offset 99"),
-        (broken(DataType::Utf8, 1, vec![Buffer::from_slice_ref([0i32, 2]), Buffer::from(&[0xffu8, 0xfe][..])], vec![]), "UTF-8"),
-        (broken(DataType::Utf8, 2, vec![Buffer::from_slice_ref([0i32, 1, 2]), Buffer::from("ä".as_bytes())], vec![]), "inside a character"),
-        (broken(list(false), 2, vec![Buffer::from_slice_ref([0i32, 3]), Buffer::from_slice_ref([1i32, 2])], vec![ints.clone()]), "2 values from 3"),
-        (broken(list(true), 1, vec![Buffer::from_slice_ref([i64::MAX]), Buffer::from_slice_ref([1i64])], vec![ints.clone()]), "1 values from"),
-        (broken(list(false), 1, vec![Buffer::from_slice_ref([-1i32]), Buffer::from_slice_ref([1i32])], vec![ints.clone()]), "from -1"),
-        (broken(union(UnionMode::Sparse), 4, vec![Buffer::from_slice_ref([5i8, 5, 4, 5])], vec![ints.clone()]), "type id 4"),
-        (broken(union(UnionMode::Dense), 2, vec![Buffer::from_slice_ref([5i8, 5]), Buffer::from_slice_ref([0i32, 4])], vec![ints.clone()]), "value 4"),
-        (broken(DataType::Utf8View, 1, vec![view(13, b"abcd", 1, 0), text()], vec![]), "data buffer 1"),
-        (broken(DataType::Utf8View, 1, vec![view(13, b"abcd", 0, 4), text()], vec![]), "13 bytes at 4"),
-        (broken(DataType::BinaryView, 1, vec![view(13, b"xbcd", 0, 0), text()], vec![]), "prefix"),
-        (broken(DataType::BinaryView, 1, vec![view(2, b"ab\0\x01", 0, 0), text()], vec![]), "padded"),
-        (broken(DataType::Utf8View, 1, vec![view(u32::MAX, b"abcd", 0, 0), text()], vec![]), "-1 bytes"),
+        (
+            broken(
+                DataType::Utf8,
+                2,
+                vec![Buffer::from_slice_ref([0i32, 5, 4]), text()],
+                vec![],
+            ),
+            "offset 5",
+        ),
+        (
+            broken(
+                DataType::LargeBinary,
+                2,
+                vec![Buffer::from_slice_ref([0i64, 99, 4]), text()],
+                vec![],
+            ),
+            "offset 99",
+        ),
+        (
+            broken(
+                DataType::Utf8,
+                1,
+                vec![
+                    Buffer::from_slice_ref([0i32, 2]),
+                    Buffer::from(&[0xffu8, 0xfe][..]),
+                ],
+                vec![],
+            ),
+            "UTF-8",
+        ),
+        (
+            broken(
+                DataType::Utf8,
+                2,
+                vec![
+                    Buffer::from_slice_ref([0i32, 1, 2]),
+                    Buffer::from("ä".as_bytes()),
+                ],
+                vec![],
+            ),
+            "inside a character",
+        ),
+        (
+            broken(
+                list(false),
+                2,
+                vec![
+                    Buffer::from_slice_ref([0i32, 3]),
+                    Buffer::from_slice_ref([1i32, 2]),
+                ],
+                vec![ints.clone()],
+            ),
+            "2 values from 3",
+        ),
+        (
+            broken(
+                list(true),
+                1,
+                vec![
+                    Buffer::from_slice_ref([i64::MAX]),
+                    Buffer::from_slice_ref([1i64]),
+                ],
+                vec![ints.clone()],
+            ),
+            "1 values from",
+        ),
+        (
+            broken(
+                list(false),
+                1,
+                vec![
+                    Buffer::from_slice_ref([-1i32]),
+                    Buffer::from_slice_ref([1i32]),
+                ],
+                vec![ints.clone()],
+            ),
+            "from -1",
+        ),
+        (
+            broken(
+                union(UnionMode::Sparse),
+                4,
+                vec![Buffer::from_slice_ref([5i8, 5, 4, 5])],
+                vec![ints.clone()],
+            ),
+            "type id 4",
+        ),
+        (
+            broken(
+                union(UnionMode::Dense),
+                2,
+                vec![
+                    Buffer::from_slice_ref([5i8, 5]),
+                    Buffer::from_slice_ref([0i32, 4]),
+                ],
+                vec![ints.clone()],
+            ),
+            "value 4",
+        ),
+        (
+            broken(
+                DataType::Utf8View,
+                1,
+                vec![view(13, b"abcd", 1, 0), text()],
+                vec![],
+            ),
+            "data buffer 1",
+        ),
+        (
+            broken(
+                DataType::Utf8View,
+                1,
+                vec![view(13, b"abcd", 0, 4), text()],
+                vec![],
+            ),
+            "13 bytes at 4",
+        ),
+        (
+            broken(
+                DataType::BinaryView,
+                1,
+                vec![view(13, b"xbcd", 0, 0), text()],
+                vec![],
+            ),
+            "prefix",
+        ),
+        (
+            broken(
+                DataType::BinaryView,
+                1,
+                vec![view(2, b"ab\0\x01", 0, 0), text()],
+                vec![],
+            ),
+            "padded",
+        ),
+        (
+            broken(
+                DataType::Utf8View,
+                1,
+                vec![view(u32::MAX, b"abcd", 0, 0), text()],
+                vec![],
+            ),
+            "-1 bytes",
+        ),
     ];
     for (batch, wanted) in cases {
         for at in PLACES {
@@ -288,40 +452,128 @@ type Change = fn(&mut Parts);
 fn wrong_headers_are_found_at_level_structure() {
     let cases: &[(&str, Change, &str)] = &[
         ("Int32", |parts| parts.length = -6, "negative"),
-        ("Int32", |parts| parts.length = 7, "6 values in a batch of 7 rows"),
+        (
+            "Int32",
+            |parts| parts.length = 7,
+            "6 values in a batch of 7 rows",
+        ),
         ("Int32", |parts| parts.nodes[0].0 = -1, "negative"),
         ("Int32", |parts| parts.nodes[0].1 = -1, "negative"),
-        ("Int32", |parts| parts.nodes[0].1 = 7, "7 nulls among 6 values"),
-        ("Int32", |parts| parts.nodes[0].0 = 7, "24 bytes, 28 are needed"),
-        ("Int32", |parts| parts.nodes[0].0 = i64::MAX, "need 1152921504606846976"),
-        ("month day nano", |parts| parts.nodes[0].0 = i64::MAX, "of length"),
-        ("Int32", |parts| parts.buffers[0].1 = 0, "validity bitmap has 0 bytes"),
-        ("Int32", |parts| parts.buffers[1].1 = 23, "23 bytes, 24 are needed"),
-        ("Boolean", |parts| parts.buffers[1].1 = 0, "0 bytes, 1 are needed"),
+        (
+            "Int32",
+            |parts| parts.nodes[0].1 = 7,
+            "7 nulls among 6 values",
+        ),
+        (
+            "Int32",
+            |parts| parts.nodes[0].0 = 7,
+            "24 bytes, 28 are needed",
+        ),
+        (
+            "Int32",
+            |parts| parts.nodes[0].0 = i64::MAX,
+            "need 1152921504606846976",
+        ),
+        (
+            "month day nano",
+            |parts| parts.nodes[0].0 = i64::MAX,
+            "of length",
+        ),
+        (
+            "Int32",
+            |parts| parts.buffers[0].1 = 0,
+            "validity bitmap has 0 bytes",
+        ),
+        (
+            "Int32",
+            |parts| parts.buffers[1].1 = 23,
+            "23 bytes, 24 are needed",
+        ),
+        (
+            "Boolean",
+            |parts| parts.buffers[1].1 = 0,
+            "0 bytes, 1 are needed",
+        ),
         ("Int32", |parts| parts.nodes.clear(), "fewer nodes"),
         ("Int32", |parts| parts.nodes.push((6, 0)), "1 nodes more"),
         ("Int32", |parts| parts.buffers.truncate(1), "fewer buffers"),
-        ("Int32", |parts| parts.buffers.push((0, 0)), "1 buffers more"),
-        ("utf8", |parts| parts.buffers[1].1 = 27, "27 bytes, 28 are needed"),
+        (
+            "Int32",
+            |parts| parts.buffers.push((0, 0)),
+            "1 buffers more",
+        ),
+        (
+            "utf8",
+            |parts| parts.buffers[1].1 = 27,
+            "27 bytes, 28 are needed",
+        ),
         ("utf8", |parts| parts.buffers[2].1 -= 1, "are needed"),
-        ("large utf8", |parts| parts.buffers[1].1 = 0, "0 bytes, 56 are needed"),
+        (
+            "large utf8",
+            |parts| parts.buffers[1].1 = 0,
+            "0 bytes, 56 are needed",
+        ),
         ("utf8 view", |parts| parts.counts = None, "fewer counts"),
-        ("utf8 view", |parts| parts.counts = Some(vec![-1]), "-1 view buffers"),
-        ("utf8 view", |parts| parts.counts = Some(vec![i64::MAX]), "view buffers where"),
-        ("utf8 view", |parts| parts.counts = Some(vec![1, 0]), "1 counts of view buffers more"),
-        ("Int32", |parts| parts.counts = Some(vec![0]), "1 counts of view buffers more"),
+        (
+            "utf8 view",
+            |parts| parts.counts = Some(vec![-1]),
+            "-1 view buffers",
+        ),
+        (
+            "utf8 view",
+            |parts| parts.counts = Some(vec![i64::MAX]),
+            "view buffers where",
+        ),
+        (
+            "utf8 view",
+            |parts| parts.counts = Some(vec![1, 0]),
+            "1 counts of view buffers more",
+        ),
+        (
+            "Int32",
+            |parts| parts.counts = Some(vec![0]),
+            "1 counts of view buffers more",
+        ),
         ("list", |parts| parts.nodes[1] = (5, 0), "needs 6"),
         ("large list", |parts| parts.nodes[1] = (5, 0), "needs 6"),
-        ("list view", |parts| parts.buffers[2].1 = 20, "20 bytes, 24 are needed"),
+        (
+            "list view",
+            |parts| parts.buffers[2].1 = 20,
+            "20 bytes, 24 are needed",
+        ),
         ("fixed list", |parts| parts.nodes[1] = (11, 0), "needs 12"),
         ("struct", |parts| parts.nodes[1] = (5, 0), "needs 6"),
-        ("map", |parts| parts.nodes[1].1 = 1, "validity bitmap has 0 bytes"),
+        (
+            "map",
+            |parts| parts.nodes[1].1 = 1,
+            "validity bitmap has 0 bytes",
+        ),
         ("sparse union", |parts| parts.nodes[1] = (5, 0), "needs 6"),
-        ("sparse union", |parts| parts.nodes[0].1 = 1, "no validity bitmap"),
-        ("sparse union", |parts| parts.buffers[0].1 = 5, "5 bytes, 6 are needed"),
-        ("dense union", |parts| parts.buffers[1].1 = 20, "20 bytes, 24 are needed"),
-        ("run ends", |parts| parts.nodes[1].0 = 2, "2 run ends and 3 values"),
-        ("run ends", |parts| parts.nodes[0].1 = 1, "no validity bitmap"),
+        (
+            "sparse union",
+            |parts| parts.nodes[0].1 = 1,
+            "no validity bitmap",
+        ),
+        (
+            "sparse union",
+            |parts| parts.buffers[0].1 = 5,
+            "5 bytes, 6 are needed",
+        ),
+        (
+            "dense union",
+            |parts| parts.buffers[1].1 = 20,
+            "20 bytes, 24 are needed",
+        ),
+        (
+            "run ends",
+            |parts| parts.nodes[1].0 = 2,
+            "2 run ends and 3 values",
+        ),
+        (
+            "run ends",
+            |parts| parts.nodes[0].1 = 1,
+            "no validity bitmap",
+        ),
         (
             "run ends",
             |parts| {
@@ -338,7 +590,11 @@ fn wrong_headers_are_found_at_level_structure() {
             },
             "the last run ends at 0",
         ),
-        ("dictionary", |parts| parts.buffers[1].1 = 11, "11 bytes, 12 are needed"),
+        (
+            "dictionary",
+            |parts| parts.buffers[1].1 = 11,
+            "11 bytes, 12 are needed",
+        ),
     ];
     let batch = every_type();
     for (name, change, wanted) in cases {
@@ -377,12 +633,15 @@ fn poke(messages: &mut [(Vec<u8>, Vec<u8>)], buffer: usize, offset: usize, bytes
     body[start + offset..][..bytes.len()].copy_from_slice(bytes);
 }
 
+/// Column, buffer, place in it, bytes to put there, whether level structure sees it, and the text.
+type Poke<'a> = (&'a str, usize, usize, &'a [u8], bool, &'a str);
+
 /// Rule A8: offsets, run ends and map keys that are wrong in the body; ends are seen at both levels.
 #[test]
 fn wrong_bodies_are_found() {
     let minus = (-1i32).to_le_bytes();
     let far = 1000i32.to_le_bytes();
-    let cases: &[(&str, usize, usize, &[u8], bool, &str)] = &[
+    let cases: &[Poke] = &[
         ("utf8", 1, 0, &minus, true, "from -1"),
         ("utf8", 1, 24, &far, true, "1000 are needed"),
         ("utf8", 1, 24, &minus, true, "to -1"),
@@ -391,7 +650,14 @@ fn wrong_bodies_are_found() {
         ("list", 1, 0, &far, true, "from 1000"),
         ("list", 1, 8, &far, false, "offset 1000"),
         ("map", 1, 24, &far, true, "needs 1000"),
-        ("run ends", 1, 8, &[5, 0, 0, 0], true, "the last run ends at 5"),
+        (
+            "run ends",
+            1,
+            8,
+            &[5, 0, 0, 0],
+            true,
+            "the last run ends at 5",
+        ),
         ("run ends", 1, 4, &[2, 0, 0, 0], false, "run 1 ends at 2"),
         ("run ends", 1, 0, &[0, 0, 0, 0], false, "run 0 ends at 0"),
     ];
@@ -404,8 +670,16 @@ fn wrong_bodies_are_found() {
                 let error = decode_messages(&messages, level, at).err();
                 error.map_or_else(String::new, |error| error.text().to_owned())
             };
-            assert!(error(Level::Full).contains(wanted), "{name}: {wanted}: {}", error(Level::Full));
-            assert_eq!(error(Level::Structure).contains(wanted), *structural, "{name}: {wanted}");
+            assert!(
+                error(Level::Full).contains(wanted),
+                "{name}: {wanted}: {}",
+                error(Level::Full)
+            );
+            assert_eq!(
+                error(Level::Structure).contains(wanted),
+                *structural,
+                "{name}: {wanted}"
+            );
         }
     }
 }
@@ -420,7 +694,10 @@ fn views_of_null_rows_are_cleared() {
         assert!(decoded.batches[0].copied > 0);
         let (_, batches) = read_back(decoded);
         let expected = every_type();
-        assert_eq!(batches[0].column(0), expected.column_by_name("utf8 view").unwrap());
+        assert_eq!(
+            batches[0].column(0),
+            expected.column_by_name("utf8 view").unwrap()
+        );
         let views = batches[0].column(0).as_string_view().views();
         assert_eq!(views[1], 0);
     }

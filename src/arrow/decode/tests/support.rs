@@ -228,22 +228,43 @@ pub fn edit(header: &[u8], change: impl FnOnce(&mut Parts)) -> Vec<u8> {
     let old = ipc::root_as_message(header).unwrap();
     let dictionary = old.header_as_dictionary_batch();
     let data = dictionary
-        .map_or_else(|| old.header_as_record_batch(), |dictionary| dictionary.data())
+        .map_or_else(
+            || old.header_as_record_batch(),
+            |dictionary| dictionary.data(),
+        )
         .unwrap();
     let mut parts = Parts {
         delta: dictionary.is_some_and(|dictionary| dictionary.isDelta()),
         length: data.length(),
-        nodes: data.nodes().unwrap().iter().map(|node| (node.length(), node.null_count())).collect(),
-        buffers: data.buffers().unwrap().iter().map(|span| (span.offset(), span.length())).collect(),
-        counts: data.variadicBufferCounts().map(|counts| counts.iter().collect()),
+        nodes: data
+            .nodes()
+            .unwrap()
+            .iter()
+            .map(|node| (node.length(), node.null_count()))
+            .collect(),
+        buffers: data
+            .buffers()
+            .unwrap()
+            .iter()
+            .map(|span| (span.offset(), span.length()))
+            .collect(),
+        counts: data
+            .variadicBufferCounts()
+            .map(|counts| counts.iter().collect()),
     };
     change(&mut parts);
     let mut builder = flatbuffers::FlatBufferBuilder::new();
-    let nodes: Vec<_> =
-        parts.nodes.iter().map(|(length, nulls)| ipc::FieldNode::new(*length, *nulls)).collect();
+    let nodes: Vec<_> = parts
+        .nodes
+        .iter()
+        .map(|(length, nulls)| ipc::FieldNode::new(*length, *nulls))
+        .collect();
     let nodes = Some(builder.create_vector(&nodes));
-    let buffers: Vec<_> =
-        parts.buffers.iter().map(|(offset, length)| ipc::Buffer::new(*offset, *length)).collect();
+    let buffers: Vec<_> = parts
+        .buffers
+        .iter()
+        .map(|(offset, length)| ipc::Buffer::new(*offset, *length))
+        .collect();
     let buffers = Some(builder.create_vector(&buffers));
     let counts = parts.counts.map(|counts| builder.create_vector(&counts));
     let batch = ipc::RecordBatchArgs {
