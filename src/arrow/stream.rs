@@ -418,3 +418,6 @@ impl ArrayReader for StreamReader {
         DeviceKind::CPU.0
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,7 +53,7 @@ fn forced_delta(first: &ArrayRef, second: &ArrayRef) -> Option<Vec<(Vec<u8>, Vec
     let [a, b] = [batch_of(first), batch_of(second)];
     let mut all = messages(&write(
         &a.schema(),
-        &[a.clone()],
+        std::slice::from_ref(&a),
         IpcWriteOptions::default(),
     ));
     let other = messages(&write(&b.schema(), &[b], IpcWriteOptions::default()));
@@ -62,54 +62,8 @@ fn forced_delta(first: &ArrayRef, second: &ArrayRef) -> Option<Vec<(Vec<u8>, Vec
         messages.len().checked_sub(2)
     };
     let (header, body) = other.get(position(&other)?)?.clone();
-    all.push((set_delta(&header), body));
+    all.push((edit(&header, |parts| parts.delta = true), body));
     Some(all)
-}
-
-/// The same dictionary header with `isDelta` set.
-fn set_delta(header: &[u8]) -> Vec<u8> {
-    use arrow::ipc;
-    let old = ipc::root_as_message(header).unwrap();
-    let dictionary = old.header_as_dictionary_batch().unwrap();
-    let data = dictionary.data().unwrap();
-    let mut builder = flatbuffers::FlatBufferBuilder::new();
-    let nodes: Vec<_> = data.nodes().unwrap().iter().copied().collect();
-    let nodes = builder.create_vector(&nodes);
-    let buffers: Vec<_> = data.buffers().unwrap().iter().copied().collect();
-    let buffers = builder.create_vector(&buffers);
-    let counts = data
-        .variadicBufferCounts()
-        .map(|counts| builder.create_vector(&counts.iter().collect::<Vec<_>>()));
-    let batch = ipc::RecordBatch::create(
-        &mut builder,
-        &ipc::RecordBatchArgs {
-            length: data.length(),
-            nodes: Some(nodes),
-            buffers: Some(buffers),
-            compression: None,
-            variadicBufferCounts: counts,
-        },
-    );
-    let dictionary = ipc::DictionaryBatch::create(
-        &mut builder,
-        &ipc::DictionaryBatchArgs {
-            id: dictionary.id(),
-            data: Some(batch),
-            isDelta: true,
-        },
-    );
-    let message = ipc::Message::create(
-        &mut builder,
-        &ipc::MessageArgs {
-            version: old.version(),
-            header_type: ipc::MessageHeader::DictionaryBatch,
-            header: Some(dictionary.as_union_value()),
-            bodyLength: old.bodyLength(),
-            custom_metadata: None,
-        },
-    );
-    builder.finish(message, None);
-    builder.finished_data().to_vec()
 }
 
 /// Rule A3: a delta is joined with what came before, and counted as copied; the batch before it
@@ -158,7 +112,7 @@ fn deltas_of_every_type_are_joined() {
             let expected = batch_of(&joined);
             let whole = messages(&write(
                 &expected.schema(),
-                &[expected.clone()],
+                std::slice::from_ref(&expected),
                 IpcWriteOptions::default(),
             ));
             stream.push(whole.last().unwrap().clone());

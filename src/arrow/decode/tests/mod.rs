@@ -4,4 +4,5 @@ mod dictionaries;
 mod golden;
 mod hostile;
 mod release;
+mod schemas;
 mod types;

@@ -211,6 +211,93 @@ pub fn write(schema: &SchemaRef, batches: &[RecordBatch], options: IpcWriteOptio
     writer.into_inner().unwrap()
 }
 
+/// What can be wrong in the header of a record batch or dictionary.
+pub struct Parts {
+    pub delta: bool,
+    pub length: i64,
+    /// Length and null count.
+    pub nodes: Vec<(i64, i64)>,
+    /// Offset and length.
+    pub buffers: Vec<(i64, i64)>,
+    pub counts: Option<Vec<i64>>,
+}
+
+/// The same header with some parts changed.
+pub fn edit(header: &[u8], change: impl FnOnce(&mut Parts)) -> Vec<u8> {
+    use arrow::ipc;
+    let old = ipc::root_as_message(header).unwrap();
+    let dictionary = old.header_as_dictionary_batch();
+    let data = dictionary
+        .map_or_else(
+            || old.header_as_record_batch(),
+            |dictionary| dictionary.data(),
+        )
+        .unwrap();
+    let mut parts = Parts {
+        delta: dictionary.is_some_and(|dictionary| dictionary.isDelta()),
+        length: data.length(),
+        nodes: data
+            .nodes()
+            .unwrap()
+            .iter()
+            .map(|node| (node.length(), node.null_count()))
+            .collect(),
+        buffers: data
+            .buffers()
+            .unwrap()
+            .iter()
+            .map(|span| (span.offset(), span.length()))
+            .collect(),
+        counts: data
+            .variadicBufferCounts()
+            .map(|counts| counts.iter().collect()),
+    };
+    change(&mut parts);
+    let mut builder = flatbuffers::FlatBufferBuilder::new();
+    let nodes: Vec<_> = parts
+        .nodes
+        .iter()
+        .map(|(length, nulls)| ipc::FieldNode::new(*length, *nulls))
+        .collect();
+    let nodes = Some(builder.create_vector(&nodes));
+    let buffers: Vec<_> = parts
+        .buffers
+        .iter()
+        .map(|(offset, length)| ipc::Buffer::new(*offset, *length))
+        .collect();
+    let buffers = Some(builder.create_vector(&buffers));
+    let counts = parts.counts.map(|counts| builder.create_vector(&counts));
+    let batch = ipc::RecordBatchArgs {
+        length: parts.length,
+        nodes,
+        buffers,
+        compression: None,
+        variadicBufferCounts: counts,
+    };
+    let batch = ipc::RecordBatch::create(&mut builder, &batch);
+    let header = match dictionary {
+        None => batch.as_union_value(),
+        Some(dictionary) => {
+            let args = ipc::DictionaryBatchArgs {
+                id: dictionary.id(),
+                data: Some(batch),
+                isDelta: parts.delta,
+            };
+            ipc::DictionaryBatch::create(&mut builder, &args).as_union_value()
+        }
+    };
+    let message = ipc::MessageArgs {
+        version: old.version(),
+        header_type: old.header_type(),
+        header: Some(header),
+        bodyLength: old.bodyLength(),
+        custom_metadata: None,
+    };
+    let message = ipc::Message::create(&mut builder, &message);
+    builder.finish(message, None);
+    builder.finished_data().to_vec()
+}
+
 /// The golden files, where they are; says so where they are not.
 pub fn golden(folder: &str) -> Vec<PathBuf> {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(

@@ -468,8 +468,10 @@ fn absent_offsets_of_empty_arrays_are_zeros() {
     let root = &decoded.batches[0].array.raw().array;
     // SAFETY: the batch has one column.
     let child = unsafe { *root.children };
-    // SAFETY: the child lives as long as the batch; a string array has three buffers.
-    let offsets = unsafe { *(*child).buffers.wrapping_add(1) };
+    // SAFETY: the child lives as long as the batch.
+    let buffers = unsafe { (*child).buffers };
+    // SAFETY: a string array has three buffers.
+    let offsets = unsafe { *buffers.wrapping_add(1) };
     assert!(!offsets.is_null());
     // SAFETY: consumers read offset 0 of every string array: the promise under test.
     assert_eq!(unsafe { *offsets.cast::<i32>() }, 0);

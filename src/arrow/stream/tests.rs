@@ -1,0 +1,270 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow::array::{Int32Array, RecordBatch, RecordBatchIterator};
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
+
+use super::*;
+
+const _: () = assert!(size_of::<FFI_ArrowArrayStream>() == size_of::<ArrowArrayStream>());
+
+fn batches() -> Vec<RecordBatch> {
+    let schema = Arc::new(Schema::new(vec![Field::new("i", DataType::Int32, true)]));
+    (0..3)
+        .map(|row| {
+            let column = Arc::new(Int32Array::from(vec![Some(row), None, Some(row * row)]));
+            RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap()
+        })
+        .collect()
+}
+
+/// A host stream that arrow-rs produces.
+fn theirs() -> OwnedStream {
+    let batches = batches();
+    let schema = batches[0].schema();
+    let reader = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
+    let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
+    // SAFETY: both are the struct of the C stream interface, and of one size (asserted above).
+    unsafe { OwnedStream::take((&raw mut stream).cast()) }
+}
+
+/// Reads a host stream with arrow-rs.
+fn read(stream: OwnedStream) -> Vec<RecordBatch> {
+    let mut raw = stream.into_raw();
+    // SAFETY: as in `theirs`.
+    let reader = unsafe { RecordBatchStreamReader::from_raw((&raw mut raw).cast()) }.unwrap();
+    reader.map(Result::unwrap).collect()
+}
+
+/// What a test reader does when it is asked.
+#[derive(Clone, Copy, PartialEq)]
+enum Act {
+    Empty,
+    Fail,
+    Panic,
+    Foreign,
+}
+
+struct Acting {
+    act: Act,
+    device_type: i32,
+    drops: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Drop for Acting {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl ArrayReader for Acting {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        let mut reader = StreamReader::new(theirs());
+        reader.schema()
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        match self.act {
+            Act::Empty => Ok(None),
+            Act::Fail => Err(Error::new(Status::Disconnected, "the peer is gone\0really")),
+            Act::Panic => panic!("a bug of the reader"),
+            Act::Foreign => {
+                let mut array = StreamReader::new(theirs()).next()?.unwrap().into_raw();
+                array.device_type = 2;
+                Ok(Some(OwnedDeviceArray::from_raw(array)))
+            }
+        }
+    }
+
+    fn device_type(&self) -> i32 {
+        self.device_type
+    }
+}
+
+fn acting(act: Act) -> (Box<Acting>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let (drops, calls) = (Arc::default(), Arc::default());
+    let device_type = DeviceKind::CPU.0;
+    let reader = Acting {
+        act,
+        device_type,
+        drops: Arc::clone(&drops),
+        calls: Arc::clone(&calls),
+    };
+    (Box::new(reader), drops, calls)
+}
+
+/// Calls `get_next` of a device stream as a C consumer does.
+fn next(stream: &mut OwnedDeviceStream) -> (c_int, OwnedDeviceArray) {
+    let mut array = ArrowDeviceArray::empty();
+    let get_next = stream.raw().get_next.unwrap();
+    // SAFETY: the stream is live and used by this thread only; the array is writable.
+    let errno = unsafe { get_next(stream.raw_mut(), &raw mut array) };
+    (errno, OwnedDeviceArray::from_raw(array))
+}
+
+fn text_of(stream: &mut OwnedDeviceStream) -> Option<String> {
+    let get_last_error = stream.raw().get_last_error.unwrap();
+    // SAFETY: the stream is live and used by this thread only.
+    let text = unsafe { get_last_error(stream.raw_mut()) };
+    // SAFETY: a text that is not NULL is valid until the next call on the stream.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned())
+}
+
+/// Host streams become device streams and back, and arrive equal.
+#[test]
+fn streams_cross_both_ways() {
+    assert_eq!(read(theirs()), batches());
+    let device = to_device(theirs());
+    assert_eq!(device.raw().device_type, DeviceKind::CPU.0);
+    assert_eq!(read(to_host(device).unwrap()), batches());
+    let twice = to_device(to_host(to_device(theirs())).unwrap());
+    assert_eq!(read(to_host(twice).unwrap()), batches());
+}
+
+/// The schema may be asked for several times, before, between and after the arrays; the end stays
+/// the end, and the reader is not asked again.
+#[test]
+fn schemas_repeat_and_ends_stay() {
+    let mut reader = DeviceStreamReader::new(to_device(theirs()));
+    for _ in 0..3 {
+        let _ = reader.schema().unwrap();
+        assert_eq!(reader.next().unwrap().unwrap().raw().array.length, 3);
+    }
+    assert!(reader.next().unwrap().is_none());
+    assert_eq!(reader.schema().unwrap().raw().n_children, 1);
+
+    let (reader, drops, calls) = acting(Act::Empty);
+    let mut stream = export_device_stream(reader);
+    for _ in 0..3 {
+        let (errno, array) = next(&mut stream);
+        assert_eq!((errno, array.is_released()), (0, true));
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(text_of(&mut stream), None);
+    drop(stream);
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+}
+
+/// An error comes out as its `errno` and its text; the typed one is there for those who ask.
+#[test]
+fn errors_have_number_and_text() {
+    let (reader, drops, _) = acting(Act::Fail);
+    let mut stream = export_device_stream(reader);
+    assert_eq!(last_error(stream.raw()).unwrap(), None);
+    let (errno, array) = next(&mut stream);
+    assert_eq!((errno, array.is_released()), (libc::ECONNRESET, true));
+    assert_eq!(text_of(&mut stream).unwrap(), "the peer is gone really");
+    assert_eq!(
+        last_error(stream.raw()).unwrap().unwrap().status(),
+        Status::Disconnected
+    );
+    // Read back by us it is the provider's failure, with its text.
+    let error = DeviceStreamReader::new(stream).next().unwrap_err();
+    assert_eq!(error.status(), Status::Provider);
+    assert!(error.text().contains("the peer is gone really"), "{error}");
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+}
+
+/// A panic of the reader does not cross into C, and the reader is not called again.
+#[test]
+fn panics_are_errors() {
+    let (reader, drops, calls) = acting(Act::Panic);
+    let mut stream = export_device_stream(reader);
+    for _ in 0..2 {
+        assert_eq!(next(&mut stream).0, libc::EIO);
+        assert!(
+            text_of(&mut stream)
+                .unwrap()
+                .contains("a bug of the reader")
+        );
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(
+        last_error(stream.raw()).unwrap().unwrap().status(),
+        Status::Panic
+    );
+    drop(stream);
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+}
+
+/// Memory that the host cannot read does not become a host stream: neither a stream that says so
+/// nor an array that turns up.
+#[test]
+fn foreign_memory_is_refused() {
+    let (mut reader, ..) = acting(Act::Empty);
+    reader.device_type = 2;
+    assert_eq!(
+        export_stream(reader).unwrap_err().status(),
+        Status::Unsupported
+    );
+    let (reader, ..) = acting(Act::Foreign);
+    let error = StreamReader::new(export_stream(reader).unwrap())
+        .next()
+        .unwrap_err();
+    assert!(error.text().contains("device type 2"), "{error}");
+}
+
+/// NULL for a place to write to, and streams that are released or lack functions, are errors.
+#[test]
+fn misuse_is_an_error() {
+    let mut stream = to_device(theirs());
+    let (get_next, get_schema) = (
+        stream.raw().get_next.unwrap(),
+        stream.raw().get_schema.unwrap(),
+    );
+    // SAFETY: the stream is live; NULL is what is under test.
+    let errno = unsafe { get_next(stream.raw_mut(), ptr::null_mut()) };
+    assert_eq!(errno, libc::EINVAL);
+    // SAFETY: as above.
+    let errno = unsafe { get_schema(stream.raw_mut(), ptr::null_mut()) };
+    assert_eq!(errno, libc::EINVAL);
+    assert!(text_of(&mut stream).unwrap().contains("get_schema"));
+    let mut array = ArrowDeviceArray::empty();
+    // SAFETY: NULL is what is under test.
+    let errno = unsafe { get_next(ptr::null_mut(), &raw mut array) };
+    assert_eq!(errno, libc::EINVAL);
+
+    let mut raw = stream.into_raw();
+    raw.get_next = None;
+    let mut reader = DeviceStreamReader::new(OwnedDeviceStream::from_raw(raw));
+    assert_eq!(reader.next().unwrap_err().status(), Status::InvalidArgument);
+    let mut reader =
+        DeviceStreamReader::new(OwnedDeviceStream::from_raw(ArrowDeviceArrayStream::empty()));
+    assert!(reader.schema().is_err());
+    assert!(last_error(&ArrowDeviceArrayStream::empty()).is_err());
+}
+
+unsafe extern "C" fn no_schema(_: *mut ArrowArrayStream, _: *mut ArrowSchema) -> c_int {
+    0
+}
+
+unsafe extern "C" fn errno_only(_: *mut ArrowArrayStream, _: *mut ArrowArray) -> c_int {
+    libc::ENOSPC
+}
+
+unsafe extern "C" fn release_nothing(stream: *mut ArrowArrayStream) {
+    // SAFETY: the reader passes its own stream.
+    unsafe { (*stream).release = None };
+}
+
+/// A producer that says "done" and gives nothing, or a number without a text, is an error that
+/// names the callback.
+#[test]
+fn careless_producers_are_errors() {
+    let mut stream = ArrowArrayStream::empty();
+    stream.get_schema = Some(no_schema);
+    stream.get_next = Some(errno_only);
+    stream.release = Some(release_nothing);
+    let mut reader = StreamReader::new(OwnedStream::from_raw(stream));
+    let error = reader.schema().unwrap_err();
+    assert_eq!(error.status(), Status::Provider);
+    assert!(error.text().contains("get_schema"), "{error}");
+    let error = reader.next().unwrap_err();
+    assert!(
+        error.text().contains("get_next") && error.text().contains("space"),
+        "{error}"
+    );
+}
