@@ -7,6 +7,8 @@
 //! A peer that is lent one buffer of a region can read the whole region for as long as it likes, so
 //! an arena is as public as the most public ticket whose batches lie in it.
 
+mod bytes;
+
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Arc;

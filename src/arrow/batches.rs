@@ -3,7 +3,6 @@
 //! Both directions share the buffers: nothing is copied, and what is handed out keeps what it came
 //! from alive.
 
-use std::ffi::CStr;
 use std::mem;
 use std::sync::Arc;
 
@@ -14,9 +13,10 @@ use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 use arrow::record_batch::RecordBatchReader;
 
 use crate::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
-use crate::arrow::{CStruct as _, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
+use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream};
+use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use crate::device::DeviceKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 
 // Both crates write the structs of Arrow's C data interface; only their Rust types differ.
 const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<ArrowArray>());
@@ -102,9 +102,8 @@ fn invalid(error: &ArrowError) -> Error {
 }
 
 /// A device stream read as record batches.
-#[derive(Debug)]
 pub struct BatchReader {
-    stream: OwnedDeviceStream,
+    stream: DeviceStreamReader,
     schema: SchemaRef,
     ended: bool,
 }
@@ -121,22 +120,9 @@ impl BatchReader {
     ///
     /// `InvalidArgument` where the stream is released; `Provider`, with the stream's own text,
     /// where it fails; `InvalidData` where its schema is not that of a table.
-    pub unsafe fn new(mut stream: OwnedDeviceStream) -> Result<Self> {
-        let raw = stream.raw_mut();
-        let Some(get_schema) = raw.get_schema.filter(|_| !raw.is_released()) else {
-            return Err(Error::invalid_argument(
-                "the stream was released before it was read",
-            ));
-        };
-        let mut schema = ArrowSchema::empty();
-        // SAFETY: the stream is live, ours alone and follows the interface (the caller's promise);
-        // `schema` is released, which is what the callback may overwrite.
-        let code = unsafe { get_schema(raw, &raw mut schema) };
-        let schema = OwnedSchema::from_raw(schema);
-        if code != 0 {
-            return Err(failure(&mut stream, code));
-        }
-        let schema = Arc::new(schema_from_c(&schema)?);
+    pub unsafe fn new(stream: OwnedDeviceStream) -> Result<Self> {
+        let mut stream = DeviceStreamReader::new(stream);
+        let schema = Arc::new(schema_from_c(&stream.schema()?)?);
         Ok(Self {
             stream,
             schema,
@@ -150,42 +136,18 @@ impl BatchReader {
     ///
     /// `Provider`, with the stream's own text, where it fails; those of [`batch_from_c`].
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let raw = self.stream.raw_mut();
-        let Some(get_next) = raw.get_next.filter(|_| !self.ended) else {
-            return Ok(None);
-        };
-        let mut array = ArrowDeviceArray::empty();
-        // SAFETY: the stream is live, ours alone and follows the interface, as `new` was promised;
-        // `array` is released, which is what the callback may overwrite.
-        let code = unsafe { get_next(raw, &raw mut array) };
-        let array = OwnedDeviceArray::from_raw(array);
-        self.ended = code != 0 || array.is_released();
-        if code != 0 {
-            return Err(failure(&mut self.stream, code));
-        }
-        if array.is_released() {
+        if self.ended {
             return Ok(None);
         }
-        // SAFETY: `new` was promised that arrays agree with the interface and the schema.
-        unsafe { batch_from_c(array, &self.schema) }.map(Some)
+        let batch = self.stream.next().and_then(|array| {
+            // SAFETY: `new` was promised that arrays agree with the interface and the schema.
+            array
+                .map(|array| unsafe { batch_from_c(array, &self.schema) })
+                .transpose()
+        });
+        self.ended = !matches!(batch, Ok(Some(_)));
+        batch
     }
-}
-
-/// What a stream says of its own failure.
-fn failure(stream: &mut OwnedDeviceStream, code: i32) -> Error {
-    let raw = stream.raw_mut();
-    let text = raw.get_last_error.and_then(|get_last_error| {
-        // SAFETY: the stream is live and follows the interface; a call of it has just failed.
-        let text = unsafe { get_last_error(raw) };
-        // SAFETY: where it is not NULL it is a string that stays valid until the next call.
-        (!text.is_null()).then(|| {
-            unsafe { CStr::from_ptr(text) }
-                .to_string_lossy()
-                .into_owned()
-        })
-    });
-    let text = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(code).to_string());
-    Error::new(crate::error::Status::Provider, text)
 }
 
 impl Iterator for BatchReader {
@@ -201,6 +163,44 @@ impl Iterator for BatchReader {
 impl RecordBatchReader for BatchReader {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
+    }
+}
+
+/// Hands record batches out as a device stream of host memory. They are asked for as the consumer
+/// asks; an error of `reader` is the stream's.
+pub fn export_batches(reader: Box<dyn RecordBatchReader + Send>) -> OwnedDeviceStream {
+    export_device_stream(Box::new(Batches(reader)))
+}
+
+/// A source of record batches as a source of C arrays.
+struct Batches(Box<dyn RecordBatchReader + Send>);
+
+impl ArrayReader for Batches {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        schema_to_c(&self.0.schema())
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        match self.0.next() {
+            Some(Ok(batch)) => Ok(Some(batch_to_c(batch))),
+            Some(Err(error)) => Err(provider_error(error)),
+            None => Ok(None),
+        }
+    }
+
+    fn device_type(&self) -> i32 {
+        DeviceKind::CPU.0
+    }
+}
+
+/// What a reader says of its own failure; one of ours that it carries is told as it is.
+fn provider_error(error: ArrowError) -> Error {
+    match error {
+        ArrowError::ExternalError(inner) => match inner.downcast::<Error>() {
+            Ok(ours) => *ours,
+            Err(theirs) => Error::new(Status::Provider, theirs.to_string()),
+        },
+        other => Error::new(Status::Provider, other.to_string()),
     }
 }
 
@@ -256,6 +256,29 @@ mod tests {
             schema_from_c(&schema_to_c(&schema).unwrap()).unwrap(),
             schema
         );
+    }
+
+    /// Batches go out as a device stream and come back equal; an error of their reader comes through
+    /// with its text, and ends the stream.
+    #[test]
+    fn streams_of_batches_cross_the_c_structs() {
+        let cause = ArrowError::ExternalError("the disk is gone".into());
+        let items = [
+            Ok(batch()),
+            Ok(batch().slice(1, 1)),
+            Err(cause),
+            Ok(batch()),
+        ];
+        let reader = arrow::record_batch::RecordBatchIterator::new(items, batch().schema());
+        // SAFETY: the stream is that of valid batches.
+        let mut back = unsafe { BatchReader::new(export_batches(Box::new(reader))) }.unwrap();
+        assert_eq!(back.schema(), batch().schema());
+        assert_eq!(back.next_batch().unwrap(), Some(batch()));
+        assert_eq!(back.next_batch().unwrap(), Some(batch().slice(1, 1)));
+        let error = back.next_batch().unwrap_err();
+        assert_eq!(error.status(), Status::Provider);
+        assert!(error.text().contains("the disk is gone"));
+        assert_eq!(back.next_batch().unwrap(), None);
     }
 
     /// Memory of a device that this build cannot read is refused, and the array released.

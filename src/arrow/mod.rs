@@ -9,7 +9,9 @@ mod owned;
 mod shared;
 pub mod stream;
 
-pub use batches::{BatchReader, batch_from_c, batch_to_c, schema_from_c, schema_to_c};
+pub use batches::{
+    BatchReader, batch_from_c, batch_to_c, export_batches, schema_from_c, schema_to_c,
+};
 pub use encode::{Compression, EncodeOptions, EncodedMessage, Encoder};
 pub use owned::{
     CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,

@@ -1,7 +1,154 @@
-//! The `dipc` command.
+//! The `dipc` command: serves tables to other processes and fetches them.
+//!
+//! Exit status: 0 done, 1 failed (or not equal, with `get --verify`), 2 wrong usage.
+
 mod calm;
 mod checksum;
+mod get;
+mod info;
+mod lend;
+mod output;
+mod report;
+mod serve;
+mod signals;
+mod sink;
 mod source;
 mod tpch;
 mod verify;
-fn main() {}
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+use tracing::level_filters::LevelFilter;
+
+/// Moves Apache Arrow tables between processes without serialising them.
+#[derive(Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// What is logged to stderr: off, error, warn, info, debug or trace
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn")]
+    log: LevelFilter,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve tables until SIGINT or SIGTERM comes
+    Serve(serve::Args),
+    /// Fetch a table
+    Get(get::Args),
+    /// Say which transports and devices work here, and why the others do not
+    Info(info::Args),
+}
+
+/// An error in how the command was called, as against one in what it did.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+fn main() -> ExitCode {
+    calm::install();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version come here, too.
+        Err(error) => {
+            let code = if error.use_stderr() { 2 } else { 0 };
+            // Nowhere to say that stdout or stderr is closed.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(cli.log)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+    let (name, outcome) = match cli.command {
+        Command::Serve(args) => ("serve", serve::run(&args)),
+        Command::Get(args) => ("get", get::run(&args)),
+        Command::Info(args) => ("info", info::run(&args)),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) if error.is::<output::Closed>() => ExitCode::SUCCESS,
+        Err(error) if error.is::<Usage>() => {
+            let mut command = Cli::command();
+            let error = match command.find_subcommand_mut(name) {
+                Some(found) => found.error(ErrorKind::MissingRequiredArgument, error),
+                None => command.error(ErrorKind::MissingRequiredArgument, error),
+            };
+            let _ = error.print();
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            output::complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reads a time: `5`, `2.5s`, `300ms`, `2m`.
+fn parse_duration(text: &str) -> Result<Duration> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &text[digits.len()..] {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        unit => bail!("{unit:?} is not a unit of time; use ms, s or m"),
+    };
+    let number: f64 = digits
+        .parse()
+        .map_err(|_| anyhow!("{digits:?} is not a number"))?;
+    Duration::try_from_secs_f64(number * scale).map_err(|error| anyhow!("{text:?}: {error}"))
+}
+
+/// Reads a number of bytes: `4096`, `64K`, `512M`, `16G`, in powers of 1024.
+fn parse_bytes(text: &str) -> Result<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        "T" | "TIB" => 40,
+        unit => bail!("{unit:?} is not a unit of memory; use K, M, G or T"),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| anyhow!("{digits:?} is not a whole number"))?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| anyhow!("{text} is more than there is"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The arguments are described without contradictions.
+    #[test]
+    fn the_arguments_are_sound() {
+        Cli::command().debug_assert();
+    }
+
+    /// Times and sizes are read with their units, and refused without a known one.
+    #[test]
+    fn times_and_sizes_have_units() {
+        assert_eq!(parse_duration("2.5").unwrap(), Duration::from_millis(2500));
+        assert_eq!(parse_duration("300ms").unwrap(), Duration::from_millis(300));
+        assert_eq!(parse_duration("2m").unwrap(), Duration::from_secs(120));
+        for bad in ["", "s", "-1s", "1h", "nan", "inf", "1e300m"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_bytes("4096").unwrap(), 4096);
+        assert_eq!(parse_bytes("64K").unwrap(), 65_536);
+        assert_eq!(parse_bytes("2GiB").unwrap(), 2 << 30);
+        for bad in ["", "G", "-1", "1.5G", "1X", "99999999999T"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -77,7 +77,11 @@ pub fn bytes_text(bytes: u64) -> String {
         || format!("{bytes} B"),
         |(unit, size)| {
             let value = value / size;
-            let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+            let digits = if value < 10.0 {
+                2
+            } else {
+                usize::from(value < 100.0)
+            };
             format!("{value:.digits$} {unit}")
         },
     )
@@ -103,7 +107,11 @@ impl fmt::Display for Report {
             bytes_text(self.bytes_received)
         )?;
         if self.total_seconds > self.seconds * 1.1 {
-            write!(f, "\n{:.3} s in all, work on the rows included", self.total_seconds)?;
+            write!(
+                f,
+                "\n{:.3} s in all, work on the rows included",
+                self.total_seconds
+            )?;
         }
         if let Some(output) = &self.output {
             write!(f, "\nwritten to {output}")?;
@@ -112,7 +120,11 @@ impl fmt::Display for Report {
             write!(f, "\nchecksum {checksum}")?;
         }
         match &self.verified {
-            Some(Verified { against, difference: Some(difference), .. }) => {
+            Some(Verified {
+                against,
+                difference: Some(difference),
+                ..
+            }) => {
                 write!(f, "\nNOT equal to {against}: {difference}")
             }
             Some(Verified { against, .. }) => write!(f, "\nequal to {against}, value for value"),
@@ -138,7 +150,11 @@ mod tests {
         report.complete();
         assert_eq!(report.bytes, 4_000_000_000);
         assert!((report.gigabytes_per_second - 2.0).abs() < 1e-9);
-        assert!(report.to_string().contains("2.00 GB/s; 3.00 GB lent, 5.00 GB copied"));
+        assert!(
+            report
+                .to_string()
+                .contains("2.00 GB/s; 3.00 GB lent, 5.00 GB copied")
+        );
     }
 
     /// Bytes are shown in decimal units, to three digits.

@@ -85,7 +85,11 @@ impl Sink {
         let output = BufWriter::with_capacity(1 << 20, file);
         let writer = open(target.format, output, schema)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { writer, temporary, path })
+        Ok(Self {
+            writer,
+            temporary,
+            path,
+        })
     }
 
     /// Writes rows.
@@ -111,7 +115,10 @@ impl Sink {
         let file = close(self.writer).with_context(doing)?;
         // The name must not be there before the bytes are, whatever happens to the machine.
         file.sync_all().with_context(doing)?;
-        self.temporary.persist(&self.path).map_err(|error| error.error).with_context(doing)
+        self.temporary
+            .persist(&self.path)
+            .map_err(|error| error.error)
+            .with_context(doing)
     }
 }
 
@@ -120,10 +127,15 @@ fn open(format: Format, output: Output, schema: &Schema) -> Result<Writer> {
         Format::File => Writer::File(Box::new(FileWriter::try_new(output, schema)?)),
         Format::Stream => Writer::Stream(Box::new(StreamWriter::try_new(output, schema)?)),
         Format::Parquet => {
-            let properties =
-                WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+            let properties = WriterProperties::builder()
+                .set_compression(Compression::SNAPPY)
+                .build();
             let schema = std::sync::Arc::new(schema.clone());
-            Writer::Parquet(Box::new(ArrowWriter::try_new(output, schema, Some(properties))?))
+            Writer::Parquet(Box::new(ArrowWriter::try_new(
+                output,
+                schema,
+                Some(properties),
+            )?))
         }
     })
 }
@@ -141,7 +153,9 @@ fn close(writer: Writer) -> Result<fs::File> {
         Writer::Parquet(writer) => writer.into_inner()?,
     };
     output.flush()?;
-    output.into_inner().map_err(|error| anyhow::Error::from(error.into_error()))
+    output
+        .into_inner()
+        .map_err(|error| anyhow::Error::from(error.into_error()))
 }
 
 /// Where the file will be: through symbolic links, so that they stay, and never over something
@@ -151,7 +165,10 @@ fn final_path(path: &Path) -> Result<PathBuf> {
         Ok(metadata) if metadata.is_file() => {
             fs::canonicalize(path).with_context(|| format!("cannot write {}", path.display()))
         }
-        Ok(_) => bail!("cannot write {}: it is there and is not a regular file", path.display()),
+        Ok(_) => bail!(
+            "cannot write {}: it is there and is not a regular file",
+            path.display()
+        ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_path_buf()),
         Err(error) => Err(error).with_context(|| format!("cannot write {}", path.display())),
     }
@@ -184,7 +201,9 @@ mod tests {
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
     }
 
     /// Promise of `--output`: what is written in each format reads back equal, and replaces what
@@ -223,13 +242,23 @@ mod tests {
     /// Targets that cannot be written are refused with a reason, before anything is fetched.
     #[test]
     fn bad_targets_are_refused() {
-        assert!(Target::parse("t.csv").unwrap_err().to_string().contains(".parquet"));
+        assert!(
+            Target::parse("t.csv")
+                .unwrap_err()
+                .to_string()
+                .contains(".parquet")
+        );
         assert!(Target::parse("arrow").is_err());
         let missing = write(Path::new("/nonexistent/t.arrow")).unwrap_err();
         assert!(format!("{missing:#}").contains("cannot write in /nonexistent"));
         let folder = tempfile::tempdir().unwrap();
         let taken = folder.path().join("t.arrow");
         fs::create_dir(&taken).unwrap();
-        assert!(write(&taken).unwrap_err().to_string().contains("not a regular file"));
+        assert!(
+            write(&taken)
+                .unwrap_err()
+                .to_string()
+                .contains("not a regular file")
+        );
     }
 }

@@ -1,0 +1,335 @@
+//! `dipc get`: fetches a table and says what that took.
+//!
+//! The stream takes the way that a C program's takes: it is handed out as an
+//! `ArrowDeviceArrayStream`, and what comes out of that is imported as record batches.
+
+use std::io::{IsTerminal as _, stderr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use arrow::util::pretty::pretty_format_batches;
+use dipc::arrow::stream::{ArrayReader, export_device_stream};
+use dipc::arrow::{BatchReader, OwnedDeviceArray, OwnedSchema};
+use dipc::cancel::Cancel;
+use dipc::client::{Client, ClientOptions, GetOptions, Stream, StreamStats};
+use dipc::error::{Error, Status};
+use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
+
+use crate::checksum::Checksum;
+use crate::report::{Report, Verified, bytes_text};
+use crate::sink::{Sink, Target};
+use crate::source::{Reader, Source};
+use crate::verify::Verify;
+use crate::{Usage, output, signals};
+
+/// Arguments of `dipc get`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The server's URI (or two: metadata, then data), and the ticket of the table
+    #[arg(value_names = ["URI", "[URI2] TICKET"], num_args = 1..=3, required = true)]
+    from: Vec<String>,
+
+    /// Print the first N rows as a table
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    head: Option<usize>,
+
+    /// Write the table to FILE.arrow (Arrow file), .arrows (Arrow stream) or .parquet
+    #[arg(long, value_name = "FILE", value_parser = Target::parse)]
+    output: Option<Target>,
+
+    /// Compare the table value for value with FILE, or with tpch:TABLE:SCALE; exit with status 1
+    /// where they differ
+    #[arg(long, value_name = "FILE")]
+    verify: Option<String>,
+
+    /// Print a hash of the content, which does not depend on batch boundaries
+    #[arg(long)]
+    checksum: bool,
+
+    /// How long to wait for the connection, and whenever the server says nothing (10s to connect
+    /// and no limit after that, where this is not given)
+    #[arg(long, value_name = "TIME", value_parser = crate::parse_duration)]
+    timeout: Option<Duration>,
+
+    /// Accept a server of any user, not only of the user who runs this
+    #[arg(long)]
+    any_user: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `dipc get`.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let (ticket, uris) = match args.from.as_slice() {
+        [uri, second, ticket] => (ticket, vec![uri.as_str(), second.as_str()]),
+        [uri, ticket] => (ticket, vec![uri.as_str()]),
+        _ => {
+            let text = "the TICKET is missing: dipc get URI TICKET".to_owned();
+            return Err(Usage(text).into());
+        }
+    };
+    // What is wrong on this side is known before anything is fetched.
+    let expected = args
+        .verify
+        .as_ref()
+        .map(|spec| -> Result<(String, Reader)> {
+            let source = Source::parse(spec)?;
+            Ok((source.to_string(), source.reader(None)?))
+        })
+        .transpose()?;
+    let cancel = Cancel::new()?;
+    let first = cancel.clone();
+    signals::watch(move || first.cancel(), || std::process::exit(1))?;
+
+    let start = Instant::now();
+    let client = Client::new(ClientOptions {
+        any_user: args.any_user,
+    })?;
+    let mut options = GetOptions::default();
+    if let Some(timeout) = args.timeout {
+        options.connect_timeout = timeout;
+        options.stall_timeout = Some(timeout);
+    }
+    let stream = client.get(&uris, ticket.as_bytes(), &options, Some(&cancel))?;
+    let mut fetch = Fetch::new(stream, start.elapsed())?;
+    let mut work = Work::new(args, &fetch.schema(), expected)?;
+    let progress = Progress::new(args.json);
+    while let Some(batch) = fetch.next()? {
+        work.take(&batch)?;
+        progress.show(&fetch.stats());
+        // Work on the rows can take longer than waiting for them.
+        cancel.check()?;
+    }
+    progress.clear();
+
+    let mut report = Report {
+        ticket: ticket.clone(),
+        ..Report::default()
+    };
+    fetch.report(&mut report);
+    let head = work.finish(args, &mut report)?;
+    report.total_seconds = start.elapsed().as_secs_f64();
+    report.complete();
+    let equal = report
+        .verified
+        .as_ref()
+        .is_none_or(|verified| verified.equal);
+    let text = if args.json {
+        serde_json::to_string(&report)?
+    } else {
+        format!("{head}{report}")
+    };
+    match output::print(&text) {
+        // Whether the tables are equal must not depend on who reads the figures.
+        Err(error) if !error.is::<output::Closed>() => Err(error),
+        _ if equal => Ok(ExitCode::SUCCESS),
+        _ => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// The stream's figures and its failure, seen on its way through the C struct, which knows neither.
+#[derive(Default)]
+struct Seen {
+    stats: StreamStats,
+    error: Option<Error>,
+}
+
+/// A stream that notes its figures.
+struct Watched {
+    stream: Stream,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl ArrayReader for Watched {
+    fn schema(&mut self) -> dipc::error::Result<OwnedSchema> {
+        self.stream.schema()
+    }
+
+    fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
+        let outcome = self.stream.next();
+        let mut seen = self.seen.lock();
+        seen.stats = self.stream.stats();
+        seen.error = outcome.as_ref().err().cloned();
+        outcome
+    }
+
+    fn device_type(&self) -> i32 {
+        self.stream.device_type()
+    }
+}
+
+/// A stream read through its C struct.
+struct Fetch {
+    reader: BatchReader,
+    seen: Arc<Mutex<Seen>>,
+    /// Time spent in the stream, as against with what came out of it.
+    waited: Duration,
+}
+
+impl Fetch {
+    fn new(stream: Stream, waited: Duration) -> Result<Self> {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let watched = Watched {
+            stream,
+            seen: Arc::clone(&seen),
+        };
+        let exported = export_device_stream(Box::new(watched));
+        // SAFETY: the stream is one of libdipc's own, which hands out only arrays that it has
+        // checked against the schema (rule A8).
+        let reader = unsafe { BatchReader::new(exported) }?;
+        Ok(Self {
+            reader,
+            seen,
+            waited,
+        })
+    }
+
+    fn schema(&self) -> SchemaRef {
+        arrow::record_batch::RecordBatchReader::schema(&self.reader)
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let start = Instant::now();
+        let outcome = self.reader.next_batch();
+        self.waited += start.elapsed();
+        // The C struct keeps the text and loses the status; the stream's own error has both.
+        outcome.map_err(|error| explain(self.seen.lock().error.take().unwrap_or(error)))
+    }
+
+    fn stats(&self) -> StreamStats {
+        self.seen.lock().stats
+    }
+
+    fn report(&self, report: &mut Report) {
+        let stats = self.stats();
+        report.rows = stats.rows;
+        report.batches = stats.batches;
+        report.bytes_lent = stats.bytes_lent;
+        report.bytes_copied = stats.bytes_copied;
+        report.bytes_received = stats.bytes_received;
+        report.seconds = self.waited.as_secs_f64();
+    }
+}
+
+fn explain(error: Error) -> anyhow::Error {
+    if error.status() == Status::Cancelled {
+        return anyhow!("cancelled before the end of the table; nothing was written");
+    }
+    error.into()
+}
+
+/// What is done with the rows.
+struct Work {
+    head: Vec<RecordBatch>,
+    head_rows: usize,
+    schema: SchemaRef,
+    sink: Option<Sink>,
+    checksum: Option<Checksum>,
+    verify: Option<(String, Verify)>,
+}
+
+impl Work {
+    fn new(args: &Args, schema: &SchemaRef, expected: Option<(String, Reader)>) -> Result<Self> {
+        Ok(Self {
+            head: Vec::new(),
+            head_rows: args.head.unwrap_or(0),
+            schema: Arc::clone(schema),
+            sink: args
+                .output
+                .as_ref()
+                .map(|target| Sink::create(target, schema))
+                .transpose()?,
+            checksum: args.checksum.then(|| Checksum::new(schema)),
+            verify: expected.map(|(name, reader)| (name, Verify::new(schema, reader))),
+        })
+    }
+
+    fn take(&mut self, batch: &RecordBatch) -> Result<()> {
+        let rows = self.head_rows.min(batch.num_rows());
+        if rows > 0 {
+            self.head.push(batch.slice(0, rows));
+            self.head_rows -= rows;
+        }
+        if let Some(sink) = &mut self.sink {
+            sink.write(batch)?;
+        }
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(batch)?;
+        }
+        if let Some((_, verify)) = &mut self.verify {
+            verify.update(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Completes the work; gives the first rows as a text.
+    fn finish(self, args: &Args, report: &mut Report) -> Result<String> {
+        if let (Some(sink), Some(target)) = (self.sink, &args.output) {
+            sink.finish()?;
+            report.output = Some(target.to_string());
+        }
+        report.checksum = self.checksum.map(|checksum| checksum.finish());
+        if let Some((against, verify)) = self.verify {
+            let difference = verify.finish()?;
+            report.verified = Some(Verified {
+                against,
+                equal: difference.is_none(),
+                difference,
+            });
+        }
+        if args.head.is_none() {
+            return Ok(String::new());
+        }
+        let mut rows = self.head;
+        if rows.is_empty() {
+            // The names of the columns are shown also where there are no rows.
+            rows.push(RecordBatch::new_empty(self.schema));
+        }
+        let table = pretty_format_batches(&rows).context("cannot show the rows")?;
+        Ok(format!("{table}\n"))
+    }
+}
+
+/// A line on a terminal that says how far the fetch is; the length of a stream is not known.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new(hidden: bool) -> Self {
+        if hidden || !stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(bar)
+    }
+
+    fn show(&self, stats: &StreamStats) {
+        if !self.0.is_hidden() {
+            let bytes = bytes_text(stats.bytes_lent + stats.bytes_received);
+            self.0.set_message(format!(
+                "{} rows, {bytes}",
+                indicatif::HumanCount(stats.rows)
+            ));
+        }
+    }
+
+    fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

@@ -1,0 +1,354 @@
+//! `dipc serve`: tables of files and of the TPC-H generator, for other processes to fetch.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ffi::{OsStr, OsString};
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use dipc::arena::{Arena, ArenaOptions};
+use dipc::arrow::{OwnedDeviceStream, batch_to_c, export_batches, schema_to_c};
+use dipc::device::DeviceKind;
+use dipc::error::{Error, Status};
+use dipc::server::{Provider, Request, Server, ServerOptions};
+use serde::Serialize;
+use tracing::{info, warn};
+
+use crate::report::bytes_text;
+use crate::source::Source;
+use crate::tpch::{self, Table};
+use crate::{Usage, lend, output, signals};
+
+/// Arguments of `dipc serve`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where to listen: shm:@NAME (abstract) or shm:/PATH; may be given several times
+    #[arg(long, value_name = "URI", required = true)]
+    listen: Vec<String>,
+
+    /// Parquet, Arrow file or Arrow stream files, each served as the ticket NAME, or the file's
+    /// name without its ending
+    #[arg(value_name = "[NAME=]FILE")]
+    files: Vec<OsString>,
+
+    /// Serve a generated TPC-H table; may be given several times
+    #[arg(long, value_name = "TABLE")]
+    tpch: Vec<Table>,
+
+    /// Scale factor of the TPC-H tables: 1 is about six million rows of lineitem
+    #[arg(long, value_name = "F", default_value = "1", value_parser = tpch::parse_scale)]
+    scale: f64,
+
+    /// Read every table into lendable memory before serving: fetching then copies nothing, and the
+    /// tables must fit into memory
+    #[arg(long)]
+    arena: bool,
+
+    /// Most rows of a batch
+    #[arg(long, value_name = "N")]
+    batch_rows: Option<NonZeroUsize>,
+
+    /// Most streams served at once
+    #[arg(long, value_name = "N", default_value = "64")]
+    max_streams: NonZeroUsize,
+
+    /// Most memory for lending: for copies, and with --arena for the tables (16G, 512M)
+    #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse_bytes)]
+    max_memory: u64,
+
+    /// Admit clients of every user, not only of the user who runs this
+    #[arg(long)]
+    any_user: bool,
+
+    /// How long streams under way may go on after the first SIGINT or SIGTERM; a second one ends
+    /// them at once
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_duration)]
+    drain: Duration,
+
+    /// Print JSON, one object on each line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `dipc serve`.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let tickets = tickets(args)?;
+    // Before anything that a signal should undo.
+    let (stop_sender, stops) = mpsc::channel();
+    let again = stop_sender.clone();
+    signals::watch(
+        move || {
+            let _ = stop_sender.send(());
+        },
+        move || {
+            let _ = again.send(());
+        },
+    )?;
+    let mut options = ServerOptions {
+        max_streams: args.max_streams.get(),
+        max_bytes: args.max_memory,
+        ..ServerOptions::default()
+    };
+    options.link.any_user = args.any_user;
+    let server = Arc::new(Server::new(options)?);
+    // Tickets first: whoever sees the address finds them there.
+    for (ticket, source) in tickets {
+        offer(&server, &ticket, source, args)?;
+        if stops.try_recv().is_ok() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    for uri in &args.listen {
+        let bound = server
+            .listen(uri)
+            .with_context(|| format!("cannot listen at {uri}"))?;
+        announce(&bound, &server, args.json)?;
+    }
+    // An error means that the watching thread is gone, which it never is.
+    let _ = stops.recv();
+    stop(server, stops, args)
+}
+
+/// What is served under each ticket. Every source is opened once, so that a file that cannot be
+/// read is known now and not when a client asks.
+fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
+    let files = args.files.iter().map(|arg| named_file(arg));
+    let tables = args.tpch.iter().map(|table| {
+        let source = Source::Tpch {
+            table: *table,
+            scale: args.scale,
+        };
+        Ok((table.name().as_bytes().to_vec(), source))
+    });
+    let mut tickets = BTreeMap::new();
+    for named in files.chain(tables) {
+        let (ticket, source) = named?;
+        match tickets.entry(ticket) {
+            Entry::Vacant(entry) => {
+                source.reader(None)?;
+                entry.insert(source);
+            }
+            Entry::Occupied(entry) => bail!(
+                "{} and {source} would both be the ticket {:?}; name one of them: NAME={source}",
+                entry.get(),
+                String::from_utf8_lossy(entry.key()),
+            ),
+        }
+    }
+    if tickets.is_empty() {
+        let text = "nothing to serve: name a FILE, or a table with --tpch".to_owned();
+        return Err(Usage(text).into());
+    }
+    Ok(tickets)
+}
+
+/// Reads `[NAME=]FILE`. What is the name of a file as a whole is one.
+fn named_file(arg: &OsStr) -> Result<(Vec<u8>, Source)> {
+    let bytes = arg.as_bytes();
+    if let Some(at) = bytes.iter().position(|byte| *byte == b'=') {
+        let (name, path) = (&bytes[..at], &bytes[at + 1..]);
+        // The = of a path such as ./year=2026/table.parquet names nothing.
+        if !name.contains(&b'/') && !Path::new(arg).exists() {
+            if name.is_empty() || path.is_empty() {
+                let text = format!("{:?} is not NAME=FILE", arg.to_string_lossy());
+                return Err(Usage(text).into());
+            }
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            return Ok((name.to_vec(), Source::File(path)));
+        }
+    }
+    let path = PathBuf::from(arg);
+    match path.file_stem() {
+        Some(stem) => Ok((stem.as_bytes().to_vec(), Source::File(path))),
+        None => bail!("{} has no file name; write NAME=FILE", path.display()),
+    }
+}
+
+/// Serves one ticket.
+fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<()> {
+    let rows = args.batch_rows.map(NonZeroUsize::get);
+    let name = String::from_utf8_lossy(ticket).into_owned();
+    if !args.arena {
+        info!(ticket = name, %source, "serving");
+        let provider = Box::new(SourceProvider {
+            source,
+            batch_rows: rows,
+        });
+        return Ok(server.serve(ticket, provider).map_err(|(error, _)| error)?);
+    }
+    let reader = source.reader(rows)?;
+    let schema = schema_to_c(&reader.schema())?;
+    // An arena is as public as its most public ticket, so each ticket has one of its own.
+    let options = ArenaOptions {
+        max_bytes: args.max_memory,
+        ..ArenaOptions::default()
+    };
+    let arena = Arena::new(DeviceKind::CPU, options)?;
+    let batches = lend::load(reader, &arena).with_context(|| format!("cannot serve {source}"))?;
+    let count = batches.len();
+    let batches = batches.into_iter().map(batch_to_c).collect();
+    server
+        .publish(ticket, schema, batches)
+        .map_err(|(error, _)| error)?;
+    let held = bytes_text(arena.used_bytes());
+    info!(ticket = name, %source, batches = count, held, "serving from lendable memory");
+    Ok(())
+}
+
+/// Opens its source anew for each stream.
+struct SourceProvider {
+    source: Source,
+    batch_rows: Option<usize>,
+}
+
+impl Provider for SourceProvider {
+    fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
+        let reader = self
+            .source
+            .reader(self.batch_rows)
+            .map_err(|error| Error::new(Status::Provider, format!("{error:#}")))?;
+        Ok(export_batches(reader))
+    }
+
+    /// Files are taken not to change while they are served.
+    fn is_deterministic(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    ready: &'a str,
+    tickets: Vec<String>,
+}
+
+fn announce(uri: &str, server: &Server, json: bool) -> Result<()> {
+    let tickets = server.tickets();
+    let tickets = tickets
+        .iter()
+        .map(|ticket| String::from_utf8_lossy(ticket).into_owned());
+    let text = match json {
+        true => serde_json::to_string(&Ready {
+            ready: uri,
+            tickets: tickets.collect(),
+        })?,
+        false => format!("ready {uri}"),
+    };
+    match output::print(&text) {
+        // Whoever started this may not care for the line; clients may know the address all the same.
+        Err(error) if error.is::<output::Closed>() => Ok(()),
+        outcome => outcome,
+    }
+}
+
+#[derive(Serialize)]
+struct Stopped {
+    streams: u64,
+    batches: u64,
+    bytes_lent: u64,
+    bytes_copied: u64,
+    bytes_sent: u64,
+}
+
+/// Lets streams end until the deadline, or until another signal comes; then cuts them.
+fn stop(server: Arc<Server>, stops: mpsc::Receiver<()>, args: &Args) -> Result<ExitCode> {
+    let active = server.stats().streams_active;
+    if active > 0 {
+        warn!(active, drain = ?args.drain, "stopping; another signal ends the streams at once");
+    }
+    let (done_sender, done) = mpsc::channel();
+    let stopping = Arc::clone(&server);
+    let drain = args.drain;
+    std::thread::Builder::new()
+        .name("dipc-stop".to_owned())
+        .spawn(move || {
+            let _ = done_sender.send(stopping.stop(drain));
+        })
+        .context("cannot start a thread to stop on")?;
+    let outcome = loop {
+        match done.recv_timeout(Duration::from_millis(20)) {
+            Ok(outcome) => break outcome,
+            Err(mpsc::RecvTimeoutError::Timeout) if stops.try_recv().is_ok() => {
+                break server.stop(Duration::ZERO);
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => break server.stop(Duration::ZERO),
+        }
+    };
+    let stats = server.stats();
+    let stopped = Stopped {
+        streams: stats.streams_served,
+        batches: stats.batches,
+        bytes_lent: stats.bytes_lent,
+        bytes_copied: stats.bytes_copied,
+        bytes_sent: stats.bytes_sent,
+    };
+    if args.json {
+        output::print(&format!(
+            r#"{{"stopped":{}}}"#,
+            serde_json::to_string(&stopped)?
+        ))?;
+    }
+    info!(
+        streams = stopped.streams,
+        batches = stopped.batches,
+        lent = bytes_text(stopped.bytes_lent),
+        copied = bytes_text(stopped.bytes_copied),
+        sent = bytes_text(stopped.bytes_sent),
+        "stopped"
+    );
+    outcome.context("a source did not stop in time")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(arg: &str) -> (String, String) {
+        let (ticket, source) = named_file(OsStr::new(arg)).unwrap();
+        (String::from_utf8(ticket).unwrap(), source.to_string())
+    }
+
+    fn pair(ticket: &str, path: &str) -> (String, String) {
+        (ticket.to_owned(), path.to_owned())
+    }
+
+    /// Promise of `serve`: a ticket is named after its file without the ending, or as NAME= says.
+    #[test]
+    fn tickets_are_named_after_files() {
+        assert_eq!(
+            named("/data/lineitem.parquet"),
+            pair("lineitem", "/data/lineitem.parquet")
+        );
+        assert_eq!(named("a.b.arrow"), pair("a.b", "a.b.arrow"));
+        assert_eq!(named("t=/data/x.parquet"), pair("t", "/data/x.parquet"));
+        assert_eq!(
+            named("./year=2026/x.parquet"),
+            pair("x", "./year=2026/x.parquet")
+        );
+        assert!(
+            named_file(OsStr::new("=x.parquet"))
+                .unwrap_err()
+                .is::<Usage>()
+        );
+        assert!(named_file(OsStr::new("t=")).unwrap_err().is::<Usage>());
+        assert!(named_file(OsStr::new("/")).is_err());
+    }
+
+    /// A file whose own name has an = is served under its name.
+    #[test]
+    fn an_existing_file_is_taken_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("year=2026.arrow");
+        std::fs::write(&path, b"").unwrap();
+        let path = path.to_str().unwrap();
+        assert_eq!(named(path), pair("year=2026", path));
+    }
+}

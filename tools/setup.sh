@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Installs what is missing to build and test libdipc on Debian and its like. Says nothing and
+# changes nothing where nothing is missing.
+#
+#   tools/setup.sh build|test|lint|slow
+#
+# Programs come from apt (as root, or through sudo), Python packages into .tools/venv.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PATH=$PATH:$HOME/.cargo/bin
+purpose=${1:-test}
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+apt_install() {
+  have apt-get || fail "please install: $* (only apt is known here)"
+  local root=()
+  if [ "$(id -u)" != 0 ]; then
+    have sudo || fail "please install, as root: apt-get install $*"
+    root=(sudo)
+  fi
+  say "installing $*"
+  # The lists of a fresh machine are empty or old.
+  "${root[@]}" apt-get update -qq >&2
+  "${root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# Each program and the package it comes in.
+programs=(cc:build-essential make:build-essential cmake:cmake pkg-config:pkg-config)
+case $purpose in
+  build) ;;
+  test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
+    python3:python3) ;;
+  lint) programs+=(shellcheck:shellcheck git:git) ;;
+  slow) programs+=(c++:build-essential valgrind:valgrind) ;;
+  *) fail "unknown purpose $purpose: build, test, lint or slow" ;;
+esac
+missing=()
+for entry in "${programs[@]}"; do
+  have "${entry%%:*}" || missing+=("${entry#*:}")
+done
+if [ "${#missing[@]}" -gt 0 ]; then
+  mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+  apt_install "${missing[@]}"
+fi
+
+# Rust: the version that Cargo.toml asks for, or a later one.
+wanted=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+how="install it with rustup (rustup toolchain install stable); the cargo of Debian 12 is too old"
+have cargo || fail "Rust $wanted or later is missing: $how"
+found=$(cargo --version | awk '{ print $2 }')
+[ "$(printf '%s\n' "$wanted" "${found%%-*}" | sort -V | head -1)" = "$wanted" ] ||
+  fail "Rust $wanted or later is needed and $found is installed: $how"
+
+component() {
+  cargo "$1" --version >/dev/null 2>&1 && return
+  have rustup || fail "cargo $1 is missing: install the Rust component $2"
+  say "installing the Rust component $2"
+  rustup --quiet component add "$2"
+}
+
+case $purpose in
+  lint)
+    component fmt rustfmt
+    component clippy clippy
+    ;;
+  test)
+    # Whoever has changed the list gets it installed anew.
+    stamp=.tools/venv/installed
+    if ! cmp -s tools/requirements.txt "$stamp"; then
+      say "installing Python packages into .tools/venv"
+      rm -rf .tools/venv
+      mkdir -p .tools
+      # Debian's python3 comes without what makes environments.
+      if ! python3 -m venv .tools/venv >/dev/null 2>&1; then
+        rm -rf .tools/venv
+        apt_install python3-venv
+        /usr/bin/python3 -m venv .tools/venv
+      fi
+      .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check \
+        -r tools/requirements.txt
+      cp tools/requirements.txt "$stamp"
+    fi
+    ;;
+  slow)
+    if [ -d fuzz ] && [ ! -x .tools/bin/cargo-fuzz ]; then
+      say "installing cargo-fuzz into .tools"
+      cargo install --quiet --locked --root .tools cargo-fuzz
+    fi
+    ;;
+esac
