@@ -463,6 +463,10 @@ impl ArrayReader for Stream {
     fn device_type(&self) -> i32 {
         self.device_type
     }
+
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
+    }
 }
 
 impl Drop for Stream {

@@ -1,6 +1,7 @@
 //! Arrow's C streams in and out: any reader of ours as a stream for others, theirs as a reader,
 //! and host streams where a device stream is wanted and back.
 
+use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -32,6 +33,11 @@ pub trait ArrayReader: Send {
 
     /// The kind of memory of every array ([`DeviceKind`]).
     fn device_type(&self) -> i32;
+
+    /// The reader itself, where whoever finds it behind a C stream ([`reader`]) may know it.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
 }
 
 /// Hands a reader out as a device stream.
@@ -82,6 +88,19 @@ pub fn to_device(stream: OwnedStream) -> OwnedDeviceStream {
 ///
 /// `InvalidArgument` when the stream is released or is not one of ours.
 pub fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error>> {
+    Ok(ours(stream)?.error.clone())
+}
+
+/// The reader behind a device stream that [`export_device_stream`] made.
+///
+/// # Errors
+///
+/// As [`last_error`].
+pub fn reader(stream: &ArrowDeviceArrayStream) -> Result<&dyn ArrayReader> {
+    Ok(ours(stream)?.reader.as_ref())
+}
+
+fn ours(stream: &ArrowDeviceArrayStream) -> Result<&Exported> {
     let ours = stream.get_next.is_some_and(|function| {
         ptr::fn_addr_eq(
             function,
@@ -92,15 +111,14 @@ pub fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error>> {
                 ) -> c_int,
         )
     });
-    if !ours || stream.release.is_none() {
-        return Err(Error::invalid_argument(
-            "the stream is released, or is not one that libdipc made",
-        ));
-    }
-    // SAFETY: the stream carries our functions and is not released, so `private_data` is what
+    // SAFETY: a stream that carries our functions and is not released has in `private_data` what
     // `Exported::boxed` gave; C streams are used by one caller at a time.
-    let exported = unsafe { stream.private_data.cast::<Exported>().as_ref() };
-    Ok(exported.and_then(|exported| exported.error.clone()))
+    let exported = (ours && stream.release.is_some())
+        .then(|| unsafe { stream.private_data.cast::<Exported>().as_ref() })
+        .flatten();
+    exported.ok_or_else(|| {
+        Error::invalid_argument("the stream is released, or is not one that libdipc made")
+    })
 }
 
 /// What a stream of ours holds.

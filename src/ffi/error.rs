@@ -1,6 +1,6 @@
 //! Details of a failure.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CString, c_char};
 
 use crate::error::Error;
 use crate::ffi::guard::guard_value;
@@ -55,8 +55,8 @@ pub(super) fn c_text(text: &str) -> CString {
 /// `error` is NULL, or came from the library and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_error_code(error: *const dipc_error) -> dipc_status {
-    // SAFETY: the caller promises that it is NULL or live; errors are never written to.
     guard_value(DIPC_OK, || {
+        // SAFETY: the caller promises that it is NULL or live; errors are never written to.
         unsafe { error.as_ref() }.map_or(DIPC_OK, |error| error.code)
     })
 }
@@ -90,8 +90,8 @@ pub unsafe extern "C" fn dipc_error_text(error: *const dipc_error) -> *const c_c
 /// `error` is NULL, or came from the library and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_error_os_errno(error: *const dipc_error) -> i32 {
-    // SAFETY: the caller promises that it is NULL or live; errors are never written to.
     guard_value(0, || {
+        // SAFETY: the caller promises that it is NULL or live; errors are never written to.
         unsafe { error.as_ref() }.map_or(0, |error| error.os_errno)
     })
 }
@@ -133,25 +133,24 @@ pub unsafe extern "C" fn dipc_error_free(error: *mut dipc_error) {
     });
 }
 
-/// Takes a text that a C callback gave.
-///
-/// # Safety
-///
-/// `text` is NULL, or a NUL-terminated string that is not written to during the call.
-pub(super) unsafe fn text_or(text: *const c_char, fallback: &str) -> String {
-    if text.is_null() {
-        return fallback.to_owned();
-    }
-    // SAFETY: it is not NULL, and the caller promises that it is a string.
-    unsafe { CStr::from_ptr(text) }
-        .to_string_lossy()
-        .into_owned()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
+
     use super::*;
     use crate::ffi::status::DIPC_ERR_ADDRESS_IN_USE;
+
+    /// A string that the library gave.
+    ///
+    /// # Safety
+    ///
+    /// `text` is a live NUL-terminated string.
+    unsafe fn text_of(text: *const c_char) -> String {
+        // SAFETY: the caller promises it.
+        unsafe { CStr::from_ptr(text) }
+            .to_string_lossy()
+            .into_owned()
+    }
 
     /// Promise: code, text, errno and source come out; what a context adds is the outer error.
     #[test]
@@ -160,13 +159,14 @@ mod tests {
         let error = dipc_error::from(inner.clone().context("cannot listen at shm:@a"));
         let error = &raw const error;
         // SAFETY: `error` is live for the whole test, and so is what it owns.
-        unsafe {
-            assert_eq!(dipc_error_code(error), DIPC_ERR_ADDRESS_IN_USE);
-        }
+        let code = unsafe { dipc_error_code(error) };
+        assert_eq!(code, DIPC_ERR_ADDRESS_IN_USE);
         // SAFETY: as above.
         assert_eq!(unsafe { dipc_error_os_errno(error) }, libc::EADDRINUSE);
         // SAFETY: as above.
-        let text = unsafe { text_or(dipc_error_text(error), "") };
+        let text = unsafe { dipc_error_text(error) };
+        // SAFETY: as above.
+        let text = unsafe { text_of(text) };
         assert!(
             text.starts_with("cannot listen at shm:@a: bind: "),
             "{text}"
@@ -174,10 +174,7 @@ mod tests {
         // SAFETY: as above.
         let source = unsafe { dipc_error_source(error) };
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { text_or(dipc_error_text(source), "") },
-            inner.text()
-        );
+        assert_eq!(unsafe { text_of(dipc_error_text(source)) }, inner.text());
         // SAFETY: as above.
         assert!(unsafe { dipc_error_source(source) }.is_null());
     }
@@ -188,10 +185,7 @@ mod tests {
         // SAFETY: NULL is allowed.
         assert_eq!(unsafe { dipc_error_code(std::ptr::null()) }, DIPC_OK);
         // SAFETY: NULL is allowed.
-        assert_eq!(
-            unsafe { text_or(dipc_error_text(std::ptr::null()), "x") },
-            ""
-        );
+        assert_eq!(unsafe { text_of(dipc_error_text(std::ptr::null())) }, "");
         // SAFETY: NULL is allowed.
         unsafe { dipc_error_free(std::ptr::null_mut()) };
     }

@@ -6,11 +6,12 @@
 //! stand-in once the loan is [`accept`](Loan::accept)ed, and otherwise stays untouched.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
-use crate::arrow::{CStruct, Owned};
+use crate::arrow::{CStruct, Owned, OwnedSchema};
 use crate::error::{Error, Result};
 use crate::ffi::handle::null_argument;
 
@@ -113,6 +114,30 @@ impl<T: Lendable> Loan<T> {
         unsafe { &mut *self.source }.disarm();
         self.original.accepted.store(true, Ordering::Release);
     }
+}
+
+/// A schema argument that is only read: it stays the caller's, and is not released here.
+///
+/// # Errors
+///
+/// `NullArgument`; `InvalidArgument` when it is released.
+///
+/// # Safety
+///
+/// `schema` is NULL, or a schema that follows Arrow's C data interface and is not written to or
+/// released while the result is used.
+pub(super) unsafe fn try_schema(
+    schema: *const ArrowSchema,
+    name: &str,
+) -> Result<ManuallyDrop<OwnedSchema>> {
+    // SAFETY: the caller promises that it is NULL or initialised.
+    let source = unsafe { schema.as_ref() }.ok_or_else(|| null_argument(name))?;
+    if source.is_released() {
+        return Err(Error::invalid_argument(format!("{name} is released")));
+    }
+    // SAFETY: as above. The copy is never dropped, so the caller stays the one that releases.
+    let copy = unsafe { std::ptr::read(schema) };
+    Ok(ManuallyDrop::new(OwnedSchema::from_raw(copy)))
 }
 
 #[cfg(test)]

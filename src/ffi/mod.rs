@@ -9,22 +9,47 @@
     non_camel_case_types,
     reason = "types of the C API have the names that C programs see: dipc_server, dipc_status"
 )]
+#![allow(
+    clippy::too_many_arguments,
+    reason = "C has neither slices nor optional arguments: a ticket is two, userdata and finalizer \
+              come with each callback, and the error comes last"
+)]
 
 #[macro_use]
 mod handle;
+mod arena;
 mod cancel;
+mod client;
+mod client_options;
 mod error;
 mod foreign;
 mod guard;
 mod library;
 mod loan;
 mod log;
+mod provider;
+mod request;
+mod server;
+mod server_options;
+mod server_tickets;
 mod status;
+mod stream;
 mod text;
+mod transport;
 
+pub use arena::*;
 pub use cancel::*;
+pub use client::*;
+pub use client_options::*;
 pub use error::*;
 pub use foreign::dipc_finalizer;
 pub use library::*;
 pub use log::*;
+pub use provider::dipc_provider;
+pub use request::*;
+pub use server::*;
+pub use server_options::*;
+pub use server_tickets::*;
 pub use status::*;
+pub use stream::*;
+pub use transport::*;

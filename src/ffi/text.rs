@@ -58,6 +58,25 @@ pub(super) unsafe fn try_slice<'a, T>(data: *const T, len: usize, name: &str) ->
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
+/// An argument of `len` elements that are written to.
+///
+/// # Safety
+///
+/// `data` is aligned, readable and writable for `len` elements, and nobody else uses it for `'a`.
+pub(super) unsafe fn try_mut_slice<'a, T>(
+    data: *mut T,
+    len: usize,
+    name: &str,
+) -> Result<&'a mut [T]> {
+    if len == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: the caller promises what `try_slice` asks; the result only proves the checks.
+    unsafe { try_slice(data.cast_const(), len, name) }?;
+    // SAFETY: it is not NULL and its size is possible, checked above; the caller promises the rest.
+    Ok(unsafe { std::slice::from_raw_parts_mut(data, len) })
+}
+
 /// The caller's place for a string or for bytes, and for the length needed.
 pub(super) struct TextOut<'a> {
     buffer: *mut u8,
@@ -81,6 +100,17 @@ impl<'a> TextOut<'a> {
         Ok(Self { buffer, size, len })
     }
 
+    /// Refuses a buffer that is there and smaller than `size`, for calls that must not fail after
+    /// they did their work.
+    pub(super) fn at_least(self, size: usize) -> Result<Self> {
+        if !self.buffer.is_null() && self.size < size {
+            let error = too_small(self.size, size);
+            self.len.set(size);
+            return Err(error);
+        }
+        Ok(self)
+    }
+
     /// Writes a string and its NUL; the length written leaves the NUL out.
     pub(super) fn set_text(self, text: &str) -> Result<()> {
         self.put(text.as_bytes(), true)
@@ -98,10 +128,7 @@ impl<'a> TextOut<'a> {
             return Ok(());
         }
         if size < needed {
-            return Err(Error::new(
-                Status::BufferTooSmall,
-                format!("the buffer has {size} bytes where {needed} are needed"),
-            ));
+            return Err(too_small(size, needed));
         }
         // SAFETY: `new`'s caller promised that `size` bytes are writable, and `size >= needed`;
         // the bytes are ours and so do not overlap.
@@ -114,6 +141,13 @@ impl<'a> TextOut<'a> {
         }
         Ok(())
     }
+}
+
+fn too_small(size: usize, needed: usize) -> Error {
+    Error::new(
+        Status::BufferTooSmall,
+        format!("the buffer has {size} bytes where {needed} are needed"),
+    )
 }
 
 #[cfg(test)]

@@ -1,0 +1,285 @@
+//! Memory that can be lent.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use crate::arena::{self, Arena, ArenaOptions};
+use crate::device::DeviceKind;
+use crate::error::Error;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut, guard_ref};
+use crate::ffi::handle::{State, try_option, try_out};
+use crate::ffi::server::unknown_stat;
+use crate::ffi::status::dipc_status;
+
+/// Gives out memory whose contents reach a client on the same machine without a copy: a client maps
+/// it. Made by dipc_arena_new(); every call is allowed from any thread, also several at once.
+///
+/// A client that was lent one block can read the whole region it lies in, for as long as it likes:
+/// an arena is as public as the most public ticket whose batches lie in it.
+pub struct dipc_arena {
+    state: State,
+    inner: Arena,
+}
+
+handle!(dipc_arena, "arena");
+
+/// Bytes of blocks in use.
+pub const DIPC_ARENA_STAT_USED_BYTES: i32 = 1;
+/// Bytes of all regions, taken from the system.
+pub const DIPC_ARENA_STAT_MAPPED_BYTES: i32 = 2;
+
+/// What an arena is told when it is made. Given to dipc_arena_new().
+pub struct dipc_arena_options {
+    state: State,
+    pub(super) inner: ArenaOptions,
+}
+
+handle!(dipc_arena_options, "options");
+
+/// Makes options with the defaults, which each setter names.
+///
+/// @param out    Receives the options, to be freed by dipc_arena_options_free().
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_options_new(
+    out: *mut *mut dipc_arena_options,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set_handle(dipc_arena_options {
+            state: State::new(),
+            inner: ArenaOptions::default(),
+        });
+        Ok(())
+    })
+}
+
+/// Sets the size of one region; a larger block gets a region of its own. A client maps whole
+/// regions. Default 64 MiB.
+///
+/// @param options       Options to change; exclusive during the call.
+/// @param region_bytes  Bytes; rounded up to whole pages.
+/// @param error         May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_arena_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_options_set_region_bytes(
+    options: *mut dipc_arena_options,
+    region_bytes: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_arena_options| {
+        if region_bytes == 0 {
+            return Err(Error::invalid_argument("region_bytes is 0"));
+        }
+        options.inner.region_bytes = region_bytes;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets the bound on all regions of the arena together; past it dipc_arena_alloc() fails with
+/// DIPC_ERR_OUT_OF_MEMORY. Default no bound.
+///
+/// @param options    Options to change; exclusive during the call.
+/// @param max_bytes  Bytes; UINT64_MAX: no bound.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_arena_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_options_set_max_bytes(
+    options: *mut dipc_arena_options,
+    max_bytes: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_arena_options| {
+        options.inner.max_bytes = max_bytes;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Frees options. NULL does nothing; arenas made with them keep their copy.
+///
+/// @param options  Options, or NULL.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_arena_options_new() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_options_free(options: *mut dipc_arena_options) {
+    // SAFETY: the caller promises `options` is NULL, or live and unused.
+    unsafe { guard_free(options) }
+}
+
+/// Makes an arena. It takes memory from the system with the first block, one region at a time.
+///
+/// @param device_type  Where the memory lies, as ARROW_DEVICE_CPU.
+/// @param options      Copied; NULL: the defaults.
+/// @param out          Receives the arena, to be freed by dipc_arena_free().
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: no such memory here.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_arena_options_new() and was not freed; `out` and `error` are
+/// NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_new(
+    device_type: i32,
+    options: *const dipc_arena_options,
+    out: *mut *mut dipc_arena,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { try_option(options) }?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let options = options.map_or_else(ArenaOptions::default, |given| given.inner.clone());
+        let inner = Arena::new(DeviceKind(device_type), options)?;
+        out.set_handle(dipc_arena {
+            state: State::new(),
+            inner,
+        });
+        Ok(())
+    })
+}
+
+/// Allocates a block, aligned to 64 bytes. What it holds is not defined.
+///
+/// @param arena      Arena.
+/// @param len_bytes  Length; 0 gives a block that must be given back like any other.
+/// @param out        Receives the block, to be given back by dipc_arena_dealloc().
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system, or the limit of
+///         the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a region.
+///
+/// # Safety
+///
+/// `arena` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_alloc(
+    arena: *const dipc_arena,
+    len_bytes: usize,
+    out: *mut *mut c_void,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |arena: &dipc_arena| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set(arena.inner.alloc(len_bytes)?.as_ptr().cast());
+        Ok(())
+    };
+    // SAFETY: the caller promises `arena` is NULL or live.
+    unsafe { guard_ref(arena, error, body) }
+}
+
+/// Gives a block back. Memory that a client may still read is not used again before it is given
+/// back by the client too.
+///
+/// @param arena  The block's arena; NULL finds it, also when dipc_arena_free() was called.
+/// @param block  Block, or NULL, for which nothing happens.
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_INVALID_ARGUMENT: no block in use begins there; nothing changed.
+///
+/// # Safety
+///
+/// `arena` is NULL or live; the caller does not read or write the block any more; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_dealloc(
+    arena: *const dipc_arena,
+    block: *mut c_void,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `arena` is NULL or live.
+        let arena = unsafe { try_option(arena) }?;
+        match (NonNull::new(block.cast::<u8>()), arena) {
+            (None, _) => Ok(()),
+            // SAFETY: the caller promises that it does not use the block any more.
+            (Some(block), Some(arena)) => unsafe { arena.inner.dealloc(block) },
+            // SAFETY: as above.
+            (Some(block), None) => unsafe { arena::dealloc(block) },
+        }
+    })
+}
+
+/// One figure of an arena.
+///
+/// @param arena  Arena.
+/// @param stat   DIPC_ARENA_STAT_*.
+/// @param out    Receives the figure.
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
+///         figure; an older one than the header may not.
+///
+/// # Safety
+///
+/// `arena` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_stat(
+    arena: *const dipc_arena,
+    stat: i32,
+    out: *mut u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |arena: &dipc_arena| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set(match stat {
+            DIPC_ARENA_STAT_USED_BYTES => arena.inner.used_bytes(),
+            DIPC_ARENA_STAT_MAPPED_BYTES => arena.inner.mapped_bytes(),
+            _ => return Err(unknown_stat(stat, "DIPC_ARENA_STAT_*")),
+        });
+        Ok(())
+    };
+    // SAFETY: the caller promises `arena` is NULL or live.
+    unsafe { guard_ref(arena, error, body) }
+}
+
+/// Frees an arena. NULL does nothing. Its memory lives until the last block is given back.
+///
+/// @param arena  Arena, or NULL; no call on it is running.
+///
+/// # Safety
+///
+/// `arena` is NULL, or came from dipc_arena_new() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_arena_free(arena: *mut dipc_arena) {
+    // SAFETY: the caller promises `arena` is NULL, or live and unused.
+    unsafe { guard_free(arena) }
+}

@@ -1,0 +1,182 @@
+//! A client.
+
+use std::ffi::c_char;
+
+use crate::arrow::abi::ArrowDeviceArrayStream;
+use crate::arrow::stream::export_device_stream;
+use crate::client::{Client, ClientOptions, GetOptions};
+use crate::error::Result;
+use crate::ffi::cancel::dipc_cancel;
+use crate::ffi::client_options::{dipc_client_options, dipc_get_options};
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref};
+use crate::ffi::handle::{State, try_option, try_out};
+use crate::ffi::server::unknown_stat;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{try_bytes, try_slice, try_str};
+
+/// Fetches tables from servers, and keeps connections for the next one. Made by dipc_client_new();
+/// every call is allowed from any thread, also several at once.
+pub struct dipc_client {
+    state: State,
+    inner: Client,
+}
+
+handle!(dipc_client, "client");
+
+/// Streams asked for since the start.
+pub const DIPC_CLIENT_STAT_STREAMS: i32 = 1;
+/// Connections made since the start.
+pub const DIPC_CLIENT_STAT_CONNECTIONS_MADE: i32 = 2;
+/// Connections kept for the next stream.
+pub const DIPC_CLIENT_STAT_CONNECTIONS_IDLE: i32 = 3;
+
+/// Makes a client. Starts one thread, which lives as long as any of the client's connections.
+///
+/// @param options  Copied; NULL: the defaults.
+/// @param out      Receives the client, to be freed by dipc_client_free().
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors
+///         are left.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_client_options_new() and was not freed; `out` and `error`
+/// are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_new(
+    options: *const dipc_client_options,
+    out: *mut *mut dipc_client,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { try_option(options) }?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let options = options.map_or_else(ClientOptions::default, |given| given.inner.clone());
+        out.set_handle(dipc_client {
+            state: State::new(),
+            inner: Client::new(options)?,
+        });
+        Ok(())
+    })
+}
+
+/// Asks a server for a ticket. Returns once the schema is there, or with the reason why there is
+/// none. The stream and its arrays may be used and released by any thread, and outlive the client;
+/// the thread that calls the stream's get_next reads the connection itself. Releasing the stream
+/// before its end cancels it.
+///
+/// Failures later on come out of the stream's own callbacks, as an errno and get_last_error(), and
+/// in full from dipc_stream_status().
+///
+/// @param client            Client.
+/// @param uris              n_uris strings: one URI for metadata and bodies, or two for one each.
+/// @param n_uris            1 or 2.
+/// @param ticket            What is asked for: any bytes.
+/// @param ticket_len_bytes  Length of ticket.
+/// @param options           Copied; NULL: the defaults.
+/// @param cancel            Ends this call, and waits of the stream, from another thread; may be
+///                          NULL, and may be freed before the stream is.
+/// @param out               Receives the stream; what it held before is not released.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 or 2 URIs.
+///         DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such transport or device here.
+///         DIPC_ERR_UNREACHABLE: nobody listens there. DIPC_ERR_PERMISSION: the server is of
+///         another user. DIPC_ERR_NOT_FOUND: no such ticket. DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
+///         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.
+///
+/// # Safety
+///
+/// `client`, `options` and `cancel` are NULL or live; `uris` points to `n_uris` pointers, each NULL
+/// or a NUL-terminated string; `ticket` is readable for `ticket_len_bytes`; `out` and `error` are
+/// NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_get(
+    client: *const dipc_client,
+    uris: *const *const c_char,
+    n_uris: usize,
+    ticket: *const u8,
+    ticket_len_bytes: usize,
+    options: *const dipc_get_options,
+    cancel: *const dipc_cancel,
+    out: *mut ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers.
+        let uris = unsafe { try_slice(uris, n_uris, "uris") }?;
+        // SAFETY: the caller promises that each is NULL or a string.
+        let uris = uris.iter().map(|uri| unsafe { try_str(*uri, "a URI") });
+        let uris = uris.collect::<Result<Vec<_>>>()?;
+        // SAFETY: the caller promises `ticket` is readable.
+        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { try_option(options) }?;
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let options = options.map_or_else(GetOptions::default, |given| given.inner.clone());
+        let stream = client.inner.get(&uris, ticket, &options, cancel)?;
+        out.set(export_device_stream(Box::new(stream)).into_raw());
+        Ok(())
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
+
+/// One figure of a client.
+///
+/// @param client  Client.
+/// @param stat    DIPC_CLIENT_STAT_*.
+/// @param out     Receives the figure.
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
+///         figure; an older one than the header may not.
+///
+/// # Safety
+///
+/// `client` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_stat(
+    client: *const dipc_client,
+    stat: i32,
+    out: *mut u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |client: &dipc_client| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let stats = client.inner.stats();
+        out.set(match stat {
+            DIPC_CLIENT_STAT_STREAMS => stats.streams,
+            DIPC_CLIENT_STAT_CONNECTIONS_MADE => stats.connections_made,
+            DIPC_CLIENT_STAT_CONNECTIONS_IDLE => stats.connections_idle,
+            _ => return Err(unknown_stat(stat, "DIPC_CLIENT_STAT_*")),
+        });
+        Ok(())
+    };
+    // SAFETY: the caller promises `client` is NULL or live.
+    unsafe { guard_ref(client, error, body) }
+}
+
+/// Frees a client. NULL does nothing. Its streams and arrays stay valid, and keep what they need.
+///
+/// @param client  Client, or NULL; no call on it is running.
+///
+/// # Safety
+///
+/// `client` is NULL, or came from dipc_client_new() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_free(client: *mut dipc_client) {
+    // SAFETY: the caller promises `client` is NULL, or live and unused.
+    unsafe { guard_free(client) }
+}

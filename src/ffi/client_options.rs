@@ -1,0 +1,359 @@
+//! Options of a client, and of one stream.
+
+use std::time::Duration;
+
+use crate::arrow::decode::Level;
+use crate::client::{ClientOptions, GetOptions};
+use crate::device::DeviceKind;
+use crate::error::Error;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
+use crate::ffi::handle::{State, try_out};
+use crate::ffi::status::dipc_status;
+use crate::proto::Credit;
+
+/// A time that never comes, for timeouts.
+pub const DIPC_FOREVER: u64 = u64::MAX;
+
+/// The structure alone is checked for a server of the same user, the values as well for others.
+pub const DIPC_VALIDATION_AUTO: i32 = 0;
+/// Lengths, counts and ranges are checked: no cost per row, safe against wild pointers.
+pub const DIPC_VALIDATION_STRUCTURE: i32 = 1;
+/// Values are checked as well: offsets, views, type ids, dictionary indices, UTF-8.
+pub const DIPC_VALIDATION_FULL: i32 = 2;
+
+/// What a client is told when it is made. Given to dipc_client_new().
+pub struct dipc_client_options {
+    state: State,
+    pub(super) inner: ClientOptions,
+}
+
+handle!(dipc_client_options, "options");
+
+/// Makes options with the defaults, which each setter names.
+///
+/// @param out    Receives the options, to be freed by dipc_client_options_free().
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_options_new(
+    out: *mut *mut dipc_client_options,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set_handle(dipc_client_options {
+            state: State::new(),
+            inner: ClientOptions::default(),
+        });
+        Ok(())
+    })
+}
+
+/// Takes streams from servers of every user of this machine, not only of the user that runs the
+/// client. Default false.
+///
+/// @param options   Options to change; exclusive during the call.
+/// @param any_user  Whether to trust them.
+/// @param error     May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_client_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_options_set_any_user(
+    options: *mut dipc_client_options,
+    any_user: bool,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_client_options| {
+        options.inner.any_user = any_user;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Frees options. NULL does nothing; clients made with them keep their copy.
+///
+/// @param options  Options, or NULL.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_client_options_new() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_options_free(options: *mut dipc_client_options) {
+    // SAFETY: the caller promises `options` is NULL, or live and unused.
+    unsafe { guard_free(options) }
+}
+
+/// What one stream is told when it is asked for. Given to dipc_client_get().
+pub struct dipc_get_options {
+    state: State,
+    pub(super) inner: GetOptions,
+}
+
+handle!(dipc_get_options, "options");
+
+/// Makes options with the defaults, which each setter names.
+///
+/// @param out    Receives the options, to be freed by dipc_get_options_free().
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_new(
+    out: *mut *mut dipc_get_options,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set_handle(dipc_get_options {
+            state: State::new(),
+            inner: GetOptions::default(),
+        });
+        Ok(())
+    })
+}
+
+/// Sets how long connecting may take. Default 10 s.
+///
+/// @param options             Options to change; exclusive during the call.
+/// @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+/// @param error               May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_connect_timeout_ns(
+    options: *mut dipc_get_options,
+    connect_timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.connect_timeout = Duration::from_nanos(connect_timeout_ns);
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how long the server may say nothing while something is waited for; then the stream fails
+/// with DIPC_ERR_TIMEOUT. Default DIPC_FOREVER: a provider may take its time, and a server that
+/// dies is noticed all the same.
+///
+/// @param options           Options to change; exclusive during the call.
+/// @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_stall_timeout_ns(
+    options: *mut dipc_get_options,
+    stall_timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.stall_timeout = match stall_timeout_ns {
+            DIPC_FOREVER => None,
+            nanoseconds => Some(Duration::from_nanos(nanoseconds)),
+        };
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how far the server may run ahead of what the consumer has taken. Default 16 batches, 256
+/// MiB.
+///
+/// @param options  Options to change; exclusive during the call.
+/// @param batches  Record batches; at least 1.
+/// @param bytes    Bytes of bodies; one batch is always admitted, whatever its size.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0 batches or bytes.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_window(
+    options: *mut dipc_get_options,
+    batches: u64,
+    bytes: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        if batches == 0 || bytes == 0 {
+            return Err(Error::invalid_argument(
+                "a window of 0 would let nothing through",
+            ));
+        }
+        options.inner.window = Credit { batches, bytes };
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets the most bytes of copies that the server may lend at once, while the consumer keeps what it
+/// took; past it bodies travel as bytes. Default 1 GiB.
+///
+/// @param options           Options to change; exclusive during the call.
+/// @param lent_limit_bytes  Bytes.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
+    options: *mut dipc_get_options,
+    lent_limit_bytes: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.lent_limit = lent_limit_bytes;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets where bodies shall land. Default ARROW_DEVICE_CPU.
+///
+/// @param options      Options to change; exclusive during the call.
+/// @param device_type  As ARROW_DEVICE_CPU; what this build cannot do fails in dipc_client_get().
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_device(
+    options: *mut dipc_get_options,
+    device_type: i32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.device = DeviceKind(device_type);
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how much of what arrives is checked before it is handed out. Default DIPC_VALIDATION_AUTO.
+///
+/// @param options     Options to change; exclusive during the call.
+/// @param validation  DIPC_VALIDATION_AUTO, DIPC_VALIDATION_STRUCTURE or DIPC_VALIDATION_FULL.
+/// @param error       May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such level.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_validation(
+    options: *mut dipc_get_options,
+    validation: i32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.level = match validation {
+            DIPC_VALIDATION_AUTO => None,
+            DIPC_VALIDATION_STRUCTURE => Some(Level::Structure),
+            DIPC_VALIDATION_FULL => Some(Level::Full),
+            _ => {
+                let text = format!("validation is {validation}: no DIPC_VALIDATION_*");
+                return Err(Error::invalid_argument(text));
+            }
+        };
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets the number of the stream's first message, for tests of the wrap-around at 2^32. The other
+/// side must be told the same. Default 0, which the protocol asks for.
+///
+/// @param options         Options to change; exclusive during the call.
+/// @param first_sequence  Sequence number.
+/// @param error           May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_set_first_sequence(
+    options: *mut dipc_get_options,
+    first_sequence: u32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_get_options| {
+        options.inner.first_seq = first_sequence;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Frees options. NULL does nothing; streams made with them keep their copy.
+///
+/// @param options  Options, or NULL.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_get_options_new() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_get_options_free(options: *mut dipc_get_options) {
+    // SAFETY: the caller promises `options` is NULL, or live and unused.
+    unsafe { guard_free(options) }
+}

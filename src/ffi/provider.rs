@@ -1,0 +1,165 @@
+//! The host's provider, as the server calls it.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+
+use crate::arrow::abi::{ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema};
+use crate::arrow::{CStruct, OwnedDeviceStream};
+use crate::error::{Error, Result, Status};
+use crate::ffi::foreign::ForeignData;
+use crate::ffi::request::dipc_request;
+use crate::server::{Provider, Request};
+
+/// Opens the stream that a request asks for. Called once for each stream, on a thread of its own,
+/// which then also pulls and releases the stream: it may block, and may fetch from its own server.
+/// Must not unwind.
+///
+/// @param userdata  What was given with the provider.
+/// @param request   Who asks for what; valid until the stream is released, not to be freed. To fail
+///                  with a text of its own, call dipc_request_fail() and return non-zero.
+/// @param out       Receives the stream, which the library then owns; a released one to be filled.
+/// @return 0; anything else is a failure, and out is not looked at.
+pub type dipc_provider = Option<
+    unsafe extern "C" fn(
+        userdata: *mut c_void,
+        request: *mut dipc_request,
+        out: *mut ArrowDeviceArrayStream,
+    ) -> i32,
+>;
+
+/// The function behind a [`dipc_provider`] that is not NULL.
+pub(super) type ProviderFunction =
+    unsafe extern "C" fn(*mut c_void, *mut dipc_request, *mut ArrowDeviceArrayStream) -> i32;
+
+pub(super) struct ForeignProvider {
+    function: ProviderFunction,
+    data: Arc<ForeignData>,
+    deterministic: bool,
+}
+
+impl ForeignProvider {
+    pub(super) fn new(
+        function: ProviderFunction,
+        data: Arc<ForeignData>,
+        deterministic: bool,
+    ) -> Self {
+        Self {
+            function,
+            data,
+            deterministic,
+        }
+    }
+}
+
+impl Provider for ForeignProvider {
+    fn open(&self, request: &Request) -> Result<OwnedDeviceStream> {
+        let request = Box::new(dipc_request::lent(request));
+        let handle = std::ptr::from_ref(request.as_ref()).cast_mut();
+        let mut stream = ArrowDeviceArrayStream::empty();
+        // SAFETY: the host promised in `dipc_server_serve` that the provider may be called on any
+        // thread until its finalizer has run, and `data`, which runs it, is alive; `handle` lives
+        // at least as long as the call, and `stream` is writable.
+        let code = unsafe { (self.function)(self.data.pointer(), handle, &raw mut stream) };
+        if code != 0 {
+            return Err(Error::new(
+                Status::Provider,
+                format!("the provider returned {code} and gave no text"),
+            ));
+        }
+        if stream.is_released() {
+            return Err(Error::new(
+                Status::Provider,
+                "the provider returned 0 and gave no stream: the release of `out` is NULL",
+            ));
+        }
+        Ok(with_request(OwnedDeviceStream::from_raw(stream), request))
+    }
+
+    fn is_deterministic(&self) -> bool {
+        self.deterministic
+    }
+}
+
+/// A stream of the host's and the request it may still look at.
+struct Tied {
+    // Dropped in this order: the stream's release may use the request.
+    stream: OwnedDeviceStream,
+    _request: Box<dipc_request>,
+}
+
+/// Keeps `request` until `stream` is released.
+fn with_request(stream: OwnedDeviceStream, request: Box<dipc_request>) -> OwnedDeviceStream {
+    let raw = stream.raw();
+    let outer = ArrowDeviceArrayStream {
+        device_type: raw.device_type,
+        get_schema: raw.get_schema.map(|_| get_schema as _),
+        get_next: raw.get_next.map(|_| get_next as _),
+        get_last_error: raw.get_last_error.map(|_| get_last_error as _),
+        release: Some(release),
+        private_data: std::ptr::null_mut(),
+    };
+    let tied = Box::into_raw(Box::new(Tied {
+        stream,
+        _request: request,
+    }));
+    OwnedDeviceStream::from_raw(ArrowDeviceArrayStream {
+        private_data: tied.cast(),
+        ..outer
+    })
+}
+
+/// The host's own stream inside one of [`with_request`]'s.
+///
+/// # Safety
+///
+/// `outer` is such a stream, not released, and used by nobody else for `'a`.
+unsafe fn inner<'a>(outer: *mut ArrowDeviceArrayStream) -> &'a mut ArrowDeviceArrayStream {
+    // SAFETY: the caller promises that it is live.
+    let tied = unsafe { (*outer).private_data }.cast::<Tied>();
+    // SAFETY: `with_request` put a boxed `Tied` there, which lives until the stream is released;
+    // the caller promises exclusive use.
+    unsafe { &mut *tied }.stream.raw_mut()
+}
+
+unsafe extern "C" fn get_schema(
+    outer: *mut ArrowDeviceArrayStream,
+    out: *mut ArrowSchema,
+) -> c_int {
+    // SAFETY: Arrow's stream interface passes the stream that holds this function, one call at a
+    // time.
+    let stream = unsafe { inner(outer) };
+    // SAFETY: the function belongs to this stream; `out` is what the caller passed for it.
+    stream
+        .get_schema
+        .map_or(libc::ENOSYS, |function| unsafe { function(stream, out) })
+}
+
+unsafe extern "C" fn get_next(
+    outer: *mut ArrowDeviceArrayStream,
+    out: *mut ArrowDeviceArray,
+) -> c_int {
+    // SAFETY: as in `get_schema`.
+    let stream = unsafe { inner(outer) };
+    // SAFETY: the function belongs to this stream; `out` is what the caller passed for it.
+    stream
+        .get_next
+        .map_or(libc::ENOSYS, |function| unsafe { function(stream, out) })
+}
+
+unsafe extern "C" fn get_last_error(outer: *mut ArrowDeviceArrayStream) -> *const c_char {
+    // SAFETY: as in `get_schema`.
+    let stream = unsafe { inner(outer) };
+    // SAFETY: the function belongs to this stream.
+    stream
+        .get_last_error
+        .map_or(std::ptr::null(), |function| unsafe { function(stream) })
+}
+
+unsafe extern "C" fn release(outer: *mut ArrowDeviceArrayStream) {
+    // SAFETY: Arrow's stream interface passes the stream that holds this function, live.
+    let outer = unsafe { &mut *outer };
+    outer.release = None;
+    // SAFETY: `with_request` put it there by Box::into_raw, and `release`, now cleared, is called
+    // once.
+    drop(unsafe { Box::from_raw(outer.private_data.cast::<Tied>()) });
+}

@@ -1,0 +1,305 @@
+//! A request, as providers and hosts of the pull form see it.
+
+use std::ffi::c_char;
+
+use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_free, guard_ref, guard_value};
+use crate::ffi::handle::{State, try_ref};
+use crate::ffi::loan::{Loan, try_schema};
+use crate::ffi::server::timeout;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{TextOut, try_bytes, try_str};
+use crate::server::Request;
+
+/// A stream that a client asks for. A provider gets one with each call; in the pull form it comes
+/// out of dipc_server_next_request(), and dipc_request_start(), dipc_request_push() and
+/// dipc_request_finish() say what the stream holds. Every call is allowed from any thread.
+pub struct dipc_request {
+    state: State,
+    inner: Held,
+}
+
+handle!(dipc_request, "request");
+
+/// Whose the request is.
+enum Held {
+    /// The host's, in the pull form.
+    Owned(Box<Request>),
+    /// The server's, during a stream of a provider.
+    Lent(*const Request),
+}
+
+// SAFETY: `Request` may be used by any thread; a lent one is only read, while the server keeps it.
+unsafe impl Send for dipc_request {}
+// SAFETY: as above.
+unsafe impl Sync for dipc_request {}
+
+impl dipc_request {
+    pub(super) fn owned(request: Request) -> Self {
+        Self {
+            state: State::new(),
+            inner: Held::Owned(Box::new(request)),
+        }
+    }
+
+    /// A request of the server's, who keeps it until the stream that it leads to is released.
+    pub(super) fn lent(request: &Request) -> Self {
+        Self {
+            state: State::new(),
+            inner: Held::Lent(request),
+        }
+    }
+
+    fn get(&self) -> &Request {
+        match &self.inner {
+            Held::Owned(request) => request,
+            // SAFETY: `Provider::open` promises that the request lives until the stream is
+            // released, and `with_request` drops this handle then.
+            Held::Lent(request) => unsafe { &**request },
+        }
+    }
+}
+
+/// What the client asked for.
+///
+/// @param request        Request.
+/// @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length of the ticket.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
+///         the same.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_ticket(
+    request: *const dipc_request,
+    buffer: *mut u8,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
+        out.set_bytes(request.get().ticket())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Who asked, for logs: "pid 4711, uid 1000".
+///
+/// @param request        Request.
+/// @param buffer         Receives the text and a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length of the text, without the NUL.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
+///         the same.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_peer(
+    request: *const dipc_request,
+    buffer: *mut c_char,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
+        out.set_text(request.get().peer())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Whether the client has gone or has cancelled, so that more batches are of no use.
+///
+/// @param request  Request, or NULL.
+/// @return true then; also for NULL and in the child of a fork, where there is nobody to serve.
+///
+/// # Safety
+///
+/// `request` is NULL or live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_is_cancelled(request: *const dipc_request) -> bool {
+    guard_value(true, || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        unsafe { try_ref(request) }.map_or(true, |request| request.get().is_cancelled())
+    })
+}
+
+/// Pull form: gives the schema, before the first batch.
+///
+/// @param request      Request.
+/// @param schema       Read, not moved.
+/// @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, or the request
+///         belongs to a provider. DIPC_ERR_INVALID_DATA: a bad schema. DIPC_ERR_UNSUPPORTED: a
+///         device that cannot be read here. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client
+///         is gone.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `schema` is NULL or a schema that follows Arrow's C data interface;
+/// `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_start(
+    request: *const dipc_request,
+    schema: *const ArrowSchema,
+    device_type: i32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `schema` is NULL or a schema.
+        let schema = unsafe { try_schema(schema, "schema") }?;
+        request.get().start(&schema, device_type)
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Pull form: sends a batch, waiting for room where the client is slow.
+///
+/// @param request             Request.
+/// @param batch               Moved on success: its release becomes NULL. It is released when the
+///                            client has given it back, by dipc_server_drain_releases(). Its
+///                            sync_event is waited for in this call.
+/// @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
+/// @param metadata_len_bytes  Length of metadata.
+/// @param timeout_ns          Nanoseconds to wait at most; DIPC_FOREVER waits on.
+/// @param error               May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_TIMEOUT: no room came in time; call again. DIPC_ERR_INVALID_ARGUMENT: not
+///         started, or the request belongs to a provider. DIPC_ERR_INVALID_DATA: a bad batch, and
+///         the stream has failed. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `batch` is NULL or an array that follows Arrow's C device data
+/// interface, used by nobody else during the call; `metadata` is readable for
+/// `metadata_len_bytes`; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_push(
+    request: *const dipc_request,
+    batch: *mut ArrowDeviceArray,
+    metadata: *const u8,
+    metadata_len_bytes: usize,
+    timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `metadata` is readable.
+        let metadata = unsafe { try_bytes(metadata, metadata_len_bytes, "metadata") }?;
+        let metadata = (!metadata.is_empty()).then_some(metadata);
+        // SAFETY: the caller promises `batch` is NULL, or initialised and used by nobody else.
+        let (loan, array) = unsafe { Loan::new(batch) }?;
+        request
+            .get()
+            .push(array, metadata, timeout(timeout_ns))
+            .map_err(|(error, _stand_in)| error)?;
+        loan.accept();
+        Ok(())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Pull form: ends the stream well, waiting for the last batches to leave.
+///
+/// @param request     Request.
+/// @param timeout_ns  Nanoseconds to wait at most; DIPC_FOREVER waits on.
+/// @param error       May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again.
+///         DIPC_ERR_INVALID_ARGUMENT: not started, or the request belongs to a provider.
+///         DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_finish(
+    request: *const dipc_request,
+    timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| request.get().finish(timeout(timeout_ns));
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Says why there is no stream, or no more of it. In the pull form the stream ends now. A provider
+/// then returns non-zero, or its stream an errno: the client gets these words in place of others.
+///
+/// @param request  Request.
+/// @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
+///                 it sees as DIPC_ERR_PROVIDER.
+/// @param text     UTF-8; copied.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `text` is NULL or a NUL-terminated string; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_fail(
+    request: *const dipc_request,
+    code: i32,
+    text: *const c_char,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `text` is NULL or a string.
+        let text = unsafe { try_str(text, "text") }?;
+        request.get().fail(code, text);
+        Ok(())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
+}
+
+/// Frees a request of the pull form; one that is not finished fails its stream. NULL does nothing,
+/// and a request that a provider was given is left to the library.
+///
+/// @param request  Request, or NULL; no call on it is running.
+///
+/// # Safety
+///
+/// `request` is NULL, or came from dipc_server_next_request() and was not freed, or was given to a
+/// provider whose stream is not released.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_free(request: *mut dipc_request) {
+    guard_value((), || {
+        // SAFETY: the caller promises `request` is NULL or live.
+        let lent = unsafe { request.as_ref() }
+            .is_some_and(|request| matches!(request.inner, Held::Lent(_)));
+        if !lent {
+            // SAFETY: it is NULL or the host's own, live and unused as the caller promises.
+            unsafe { guard_free(request) };
+        }
+    });
+}

@@ -1,0 +1,345 @@
+//! A server.
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use crate::error::{Error, Status};
+use crate::ffi::cancel::dipc_cancel;
+use crate::ffi::client_options::DIPC_FOREVER;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, Progress, guard, guard_free, guard_ref};
+use crate::ffi::handle::{State, try_option, try_out};
+use crate::ffi::request::dipc_request;
+use crate::ffi::server_options::dipc_server_options;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{TextOut, try_str};
+use crate::proto::Role;
+use crate::server::{Server, ServerOptions};
+
+/// Serves tables to clients. Made by dipc_server_new(); every call is allowed from any thread, also
+/// several at once.
+pub struct dipc_server {
+    state: State,
+    pub(super) inner: Server,
+}
+
+handle!(dipc_server, "server");
+
+/// A buffer of this many bytes takes any URI that the library gives.
+pub const DIPC_URI_BYTES: usize = 1024;
+
+/// Metadata and bodies over one connection.
+pub const DIPC_ROLE_BOTH: i32 = 0;
+/// Metadata alone.
+pub const DIPC_ROLE_METADATA: i32 = 1;
+/// Bodies alone.
+pub const DIPC_ROLE_DATA: i32 = 2;
+
+/// Connections open now.
+pub const DIPC_SERVER_STAT_CONNECTIONS: i32 = 1;
+/// Streams served now.
+pub const DIPC_SERVER_STAT_STREAMS_ACTIVE: i32 = 2;
+/// Streams begun since the start.
+pub const DIPC_SERVER_STAT_STREAMS_SERVED: i32 = 3;
+/// Record batches sent since the start.
+pub const DIPC_SERVER_STAT_BATCHES: i32 = 4;
+/// Body bytes lent where they lay, since the start.
+pub const DIPC_SERVER_STAT_BYTES_LENT: i32 = 5;
+/// Body bytes copied into regions and lent from there, since the start.
+pub const DIPC_SERVER_STAT_BYTES_COPIED: i32 = 6;
+/// Body bytes sent through connections, since the start.
+pub const DIPC_SERVER_STAT_BYTES_SENT: i32 = 7;
+/// Messages lent and not yet given back.
+pub const DIPC_SERVER_STAT_LENT_OUTSTANDING: i32 = 8;
+/// Bytes of regions for copies that exist now.
+pub const DIPC_SERVER_STAT_REGION_BYTES: i32 = 9;
+
+/// Makes a server that serves nothing yet. Starts two threads: one for connections, and one that
+/// releases arrays which clients have given back.
+///
+/// @param options  Copied; NULL: the defaults.
+/// @param out      Receives the server, to be freed by dipc_server_free().
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors
+///         are left.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `out` and `error`
+/// are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_new(
+    options: *const dipc_server_options,
+    out: *mut *mut dipc_server,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { try_option(options) }?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let options = options.map_or_else(ServerOptions::default, |given| given.inner.clone());
+        out.set_handle(dipc_server {
+            state: State::new(),
+            inner: Server::new(options)?,
+        });
+        Ok(())
+    })
+}
+
+/// Listens, and gives the URI that reaches the server. May be called for several addresses.
+///
+/// @param server         Server.
+/// @param uri            "shm:/path" or "shm:@name"; may set tags of its own (want_data=N).
+/// @param buffer         Receives the whole URI and a NUL; NULL where it is not wanted.
+/// @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 where it is NULL.
+/// @param out_len_bytes  Receives the length of the URI, without the NUL.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
+///         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_URI.
+///         DIPC_ERR_UNSUPPORTED: no such transport here. DIPC_ERR_ADDRESS_IN_USE: a live server
+///         listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `uri` is NULL or a NUL-terminated string; `buffer` is NULL or writable
+/// for `size_bytes`; `out_len_bytes` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_listen(
+    server: *const dipc_server,
+    uri: *const c_char,
+    buffer: *mut c_char,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `uri` is NULL or a string.
+        let uri = unsafe { try_str(uri, "uri") }?;
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
+        // Asked before anything is done: a server that listens and reports a failure would be
+        // neither fish nor fowl.
+        let out = out.at_least(DIPC_URI_BYTES)?;
+        out.set_text(&server.inner.listen(uri)?)
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// The URI of the first address the server listens at, for one role. A client that takes two URIs,
+/// for metadata and for bodies, gets one for each.
+///
+/// @param server         Server.
+/// @param role           DIPC_ROLE_BOTH, DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
+/// @param buffer         Receives the URI and a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer; DIPC_URI_BYTES is always enough.
+/// @param out_len_bytes  Receives the length of the URI, without the NUL.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
+///         DIPC_ERR_NOT_FOUND: the server listens nowhere. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
+///         is written all the same.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_location(
+    server: *const dipc_server,
+    role: i32,
+    buffer: *mut c_char,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer.cast(), size_bytes, out_len_bytes) }?;
+        let role = match role {
+            DIPC_ROLE_BOTH => Role::Both,
+            DIPC_ROLE_METADATA => Role::Metadata,
+            DIPC_ROLE_DATA => Role::Data,
+            _ => {
+                return Err(Error::invalid_argument(format!(
+                    "role is {role}: no DIPC_ROLE_*"
+                )));
+            }
+        };
+        let uri = server.inner.location(role).ok_or_else(|| {
+            Error::new(
+                Status::NotFound,
+                "the server listens nowhere; call dipc_server_listen()",
+            )
+        })?;
+        out.set_text(&uri)
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// Pull form: waits for the next request for a ticket of dipc_server_serve_pull().
+///
+/// @param server      Server.
+/// @param timeout_ns  Nanoseconds to wait at most; 0 does not wait, DIPC_FOREVER waits on.
+/// @param cancel      Ends the wait from another thread; may be NULL.
+/// @param out         Receives the request, to be freed by dipc_request_free().
+/// @param error       May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_NOTHING: none came in time, out is not written. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_CANCELLED: by the token. DIPC_ERR_STOPPED.
+///
+/// # Safety
+///
+/// `server` and `cancel` are NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_next_request(
+    server: *const dipc_server,
+    timeout_ns: u64,
+    cancel: *const dipc_cancel,
+    out: *mut *mut dipc_request,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `cancel` is NULL or live.
+        let cancel = unsafe { try_option(cancel) }?.map(|cancel| &cancel.inner);
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        match server.inner.next_request(timeout(timeout_ns), cancel)? {
+            Some(request) => out.set_handle(dipc_request::owned(request)),
+            None => return Ok(Progress::Nothing),
+        }
+        Ok(Progress::Done)
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// A timeout argument.
+pub(super) fn timeout(timeout_ns: u64) -> Option<Duration> {
+    (timeout_ns != DIPC_FOREVER).then(|| Duration::from_nanos(timeout_ns))
+}
+
+/// Pull form: releases, on the calling thread, the arrays that clients have given back. Call it now
+/// and then; dipc_server_free() does the rest.
+///
+/// @param server     Server.
+/// @param out_count  Receives how many releases were run.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `out_count` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_drain_releases(
+    server: *const dipc_server,
+    out_count: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `out_count` is NULL or writable.
+        let out = unsafe { try_out(out_count, "out_count") }?;
+        out.set(server.inner.drain_releases());
+        Ok(())
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// One figure of a server.
+///
+/// @param server  Server.
+/// @param stat    DIPC_SERVER_STAT_*.
+/// @param out     Receives the figure.
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
+///         figure; an older one than the header may not.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_stat(
+    server: *const dipc_server,
+    stat: i32,
+    out: *mut u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let stats = server.inner.stats();
+        out.set(match stat {
+            DIPC_SERVER_STAT_CONNECTIONS => stats.connections,
+            DIPC_SERVER_STAT_STREAMS_ACTIVE => stats.streams_active,
+            DIPC_SERVER_STAT_STREAMS_SERVED => stats.streams_served,
+            DIPC_SERVER_STAT_BATCHES => stats.batches,
+            DIPC_SERVER_STAT_BYTES_LENT => stats.bytes_lent,
+            DIPC_SERVER_STAT_BYTES_COPIED => stats.bytes_copied,
+            DIPC_SERVER_STAT_BYTES_SENT => stats.bytes_sent,
+            DIPC_SERVER_STAT_LENT_OUTSTANDING => stats.lent_outstanding,
+            DIPC_SERVER_STAT_REGION_BYTES => stats.region_bytes,
+            _ => return Err(unknown_stat(stat, "DIPC_SERVER_STAT_*")),
+        });
+        Ok(())
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// The error for a figure that the library does not have.
+pub(super) fn unknown_stat(stat: i32, names: &str) -> Error {
+    Error::invalid_argument(format!("stat is {stat}: no {names} of this library"))
+}
+
+/// Stops a server: no new connections and no new streams; streams under way may end until the
+/// deadline; then their connections are cut. Arrays that clients hold stay valid. May be called
+/// again.
+///
+/// @param server       Server.
+/// @param deadline_ns  Nanoseconds from now; 0 cuts at once, DIPC_FOREVER waits for every stream.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: a provider had still not returned a
+///         moment after the cut; it is not called again, and its finalizer runs when it returns.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_stop(
+    server: *const dipc_server,
+    deadline_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| server.inner.stop(Duration::from_nanos(deadline_ns));
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// Stops a server at once, if dipc_server_stop() did not, and frees it. NULL does nothing. Where a
+/// provider has not returned yet, nothing waits for it: its finalizer runs when it does.
+///
+/// @param server  Server, or NULL; no call on it is running.
+///
+/// # Safety
+///
+/// `server` is NULL, or came from dipc_server_new() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_free(server: *mut dipc_server) {
+    // SAFETY: the caller promises `server` is NULL, or live and unused.
+    unsafe { guard_free(server) }
+}

@@ -1,0 +1,372 @@
+//! Options of a server.
+
+use std::time::Duration;
+
+use crate::arrow::Compression;
+use crate::driver::produce::BodyPolicy;
+use crate::error::Error;
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
+use crate::ffi::handle::{State, try_out};
+use crate::ffi::status::dipc_status;
+use crate::server::ServerOptions;
+
+/// Bodies are lent where that is possible and worth it, and sent as bytes elsewhere.
+pub const DIPC_BODY_AUTO: i32 = 0;
+/// Bodies are always sent as bytes.
+pub const DIPC_BODY_PACKED: i32 = 1;
+
+/// Bodies are not compressed.
+pub const DIPC_COMPRESSION_NONE: i32 = 0;
+/// Bodies are compressed as LZ4 frames.
+pub const DIPC_COMPRESSION_LZ4: i32 = 1;
+/// Bodies are compressed by ZSTD.
+pub const DIPC_COMPRESSION_ZSTD: i32 = 2;
+
+/// What a server is told when it is made. Given to dipc_server_new().
+pub struct dipc_server_options {
+    state: State,
+    pub(super) inner: ServerOptions,
+}
+
+handle!(dipc_server_options, "options");
+
+/// Makes options with the defaults, which each setter names.
+///
+/// @param out    Receives the options, to be freed by dipc_server_options_free().
+/// @param error  May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `out` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_new(
+    out: *mut *mut dipc_server_options,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        out.set_handle(dipc_server_options {
+            state: State::new(),
+            inner: ServerOptions::default(),
+        });
+        Ok(())
+    })
+}
+
+/// Sets how many streams are served at once; one more is refused with DIPC_ERR_BUSY. Each stream of
+/// a provider has a thread of its own. Default 64.
+///
+/// @param options      Options to change; exclusive during the call.
+/// @param max_streams  Streams; at least 1.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_max_streams(
+    options: *mut dipc_server_options,
+    max_streams: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        if max_streams == 0 {
+            return Err(Error::invalid_argument(
+                "max_streams is 0: nothing could be served",
+            ));
+        }
+        options.inner.max_streams = max_streams;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. The
+/// memory of a dipc_arena does not count. Default 16 GiB.
+///
+/// @param options           Options to change; exclusive during the call.
+/// @param max_region_bytes  Bytes, over all connections of the server.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_max_region_bytes(
+    options: *mut dipc_server_options,
+    max_region_bytes: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.max_bytes = max_region_bytes;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets the size of one region that copies are lent from; a larger body gets a region of its own.
+/// Default 64 MiB.
+///
+/// @param options       Options to change; exclusive during the call.
+/// @param region_bytes  Bytes; rounded up to whole pages.
+/// @param error         May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_region_bytes(
+    options: *mut dipc_server_options,
+    region_bytes: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        if region_bytes == 0 {
+            return Err(Error::invalid_argument("region_bytes is 0"));
+        }
+        options.inner.link.region_bytes = region_bytes;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how long a region with nothing in use is kept for the next copies. Default 10 s.
+///
+/// @param options         Options to change; exclusive during the call.
+/// @param region_idle_ns  Nanoseconds.
+/// @param error           May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_region_idle_ns(
+    options: *mut dipc_server_options,
+    region_idle_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.link.region_idle = Duration::from_nanos(region_idle_ns);
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets up to which size a body travels as bytes rather than as lent memory. Default 4096.
+///
+/// @param options       Options to change; exclusive during the call.
+/// @param inline_bytes  Bytes.
+/// @param error         May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_inline_bytes(
+    options: *mut dipc_server_options,
+    inline_bytes: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.link.inline_bytes = inline_bytes;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets the most bytes of copies lent to one connection and not yet given back; past it bodies
+/// travel as bytes. The smaller of this and what the client asks for counts. Default 1 GiB.
+///
+/// @param options           Options to change; exclusive during the call.
+/// @param lent_limit_bytes  Bytes.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_lent_limit_bytes(
+    options: *mut dipc_server_options,
+    lent_limit_bytes: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.link.lent_limit = lent_limit_bytes;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Admits clients of every user of this machine, not only of the user that runs the server. Default
+/// false.
+///
+/// @param options   Options to change; exclusive during the call.
+/// @param any_user  Whether to admit them.
+/// @param error     May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_any_user(
+    options: *mut dipc_server_options,
+    any_user: bool,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.link.any_user = any_user;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how bodies travel. Default DIPC_BODY_AUTO.
+///
+/// @param options  Options to change; exclusive during the call.
+/// @param body     DIPC_BODY_AUTO or DIPC_BODY_PACKED.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such way.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_body(
+    options: *mut dipc_server_options,
+    body: i32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.body = match body {
+            DIPC_BODY_AUTO => BodyPolicy::Auto,
+            DIPC_BODY_PACKED => BodyPolicy::Packed,
+            _ => {
+                return Err(Error::invalid_argument(format!(
+                    "body is {body}: no DIPC_BODY_*"
+                )));
+            }
+        };
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Compresses bodies, which then travel as bytes. Default DIPC_COMPRESSION_NONE.
+///
+/// @param options      Options to change; exclusive during the call.
+/// @param compression  DIPC_COMPRESSION_NONE, DIPC_COMPRESSION_LZ4 or DIPC_COMPRESSION_ZSTD.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such codec.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_compression(
+    options: *mut dipc_server_options,
+    compression: i32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.compression = match compression {
+            DIPC_COMPRESSION_NONE => None,
+            DIPC_COMPRESSION_LZ4 => Some(Compression::Lz4Frame),
+            DIPC_COMPRESSION_ZSTD => Some(Compression::Zstd),
+            _ => {
+                let text = format!("compression is {compression}: no DIPC_COMPRESSION_*");
+                return Err(Error::invalid_argument(text));
+            }
+        };
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets the number of each stream's first message, for tests of the wrap-around at 2^32. The other
+/// side must be told the same. Default 0, which the protocol asks for.
+///
+/// @param options         Options to change; exclusive during the call.
+/// @param first_sequence  Sequence number.
+/// @param error           May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_first_sequence(
+    options: *mut dipc_server_options,
+    first_sequence: u32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        options.inner.first_seq = first_sequence;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Frees options. NULL does nothing; servers made with them keep their copy.
+///
+/// @param options  Options, or NULL.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_free(options: *mut dipc_server_options) {
+    // SAFETY: the caller promises `options` is NULL, or live and unused.
+    unsafe { guard_free(options) }
+}

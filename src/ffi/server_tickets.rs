@@ -1,0 +1,287 @@
+//! What a server serves.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
+use crate::arrow::{CStruct, OwnedDeviceArray, OwnedSchema};
+use crate::error::{Error, Result, Status};
+use crate::ffi::error::dipc_error;
+use crate::ffi::foreign::{ForeignData, dipc_finalizer};
+use crate::ffi::guard::{ErrorOut, guard_ref};
+use crate::ffi::handle::{null_argument, try_out};
+use crate::ffi::provider::{ForeignProvider, dipc_provider};
+use crate::ffi::server::dipc_server;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{TextOut, try_bytes, try_mut_slice};
+use crate::server::Server;
+
+/// The provider gives the same batches for each call, so that a client that is not libdipc may fetch
+/// metadata and bodies over two connections.
+pub const DIPC_PROVIDER_DETERMINISTIC: u32 = 1;
+
+/// Serves a ticket by calling a provider for each stream.
+///
+/// @param server            Server.
+/// @param ticket            What clients ask for: any bytes. Copied.
+/// @param ticket_len_bytes  Length of ticket.
+/// @param provider          Called once for each stream, on a thread of its own.
+/// @param userdata          Given to provider and finalizer; may be NULL.
+/// @param finalizer         Called once, when the ticket was withdrawn and the last call has
+///                          returned; may be NULL.
+/// @param flags             0, or DIPC_PROVIDER_DETERMINISTIC.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags.
+///         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `ticket` is readable for `ticket_len_bytes`; `provider` and
+/// `finalizer` may be called with `userdata` on any thread until the finalizer has run; `error` is
+/// NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_serve(
+    server: *const dipc_server,
+    ticket: *const u8,
+    ticket_len_bytes: usize,
+    provider: dipc_provider,
+    userdata: *mut c_void,
+    finalizer: dipc_finalizer,
+    flags: u32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `ticket` is readable.
+        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
+        let function = provider.ok_or_else(|| null_argument("provider"))?;
+        if flags & !DIPC_PROVIDER_DETERMINISTIC != 0 {
+            return Err(Error::invalid_argument(format!(
+                "flags are {flags:#x}: unknown bits"
+            )));
+        }
+        let data = Arc::new(ForeignData::new(userdata, finalizer));
+        let deterministic = flags & DIPC_PROVIDER_DETERMINISTIC != 0;
+        let provider = ForeignProvider::new(function, Arc::clone(&data), deterministic);
+        server
+            .inner
+            .serve(ticket, Box::new(provider))
+            .map_err(|(error, _provider)| {
+                data.relinquish();
+                error
+            })
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// Serves a ticket in the pull form: its requests come out of dipc_server_next_request(), and no
+/// thread of the library ever calls the host.
+///
+/// @param server            Server.
+/// @param ticket            What clients ask for: any bytes. Copied.
+/// @param ticket_len_bytes  Length of ticket.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_ALREADY_EXISTS: the ticket is served.
+///         DIPC_ERR_STOPPED.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `ticket` is readable for `ticket_len_bytes`; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_serve_pull(
+    server: *const dipc_server,
+    ticket: *const u8,
+    ticket_len_bytes: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `ticket` is readable.
+        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
+        server.inner.serve_pull(ticket)
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// Serves a ticket with a table that can be fetched any number of times, by many clients at once.
+/// The arrays are released when the ticket was withdrawn and the last client has given them back.
+///
+/// @param server            Server.
+/// @param ticket            What clients ask for: any bytes. Copied.
+/// @param ticket_len_bytes  Length of ticket.
+/// @param schema            Moved on success: its release becomes NULL.
+/// @param batches           An array of n_batches arrays, each moved on success. An array's
+///                          sync_event is waited for by the library, on a thread of a stream.
+/// @param n_batches         Number of batches; 0 is a table without rows.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_ARGUMENT: one of them is released. DIPC_ERR_ALREADY_EXISTS: the ticket
+///         is served. DIPC_ERR_STOPPED.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `ticket` is readable for `ticket_len_bytes`; `schema` is NULL or a
+/// schema that follows Arrow's C data interface; `batches` points to `n_batches` arrays that follow
+/// the C device data interface; nobody else uses them during the call; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_publish(
+    server: *const dipc_server,
+    ticket: *const u8,
+    ticket_len_bytes: usize,
+    schema: *mut ArrowSchema,
+    batches: *mut ArrowDeviceArray,
+    n_batches: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `ticket` is readable.
+        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
+        // SAFETY: the caller promises `schema` is NULL or initialised and used by nobody else.
+        let schema = unsafe { schema.as_mut() }.ok_or_else(|| null_argument("schema"))?;
+        // SAFETY: the caller promises the same of `batches`.
+        let batches = unsafe { try_mut_slice(batches, n_batches, "batches") }?;
+        publish(&server.inner, ticket, schema, batches)
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// Moves the table to the server, or leaves it where it is.
+fn publish(
+    server: &Server,
+    ticket: &[u8],
+    schema: &mut ArrowSchema,
+    batches: &mut [ArrowDeviceArray],
+) -> Result<()> {
+    if schema.is_released() {
+        return Err(Error::invalid_argument("schema is released"));
+    }
+    if let Some(index) = batches.iter().position(CStruct::is_released) {
+        return Err(Error::invalid_argument(format!(
+            "batch {index} is released"
+        )));
+    }
+    // SAFETY: the references prove that they are initialised and used by nobody else.
+    let owned_schema = unsafe { OwnedSchema::take(schema) };
+    // SAFETY: as above.
+    let owned = batches
+        .iter_mut()
+        .map(|batch| unsafe { OwnedDeviceArray::take(batch) })
+        .collect();
+    server
+        .publish(ticket, owned_schema, owned)
+        .map_err(|(error, (given_back, arrays))| {
+            *schema = given_back.into_raw();
+            for (place, array) in batches.iter_mut().zip(arrays) {
+                *place = array.into_raw();
+            }
+            error
+        })
+}
+
+/// Stops serving a ticket. Streams under way go on.
+///
+/// @param server            Server.
+/// @param ticket            Ticket.
+/// @param ticket_len_bytes  Length of ticket.
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it is not served.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `ticket` is readable for `ticket_len_bytes`; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_withdraw(
+    server: *const dipc_server,
+    ticket: *const u8,
+    ticket_len_bytes: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `ticket` is readable.
+        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
+        server.inner.withdraw(ticket)
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// How many tickets are served now.
+///
+/// @param server     Server.
+/// @param out_count  Receives their number.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `out_count` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_ticket_count(
+    server: *const dipc_server,
+    out_count: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises `out_count` is NULL or writable.
+        let out = unsafe { try_out(out_count, "out_count") }?;
+        out.set(server.inner.tickets().len());
+        Ok(())
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}
+
+/// One of the tickets served now, in byte order. Tickets that come and go meanwhile move the others:
+/// to list them, count up from 0 until DIPC_ERR_NOT_FOUND.
+///
+/// @param server         Server.
+/// @param index          Number of the ticket, from 0.
+/// @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length of the ticket.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there are not so many.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+///
+/// # Safety
+///
+/// `server` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_ticket(
+    server: *const dipc_server,
+    index: usize,
+    buffer: *mut u8,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |server: &dipc_server| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
+        let tickets = server.inner.tickets();
+        let ticket = tickets.get(index).ok_or_else(|| {
+            let text = format!("there is no ticket {index}: {} are served", tickets.len());
+            Error::new(Status::NotFound, text)
+        })?;
+        out.set_bytes(ticket)
+    };
+    // SAFETY: the caller promises `server` is NULL or live.
+    unsafe { guard_ref(server, error, body) }
+}

@@ -1,0 +1,249 @@
+//! What Arrow's stream structs cannot say, and the ways between the device and the host form.
+
+use crate::arrow::abi::{ArrowArrayStream, ArrowDeviceArrayStream};
+use crate::arrow::stream::{self, ArrayReader};
+use crate::arrow::{CStruct, OwnedDeviceStream, OwnedStream};
+use crate::client::Stream;
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard};
+use crate::ffi::handle::{null_argument, try_out};
+use crate::ffi::server::unknown_stat;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::TextOut;
+
+/// Rows handed out.
+pub const DIPC_STREAM_STAT_ROWS: i32 = 1;
+/// Record batches handed out.
+pub const DIPC_STREAM_STAT_BATCHES: i32 = 2;
+/// Body bytes that the server lent and this process mapped.
+pub const DIPC_STREAM_STAT_BYTES_LENT: i32 = 3;
+/// Body bytes copied in this process: joined dictionaries, values copied to be checked.
+pub const DIPC_STREAM_STAT_BYTES_COPIED: i32 = 4;
+/// Body bytes that came through the connection.
+pub const DIPC_STREAM_STAT_BYTES_RECEIVED: i32 = 5;
+
+/// Why a stream of the library's failed, in full: its own callbacks can only say an errno and a
+/// text.
+///
+/// @param stream  Stream of dipc_client_get() or dipc_stream_from_host(), not released; no callback
+///                of it is running.
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK: it has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: it is
+///         released, or is not the library's. Otherwise what the stream failed with.
+///
+/// # Safety
+///
+/// `stream` is NULL or follows Arrow's C device stream interface; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_stream_status(
+    stream: *const ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `stream` is NULL or initialised.
+        let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
+        stream::last_error(stream)?.map_or(Ok(()), Err)
+    })
+}
+
+/// Custom metadata of the batch that get_next gave last.
+///
+/// @param stream         Stream of dipc_client_get(), not released; no callback of it is running.
+/// @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
+///                       only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length; 0 where the batch has none.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+///         is not of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the
+///         same.
+///
+/// # Safety
+///
+/// `stream` is NULL or follows Arrow's C device stream interface; `buffer` is NULL or writable for
+/// `size_bytes`; `out_len_bytes` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_stream_metadata(
+    stream: *const ArrowDeviceArrayStream,
+    buffer: *mut u8,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `stream` is NULL or initialised.
+        let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
+        out.set_bytes(&encode_metadata(fetched(stream)?.custom_metadata())?)
+    })
+}
+
+/// One figure of a stream, so far.
+///
+/// @param stream  Stream of dipc_client_get(), not released; no callback of it is running.
+/// @param stat    DIPC_STREAM_STAT_*.
+/// @param out     Receives the figure.
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+///         is not of dipc_client_get(), or the library has no such figure.
+///
+/// # Safety
+///
+/// `stream` is NULL or follows Arrow's C device stream interface; `out` and `error` are NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_stream_stat(
+    stream: *const ArrowDeviceArrayStream,
+    stat: i32,
+    out: *mut u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `stream` is NULL or initialised.
+        let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let stats = fetched(stream)?.stats();
+        out.set(match stat {
+            DIPC_STREAM_STAT_ROWS => stats.rows,
+            DIPC_STREAM_STAT_BATCHES => stats.batches,
+            DIPC_STREAM_STAT_BYTES_LENT => stats.bytes_lent,
+            DIPC_STREAM_STAT_BYTES_COPIED => stats.bytes_copied,
+            DIPC_STREAM_STAT_BYTES_RECEIVED => stats.bytes_received,
+            _ => return Err(unknown_stat(stat, "DIPC_STREAM_STAT_*")),
+        });
+        Ok(())
+    })
+}
+
+/// Turns a device stream of host memory into a host stream, for hosts that know only the C data
+/// interface.
+///
+/// @param source  Moved on success: its release becomes NULL.
+/// @param out     Receives the stream; what it held before is not released. May not be source.
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_ARGUMENT: source is released. DIPC_ERR_UNSUPPORTED: its arrays lie on a
+///         device.
+///
+/// # Safety
+///
+/// `source` is NULL or follows Arrow's C device stream interface, used by nobody else; `out` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_stream_to_host(
+    source: *mut ArrowDeviceArrayStream,
+    out: *mut ArrowArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `source` is NULL, or initialised and used by nobody else.
+        let source = unsafe { source.as_mut() }.ok_or_else(|| null_argument("source"))?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        if source.is_released() {
+            return Err(Error::invalid_argument("source is released"));
+        }
+        // Everything that can fail comes before the move.
+        DeviceKind(source.device_type).ensure_readable()?;
+        // SAFETY: the reference proves that it is initialised and used by nobody else.
+        let owned = unsafe { OwnedDeviceStream::take(source) };
+        out.set(stream::to_host(owned)?.into_raw());
+        Ok(())
+    })
+}
+
+/// Turns a host stream into a device stream of host memory, as providers give it.
+///
+/// @param source  Moved on success: its release becomes NULL.
+/// @param out     Receives the stream; what it held before is not released. May not be source.
+/// @param error   May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_ARGUMENT: source is released.
+///
+/// # Safety
+///
+/// `source` is NULL or follows Arrow's C stream interface, used by nobody else; `out` and `error`
+/// are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_stream_from_host(
+    source: *mut ArrowArrayStream,
+    out: *mut ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `source` is NULL, or initialised and used by nobody else.
+        let source = unsafe { source.as_mut() }.ok_or_else(|| null_argument("source"))?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        if source.is_released() {
+            return Err(Error::invalid_argument("source is released"));
+        }
+        // SAFETY: the reference proves that it is initialised and used by nobody else.
+        let owned = unsafe { OwnedStream::take(source) };
+        out.set(stream::to_device(owned).into_raw());
+        Ok(())
+    })
+}
+
+/// The client's stream behind a C stream of ours.
+fn fetched(stream: &ArrowDeviceArrayStream) -> Result<&Stream> {
+    let reader: &dyn ArrayReader = stream::reader(stream)?;
+    reader
+        .as_any()
+        .and_then(|reader| reader.downcast_ref())
+        .ok_or_else(|| Error::invalid_argument("the stream is not one of dipc_client_get()"))
+}
+
+/// Metadata as `ArrowSchema.metadata` encodes it: native-endian counts and lengths of 32 bits.
+fn encode_metadata(pairs: &[(String, String)]) -> Result<Vec<u8>> {
+    if pairs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let number = |len: usize| {
+        i32::try_from(len)
+            .map(i32::to_ne_bytes)
+            .map_err(|_| Error::unsupported("metadata larger than Arrow's C interface can say"))
+    };
+    let mut bytes = number(pairs.len())?.to_vec();
+    for text in pairs.iter().flat_map(|(key, value)| [key, value]) {
+        bytes.extend(number(text.len())?);
+        bytes.extend(text.as_bytes());
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise of `dipc_stream_metadata`: the encoding is that of `ArrowSchema.metadata`.
+    #[test]
+    fn metadata_is_encoded_as_in_schemas() {
+        let pairs = [
+            ("key".to_owned(), "v".to_owned()),
+            ("empty".to_owned(), String::new()),
+        ];
+        let mut expected = Vec::new();
+        expected.extend(2i32.to_ne_bytes());
+        for text in ["key", "v", "empty", ""] {
+            expected.extend(i32::try_from(text.len()).unwrap().to_ne_bytes());
+            expected.extend(text.bytes());
+        }
+        assert_eq!(encode_metadata(&pairs).unwrap(), expected);
+        assert_eq!(encode_metadata(&[]).unwrap(), []);
+    }
+}

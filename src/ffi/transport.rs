@@ -1,0 +1,32 @@
+//! What works on this machine.
+
+use std::ffi::c_char;
+
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard};
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::try_str;
+
+/// Whether a transport works on this machine.
+///
+/// @param scheme  Scheme of its URIs, without the colon: "shm".
+/// @param error   May be NULL; on failure receives what is missing and how to get it.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: it does not, or this build has no
+///         such transport.
+///
+/// # Safety
+///
+/// `scheme` is NULL or a NUL-terminated string; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_transport_available(
+    scheme: *const c_char,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `scheme` is NULL or a string.
+        let scheme = unsafe { try_str(scheme, "scheme") }?;
+        crate::transport::by_scheme(scheme)?.available()
+    })
+}
