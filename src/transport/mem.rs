@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -362,6 +362,7 @@ fn gather(parts: &[BufferRef]) -> Result<HostBuffer> {
 struct Lent {
     bodies: Mutex<BTreeMap<u64, Arc<HostBuffer>>>,
     bytes: AtomicU64,
+    abandoned: AtomicBool,
 }
 
 /// The lent body that holds a span, and the span's bytes.
@@ -392,7 +393,10 @@ struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.lent.bodies.lock().remove(&self.base);
+        // Rule F4: what the peer may still look for after a cut goes with the connection.
+        if !self.lent.abandoned.load(Ordering::Relaxed) {
+            self.lent.bodies.lock().remove(&self.base);
+        }
         self.lent.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
@@ -450,5 +454,7 @@ impl Lender for MemLender {
 
     fn region_forgotten(&self, _id: u16) {}
 
-    fn abandon(&self) {}
+    fn abandon(&self) {
+        self.lent.abandoned.store(true, Ordering::Relaxed);
+    }
 }
