@@ -18,7 +18,7 @@ use dipc::error::{Error, Status};
 use dipc::proto::{Credit, Role};
 use dipc::server::{Request, Server, ServerOptions};
 
-const SCHEMES: [&str; 1] = ["mem"];
+const SCHEMES: [&str; 2] = ["mem", "shm"];
 
 /// An address that no other test uses.
 fn address(scheme: &str) -> String {

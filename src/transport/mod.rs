@@ -13,7 +13,13 @@
 //! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
 //! is done when `tests/conformance` passes with it.
 
+mod lend;
 pub mod mem;
+pub mod shm;
+mod stream;
+
+#[doc(hidden)]
+pub use stream::fuzz_frames;
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -73,7 +79,7 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
 }
 
 /// Every transport of this build.
-pub const ALL: &[&dyn Transport] = &[&mem::Mem];
+pub const ALL: &[&dyn Transport] = &[&shm::Shm, &mem::Mem];
 
 /// What both ends of a connection can be told about it.
 #[derive(Debug, Clone)]
@@ -368,7 +374,8 @@ pub enum Placement {
 pub struct Lease {
     /// One span for each buffer, in order; (0, 0) for empty ones (rule A1).
     pub spans: Vec<Span>,
-    /// Regions that the peer does not know yet, to be announced before the list is sent.
+    /// Regions that the peer does not know yet, to be announced before the list is sent. They must
+    /// be announced even if the list is not sent after all: later leases count on it.
     pub announce: Vec<RegionNotice>,
     /// Bytes copied into regions of the connection.
     pub copied: u64,

@@ -1,0 +1,144 @@
+//! What one lease holds until the peer returns it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::device::BufferRef;
+use crate::device::region::Region;
+use crate::proto::Span;
+use crate::transport::lend::address;
+use crate::transport::lend::pool::{Block, Shared, Source};
+use crate::transport::{Lease, RegionNotice};
+
+/// The block and the regions of one lease. Dropping it, on any thread and also after the pool is
+/// abandoned or gone, gives them back.
+#[derive(Debug)]
+pub(super) struct Hold {
+    shared: Arc<Shared>,
+    pub(super) block: Option<Block>,
+    /// Regions of arenas, each once, with their ids.
+    borrowed: Vec<(u16, Arc<Region>)>,
+}
+
+impl Hold {
+    pub(super) fn new(shared: Arc<Shared>, block: Option<Block>) -> Self {
+        Self {
+            shared,
+            block,
+            borrowed: Vec::new(),
+        }
+    }
+
+    /// The id of a region of an arena that this lease has already.
+    pub(super) fn borrowed_id(&self, region: &Arc<Region>) -> Option<u16> {
+        // The buffers of a batch tend to lie in one region: the last one is nearly always it.
+        let found = self
+            .borrowed
+            .iter()
+            .rev()
+            .find(|(_, other)| Arc::ptr_eq(other, region));
+        found.map(|(id, _)| *id)
+    }
+
+    pub(super) fn add_borrowed(&mut self, id: u16, region: Arc<Region>) {
+        self.borrowed.push((id, region));
+    }
+
+    /// The arena regions, with their ids.
+    pub(super) fn borrowed(&self) -> &[(u16, Arc<Region>)] {
+        &self.borrowed
+    }
+
+    /// Copies what is to be copied and names every buffer.
+    pub(super) fn fill(
+        self,
+        buffers: &[BufferRef],
+        sources: &[Source],
+        announce: Vec<RegionNotice>,
+    ) -> Lease {
+        let (mut copied, mut borrowed) = (0, 0);
+        let spans = buffers
+            .iter()
+            .zip(sources)
+            .map(|(buffer, source)| {
+                let length = u64::try_from(buffer.len).unwrap_or(u64::MAX);
+                let address = match source {
+                    Source::Empty => None,
+                    Source::Arena { region, offset } => {
+                        borrowed += length;
+                        self.borrowed_id(region).map(|id| address(id, *offset))
+                    }
+                    Source::Copy { at } => {
+                        copied += length;
+                        self.block.as_ref().map(|block| block.fill(*at, *buffer))
+                    }
+                };
+                // Rule A1: an empty buffer is (0, 0).
+                address.map_or(
+                    Span {
+                        address: 0,
+                        length: 0,
+                    },
+                    |address| Span { address, length },
+                )
+            })
+            .collect();
+        Lease {
+            spans,
+            announce,
+            copied,
+            borrowed,
+            hold: Box::new(self),
+        }
+    }
+}
+
+impl Block {
+    /// Copies `buffer` to offset `at` in the block and returns its address.
+    fn fill(&self, at: u64, buffer: BufferRef) -> u64 {
+        let offset = self.offset + at;
+        let target = usize::try_from(offset).map_or(std::ptr::null_mut(), |offset| {
+            self.region.base().as_ptr().wrapping_add(offset)
+        });
+        debug_assert!(self.region.offset_of(target, buffer.len).is_some());
+        // SAFETY: `buffer` is readable for its length: its holder keeps the owner alive, as
+        // `BufferRef` says. `target` is writable for it: the block has room for every buffer at the
+        // offset that `find_sources` counted out, the region is mapped while `self.region` is held,
+        // and an offset in a mapping fits in `usize`. They do not overlap: the block was free, so
+        // no buffer of a producer's lies in it, and nobody else writes it until the lease is
+        // returned. The peer may read the bytes at any time; it is told of them only later, and
+        // another process's reads are not accesses of this program.
+        unsafe { std::ptr::copy_nonoverlapping(buffer.data, target, buffer.len) };
+        address(self.id, offset)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // A forked child has no thread to ever release a lock that was held at the fork; its copies
+        // of the counts do not matter.
+        if !self.shared.generation.is_same_process() {
+            return;
+        }
+        let mut state = self.shared.state.lock();
+        // Rule F4: once abandoned, nothing is used again; the regions go with their last holder.
+        if state.abandoned {
+            return;
+        }
+        if let Some(block) = &self.block {
+            state.lent = state.lent.saturating_sub(block.len);
+            let emptied = block
+                .region
+                .free(block.offset)
+                .is_some_and(|freed| freed.emptied);
+            if emptied && let Some(pooled) = state.pooled.get_mut(&block.id) {
+                pooled.idle_since = Some(Instant::now());
+            }
+        }
+        for (_, region) in &self.borrowed {
+            if let Some(known) = state.borrowed.get_mut(&region.identity()) {
+                known.leases = known.leases.saturating_sub(1);
+            }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Lending memory to a process on this host, for the transports that can pass descriptors.
+//!
+//! [`Pool`] is the sender's side: it finds buffers in arenas, copies the others into regions of the
+//! connection, and knows what is out. [`RegionTable`] is the receiver's: the regions mapped, and
+//! the addresses in them.
+
+mod hold;
+mod pool;
+mod table;
+
+pub(super) use pool::Pool;
+pub(super) use table::RegionTable;
+
+/// An address is the region's id above this bit and the offset in it below.
+const ID_SHIFT: u32 = 48;
+/// The bits of the offset.
+const OFFSET_BITS: u64 = (1 << ID_SHIFT) - 1;
+
+/// The address of `offset` in region `id`. Ids start at 1, so nothing lies at address 0 (rule F3).
+fn address(id: u16, offset: u64) -> u64 {
+    debug_assert!(id != 0 && offset <= OFFSET_BITS);
+    (u64::from(id) << ID_SHIFT) | (offset & OFFSET_BITS)
+}
+
+/// The id and the offset of an address.
+fn split_address(address: u64) -> (u16, u64) {
+    let id = u16::try_from(address >> ID_SHIFT).unwrap_or_default();
+    (id, address & OFFSET_BITS)
+}

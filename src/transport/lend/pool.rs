@@ -1,0 +1,463 @@
+//! The sender's memory for lending: the regions of one connection, and what of them is out.
+//!
+//! Who may see what (design, "Who may see a region"): a region for copies holds data of one
+//! connection only, so a pool belongs to one connection. Regions of arenas belong to the producer;
+//! the pool only numbers those that the peer was told of.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::arena;
+use crate::device::BufferRef;
+use crate::device::region::Region;
+use crate::error::Result;
+use crate::fork::Generation;
+use crate::transport::lend::hold::Hold;
+use crate::transport::{Budget, Lender, LinkOptions, Placement, RegionNotice};
+
+/// Copies begin at multiples of this (rule A2).
+const ALIGNMENT: u64 = 64;
+
+/// [`Lender`] over sealed regions.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+}
+
+/// What a pool and the leases that are out share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    options: LinkOptions,
+    pub(super) generation: Generation,
+    pub(super) state: Mutex<State>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    /// After [`Lender::abandon`]: nothing is lent any more, and nothing that was is written.
+    pub(super) abandoned: bool,
+    ids: Ids,
+    /// Regions for copies.
+    pub(super) pooled: BTreeMap<u16, Pooled>,
+    /// Regions of arenas that the peer knows, by their identity.
+    pub(super) borrowed: HashMap<u64, Borrowed>,
+    /// Retired and not yet forgotten by the peer. While it has them mapped they use memory, so
+    /// they stay charged.
+    retiring: HashMap<u16, Option<Charge>>,
+    /// Bytes of copies that are out.
+    pub(super) lent: u64,
+    /// The most that `lent` may be.
+    lent_limit: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Pooled {
+    region: Arc<Region>,
+    charge: Charge,
+    announced: bool,
+    /// Since when no block is in use.
+    pub(super) idle_since: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(super) struct Borrowed {
+    id: u16,
+    /// Weak, so that an arena can give the region up.
+    region: Weak<Region>,
+    announced: bool,
+    /// Leases that are out.
+    pub(super) leases: usize,
+}
+
+/// What a region takes of the server's budget.
+#[derive(Debug)]
+struct Charge {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Charge {
+    fn take(budget: &Arc<Budget>, bytes: u64) -> Option<Self> {
+        budget.take(bytes).ok()?;
+        Some(Self {
+            budget: Arc::clone(budget),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
+}
+
+/// Region ids: 1 to 65535, one that came back before one never used.
+#[derive(Debug, Default)]
+struct Ids {
+    last: u16,
+    free: BTreeSet<u16>,
+}
+
+impl Ids {
+    fn take(&mut self) -> Option<u16> {
+        if let Some(id) = self.free.pop_first() {
+            return Some(id);
+        }
+        self.last = self.last.checked_add(1)?;
+        Some(self.last)
+    }
+}
+
+/// Where one buffer of a body comes from.
+pub(super) enum Source {
+    Empty,
+    /// It lies in a region of an arena.
+    Arena {
+        region: Arc<Region>,
+        offset: u64,
+    },
+    /// It is to be copied, to this offset in the block.
+    Copy {
+        at: u64,
+    },
+}
+
+/// A block of a pooled region for the copies of one body.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) id: u16,
+    pub(super) region: Arc<Region>,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+impl Pool {
+    /// An empty pool for one connection.
+    pub fn new(options: &LinkOptions) -> Self {
+        let shared = Shared {
+            options: options.clone(),
+            generation: Generation::now(),
+            state: Mutex::new(State {
+                abandoned: false,
+                ids: Ids::default(),
+                pooled: BTreeMap::new(),
+                borrowed: HashMap::new(),
+                retiring: HashMap::new(),
+                lent: 0,
+                lent_limit: options.lent_limit,
+            }),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+}
+
+impl Lender for Pool {
+    fn place(&self, buffers: &[BufferRef]) -> Result<Placement> {
+        let shared = &self.shared;
+        shared.generation.ensure_same_process()?;
+        let total = buffers.iter().try_fold(0u64, |sum, buffer| {
+            sum.checked_add(u64::try_from(buffer.len).ok()?)
+        });
+        if total.is_none_or(|total| total <= shared.options.inline_bytes) {
+            return Ok(Placement::Packed);
+        }
+        let Some((sources, copies)) = find_sources(buffers) else {
+            return Ok(Placement::Packed);
+        };
+        let Some((hold, announce)) = shared.reserve(&sources, copies) else {
+            return Ok(Placement::Packed);
+        };
+        Ok(Placement::Lent(hold.fill(buffers, &sources, announce)))
+    }
+
+    fn set_lent_limit(&self, limit: u64) {
+        if self.shared.generation.is_same_process() {
+            self.shared.state.lock().lent_limit = limit.min(self.shared.options.lent_limit);
+        }
+    }
+
+    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
+        if !self.shared.generation.is_same_process() {
+            return (Vec::new(), None);
+        }
+        // Unmapping is slow; the regions drop after the lock.
+        let (gone, next, _regions) = self
+            .shared
+            .state
+            .lock()
+            .retire(self.shared.options.region_idle);
+        (gone, next)
+    }
+
+    fn region_forgotten(&self, id: u16) {
+        if !self.shared.generation.is_same_process() {
+            return;
+        }
+        let mut state = self.shared.state.lock();
+        // A peer that forgets what was not retired changes nothing.
+        if state.retiring.remove(&id).is_some() {
+            state.ids.free.insert(id);
+        }
+    }
+
+    fn abandon(&self) {
+        if !self.shared.generation.is_same_process() {
+            return;
+        }
+        let mut state = self.shared.state.lock();
+        state.abandoned = true;
+        for borrowed in std::mem::take(&mut state.borrowed).into_values() {
+            // Rule F4. Under the lock: no lease can come back between the look and the mark.
+            if borrowed.leases > 0
+                && let Some(region) = borrowed.region.upgrade()
+            {
+                region.taint();
+            }
+        }
+        // Rule F4: the pool's own regions go whole, so no block of them is ever used again.
+        let regions = (
+            std::mem::take(&mut state.pooled),
+            std::mem::take(&mut state.retiring),
+        );
+        drop(state);
+        drop(regions);
+    }
+}
+
+/// Looks every buffer up, and returns with them the bytes of those to copy, each padded to 64.
+/// `None` when those cannot be counted.
+fn find_sources(buffers: &[BufferRef]) -> Option<(Vec<Source>, u64)> {
+    let mut copies = 0u64;
+    let mut sources = Vec::with_capacity(buffers.len());
+    for buffer in buffers {
+        sources.push(if buffer.len == 0 {
+            Source::Empty
+        } else if let Some((region, offset)) = arena::find(buffer.data, buffer.len) {
+            Source::Arena { region, offset }
+        } else {
+            let at = copies;
+            let len = u64::try_from(buffer.len)
+                .ok()?
+                .checked_next_multiple_of(ALIGNMENT)?;
+            copies = copies.checked_add(len)?;
+            Source::Copy { at }
+        });
+    }
+    Some((sources, copies))
+}
+
+impl Shared {
+    /// Takes everything that a body needs, or nothing.
+    fn reserve(
+        self: &Arc<Self>,
+        sources: &[Source],
+        copies: u64,
+    ) -> Option<(Hold, Vec<RegionNotice>)> {
+        let block = if copies > 0 {
+            Some(self.take_block(copies)?)
+        } else {
+            None
+        };
+        // Made at once: it gives the block back where the rest fails.
+        let mut hold = Hold::new(Arc::clone(self), block);
+        let mut state = self.state.lock();
+        if state.abandoned {
+            return None;
+        }
+        for source in sources {
+            if let Source::Arena { region, .. } = source
+                && hold.borrowed_id(region).is_none()
+            {
+                let id = state.borrow_region(region)?;
+                hold.add_borrowed(id, Arc::clone(region));
+            }
+        }
+        // Only now is it certain that the lease goes out.
+        let announce = state.announce(&hold);
+        drop(state);
+        Some((hold, announce))
+    }
+
+    fn take_block(&self, len: u64) -> Option<Block> {
+        let NoRoom { lent_limit } = match self.state.lock().take_block(len) {
+            Ok(found) => return found,
+            Err(no_room) => no_room,
+        };
+        // No pooled region has room. A new one is made without the lock: allocating its pages takes
+        // milliseconds, and returns must not wait for that.
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        let needed = len.checked_next_multiple_of(page)?;
+        let standard = self.options.region_bytes.min(lent_limit);
+        let whole = standard
+            .checked_next_multiple_of(page)
+            .unwrap_or(needed)
+            .max(needed);
+        let budget = &self.options.budget;
+        let charge = Charge::take(budget, whole).or_else(|| Charge::take(budget, needed))?;
+        // Out of memory or descriptors: the bytes can still be sent.
+        let region = Region::create(charge.bytes, "dipc-copies")
+            .inspect_err(|error| tracing::debug!("bodies travel as bytes: {error}"))
+            .ok()?;
+        let mut state = self.state.lock();
+        if state.abandoned {
+            return None;
+        }
+        let id = state.ids.take()?;
+        let idle_since = Some(Instant::now());
+        let region = Arc::new(region);
+        state.pooled.insert(
+            id,
+            Pooled {
+                region,
+                charge,
+                announced: false,
+                idle_since,
+            },
+        );
+        state.take_block(len).ok().flatten()
+    }
+}
+
+/// No pooled region has room.
+struct NoRoom {
+    lent_limit: u64,
+}
+
+impl State {
+    /// A block of a pooled region; `None` when nothing may be lent now.
+    fn take_block(&mut self, len: u64) -> Result<Option<Block>, NoRoom> {
+        let lent = self
+            .lent
+            .checked_add(len)
+            .filter(|lent| *lent <= self.lent_limit);
+        let Some(lent) = lent.filter(|_| !self.abandoned) else {
+            return Ok(None);
+        };
+        let found = self.pooled.iter_mut().find_map(|(id, pooled)| {
+            let offset = pooled.region.alloc(len)?;
+            pooled.idle_since = None;
+            Some(Block {
+                id: *id,
+                region: Arc::clone(&pooled.region),
+                offset,
+                len,
+            })
+        });
+        let block = found.ok_or(NoRoom {
+            lent_limit: self.lent_limit,
+        })?;
+        self.lent = lent;
+        Ok(Some(block))
+    }
+
+    /// Counts one more lease of an arena's region; `None` when no id is left for it.
+    fn borrow_region(&mut self, region: &Arc<Region>) -> Option<u16> {
+        if let Some(known) = self.borrowed.get_mut(&region.identity()) {
+            known.leases += 1;
+            return Some(known.id);
+        }
+        let id = self.ids.take()?;
+        let region_known = Arc::downgrade(region);
+        let known = Borrowed {
+            id,
+            region: region_known,
+            announced: false,
+            leases: 1,
+        };
+        self.borrowed.insert(region.identity(), known);
+        Some(id)
+    }
+
+    /// The regions of a lease that the peer was not told of yet; from now on it counts as told.
+    fn announce(&mut self, hold: &Hold) -> Vec<RegionNotice> {
+        let mut notices = Vec::new();
+        for (id, region) in hold.borrowed() {
+            if let Some(known) = self.borrowed.get_mut(&region.identity())
+                && !std::mem::replace(&mut known.announced, true)
+            {
+                notices.push(notice(*id, region));
+            }
+        }
+        if let Some(block) = &hold.block
+            && let Some(pooled) = self.pooled.get_mut(&block.id)
+            && !std::mem::replace(&mut pooled.announced, true)
+        {
+            notices.push(notice(block.id, &block.region));
+        }
+        notices
+    }
+
+    /// Takes out the regions that have been idle for `idle` and those whose arena is done with
+    /// them. Returns their ids, the time until the next look, and what is to be unmapped.
+    fn retire(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Vec<Arc<Region>>) {
+        let now = Instant::now();
+        let mut gone = Vec::new();
+        let mut regions = Vec::new();
+        let mut next: Option<Duration> = None;
+        let left = |since: Instant| idle.saturating_sub(now.saturating_duration_since(since));
+        let due = self
+            .pooled
+            .extract_if(.., |_, pooled| match pooled.idle_since.map(left) {
+                Some(Duration::ZERO) => true,
+                Some(left) => {
+                    next = Some(next.map_or(left, |next| next.min(left)));
+                    false
+                }
+                None => false,
+            });
+        for (
+            id,
+            Pooled {
+                region,
+                charge,
+                announced,
+                ..
+            },
+        ) in due
+        {
+            regions.push(region);
+            if announced {
+                self.retiring.insert(id, Some(charge));
+                gone.push(id);
+            } else {
+                // The peer never heard of it.
+                self.ids.free.insert(id);
+            }
+        }
+        let done = self
+            .borrowed
+            .extract_if(|_, b| b.leases == 0 && b.region.strong_count() == 0);
+        for (_, Borrowed { id, announced, .. }) in done {
+            if announced {
+                self.retiring.insert(id, None);
+                gone.push(id);
+            } else {
+                self.ids.free.insert(id);
+            }
+        }
+        if !self.borrowed.is_empty() {
+            // Nothing tells when an arena is done with a region, so look again after a while.
+            next = Some(next.map_or(idle, |next| next.min(idle)));
+        }
+        (gone, next, regions)
+    }
+}
+
+fn notice(id: u16, region: &Region) -> RegionNotice {
+    let len = u64::try_from(region.len()).unwrap_or(u64::MAX);
+    RegionNotice {
+        id,
+        handle: len.to_le_bytes().to_vec(),
+        fd: Some(Arc::clone(region.fd())),
+    }
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

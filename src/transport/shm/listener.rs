@@ -1,0 +1,293 @@
+//! Listening: who owns a socket path, and what is left of those who did.
+//!
+//! A path belongs to whoever holds a lock on `PATH.lock`, a small file beside it with the owner's
+//! process number. The lock goes with its holder, however that ends; so a socket whose lock is free
+//! and that refuses connections is stale, and is taken over. Both files are removed when the
+//! listener is dropped, and stay behind only after a kill.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+use crate::transport::shm::connection::ShmConnection;
+use crate::transport::shm::socket::{Address, Probe, new_socket, probe};
+use crate::transport::{Connection, LinkOptions, Listener};
+
+/// Connections that wait to be accepted; the system may allow fewer.
+const BACKLOG: i32 = 1024;
+/// What a lock file of ours begins with; any other file is not touched.
+const LOCK_MARK: &str = "libdipc server, pid ";
+
+/// [`Listener`] over shared memory.
+pub struct ShmListener {
+    socket: Arc<OwnedFd>,
+    /// The URI without its query.
+    address: String,
+    options: LinkOptions,
+    generation: Generation,
+    /// Dropped, and with it removed, before the socket is closed.
+    _owned: Option<Owned>,
+}
+
+/// A path of the file system that this process has.
+struct Owned {
+    generation: Generation,
+    /// Unlocked after the rest is done.
+    lock: Lock,
+    socket: PathBuf,
+    /// Device and inode of our socket: a path that names another is left alone.
+    identity: (u64, u64),
+}
+
+/// A locked lock file.
+struct Lock {
+    file: File,
+    path: PathBuf,
+}
+
+impl ShmListener {
+    /// Starts to listen.
+    ///
+    /// # Errors
+    ///
+    /// `AddressInUse` when somebody listens at the address, or something other than a socket is
+    /// there; `Io`.
+    pub fn new(address: Address, bare: String, options: &LinkOptions) -> Result<Self> {
+        let generation = Generation::now();
+        let socket = new_socket(SocketFlags::NONBLOCK)?;
+        let owned = match &address {
+            Address::Path(path) => Some(bind_path(&socket, &address, path, options)?),
+            Address::Name(_) => {
+                bind_name(&socket, &address)?;
+                None
+            }
+        };
+        rustix::net::listen(&socket, BACKLOG)
+            .map_err(|errno| Error::os(format_args!("cannot listen at {address}"), errno))?;
+        let socket = Arc::new(socket);
+        Ok(Self {
+            socket,
+            address: bare,
+            options: options.clone(),
+            generation,
+            _owned: owned,
+        })
+    }
+}
+
+impl Listener for ShmListener {
+    fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.socket)
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
+        self.generation.ensure_same_process()?;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        loop {
+            match rustix::net::accept_with(&self.socket, flags) {
+                Ok(socket) => {
+                    return Ok(Some(Box::new(ShmConnection::new(socket, &self.options)?)));
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                // The peer has given up, or a signal came.
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    let text = format!(
+                        "cannot accept a connection at {}: {}; raise the limit of open files \
+                         (ulimit -n) or let connections end",
+                        self.address,
+                        std::io::Error::from(errno)
+                    );
+                    return Err(Error::new(Status::OutOfResources, text));
+                }
+                Err(errno) => {
+                    let doing = format_args!("cannot accept a connection at {}", self.address);
+                    return Err(Error::os(doing, errno));
+                }
+            }
+        }
+    }
+}
+
+fn in_use(address: &Address, who: impl std::fmt::Display) -> Error {
+    Error::new(Status::AddressInUse, format!("{address} is in use{who}"))
+}
+
+fn bind_name(socket: &OwnedFd, address: &Address) -> Result<()> {
+    match rustix::net::bind(socket, &address.to_socket_address()?) {
+        Ok(()) => Ok(()),
+        Err(Errno::ADDRINUSE) => Err(match probe(address) {
+            Ok(Probe::Live(Some(peer))) => in_use(address, format_args!(" by a server ({peer})")),
+            _ => in_use(address, " by another socket"),
+        }),
+        Err(errno) => Err(Error::os(format_args!("cannot listen at {address}"), errno)),
+    }
+}
+
+fn bind_path(
+    socket: &OwnedFd,
+    address: &Address,
+    path: &Path,
+    options: &LinkOptions,
+) -> Result<Owned> {
+    let lock = Lock::take(address, path)?;
+    remove_stale(address, path)?;
+    let doing = || format!("cannot listen at {address}");
+    // The mode of the socket itself, less the umask, becomes that of the file: there is no moment
+    // in which others could connect.
+    rustix::fs::fchmod(socket, Mode::RUSR | Mode::WUSR).map_err(|e| Error::os(doing(), e))?;
+    rustix::net::bind(socket, &address.to_socket_address()?)
+        .map_err(|errno| Error::os(doing(), errno))?;
+    let identity = socket_identity(path)
+        .ok_or_else(|| Error::new(Status::Io, format!("{address} vanished while it was made")))?;
+    let owned = Owned {
+        generation: Generation::now(),
+        lock,
+        socket: path.to_owned(),
+        identity,
+    };
+    if options.any_user {
+        let everyone = Mode::from_raw_mode(0o666);
+        rustix::fs::chmodat(CWD, path, everyone, AtFlags::empty())
+            .map_err(|errno| Error::os(doing(), errno))?;
+    }
+    Ok(owned)
+}
+
+/// Removes a socket that nobody listens at. The caller holds the lock, so nobody of ours makes one
+/// meanwhile.
+fn remove_stale(address: &Address, path: &Path) -> Result<()> {
+    let Ok(metadata) = path.symlink_metadata() else {
+        return Ok(());
+    };
+    if FileType::from_raw_mode(metadata.mode()) != FileType::Socket {
+        return Err(in_use(
+            address,
+            ": the file there is not a socket, and is left alone",
+        ));
+    }
+    match probe(address)? {
+        Probe::Live(Some(peer)) => Err(in_use(address, format_args!(" by a process ({peer})"))),
+        Probe::Live(None) => Err(in_use(address, " by another process")),
+        Probe::Stale => match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(
+                format_args!("cannot remove the stale socket at {address}"),
+                &error,
+            )),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Whether `path` is a socket.
+pub fn is_socket(path: &Path) -> bool {
+    socket_identity(path).is_some()
+}
+
+/// Device and inode of the socket at `path`.
+fn socket_identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = path.symlink_metadata().ok()?;
+    let is_socket = FileType::from_raw_mode(metadata.mode()) == FileType::Socket;
+    is_socket.then(|| (metadata.dev(), metadata.ino()))
+}
+
+impl Lock {
+    fn take(address: &Address, socket: &Path) -> Result<Self> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let doing = || format!("cannot lock {} for {address}", path.display());
+        loop {
+            let mut file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags((OFlags::CLOEXEC | OFlags::NOFOLLOW).bits().cast_signed())
+                .open(&path)
+                .map_err(|error| Error::io(doing(), &error))?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Err(in_use(address, owner_text(&mut file))),
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(Error::os(doing(), errno)),
+            }
+            // The last owner may have removed the file between our opening and locking it; then
+            // the lock is on a file that nobody else can find.
+            let ours = file
+                .metadata()
+                .map_err(|error| Error::io(doing(), &error))?;
+            match path.symlink_metadata() {
+                Ok(found) if (found.dev(), found.ino()) == (ours.dev(), ours.ino()) => {}
+                _ => continue,
+            }
+            let mut text = String::new();
+            let read = (&mut file).take(256).read_to_string(&mut text);
+            if read.is_err() || !(text.is_empty() || text.starts_with(LOCK_MARK)) {
+                return Err(in_use(
+                    address,
+                    format_args!(": {} is not a lock file of libdipc's", path.display()),
+                ));
+            }
+            let write = |mut file: &File| {
+                file.seek(SeekFrom::Start(0))?;
+                file.set_len(0)?;
+                writeln!(file, "{LOCK_MARK}{}", std::process::id())
+            };
+            write(&file).map_err(|error| Error::io(doing(), &error))?;
+            return Ok(Self { file, path });
+        }
+    }
+}
+
+/// Who the lock file says its owner is.
+fn owner_text(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = file.take(256).read_to_string(&mut text);
+    match text.trim().strip_prefix(LOCK_MARK) {
+        Some(pid) if read.is_ok() && pid.parse::<u32>().is_ok() => {
+            format!(
+                " by a server (pid {pid}); if that process has ended, a child that it forked holds \
+                 on to the lock"
+            )
+        }
+        _ => " by another server".into(),
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // A forked child shares the paths with its parent, which still listens.
+        if !self.generation.is_same_process() {
+            return;
+        }
+        if socket_identity(&self.socket) == Some(self.identity) {
+            let _ = std::fs::remove_file(&self.socket);
+        }
+        // While it is locked, so that nobody locks a file that is about to vanish unseen.
+        let ours = self.lock.file.metadata().ok().map(|m| (m.dev(), m.ino()));
+        let found = self
+            .lock
+            .path
+            .symlink_metadata()
+            .ok()
+            .map(|m| (m.dev(), m.ino()));
+        if ours.is_some() && ours == found {
+            let _ = std::fs::remove_file(&self.lock.path);
+        }
+    }
+}

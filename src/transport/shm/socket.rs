@@ -1,0 +1,187 @@
+//! Addresses, and who is at the other end of a socket.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags};
+
+use crate::error::{Error, Result, Status};
+use crate::proto::Uri;
+
+/// Most bytes of a path or name: `sun_path` has 108, one of which is a zero byte.
+const MAX_ADDRESS_BYTES: usize = 107;
+
+/// Where a listener is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A socket in the file system.
+    Path(PathBuf),
+    /// A name in the abstract namespace, which goes with the listener.
+    Name(String),
+}
+
+impl Address {
+    /// The address of a URI.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`.
+    pub fn of(uri: &Uri) -> Result<Self> {
+        let text = uri.address.as_str();
+        let invalid = |why: String| Error::new(Status::InvalidUri, format!("shm:{text}: {why}"));
+        let len = text.strip_prefix('@').unwrap_or(text).len();
+        if len > MAX_ADDRESS_BYTES {
+            return Err(invalid(format!(
+                "the address has {len} bytes; the system takes at most {MAX_ADDRESS_BYTES}"
+            )));
+        }
+        if text.contains('\0') {
+            return Err(invalid("the address has a zero byte".into()));
+        }
+        match text.strip_prefix('@') {
+            Some("") => Err(invalid("the name after @ is empty".into())),
+            Some(name) => Ok(Self::Name(name.into())),
+            None if text.starts_with('/') => {
+                Ok(Self::Path(OsStr::from_bytes(text.as_bytes()).into()))
+            }
+            None => Err(invalid("write shm:/path or shm:@name".into())),
+        }
+    }
+
+    /// The address as the system takes it.
+    pub fn to_socket_address(&self) -> Result<SocketAddrUnix> {
+        match self {
+            Self::Path(path) => SocketAddrUnix::new(path.as_path()),
+            Self::Name(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
+        }
+        .map_err(|errno| Error::os(format_args!("{self} is no address"), errno))
+    }
+
+    /// Its path, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) => Some(path),
+            Self::Name(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "shm:{}", path.display()),
+            Self::Name(name) => write!(f, "shm:@{name}"),
+        }
+    }
+}
+
+/// A stream socket, closed on exec.
+pub fn new_socket(flags: SocketFlags) -> Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(|errno| Error::os("cannot make a socket", errno))
+}
+
+/// The process at the other end, as the kernel names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// 0 when it has no number in this process's namespace.
+    pub pid: i32,
+    pub uid: u32,
+}
+
+impl Peer {
+    /// Asks the kernel (SO_PEERCRED).
+    pub fn of(socket: &OwnedFd) -> Result<Self> {
+        // The wrappers of rustix take a pid of 0 for impossible; it is what a peer in another pid
+        // namespace has.
+        let mut cred = libc::ucred {
+            pid: 0,
+            uid: u32::MAX,
+            gid: u32::MAX,
+        };
+        let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+        // SAFETY: `cred` is writable for `len` bytes, its size, and `len` is writable.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut cred).cast(),
+                &raw mut len,
+            )
+        };
+        if result != 0 {
+            let error = std::io::Error::last_os_error();
+            return Err(Error::io("cannot ask who the peer is", &error));
+        }
+        Ok(Self {
+            pid: cred.pid,
+            uid: cred.uid,
+        })
+    }
+
+    /// Whether it runs as this process's user.
+    pub fn is_same_user(self) -> bool {
+        self.uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// Refuses another user, unless every user is admitted.
+    ///
+    /// # Errors
+    ///
+    /// `Permission`.
+    pub fn ensure_admitted(self, any_user: bool) -> Result<()> {
+        if any_user || self.is_same_user() {
+            return Ok(());
+        }
+        Err(Error::new(
+            Status::Permission,
+            format!(
+                "the peer ({self}) is another user than this process (uid {}); admit every user \
+                 explicitly if that is meant",
+                rustix::process::geteuid().as_raw()
+            ),
+        ))
+    }
+
+    /// A descriptor that becomes readable when its process ends, where the system can tell. (The
+    /// end of the stream does not always: a child that it forked may keep the socket open.)
+    pub fn watch_death(self) -> Option<Arc<OwnedFd>> {
+        let pid = Pid::from_raw(self.pid)?;
+        rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            .ok()
+            .map(Arc::new)
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "pid {}, uid {}", self.pid, self.uid)
+    }
+}
+
+/// Who listens at an address, found by connecting to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    /// A live listener; the process, where the connection went through.
+    Live(Option<Peer>),
+    /// Nobody.
+    Stale,
+}
+
+/// Finds out who listens at `address`.
+pub fn probe(address: &Address) -> Result<Probe> {
+    let socket = new_socket(SocketFlags::NONBLOCK)?;
+    match rustix::net::connect(&socket, &address.to_socket_address()?) {
+        Ok(()) => Ok(Probe::Live(Peer::of(&socket).ok())),
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(Probe::Stale),
+        // Busy, of another type, or another user's: somebody is there.
+        Err(_) => Ok(Probe::Live(None)),
+    }
+}

@@ -1,0 +1,431 @@
+//! Frames as bytes ("Our transports", shm): a pure reader, fed with slices.
+//!
+//! It trusts no length: memory for a body is taken only for a posted length or within a limit, and
+//! everything else grows as the bytes arrive.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::device::HostBuffer;
+use crate::error::{Error, Result};
+use crate::proto::{BodyKind, body_tag, parse_body_tag};
+
+/// Bytes of a frame's header: length and tag (u64 LE each), class, 7 zero bytes.
+pub const HEADER_BYTES: usize = 24;
+/// Longest untagged message.
+pub const MAX_METADATA_BYTES: u64 = 256 << 20;
+/// Longest control message.
+pub const MAX_CONTROL_BYTES: u64 = 64 << 10;
+/// Longest tagged message that is not a body; an address list may be longer once it is posted.
+pub const MAX_TAGGED_BYTES: u64 = 1 << 20;
+
+/// A message grows by at least this much as it arrives.
+const GROWTH_BYTES: usize = 64 << 10;
+
+/// The class of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Class {
+    /// Metadata.
+    Untagged = 0,
+    /// Bodies, requests, free lists.
+    Tagged = 1,
+    /// Rule E3.
+    Control = 2,
+}
+
+/// The header of a frame.
+pub fn encode_header(length: u64, tag: u64, class: Class) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&length.to_le_bytes());
+    header[8..16].copy_from_slice(&tag.to_le_bytes());
+    header[16] = class as u8;
+    header
+}
+
+/// A whole frame.
+#[derive(Debug)]
+pub enum Frame {
+    /// Untagged.
+    Metadata(Vec<u8>),
+    /// Tagged, other than a packed body.
+    Tagged {
+        /// The whole tag.
+        tag: u64,
+        /// Its payload.
+        bytes: Vec<u8>,
+    },
+    /// A packed body.
+    Body {
+        /// Sequence number.
+        seq: u32,
+        /// Its bytes.
+        memory: HostBuffer,
+    },
+    /// Control.
+    Control(Vec<u8>),
+}
+
+/// The lengths that a posted body may have.
+#[derive(Debug, Clone, Copy)]
+struct Posted {
+    packed: u64,
+    list: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Header {
+        bytes: [u8; HEADER_BYTES],
+        have: usize,
+    },
+    Bytes {
+        class: Class,
+        tag: u64,
+        need: usize,
+        bytes: Vec<u8>,
+    },
+    Body {
+        seq: u32,
+        memory: HostBuffer,
+        have: usize,
+    },
+    /// A body too large to take before it is posted.
+    Waiting {
+        seq: u32,
+        kind: BodyKind,
+        length: u64,
+    },
+    /// A body of a stream that is over.
+    Discard { left: u64 },
+}
+
+impl State {
+    const START: Self = Self::Header {
+        bytes: [0; HEADER_BYTES],
+        have: 0,
+    };
+}
+
+/// Cuts a stream of bytes into frames.
+#[derive(Debug)]
+pub struct FrameReader {
+    state: State,
+    unexpected_bytes: u64,
+    posted: HashMap<u32, Posted>,
+    /// Bodies that came before they were posted.
+    early: HashSet<u32>,
+    failed: Option<Error>,
+}
+
+impl FrameReader {
+    /// A reader that takes bodies of up to `unexpected_bytes` before they are posted.
+    pub fn new(unexpected_bytes: u64) -> Self {
+        Self {
+            state: State::START,
+            unexpected_bytes,
+            posted: HashMap::new(),
+            early: HashSet::new(),
+            failed: None,
+        }
+    }
+
+    /// Reads from the front of `input` until a frame is whole, and leaves the rest there. `None`
+    /// means that all was read, or that [`is_waiting`](Self::is_waiting).
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when the bytes are no frame, `OutOfMemory`; every later call says the same.
+    pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Frame>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = self.step(input);
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+            // What was half read is of no use to anyone.
+            self.state = State::START;
+        }
+        result
+    }
+
+    fn step(&mut self, input: &mut &[u8]) -> Result<Option<Frame>> {
+        loop {
+            match &mut self.state {
+                State::Header { bytes, have } => {
+                    let taken = take(input, HEADER_BYTES - *have);
+                    bytes[*have..*have + taken.len()].copy_from_slice(taken);
+                    *have += taken.len();
+                    if *have < HEADER_BYTES {
+                        return Ok(None);
+                    }
+                    let header = *bytes;
+                    self.begin(&header)?;
+                }
+                State::Bytes { need, bytes, .. } => {
+                    let taken = take(input, *need - bytes.len());
+                    append(bytes, taken, *need)?;
+                    if bytes.len() < *need {
+                        return Ok(None);
+                    }
+                    return Ok(self.finish());
+                }
+                State::Body { memory, have, .. } => {
+                    let taken = take(input, memory.len() - *have);
+                    memory.as_mut_slice()[*have..*have + taken.len()].copy_from_slice(taken);
+                    *have += taken.len();
+                    if *have < memory.len() {
+                        return Ok(None);
+                    }
+                    return Ok(self.finish());
+                }
+                State::Waiting { .. } => return Ok(None),
+                State::Discard { left } => {
+                    let most = usize::try_from(*left).unwrap_or(usize::MAX);
+                    *left -= u64::try_from(take(input, most).len()).unwrap_or(*left);
+                    if *left > 0 {
+                        return Ok(None);
+                    }
+                    self.state = State::START;
+                }
+            }
+        }
+    }
+
+    /// Room for the rest of a body, so that it need not pass through a buffer.
+    pub fn body_space(&mut self) -> Option<&mut [u8]> {
+        match &mut self.state {
+            State::Body { memory, have, .. } => memory.as_mut_slice().get_mut(*have..),
+            _ => None,
+        }
+    }
+
+    /// Says that `len` bytes were written to [`body_space`](Self::body_space).
+    pub fn body_filled(&mut self, len: usize) {
+        if let State::Body { memory, have, .. } = &mut self.state {
+            *have = have.saturating_add(len).min(memory.len());
+        }
+    }
+
+    /// Whether nothing more is read before [`post`](Self::post) names the body at the front.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waiting { .. })
+    }
+
+    /// Whether a frame has begun and is not whole.
+    pub fn is_mid_frame(&self) -> bool {
+        !matches!(self.state, State::Header { have: 0, .. })
+    }
+
+    /// See [`Connection::post_body`](crate::transport::Connection::post_body).
+    pub fn post(&mut self, seq: u32, packed: u64, list: u64) {
+        // One that came early is there already.
+        if self.early.remove(&seq) {
+            return;
+        }
+        self.posted.insert(seq, Posted { packed, list });
+        if let State::Waiting {
+            seq: waiting,
+            kind,
+            length,
+        } = self.state
+            && waiting == seq
+            && self.failed.is_none()
+            && let Err(error) = self.begin_body(seq, kind, length)
+        {
+            self.failed = Some(error);
+            self.state = State::START;
+        }
+    }
+
+    /// See [`Connection::clear_posted`](crate::transport::Connection::clear_posted).
+    pub fn clear_posted(&mut self) {
+        self.posted.clear();
+        self.early.clear();
+        // Nobody will ever post it, and what comes behind it must get through.
+        if let State::Waiting { length, .. } = self.state {
+            self.state = State::Discard { left: length };
+        }
+    }
+
+    fn begin(&mut self, header: &[u8; HEADER_BYTES]) -> Result<()> {
+        let length = number(header, 0);
+        let tag = number(header, 8);
+        if header[17..].iter().any(|byte| *byte != 0) {
+            return Err(Error::protocol(
+                "the peer sent a frame whose padding is not zero: it does not speak this protocol",
+            ));
+        }
+        let (class, what, most) = match header[16] {
+            0 => (Class::Untagged, "metadata", MAX_METADATA_BYTES),
+            // Rule U4: what is no body's tag is a request's or a free list's, or the state machines
+            // refuse it.
+            1 => match parse_body_tag(tag) {
+                Ok((seq, kind)) => return self.begin_body(seq, kind, length),
+                Err(_) => (Class::Tagged, "tagged", MAX_TAGGED_BYTES),
+            },
+            2 => (Class::Control, "control", MAX_CONTROL_BYTES),
+            class => {
+                return Err(Error::protocol(format!(
+                    "the peer sent a frame of class {class}; 0 to 2 are known"
+                )));
+            }
+        };
+        if length > most {
+            return Err(Error::protocol(format!(
+                "the peer announced a {what} message of {length} bytes; the limit is {most}"
+            )));
+        }
+        self.begin_bytes(class, tag, length)
+    }
+
+    fn begin_bytes(&mut self, class: Class, tag: u64, length: u64) -> Result<()> {
+        let need = usize::try_from(length)
+            .map_err(|_| Error::out_of_memory(format!("a message of {length} bytes")))?;
+        self.state = State::Bytes {
+            class,
+            tag,
+            need,
+            bytes: Vec::new(),
+        };
+        Ok(())
+    }
+
+    fn begin_body(&mut self, seq: u32, kind: BodyKind, length: u64) -> Result<()> {
+        let is_list = kind == BodyKind::List;
+        if let Some(posted) = self.posted.remove(&seq) {
+            let (what, expected) = if is_list {
+                ("an address list", posted.list)
+            } else {
+                ("a packed body", posted.packed)
+            };
+            // Rule D8: both lengths follow from the header.
+            if length != expected {
+                return Err(Error::protocol(format!(
+                    "{what} of {length} bytes came for message {seq}, whose header asks for \
+                     {expected} (rule D8)"
+                )));
+            }
+        } else {
+            let most = if is_list {
+                MAX_TAGGED_BYTES
+            } else {
+                self.unexpected_bytes
+            };
+            if length > most {
+                self.state = State::Waiting { seq, kind, length };
+                return Ok(());
+            }
+            self.early.insert(seq);
+        }
+        if is_list {
+            return self.begin_bytes(Class::Tagged, body_tag(seq, kind), length);
+        }
+        let len = usize::try_from(length)
+            .map_err(|_| Error::out_of_memory(format!("a body of {length} bytes")))?;
+        self.state = State::Body {
+            seq,
+            memory: HostBuffer::new(len)?,
+            have: 0,
+        };
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Option<Frame> {
+        match std::mem::replace(&mut self.state, State::START) {
+            State::Bytes {
+                class: Class::Untagged,
+                bytes,
+                ..
+            } => Some(Frame::Metadata(bytes)),
+            State::Bytes {
+                class: Class::Tagged,
+                tag,
+                bytes,
+                ..
+            } => Some(Frame::Tagged { tag, bytes }),
+            State::Bytes {
+                class: Class::Control,
+                bytes,
+                ..
+            } => Some(Frame::Control(bytes)),
+            State::Body { seq, memory, .. } => Some(Frame::Body { seq, memory }),
+            State::Header { .. } | State::Waiting { .. } | State::Discard { .. } => None,
+        }
+    }
+}
+
+fn number(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&header[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Takes up to `most` bytes off the front of `input`.
+fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
+    let (taken, rest) = input.split_at(most.min(input.len()));
+    *input = rest;
+    taken
+}
+
+/// Appends to a message of `need` bytes in all: memory follows the bytes that came, not the length
+/// that was announced.
+fn append(bytes: &mut Vec<u8>, more: &[u8], need: usize) -> Result<()> {
+    let len = bytes.len() + more.len();
+    if len > bytes.capacity() {
+        let target = len
+            .max(bytes.capacity().saturating_mul(2))
+            .max(GROWTH_BYTES)
+            .min(need);
+        bytes
+            .try_reserve_exact(target.max(len) - bytes.len())
+            .map_err(|_| Error::out_of_memory(format!("a message of {need} bytes")))?;
+    }
+    bytes.extend_from_slice(more);
+    Ok(())
+}
+
+/// What the fuzzer drives: bytes in pieces, posts and clears between them.
+///
+/// Every byte string is a script; frames are cut the same however the bytes are split.
+#[doc(hidden)]
+pub fn fuzz_frames(data: &[u8]) {
+    let Some((&[split, unexpected], stream)) = data.split_first_chunk::<2>() else {
+        return;
+    };
+    let limit = u64::from(unexpected) << 4;
+    let whole = cut(stream, usize::MAX, limit);
+    let pieces = cut(stream, usize::from(split).max(1), limit);
+    assert_eq!(whole, pieces, "frames depend on how the bytes are split");
+}
+
+/// The frames in `stream`, as text, when it is fed in pieces of `size` bytes.
+fn cut(stream: &[u8], size: usize, limit: u64) -> Vec<String> {
+    let mut reader = FrameReader::new(limit);
+    reader.post(3, 40, 48);
+    let mut seen = Vec::new();
+    let mut rest = stream;
+    while !rest.is_empty() {
+        let mut piece = take(&mut rest, size);
+        loop {
+            match reader.read(&mut piece) {
+                Ok(Some(Frame::Body { seq, memory })) => {
+                    seen.push(format!("body {seq}: {:?}", memory.as_slice()));
+                }
+                Ok(Some(frame)) => seen.push(format!("{frame:?}")),
+                Ok(None) if reader.is_waiting() => reader.clear_posted(),
+                Ok(None) => break,
+                Err(error) => {
+                    seen.push(error.to_string());
+                    assert!(reader.read(&mut piece).is_err(), "an error must last");
+                    return seen;
+                }
+            }
+        }
+        assert!(piece.is_empty());
+    }
+    seen
+}
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

@@ -1,0 +1,203 @@
+//! Tests of the frame reader: what it reads, and what it refuses.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::Status;
+
+/// Set in the tag of an address list (rules D2, D4).
+const LIST_BIT: u64 = 1 << 56;
+
+fn frame(class: Class, tag: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = encode_header(payload.len() as u64, tag, class).to_vec();
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn read_one(reader: &mut FrameReader, mut bytes: &[u8]) -> Result<Option<Frame>> {
+    reader.read(&mut bytes)
+}
+
+fn refused(bytes: &[u8], text: &str) {
+    let error = read_one(&mut FrameReader::new(1 << 20), bytes).unwrap_err();
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert!(error.text().contains(text), "{error}");
+}
+
+/// "Our transports", shm: each class is read as itself, several in one slice.
+#[test]
+fn every_class_is_read() {
+    let mut stream = frame(Class::Untagged, 0, b"meta");
+    stream.extend(frame(Class::Tagged, 0x6469_7063_0000_0001, b"want"));
+    stream.extend(frame(Class::Tagged, 5, b"body"));
+    stream.extend(frame(Class::Tagged, 5 | LIST_BIT, b"list"));
+    stream.extend(frame(Class::Control, 0, b"\x03"));
+    stream.extend(frame(Class::Tagged, 6, b""));
+    let mut reader = FrameReader::new(100);
+    let mut input = stream.as_slice();
+    let mut next = || reader.read(&mut input).unwrap().unwrap();
+    assert!(matches!(next(), Frame::Metadata(bytes) if bytes == b"meta"));
+    assert!(
+        matches!(next(), Frame::Tagged { tag: 0x6469_7063_0000_0001, bytes } if bytes == b"want")
+    );
+    assert!(matches!(next(), Frame::Body { seq: 5, memory } if memory.as_slice() == b"body"));
+    assert!(
+        matches!(next(), Frame::Tagged { tag, bytes } if tag == 5 | LIST_BIT && bytes == b"list")
+    );
+    assert!(matches!(next(), Frame::Control(bytes) if bytes == b"\x03"));
+    // Rule D1: a body of 0 bytes is a message too.
+    assert!(matches!(next(), Frame::Body { seq: 6, memory } if memory.is_empty()));
+    assert!(reader.read(&mut input).unwrap().is_none());
+    assert!(!reader.is_mid_frame());
+}
+
+/// Rule A8: lengths past the limits are refused before anything is allocated; the text names them.
+#[test]
+fn lengths_past_the_limits_are_refused() {
+    let header = |length, tag, class| encode_header(length, tag, class);
+    refused(
+        &header(1 << 63, 0, Class::Untagged),
+        "9223372036854775808 bytes",
+    );
+    refused(
+        &header(MAX_METADATA_BYTES + 1, 0, Class::Untagged),
+        "metadata",
+    );
+    refused(
+        &header(MAX_CONTROL_BYTES + 1, 0, Class::Control),
+        "the limit is 65536",
+    );
+    refused(
+        &header(MAX_TAGGED_BYTES + 1, 1 << 40, Class::Tagged),
+        "tagged",
+    );
+    refused(
+        &header(u64::MAX, u64::MAX, Class::Tagged),
+        "18446744073709551615",
+    );
+}
+
+/// "Our transports", shm: padding is zero and classes are known; the texts name what came.
+#[test]
+fn what_is_no_header_is_refused() {
+    let mut header = encode_header(4, 0, Class::Untagged);
+    header[23] = 1;
+    refused(&header, "padding");
+    let mut header = encode_header(4, 0, Class::Untagged);
+    header[16] = 3;
+    refused(&header, "class 3");
+    refused(b"GET / HTTP/1.1\r\nHost: localhost\r\n", "padding");
+}
+
+/// Rule A8: memory follows the bytes that came, not the length that was announced.
+#[test]
+fn memory_grows_with_the_bytes() {
+    let mut reader = FrameReader::new(0);
+    let header = encode_header(MAX_METADATA_BYTES, 0, Class::Untagged);
+    assert!(read_one(&mut reader, &header).unwrap().is_none());
+    assert!(read_one(&mut reader, &[1; 1000]).unwrap().is_none());
+    let State::Bytes { bytes, .. } = &reader.state else {
+        panic!("{:?}", reader.state)
+    };
+    assert_eq!((bytes.len(), bytes.capacity()), (1000, GROWTH_BYTES));
+}
+
+/// Rule D8: a posted body has exactly the length that its header asks for, in both kinds.
+#[test]
+fn posted_bodies_have_the_posted_length() {
+    for (tag, wrong) in [(7, 101), (7, 99), (7 | LIST_BIT, 32), (7 | LIST_BIT, 100)] {
+        let mut reader = FrameReader::new(1 << 20);
+        reader.post(7, 100, 48);
+        let error = read_one(&mut reader, &encode_header(wrong, tag, Class::Tagged)).unwrap_err();
+        assert!(error.text().contains("D8"), "{error}");
+        assert!(read_one(&mut reader, b"").is_err(), "an error lasts");
+    }
+    let mut reader = FrameReader::new(0);
+    reader.post(7, 100, 48);
+    let read = read_one(&mut reader, &frame(Class::Tagged, 7, &[5; 100])).unwrap();
+    assert!(matches!(read, Some(Frame::Body { seq: 7, .. })));
+    reader.post(8, 2 << 20, 2 << 20);
+    let list = frame(Class::Tagged, 8 | LIST_BIT, &vec![5; 2 << 20]);
+    let read = read_one(&mut reader, &list).unwrap();
+    assert!(matches!(read, Some(Frame::Tagged { bytes, .. }) if bytes.len() == 2 << 20));
+}
+
+/// `LinkOptions::unexpected_bytes`: a larger body waits, takes no memory, and goes on when posted.
+#[test]
+fn a_large_unexpected_body_waits_until_it_is_posted() {
+    for tag in [9, 9 | LIST_BIT] {
+        let mut reader = FrameReader::new(10);
+        let mut stream = frame(Class::Tagged, tag, &vec![4; 2 << 20]);
+        stream.extend(frame(Class::Control, 0, b"\x03"));
+        let mut input = stream.as_slice();
+        assert!(reader.read(&mut input).unwrap().is_none());
+        assert!(reader.is_waiting());
+        assert_eq!(input.len(), stream.len() - HEADER_BYTES);
+        reader.post(8, 1, 1);
+        assert!(reader.is_waiting());
+        reader.post(9, 2 << 20, 2 << 20);
+        assert!(!reader.is_waiting());
+        assert!(reader.read(&mut input).unwrap().is_some());
+        assert!(matches!(
+            reader.read(&mut input).unwrap(),
+            Some(Frame::Control(_))
+        ));
+        // Posted with another length it is refused.
+        let mut reader = FrameReader::new(10);
+        assert!(read_one(&mut reader, &stream).unwrap().is_none());
+        reader.post(9, 5, 5);
+        assert!(read_one(&mut reader, b"").is_err());
+    }
+}
+
+/// `clear_posted`: a body of a stream that is over does not hold up what comes behind it.
+#[test]
+fn a_waiting_body_is_skipped_when_its_stream_is_over() {
+    let mut reader = FrameReader::new(10);
+    let mut stream = frame(Class::Tagged, 9, &[4; 5000]);
+    stream.extend(frame(Class::Control, 0, b"\x02"));
+    let mut input = stream.as_slice();
+    assert!(reader.read(&mut input).unwrap().is_none());
+    reader.clear_posted();
+    assert!(matches!(
+        reader.read(&mut input).unwrap(),
+        Some(Frame::Control(_))
+    ));
+}
+
+/// A body that came early is not looked for again when it is posted.
+#[test]
+fn an_early_body_counts_as_posted() {
+    let mut reader = FrameReader::new(10);
+    assert!(
+        read_one(&mut reader, &frame(Class::Tagged, 1, b"x"))
+            .unwrap()
+            .is_some()
+    );
+    reader.post(1, 1, 32);
+    assert!(reader.posted.is_empty() && reader.early.is_empty());
+}
+
+proptest! {
+    /// Frames are the same however the bytes are split, and garbage never panics.
+    #[test]
+    fn splits_do_not_matter(data in prop::collection::vec(any::<u8>(), 0..400)) {
+        fuzz_frames(&data);
+    }
+
+    /// The same for streams that begin as frames do.
+    #[test]
+    fn splits_of_real_frames_do_not_matter(
+        split in 1u8..60,
+        frames in prop::collection::vec(
+            (0u8..3, prop::sample::select(vec![0u64, 3, 3 | LIST_BIT, 4, 1 << 40]),
+             prop::collection::vec(any::<u8>(), 0..80)), 0..8),
+    ) {
+        let mut data = vec![split, 4];
+        for (class, tag, payload) in &frames {
+            let class = [Class::Untagged, Class::Tagged, Class::Control][usize::from(*class)];
+            data.extend(frame(class, *tag, payload));
+        }
+        fuzz_frames(&data);
+    }
+}

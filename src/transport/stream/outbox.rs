@@ -1,0 +1,248 @@
+//! Frames on their way out: gathered writes that never block.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use crate::device::BufferRef;
+use crate::error::{Error, Result, Status};
+use crate::transport::stream::frame::{
+    Class, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, encode_header,
+};
+use crate::transport::{Outgoing, Payload};
+
+/// Most runs of memory in one system call (`UIO_MAXIOV`).
+const MAX_RUNS: usize = 1024;
+/// Bytes of the prefix of a metadata message (rule M2).
+const PREFIX_BYTES: usize = 5;
+
+/// Frames queued for one socket.
+#[derive(Default)]
+pub struct Outbox {
+    frames: VecDeque<OutFrame>,
+    queued: u64,
+}
+
+struct OutFrame {
+    /// Header, then the prefix of a metadata message.
+    head: [u8; HEADER_BYTES + PREFIX_BYTES],
+    head_len: usize,
+    payload: Payload,
+    /// Goes with the first byte.
+    fd: Option<Arc<OwnedFd>>,
+    /// The run to write next, 0 being the head, and the bytes of it already written.
+    run: usize,
+    written: usize,
+}
+
+impl OutFrame {
+    fn new(message: Outgoing) -> Result<(Self, u64)> {
+        let (class, tag, payload, fd, prefix) = match message {
+            Outgoing::Metadata { prefix, header } => (
+                Class::Untagged,
+                0,
+                Payload::Bytes(header),
+                None,
+                Some(prefix),
+            ),
+            Outgoing::Tagged { tag, payload } => (Class::Tagged, tag, payload, None, None),
+            Outgoing::Control { bytes, fd } => (Class::Control, 0, Payload::Bytes(bytes), fd, None),
+        };
+        let too_long = || Error::invalid_argument("a message is longer than any memory");
+        let payload_len = match &payload {
+            Payload::Bytes(bytes) => Some(bytes.len()),
+            Payload::Gather { parts, .. } => parts
+                .iter()
+                .try_fold(0usize, |sum, part| sum.checked_add(part.len)),
+        };
+        let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix);
+        let length = payload_len
+            .and_then(|len| u64::try_from(len.checked_add(prefix.len())?).ok())
+            .ok_or_else(too_long)?;
+        let most = match class {
+            Class::Untagged => MAX_METADATA_BYTES,
+            Class::Control => MAX_CONTROL_BYTES,
+            Class::Tagged => u64::MAX - 64,
+        };
+        if length > most {
+            return Err(Error::invalid_argument(format!(
+                "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"
+            )));
+        }
+        let mut head = [0; HEADER_BYTES + PREFIX_BYTES];
+        head[..HEADER_BYTES].copy_from_slice(&encode_header(length, tag, class));
+        let head_len = HEADER_BYTES + prefix.len();
+        head[HEADER_BYTES..head_len].copy_from_slice(prefix);
+        let whole = length + HEADER_BYTES as u64;
+        Ok((
+            Self {
+                head,
+                head_len,
+                payload,
+                fd,
+                run: 0,
+                written: 0,
+            },
+            whole,
+        ))
+    }
+
+    /// The runs after the head.
+    fn parts(&self) -> usize {
+        match &self.payload {
+            Payload::Bytes(_) => 1,
+            Payload::Gather { parts, .. } => parts.len(),
+        }
+    }
+
+    fn run(&self, index: usize) -> &[u8] {
+        let Some(part) = index.checked_sub(1) else {
+            return &self.head[..self.head_len];
+        };
+        match &self.payload {
+            Payload::Bytes(bytes) => bytes,
+            // SAFETY: `Payload::Gather` holds the owner of its runs beside them, so they are alive
+            // while `self` is; a body handed over to be sent is not written to, as Arrow's C data
+            // interface asks of a producer ("immutable") and `Lease` of regions.
+            Payload::Gather { parts, .. } => unsafe {
+                parts
+                    .get(part)
+                    .copied()
+                    .unwrap_or(BufferRef::EMPTY)
+                    .as_slice()
+            },
+        }
+    }
+
+    /// Adds the runs not yet written to `runs`, up to its limit. Returns whether all fitted.
+    fn gather<'a>(&'a self, runs: &mut Vec<IoSlice<'a>>) -> bool {
+        let mut skip = self.written;
+        for index in self.run..=self.parts() {
+            let rest = &self.run(index)[skip..];
+            skip = 0;
+            if rest.is_empty() {
+                continue;
+            }
+            if runs.len() == MAX_RUNS {
+                return false;
+            }
+            runs.push(IoSlice::new(rest));
+        }
+        true
+    }
+
+    /// Counts off up to `len` bytes as written. Returns those left over when the frame is whole.
+    fn advance(&mut self, mut len: usize) -> Option<usize> {
+        while self.run <= self.parts() {
+            let left = self.run(self.run).len() - self.written;
+            if len < left {
+                self.written += len;
+                return None;
+            }
+            len -= left;
+            self.run += 1;
+            self.written = 0;
+        }
+        Some(len)
+    }
+}
+
+impl Outbox {
+    /// Queues a message.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` when it is longer than the peer would take; nothing was queued.
+    pub fn push(&mut self, message: Outgoing) -> Result<()> {
+        let (frame, len) = OutFrame::new(message)?;
+        self.frames.push_back(frame);
+        self.queued = self.queued.saturating_add(len);
+        Ok(())
+    }
+
+    /// Bytes queued and not yet written.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued
+    }
+
+    /// Drops everything queued.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.queued = 0;
+    }
+
+    /// Writes until all is written or the socket is full. Returns whether all is written.
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected` when the peer reads no more.
+    pub fn flush(&mut self, socket: &OwnedFd) -> Result<bool> {
+        while !self.frames.is_empty() {
+            let sent = match self.write_once(socket) {
+                Ok(sent) => sent,
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::TOOMANYREFS) => {
+                    return Err(Error::new(
+                        Status::OutOfResources,
+                        "too many descriptors of regions are on their way to peers that do not \
+                         read them; raise the limit of open files (ulimit -n)",
+                    ));
+                }
+                Err(errno) => return Err(Error::os("cannot write to the peer", errno)),
+            };
+            self.advance(sent);
+        }
+        Ok(true)
+    }
+
+    fn write_once(&self, socket: &OwnedFd) -> Result<usize, Errno> {
+        let mut runs = Vec::new();
+        let mut fd: Option<BorrowedFd<'_>> = None;
+        for (index, frame) in self.frames.iter().enumerate() {
+            // A descriptor goes with the first byte of a system call, so its frame has one of its
+            // own: the receiver cannot tell which of several it would belong to.
+            if frame.fd.is_some() && index > 0 {
+                break;
+            }
+            let whole = frame.gather(&mut runs);
+            fd = frame.fd.as_ref().map(|fd| fd.as_fd());
+            if !whole || fd.is_some() {
+                break;
+            }
+        }
+        let fds = fd.as_ref().map_or(&[][..], std::slice::from_ref);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Errno::NOBUFS);
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        rustix::net::sendmsg(socket, &runs, &mut control, flags)
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        self.queued = self
+            .queued
+            .saturating_sub(u64::try_from(sent).unwrap_or(u64::MAX));
+        while let Some(frame) = self.frames.front_mut() {
+            if sent > 0 {
+                // It left with the first byte.
+                frame.fd = None;
+            }
+            match frame.advance(sent) {
+                Some(left) => sent = left,
+                None => return,
+            }
+            self.frames.pop_front();
+            if sent == 0 {
+                return;
+            }
+        }
+    }
+}
