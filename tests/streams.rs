@@ -451,7 +451,7 @@ fn a_failing_provider_ends_its_stream_only() {
 /// A broken array (here: a negative length) ends the stream, and is released.
 #[test]
 fn a_broken_array_ends_its_stream() {
-    let (server, uri) = server(SCHEMES[0], ServerOptions::default());
+    let (server, uri) = server("shm", ServerOptions::default());
     server.serve_pull(b"t").unwrap();
     let producer = thread::spawn(move || {
         let request = server
@@ -516,7 +516,7 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
 /// The pull form: a push that finds no room in time gives the array back.
 #[test]
 fn a_push_without_room_times_out_and_keeps_the_array() {
-    let (server, uri) = server(SCHEMES[0], ServerOptions::default());
+    let (server, uri) = server("shm", ServerOptions::default());
     server.serve_pull(b"t").unwrap();
     let options = GetOptions {
         window: Credit {
@@ -776,7 +776,7 @@ fn host_callbacks_never_run_on_an_io_thread() {
             note(&self.seen);
         }
     }
-    let (server, uri) = server(SCHEMES[0], ServerOptions::default());
+    let (server, uri) = server("shm", ServerOptions::default());
     let seen = Arc::new(parking_lot::Mutex::new(HashSet::new()));
     let notes = Arc::clone(&seen);
     let provider = FnProvider(move |_: &Request| {
