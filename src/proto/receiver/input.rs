@@ -1,7 +1,7 @@
 //! What a receiver is told.
 
 use super::{InBody, Receiver, ReceiverEvent, ReceiverState, Side, Stop};
-use crate::error::{Error, Status};
+use crate::error::Error;
 use crate::proto::control::error_of;
 use crate::proto::window::Arrived;
 use crate::proto::{

@@ -226,7 +226,8 @@ impl<B> Receiver<B> {
             .error
             .as_ref()
             .is_none_or(|error| !matches!(error.status(), Status::Protocol | Status::Disconnected));
-        self.over_on_wire && sound
+        let arrived = self.state == ReceiverState::Ended || self.state.is_broken();
+        self.over_on_wire && arrived && sound
     }
 
     /// Whether the driver should go on reading this connection. Not while what waits for the consumer

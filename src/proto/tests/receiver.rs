@@ -517,6 +517,31 @@ fn an_announced_failure_comes_in_order() {
     assert!(receiver.is_over_on_wire() && receiver.abandoned().is_empty());
 }
 
+/// Promise of [`Receiver`]: where both connections say ERROR, the first says why and the lowest
+/// number says where.
+#[test]
+fn of_two_failures_the_first_says_why() {
+    let mut receiver = streaming(true, true);
+    put_header(&mut receiver, 1).unwrap();
+    put_list(&mut receiver, 1, 64).unwrap();
+    put_header(&mut receiver, 2).unwrap();
+    drain(&mut receiver);
+    receiver
+        .handle_control(NOW, Side::Metadata, &error_at(3))
+        .unwrap();
+    let status = Status::Cancelled.code();
+    let other = Control::Error {
+        status,
+        seq: 2,
+        text: "too".into(),
+    }
+    .encode();
+    receiver.handle_control(NOW, Side::Data, &other).unwrap();
+    assert_eq!(drain(&mut receiver).0, []);
+    assert_eq!(receiver.next_message().unwrap().seq, 1);
+    assert_eq!(receiver.error().unwrap().text(), "out of luck");
+}
+
 /// Rule E4: with the messages before it already taken, ERROR fails the stream at once, and the other
 /// connection is told.
 #[test]
