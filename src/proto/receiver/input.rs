@@ -337,10 +337,6 @@ impl<B> Receiver<B> {
         if self.state.is_broken() || self.state == ReceiverState::Ended {
             return;
         }
-        if self.state == ReceiverState::Requested {
-            self.fail(error);
-            return;
-        }
         let ahead = self.window.ahead(seq).unwrap_or(0);
         // Two connections may each say ERROR: the first says why, the lowest number says where.
         let earlier = self
