@@ -51,3 +51,7 @@ pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transm
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_tag, parse_body_tag};
 pub use time::Timestamp;
 pub use uri::Uri;
+
+#[cfg(test)]
+#[path = "tests/link.rs"]
+mod link;

@@ -282,6 +282,16 @@ impl<B> Window<B> {
         self.base
     }
 
+    /// Whether the oldest message that is not complete lacks its header, and its body.
+    pub(crate) fn awaits(&self) -> (bool, bool) {
+        let front = self.slots.front();
+        let header = front.and_then(|slot| slot.header.as_ref());
+        (
+            header.is_none(),
+            self.started && front.is_none_or(|slot| slot.body.is_none()),
+        )
+    }
+
     /// Headers whose bodies have not come, less the bodies whose headers have not; and the bytes
     /// of those bodies.
     pub(crate) fn lead(&self) -> (u32, u32, u64) {

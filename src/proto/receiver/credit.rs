@@ -50,12 +50,15 @@ impl CreditCount {
     pub(super) fn arrived(&mut self, header: &Header, enforced: bool) -> Result<(), ProtocolError> {
         let (before, after) = (self.arrived, plus(self.arrived, cost(header)));
         let limit = plus(self.initial, self.told);
-        let nothing_outstanding =
-            before.batches <= self.told.batches && before.bytes <= self.told.bytes;
+        // A total at the top of its range is no limit, and says nothing of what was taken.
+        let settled = |before: u64, told: u64, limit: u64| before <= told || limit == u64::MAX;
+        let nothing_outstanding = settled(before.batches, self.told.batches, limit.batches)
+            && settled(before.bytes, self.told.bytes, limit.bytes);
         // A size is not known before a batch is pulled: the last one may pass the limit of bytes.
         let within = after.batches <= limit.batches.max(before.batches)
             && (before.bytes < limit.bytes || after.bytes <= limit.bytes);
-        if enforced && !nothing_outstanding && !within {
+        // One that costs nothing may come after the one that passes the limit: it was not waited for.
+        if enforced && cost(header) != NOTHING && !nothing_outstanding && !within {
             return Err(ProtocolError::new(
                 "E5",
                 format!(

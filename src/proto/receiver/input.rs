@@ -1,7 +1,7 @@
 //! What a receiver is told.
 
 use super::{InBody, Receiver, ReceiverEvent, ReceiverState, Side, Stop};
-use crate::error::{Error, Status};
+use crate::error::Error;
 use crate::proto::control::error_of;
 use crate::proto::window::Arrived;
 use crate::proto::{
@@ -64,6 +64,7 @@ impl<B> Receiver<B> {
     /// A connection is over. Arrays handed out stay valid, and so does a stream that has arrived
     /// whole.
     pub fn handle_disconnect(&mut self, side: Side, reason: &Error) {
+        self.over_on_wire &= side != Side::Metadata;
         if self.state.is_broken() || self.state == ReceiverState::Ended {
             return;
         }
@@ -336,24 +337,15 @@ impl<B> Receiver<B> {
         if self.state.is_broken() || self.state == ReceiverState::Ended {
             return;
         }
-        // The other connection need not go on.
-        self.tell_cancelled();
-        if self.state == ReceiverState::Requested {
-            self.fail(error);
-            return;
-        }
         let ahead = self.window.ahead(seq).unwrap_or(0);
+        // Two connections may each say ERROR: the first says why, the lowest number says where.
         let earlier = self
             .stop
             .as_ref()
-            .is_none_or(|stop| ahead < self.window.ahead(stop.seq).unwrap_or(0));
+            .is_none_or(|stop| Some(ahead) < self.window.ahead(stop.seq));
         if earlier {
             self.abandon_from(seq);
-            // A protocol error is of the connection and says more than a time-out would.
-            let error = match error.status() {
-                Status::Protocol => error.context("the server says"),
-                _ => error,
-            };
+            let error = self.stop.take().map_or(error, |stop| stop.error);
             self.stop = Some(Stop { seq, error });
         }
     }

@@ -227,7 +227,8 @@ impl<B> Receiver<B> {
             .error
             .as_ref()
             .is_none_or(|error| !matches!(error.status(), Status::Protocol | Status::Disconnected));
-        self.over_on_wire && sound
+        let arrived = self.state == ReceiverState::Ended || self.state.is_broken();
+        self.over_on_wire && arrived && sound
     }
 
     /// Whether the driver should go on reading this connection. Not while what waits for the consumer
@@ -235,16 +236,21 @@ impl<B> Receiver<B> {
     /// peer that counts no credit (rule E5).
     pub fn may_read(&self, side: Side) -> bool {
         let (headers_ahead, bodies_ahead, loose_bytes) = self.window.lead();
+        let (awaits_header, awaits_body) = self.window.awaits();
         let far = crate::proto::window::REACH / 2;
         let window = self.config.request.credit;
+        // What the oldest incomplete message waits for is always read, or it would stay so.
         let balanced = match (side, &self.data) {
             (Side::Metadata, Some(_)) => {
-                headers_ahead < far && u64::from(headers_ahead) <= window.batches
+                self.state == ReceiverState::Requested
+                    || awaits_header
+                    || (headers_ahead < far && u64::from(headers_ahead) <= window.batches)
             }
             (Side::Data, _) => {
-                bodies_ahead < far
-                    && u64::from(bodies_ahead) <= window.batches
-                    && loose_bytes <= window.bytes
+                awaits_body
+                    || (bodies_ahead < far
+                        && u64::from(bodies_ahead) <= window.batches
+                        && loose_bytes <= window.bytes)
             }
             (Side::Metadata, None) => true,
         };
@@ -252,6 +258,11 @@ impl<B> Receiver<B> {
         let full =
             !self.config.metadata.extension && self.credit.full(self.ready.len(), self.ready_bytes);
         self.state.is_broken() || (balanced && !full)
+    }
+
+    /// How many messages wait to be taken.
+    pub fn waiting(&self) -> usize {
+        self.ready.len()
     }
 
     /// Takes the addresses of lent bodies that nobody will see. They are to be freed, on the
@@ -358,6 +369,7 @@ impl<B> Receiver<B> {
     fn advance(&mut self) -> Result<(), Error> {
         // Rule E2: the server's answer comes before the schema, also where it arrives later.
         if self.state == ReceiverState::Requested {
+            self.settle();
             return Ok(());
         }
         while let Some((seq, header, body)) = self.window.pop() {

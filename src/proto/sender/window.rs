@@ -24,9 +24,12 @@ impl Window {
 
     /// Whether the consumer has taken everything that was sent.
     fn nothing_outstanding(&self) -> bool {
-        let taken_batches = self.batches_taken();
-        let taken_bytes = self.credit.bytes.saturating_sub(self.initial.bytes);
-        self.sent.batches <= taken_batches && self.sent.bytes <= taken_bytes
+        // A total at the top of its range is no limit, and says nothing of what was taken.
+        let settled = |sent: u64, credit: u64, initial: u64| {
+            sent <= credit.saturating_sub(initial) || credit == u64::MAX
+        };
+        settled(self.sent.batches, self.credit.batches, self.initial.batches)
+            && settled(self.sent.bytes, self.credit.bytes, self.initial.bytes)
     }
 
     /// Record batches that the consumer has taken.

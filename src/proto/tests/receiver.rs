@@ -1,1 +1,744 @@
+//! Rules M1, M4 to M6, D5, D8, U2, E1 to E5 and E7 at the consuming side. The table of every state
+//! and every event is in `receiver_table.rs`; random schedules against a sender in `link.rs`.
 
+use std::time::Duration;
+
+use super::*;
+use crate::proto::testing::{batch, dictionary, schema};
+use crate::proto::{
+    AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Credit, Prefix, PrefixKind, Request,
+    Role, Span, Tags, VERSION, body_tag,
+};
+
+#[path = "receiver_table.rs"]
+mod table;
+
+/// Memory of bodies is a name.
+type TestReceiver = Receiver<&'static str>;
+
+const INFO: StreamInfo = StreamInfo {
+    version: VERSION,
+    features: 0,
+    device_type: 1,
+    device_id: -1,
+    body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
+};
+const NOW: Timestamp = Timestamp::from_nanos(1_000);
+const STALL: Duration = Duration::from_secs(1);
+
+fn config(extension: bool, separate: bool) -> ReceiverConfig {
+    let side = |role| SideConfig {
+        tags: Tags::default_for(role),
+        extension,
+    };
+    let both = if separate { Role::Metadata } else { Role::Both };
+    ReceiverConfig {
+        request: Request::new(
+            "ticket",
+            Credit {
+                batches: 4,
+                bytes: 1024,
+            },
+        ),
+        metadata: side(both),
+        data: separate.then(|| side(Role::Data)),
+        first_seq: 0,
+        stall_timeout: Some(STALL),
+    }
+}
+
+fn started(config: ReceiverConfig) -> TestReceiver {
+    let mut receiver = Receiver::new(config).unwrap();
+    receiver.start(NOW);
+    receiver
+}
+
+/// Accepted, with the schema there; outputs drained.
+fn streaming(extension: bool, separate: bool) -> TestReceiver {
+    let mut receiver = started(config(extension, separate));
+    if extension {
+        receiver
+            .handle_control(NOW, Side::Metadata, &stream())
+            .unwrap();
+    }
+    receiver
+        .handle_metadata(NOW, &metadata(0, &schema()))
+        .unwrap();
+    drain(&mut receiver);
+    receiver
+}
+
+fn drain(receiver: &mut TestReceiver) -> (Vec<ReceiverTransmit>, Vec<ReceiverEvent>) {
+    let transmits = std::iter::from_fn(|| receiver.poll_transmit()).collect();
+    (
+        transmits,
+        std::iter::from_fn(|| receiver.poll_event()).collect(),
+    )
+}
+
+fn stream() -> Vec<u8> {
+    Control::Stream(INFO).encode()
+}
+
+fn metadata(seq: u32, header: &[u8]) -> Vec<u8> {
+    [
+        &Prefix {
+            kind: PrefixKind::Metadata,
+            seq,
+        }
+        .encode(),
+        header,
+    ]
+    .concat()
+}
+
+fn end(seq: u32) -> Vec<u8> {
+    Prefix {
+        kind: PrefixKind::EndOfStream,
+        seq,
+    }
+    .encode()
+    .to_vec()
+}
+
+fn error_at(seq: u32) -> Vec<u8> {
+    let status = Status::Provider.code();
+    Control::Error {
+        status,
+        seq,
+        text: "out of luck".into(),
+    }
+    .encode()
+}
+
+fn list(address: u64, length: u64) -> Vec<u8> {
+    AddressList::new(vec![Span { address, length }])
+        .unwrap()
+        .encode()
+}
+
+/// A record batch of one buffer: 100 bytes, 128 with padding.
+fn put_header(receiver: &mut TestReceiver, seq: u32) -> Result<(), Error> {
+    receiver.handle_metadata(NOW, &metadata(seq, &batch(&[100]).0))
+}
+
+fn put_packed(receiver: &mut TestReceiver, seq: u32) -> Result<(), Error> {
+    let body = InBody::Packed {
+        len: 128,
+        memory: "memory",
+    };
+    receiver.handle_body(NOW, body_tag(seq, BodyKind::Packed), body)
+}
+
+fn put_list(receiver: &mut TestReceiver, seq: u32, address: u64) -> Result<(), Error> {
+    let bytes = list(address, 100);
+    receiver.handle_body(NOW, body_tag(seq, BodyKind::List), InBody::List(&bytes))
+}
+
+fn rule(result: Result<(), Error>) -> String {
+    let error = result.unwrap_err();
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    let text = error.text();
+    text[text.rfind("(rule ").unwrap()..]
+        .trim_matches(['(', ')'])
+        .to_owned()
+}
+
+/// Rules M1, E1: what is asked, of whom: the ticket alone of a public peer, a request of ours.
+#[test]
+fn requests() {
+    for (extension, separate) in [(false, false), (false, true), (true, false), (true, true)] {
+        let config = config(extension, separate);
+        let mut receiver = started(config.clone());
+        receiver.start(NOW);
+        let expected: Vec<_> = [
+            (Side::Metadata, Some(config.metadata)),
+            (Side::Data, config.data),
+        ]
+        .into_iter()
+        .filter_map(|(side, config)| config.map(|config| (side, config.tags)))
+        .map(|(side, tags)| match extension {
+            true => {
+                let bytes = config.request.encode();
+                ReceiverTransmit::Tagged {
+                    side,
+                    tag: tags.dipc_want,
+                    bytes,
+                }
+            }
+            false => {
+                let bytes = b"ticket".to_vec();
+                ReceiverTransmit::Tagged {
+                    side,
+                    tag: tags.want_data,
+                    bytes,
+                }
+            }
+        })
+        .collect();
+        assert_eq!(drain(&mut receiver).0, expected);
+    }
+}
+
+/// Rules U4, E1: a configuration that no peer could answer is refused.
+#[test]
+fn bad_configurations_are_refused() {
+    let mut bad = config(true, true);
+    bad.data = Some(SideConfig {
+        tags: Tags {
+            want_data: 1,
+            ..Tags::DEFAULT
+        },
+        extension: false,
+    });
+    assert_eq!(
+        TestReceiver::new(bad).unwrap_err().status(),
+        Status::InvalidUri
+    );
+    let mut bad = config(true, false);
+    bad.request.min_version = 2;
+    assert_eq!(
+        TestReceiver::new(bad).unwrap_err().status(),
+        Status::InvalidArgument
+    );
+}
+
+/// Rule E2: the answer comes before the schema, also where a transport delivers it later.
+#[test]
+fn nothing_is_handed_out_before_the_answer() {
+    let mut receiver = started(config(true, false));
+    receiver
+        .handle_metadata(NOW, &metadata(0, &schema()))
+        .unwrap();
+    put_header(&mut receiver, 1).unwrap();
+    put_packed(&mut receiver, 1).unwrap();
+    receiver.handle_metadata(NOW, &end(2)).unwrap();
+    assert_eq!(receiver.state(), ReceiverState::Requested);
+    assert!(receiver.next_message().is_none());
+    drain(&mut receiver);
+    receiver
+        .handle_control(NOW, Side::Metadata, &stream())
+        .unwrap();
+    let (_, events) = drain(&mut receiver);
+    assert!(matches!(
+        events[..],
+        [ReceiverEvent::Stream { .. }, ReceiverEvent::Schema(_)]
+    ));
+    assert_eq!(receiver.state(), ReceiverState::Ended);
+    assert_eq!(receiver.next_message().unwrap().seq, 1);
+    assert!(receiver.is_complete() && receiver.is_over_on_wire());
+}
+
+/// Rule E2: an answer outside of what was asked.
+#[test]
+fn answers_keep_to_the_request() {
+    for info in [
+        StreamInfo { version: 2, ..INFO },
+        StreamInfo {
+            features: 1,
+            ..INFO
+        },
+    ] {
+        let mut receiver = started(config(true, false));
+        let bytes = Control::Stream(info).encode();
+        assert_eq!(
+            rule(receiver.handle_control(NOW, Side::Metadata, &bytes)),
+            "rule E2"
+        );
+    }
+    let mut receiver = streaming(true, false);
+    assert_eq!(
+        rule(receiver.handle_control(NOW, Side::Metadata, &stream())),
+        "rule E2"
+    );
+    // Bodies are of the kinds that it named.
+    let mut receiver = started(config(true, false));
+    let info = StreamInfo {
+        body_kinds: BODY_KIND_PACKED,
+        ..INFO
+    };
+    let bytes = Control::Stream(info).encode();
+    receiver
+        .handle_control(NOW, Side::Metadata, &bytes)
+        .unwrap();
+    put_packed(&mut receiver, 1).unwrap();
+    assert_eq!(rule(put_list(&mut receiver, 2, 64)), "rule E2");
+}
+
+/// Rule D8: a header whose body has not come says what to post; one whose body has says nothing.
+#[test]
+fn bodies_are_expected_once() {
+    let mut receiver = streaming(false, false);
+    put_header(&mut receiver, 2).unwrap();
+    put_packed(&mut receiver, 1).unwrap();
+    put_header(&mut receiver, 1).unwrap();
+    let (_, events) = drain(&mut receiver);
+    assert!(matches!(
+        events[..],
+        [ReceiverEvent::Expect {
+            seq: 2,
+            packed: 128,
+            list: 32
+        }]
+    ));
+}
+
+/// Rule U2: without free_data no list may come. Rule D2: the tag says what comes.
+#[test]
+fn kinds_of_bodies_are_checked() {
+    let mut config = config(false, false);
+    config.metadata.tags.free_data = None;
+    let mut receiver = started(config);
+    assert_eq!(rule(put_list(&mut receiver, 1, 64)), "rule U2");
+    for (kind, packed) in [(BodyKind::Packed, false), (BodyKind::List, true)] {
+        let mut receiver = streaming(false, false);
+        let bytes = list(64, 100);
+        let body = match packed {
+            true => InBody::Packed {
+                len: 128,
+                memory: "memory",
+            },
+            false => InBody::List(&bytes),
+        };
+        assert_eq!(
+            rule(receiver.handle_body(NOW, body_tag(1, kind), body)),
+            "rule D2"
+        );
+    }
+    let mut receiver = streaming(false, false);
+    assert_eq!(
+        rule(receiver.handle_body(NOW, 1 << 55, InBody::List(&[]))),
+        "rule D6"
+    );
+}
+
+/// Rule M6: a stream is whole when its end and everything before it has come; a body that is
+/// missing keeps it open.
+#[test]
+fn the_end_waits_for_what_is_missing() {
+    for separate in [false, true] {
+        let mut receiver = streaming(false, separate);
+        receiver.handle_metadata(NOW, &end(3)).unwrap();
+        put_packed(&mut receiver, 2).unwrap();
+        put_header(&mut receiver, 1).unwrap();
+        put_header(&mut receiver, 2).unwrap();
+        assert_eq!(receiver.state(), ReceiverState::Streaming);
+        assert!(receiver.next_message().is_none());
+        put_list(&mut receiver, 1, 64).unwrap();
+        assert_eq!(receiver.state(), ReceiverState::Ended);
+        let first = receiver.next_message().unwrap();
+        assert_eq!(
+            (first.seq, first.body),
+            (
+                1,
+                Body::Lent(vec![Span {
+                    address: 64,
+                    length: 100
+                }])
+            )
+        );
+        assert!(!receiver.is_complete());
+        assert_eq!(
+            receiver.next_message().unwrap().body,
+            Body::Packed("memory")
+        );
+        assert!(receiver.is_complete());
+    }
+}
+
+/// Rule A5: a schema alone is a stream.
+#[test]
+fn a_schema_alone_is_a_stream() {
+    let mut receiver = streaming(true, false);
+    receiver.handle_metadata(NOW, &end(1)).unwrap();
+    assert!(receiver.is_complete() && receiver.poll_timeout().is_none());
+}
+
+fn credits(receiver: &mut TestReceiver) -> Vec<(Side, Credit)> {
+    drain(receiver)
+        .0
+        .into_iter()
+        .filter_map(|transmit| match transmit {
+            ReceiverTransmit::Control { side, bytes } => match Control::decode(&bytes) {
+                Ok(Some(Control::Credit(credit))) => Some((side, credit)),
+                other => panic!("{other:?}"),
+            },
+            ReceiverTransmit::Tagged { .. } => None,
+        })
+        .collect()
+}
+
+/// Rule E5: credit counts what the consumer took, in totals; it is told when half the window is
+/// free, or when the consumer is about to sleep, to both connections.
+#[test]
+fn credit_counts_what_was_taken() {
+    for separate in [false, true] {
+        let mut receiver = streaming(true, separate);
+        for seq in 1..5 {
+            put_header(&mut receiver, seq).unwrap();
+            put_packed(&mut receiver, seq).unwrap();
+        }
+        receiver.flush_credit();
+        assert_eq!(credits(&mut receiver), []);
+        let both = |batches, bytes| {
+            let credit = Credit { batches, bytes };
+            let mut expected = vec![(Side::Metadata, credit)];
+            expected.extend(separate.then_some((Side::Data, credit)));
+            expected
+        };
+        receiver.next_message().unwrap();
+        assert_eq!(credits(&mut receiver), []);
+        receiver.next_message().unwrap();
+        assert_eq!(credits(&mut receiver), both(6, 1024 + 256));
+        receiver.next_message().unwrap();
+        receiver.flush_credit();
+        receiver.flush_credit();
+        assert_eq!(credits(&mut receiver), both(7, 1024 + 384));
+    }
+    // A public peer is told nothing.
+    let mut receiver = streaming(false, false);
+    put_header(&mut receiver, 1).unwrap();
+    put_packed(&mut receiver, 1).unwrap();
+    receiver.next_message().unwrap();
+    receiver.flush_credit();
+    assert_eq!(drain(&mut receiver).0, []);
+}
+
+/// Rule E5: half of the window's bytes count as half of its batches do; a dictionary uses bytes.
+#[test]
+fn dictionaries_are_credited_by_their_bytes() {
+    let mut receiver = streaming(true, false);
+    let (header, len) = dictionary(&[512]);
+    receiver
+        .handle_metadata(NOW, &metadata(1, &header))
+        .unwrap();
+    let body = InBody::Packed {
+        len,
+        memory: "memory",
+    };
+    receiver.handle_body(NOW, 1, body).unwrap();
+    receiver.next_message().unwrap();
+    assert_eq!(
+        credits(&mut receiver),
+        [(
+            Side::Metadata,
+            Credit {
+                batches: 4,
+                bytes: 1536
+            }
+        )]
+    );
+}
+
+/// Rule E5: a peer that sends without credit is at fault; with credit used up to the last byte it
+/// is not, nor one that sends any one message when nothing is outstanding.
+#[test]
+fn sending_without_credit_is_an_error() {
+    let mut receiver = streaming(true, false);
+    for seq in 1..5 {
+        put_header(&mut receiver, seq).unwrap();
+    }
+    assert_eq!(rule(put_header(&mut receiver, 5)), "rule E5");
+
+    let mut receiver = streaming(true, false);
+    let big = |seq| metadata(seq, &batch(&[4096]).0);
+    receiver.handle_metadata(NOW, &big(1)).unwrap();
+    assert_eq!(rule(receiver.handle_metadata(NOW, &big(2))), "rule E5");
+
+    let mut receiver = streaming(true, false);
+    for seq in 1..4 {
+        receiver.handle_metadata(NOW, &big(seq)).unwrap();
+        receiver
+            .handle_body(
+                NOW,
+                u64::from(seq),
+                InBody::Packed {
+                    len: 4096,
+                    memory: "m",
+                },
+            )
+            .unwrap();
+        receiver.next_message().unwrap();
+    }
+    // A public peer counts no credit: the driver stops reading instead.
+    let mut receiver = streaming(false, false);
+    for seq in 1..100 {
+        assert_eq!(receiver.may_read(Side::Metadata), seq <= 4);
+        put_header(&mut receiver, seq).unwrap();
+        put_packed(&mut receiver, seq).unwrap();
+    }
+}
+
+/// Promise of `may_read`: on separate connections neither runs far ahead of the other.
+#[test]
+fn neither_connection_runs_far_ahead() {
+    let mut receiver = streaming(false, true);
+    for seq in 1..6 {
+        assert!(receiver.may_read(Side::Metadata));
+        put_header(&mut receiver, seq).unwrap();
+    }
+    assert!(!receiver.may_read(Side::Metadata) && receiver.may_read(Side::Data));
+    let mut receiver = streaming(false, true);
+    for seq in 1..10 {
+        assert_eq!(receiver.may_read(Side::Data), seq <= 5);
+        put_packed(&mut receiver, seq).unwrap();
+    }
+    assert!(receiver.may_read(Side::Metadata));
+}
+
+/// Promise of [`Receiver`]: a failure that the server announces comes after the messages that it
+/// leaves standing.
+#[test]
+fn an_announced_failure_comes_in_order() {
+    let mut receiver = streaming(true, false);
+    put_header(&mut receiver, 1).unwrap();
+    receiver
+        .handle_control(NOW, Side::Metadata, &error_at(3))
+        .unwrap();
+    put_header(&mut receiver, 2).unwrap();
+    put_list(&mut receiver, 1, 64).unwrap();
+    put_list(&mut receiver, 2, 256).unwrap();
+    // What the server has given up does not count, but is freed.
+    put_list(&mut receiver, 4, 512).unwrap();
+    assert_eq!(receiver.abandoned(), [512]);
+    assert_eq!(receiver.next_message().unwrap().seq, 1);
+    assert_eq!(
+        (receiver.state(), receiver.error()),
+        (ReceiverState::Streaming, None)
+    );
+    assert_eq!(receiver.next_message().unwrap().seq, 2);
+    assert_eq!(receiver.state(), ReceiverState::Failed);
+    let error = receiver.error().unwrap();
+    assert_eq!(
+        (error.status(), error.text()),
+        (Status::Provider, "out of luck")
+    );
+    // Rule E4: the connection may carry the next stream.
+    assert!(receiver.is_over_on_wire() && receiver.abandoned().is_empty());
+}
+
+/// Promise of [`Receiver`]: where both connections say ERROR, the first says why and the lowest
+/// number says where.
+#[test]
+fn of_two_failures_the_first_says_why() {
+    let mut receiver = streaming(true, true);
+    put_header(&mut receiver, 1).unwrap();
+    put_list(&mut receiver, 1, 64).unwrap();
+    put_header(&mut receiver, 2).unwrap();
+    drain(&mut receiver);
+    receiver
+        .handle_control(NOW, Side::Metadata, &error_at(3))
+        .unwrap();
+    let status = Status::Cancelled.code();
+    let other = Control::Error {
+        status,
+        seq: 2,
+        text: "too".into(),
+    }
+    .encode();
+    receiver.handle_control(NOW, Side::Data, &other).unwrap();
+    assert_eq!(drain(&mut receiver).0, []);
+    assert_eq!(receiver.next_message().unwrap().seq, 1);
+    assert_eq!(receiver.error().unwrap().text(), "out of luck");
+}
+
+/// Rule E4: with the messages before it already taken, ERROR fails the stream at once, and the other
+/// connection is told.
+#[test]
+fn an_error_on_one_connection_cancels_the_other() {
+    for (side, other) in [(Side::Metadata, Side::Data), (Side::Data, Side::Metadata)] {
+        let mut receiver = streaming(true, true);
+        let error = receiver
+            .handle_control(NOW, side, &error_at(1))
+            .unwrap_err();
+        assert_eq!(error.status(), Status::Provider);
+        assert_eq!(receiver.state(), ReceiverState::Failed);
+        let bytes = Control::Cancel.encode();
+        assert_eq!(
+            drain(&mut receiver).0,
+            [ReceiverTransmit::Control { side: other, bytes }]
+        );
+    }
+}
+
+/// Rule E7: a public peer's refusal is a cut, and the text says what that may mean. After ERROR, a
+/// cut says no more than ERROR did.
+#[test]
+fn cuts_say_what_they_can() {
+    let cut = Error::disconnected("end of file");
+    let text = |receiver: &TestReceiver| receiver.error().unwrap().text().to_owned();
+    let mut receiver = started(config(false, false));
+    receiver.handle_disconnect(Side::Metadata, &cut);
+    assert!(
+        text(&receiver).contains("ticket may be unknown"),
+        "{}",
+        text(&receiver)
+    );
+    assert_eq!(receiver.error().unwrap().status(), Status::Disconnected);
+
+    let mut receiver = streaming(true, false);
+    receiver.handle_disconnect(Side::Metadata, &cut);
+    assert_eq!(
+        text(&receiver),
+        "the connection ended before the stream did: end of file"
+    );
+
+    let mut receiver = streaming(true, false);
+    put_header(&mut receiver, 1).unwrap();
+    receiver
+        .handle_control(NOW, Side::Metadata, &error_at(2))
+        .unwrap();
+    receiver.handle_disconnect(Side::Metadata, &cut);
+    assert_eq!(text(&receiver), "out of luck");
+}
+
+/// Promise of `handle_disconnect`: what has arrived whole stays; separate bodies may still come
+/// once the metadata is complete.
+#[test]
+fn a_cut_after_the_end_changes_nothing() {
+    let cut = Error::disconnected("end of file");
+    let mut receiver = streaming(true, false);
+    put_header(&mut receiver, 1).unwrap();
+    put_packed(&mut receiver, 1).unwrap();
+    receiver.handle_metadata(NOW, &end(2)).unwrap();
+    receiver.handle_disconnect(Side::Metadata, &cut);
+    assert!(receiver.next_message().is_some() && receiver.is_complete());
+
+    let mut receiver = streaming(true, true);
+    put_header(&mut receiver, 1).unwrap();
+    receiver.handle_metadata(NOW, &end(2)).unwrap();
+    receiver.handle_disconnect(Side::Metadata, &cut);
+    assert_eq!(receiver.state(), ReceiverState::Streaming);
+    put_packed(&mut receiver, 1).unwrap();
+    assert_eq!(receiver.state(), ReceiverState::Ended);
+}
+
+/// Rules E4, F3: a cancel is told once; what was lent and not seen is freed, also what comes later;
+/// the answer makes the connection free for the next stream.
+#[test]
+fn cancelling_frees_what_nobody_will_see() {
+    for answer in [true, false] {
+        let mut receiver = streaming(true, false);
+        put_header(&mut receiver, 1).unwrap();
+        put_list(&mut receiver, 1, 64).unwrap();
+        put_list(&mut receiver, 2, 256).unwrap();
+        receiver.cancel();
+        receiver.cancel();
+        let bytes = Control::Cancel.encode();
+        let cancel = ReceiverTransmit::Control {
+            side: Side::Metadata,
+            bytes,
+        };
+        let (transmits, events) = drain(&mut receiver);
+        assert_eq!(transmits, [cancel]);
+        assert!(events.is_empty() && receiver.next_message().is_none());
+        let mut abandoned = receiver.abandoned();
+        abandoned.sort_unstable();
+        assert_eq!(abandoned, [64, 256]);
+        put_header(&mut receiver, 3).unwrap();
+        put_list(&mut receiver, 3, 512).unwrap();
+        assert_eq!(receiver.abandoned(), [512]);
+        assert!(!receiver.is_over_on_wire());
+        match answer {
+            true => receiver
+                .handle_control(NOW, Side::Metadata, &error_at(4))
+                .unwrap(),
+            false => receiver.handle_metadata(NOW, &end(4)).unwrap(),
+        }
+        assert!(receiver.is_over_on_wire());
+        assert_eq!(receiver.error().unwrap().status(), Status::Cancelled);
+    }
+}
+
+/// Promise of `cancel`: a stream that has ended on the wire, or was never asked for, is not
+/// cancelled there, since the message could be taken for the next stream's.
+#[test]
+fn what_is_over_on_the_wire_is_not_cancelled_there() {
+    let mut receiver = streaming(true, true);
+    put_header(&mut receiver, 1).unwrap();
+    receiver.handle_metadata(NOW, &end(2)).unwrap();
+    drain(&mut receiver);
+    receiver.cancel();
+    let bytes = Control::Cancel.encode();
+    assert_eq!(
+        drain(&mut receiver).0,
+        [ReceiverTransmit::Control {
+            side: Side::Data,
+            bytes
+        }]
+    );
+    let mut receiver = TestReceiver::new(config(true, false)).unwrap();
+    receiver.cancel();
+    receiver.start(NOW);
+    assert_eq!(drain(&mut receiver).0, []);
+}
+
+/// Rule E3: regions belong to the connection: they are passed on in every state, and a retired one
+/// is acknowledged.
+#[test]
+fn regions_are_passed_on_in_every_state() {
+    let mut receiver = streaming(true, false);
+    receiver.cancel();
+    drain(&mut receiver);
+    let region = Control::Region {
+        id: 3,
+        handle: vec![1],
+    }
+    .encode();
+    receiver
+        .handle_control(NOW, Side::Metadata, &region)
+        .unwrap();
+    let gone = Control::RegionGone { id: 3 }.encode();
+    receiver.handle_control(NOW, Side::Metadata, &gone).unwrap();
+    let (transmits, events) = drain(&mut receiver);
+    let bytes = Control::RegionForgotten { id: 3 }.encode();
+    assert_eq!(
+        transmits,
+        [ReceiverTransmit::Control {
+            side: Side::Metadata,
+            bytes
+        }]
+    );
+    assert!(matches!(
+        &events[..],
+        [
+            ReceiverEvent::Region { id: 3, .. },
+            ReceiverEvent::RegionGone { id: 3, .. },
+        ]
+    ));
+}
+
+/// Promise of `poll_timeout`: silence is counted from the last message, and not while the consumer
+/// has messages to take, nor before it made room.
+#[test]
+fn silence_is_an_error_while_the_consumer_waits() {
+    let later = |by| NOW.saturating_add(by);
+    let mut receiver = streaming(true, false);
+    assert_eq!(receiver.poll_timeout(), Some(later(STALL)));
+    receiver.handle_timeout(later(STALL / 2));
+    assert_eq!(receiver.state(), ReceiverState::Streaming);
+    put_header(&mut receiver, 1).unwrap();
+    put_packed(&mut receiver, 1).unwrap();
+    assert_eq!(receiver.poll_timeout(), None);
+    receiver.handle_timeout(later(STALL * 9));
+    receiver.next_message().unwrap();
+    receiver.handle_timeout(later(STALL * 9));
+    assert_eq!(receiver.state(), ReceiverState::Streaming);
+    assert_eq!(receiver.poll_timeout(), Some(later(STALL * 10)));
+    drain(&mut receiver);
+    receiver.handle_timeout(later(STALL * 10));
+    let error = receiver.error().unwrap();
+    assert_eq!(
+        (error.status(), receiver.poll_timeout()),
+        (Status::Timeout, None)
+    );
+    // The server is told to stop.
+    let bytes = Control::Cancel.encode();
+    assert_eq!(
+        drain(&mut receiver).0,
+        [ReceiverTransmit::Control {
+            side: Side::Metadata,
+            bytes
+        }]
+    );
+}

@@ -1,1 +1,633 @@
+//! Rules M1 to M5, D1, E1 to E5, E7, F2 and F3 at the producing side. The table of every state and
+//! every event is in `sender_table.rs`.
 
+use super::*;
+use crate::proto::testing::{batch, dictionary, schema};
+use crate::proto::{
+    BODY_KIND_LIST, BODY_KIND_PACKED, RoleTags, Span, StreamInfo, Tags, encode_frees,
+};
+
+#[path = "sender_table.rs"]
+mod table;
+
+/// Payloads and holds are names.
+type TestSender = Sender<&'static str, &'static str>;
+
+const INFO: StreamInfo = StreamInfo {
+    version: VERSION,
+    features: 0,
+    device_type: 1,
+    device_id: -1,
+    body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
+};
+const WINDOW: Credit = Credit {
+    batches: 2,
+    bytes: 256,
+};
+
+fn tags(role: Role) -> Tags {
+    Tags::default_for(role)
+}
+
+fn free_tag(role: Role) -> u64 {
+    tags(role).free_data.unwrap()
+}
+
+fn requested(role: Role, extension: bool) -> TestSender {
+    let mut sender = Sender::new(SenderConfig::default());
+    if extension {
+        let request = Request::new("ticket", WINDOW);
+        sender
+            .handle_tagged(tags(role).dipc_want, &request.encode())
+            .unwrap();
+    } else {
+        sender
+            .handle_tagged(tags(role).want_data, b"ticket")
+            .unwrap();
+    }
+    sender
+}
+
+/// A stream whose schema is sent; outputs drained.
+fn streaming(role: Role, extension: bool) -> TestSender {
+    let mut sender = requested(role, extension);
+    sender.accept(INFO).unwrap();
+    sender.send_schema(schema()).unwrap();
+    drain(&mut sender);
+    sender
+}
+
+fn drain(sender: &mut TestSender) -> (Vec<Transmit<&'static str>>, Vec<SenderEvent<&'static str>>) {
+    let transmits = std::iter::from_fn(|| sender.poll_transmit()).collect();
+    (
+        transmits,
+        std::iter::from_fn(|| sender.poll_event()).collect(),
+    )
+}
+
+fn packed(len: u64) -> OutBody<&'static str, &'static str> {
+    OutBody::Packed {
+        len,
+        payload: "payload",
+    }
+}
+
+fn lent(address: u64, length: u64, hold: &'static str) -> OutBody<&'static str, &'static str> {
+    OutBody::Lent {
+        spans: vec![Span { address, length }],
+        hold,
+    }
+}
+
+fn send_packed(sender: &mut TestSender, length: u64) {
+    let (header, len) = batch(&[length]);
+    sender.send_batch(header, len, packed(len)).unwrap();
+}
+
+fn credit(batches: u64, bytes: u64) -> Vec<u8> {
+    Control::Credit(Credit { batches, bytes }).encode()
+}
+
+/// Rules M1, M2, M4, M5, D1, D2: what a baseline peer sees of a stream, byte for byte.
+#[test]
+fn a_baseline_stream_on_the_wire() {
+    let mut sender = requested(Role::Both, false);
+    let (_, events) = drain(&mut sender);
+    let [
+        SenderEvent::Requested {
+            request,
+            extension: false,
+            role: Role::Both,
+        },
+    ] = &events[..]
+    else {
+        panic!("{events:?}");
+    };
+    assert_eq!(request.ticket, b"ticket");
+    sender.accept(INFO).unwrap();
+    sender.send_schema(schema()).unwrap();
+    let (header, len) = dictionary(&[10]);
+    sender
+        .send_dictionary(header.clone(), len, packed(len))
+        .unwrap();
+    sender.send_batch(batch(&[]).0, 0, packed(0)).unwrap();
+    sender.end().unwrap();
+    let metadata = |prefix, header| Transmit::Metadata { prefix, header };
+    assert_eq!(
+        drain(&mut sender).0,
+        [
+            metadata([1, 0, 0, 0, 0], schema()),
+            metadata([1, 1, 0, 0, 0], header),
+            Transmit::Body {
+                tag: 1,
+                packed: "payload"
+            },
+            metadata([1, 2, 0, 0, 0], batch(&[]).0),
+            Transmit::Body {
+                tag: 2,
+                packed: "payload"
+            },
+            metadata([0, 3, 0, 0, 0], vec![]),
+        ]
+    );
+    assert_eq!(sender.state(), SenderState::Ended);
+}
+
+/// Rule M4: numbers wrap at 2^32.
+#[test]
+fn numbers_wrap() {
+    let config = SenderConfig {
+        first_seq: u32::MAX - 1,
+        ..SenderConfig::default()
+    };
+    let mut sender = TestSender::new(config);
+    sender
+        .handle_tagged(tags(Role::Both).want_data, b"")
+        .unwrap();
+    sender.accept(INFO).unwrap();
+    sender.send_schema(schema()).unwrap();
+    for expected in [u32::MAX, 0, 1] {
+        assert_eq!(sender.next_seq(), expected);
+        send_packed(&mut sender, 8);
+    }
+    sender.end().unwrap();
+    let last = drain(&mut sender).0.pop();
+    assert_eq!(
+        last,
+        Some(Transmit::Metadata {
+            prefix: [0, 2, 0, 0, 0],
+            header: vec![]
+        })
+    );
+}
+
+/// Rule E2: STREAM comes before the schema. Rule E4: the next request follows the end, and numbers
+/// restart.
+#[test]
+fn an_extension_connection_serves_stream_after_stream() {
+    let mut sender = requested(Role::Both, true);
+    for _ in 0..3 {
+        sender.accept(INFO).unwrap();
+        sender.send_schema(schema()).unwrap();
+        sender.end().unwrap();
+        assert_eq!(
+            drain(&mut sender).0,
+            [
+                Transmit::Control {
+                    bytes: Control::Stream(INFO).encode(),
+                    region: None
+                },
+                Transmit::Metadata {
+                    prefix: [1, 0, 0, 0, 0],
+                    header: schema()
+                },
+                Transmit::Metadata {
+                    prefix: [0, 1, 0, 0, 0],
+                    header: vec![]
+                },
+            ]
+        );
+        assert_eq!(sender.state(), SenderState::Idle);
+        let request = Request::new("next", WINDOW);
+        sender
+            .handle_tagged(tags(Role::Both).dipc_want, &request.encode())
+            .unwrap();
+    }
+}
+
+/// Rules F1, F2, E4: returns belong to the connection and arrive at any time, also after the end.
+#[test]
+fn frees_arrive_at_any_time() {
+    let mut sender = streaming(Role::Both, true);
+    let (header, len) = batch(&[100]);
+    sender
+        .send_batch(header.clone(), len, lent(64, 100, "first"))
+        .unwrap();
+    sender
+        .send_batch(header, len, lent(256, 100, "second"))
+        .unwrap();
+    sender.end().unwrap();
+    drain(&mut sender);
+    assert_eq!(
+        (sender.state(), sender.lent_outstanding()),
+        (SenderState::Idle, 2)
+    );
+    sender
+        .handle_tagged(free_tag(Role::Both), &encode_frees(&[256]))
+        .unwrap();
+    assert_eq!(drain(&mut sender).1, [SenderEvent::Freed("second")]);
+    // In the midst of the next request, too.
+    let request = Request::new("next", WINDOW).encode();
+    sender
+        .handle_tagged(tags(Role::Both).dipc_want, &request)
+        .unwrap();
+    sender
+        .handle_tagged(free_tag(Role::Both), &encode_frees(&[64]))
+        .unwrap();
+    assert!(drain(&mut sender).1.contains(&SenderEvent::Freed("first")));
+    assert_eq!(sender.lent_outstanding(), 0);
+}
+
+/// Rule A1: a list of empty buffers lends nothing, so its hold comes back at once.
+#[test]
+fn empty_lends_come_back_at_once() {
+    let mut sender = streaming(Role::Both, false);
+    let (header, _) = batch(&[0]);
+    sender.send_batch(header, 0, lent(0, 0, "hold")).unwrap();
+    let (transmits, events) = drain(&mut sender);
+    assert!(
+        matches!(&transmits[1], Transmit::List { tag: 0x0100_0000_0000_0001, bytes }
+        if bytes.len() == 32)
+    );
+    assert_eq!(events, [SenderEvent::Freed("hold")]);
+}
+
+/// Rule F3: a wrong free closes the connection and frees nothing. Rule F4: all that is lent comes
+/// out of the disconnect.
+#[test]
+fn a_wrong_free_closes_the_connection() {
+    let mut sender = streaming(Role::Both, true);
+    let (header, len) = batch(&[100]);
+    sender
+        .send_batch(header, len, lent(64, 100, "hold"))
+        .unwrap();
+    drain(&mut sender);
+    let error = sender
+        .handle_tagged(free_tag(Role::Both), &encode_frees(&[64, 65]))
+        .unwrap_err();
+    assert_eq!(error.rule(), "F3");
+    assert_eq!(sender.state(), SenderState::Closed);
+    let (transmits, events) = drain(&mut sender);
+    assert!(events.is_empty());
+    let [
+        Transmit::Control { bytes, .. },
+        Transmit::Disconnect { reason },
+    ] = &transmits[..]
+    else {
+        panic!("{transmits:?}");
+    };
+    assert!(matches!(
+        Control::decode(bytes),
+        Ok(Some(Control::Error { seq: 2, .. }))
+    ));
+    assert!(reason.ends_with("(rule F3)"));
+    assert_eq!(sender.handle_disconnect(), ["hold"]);
+    assert_eq!(sender.lent_outstanding(), 0);
+}
+
+/// Rule E7: a baseline peer that is refused, or whose stream fails, is disconnected with the
+/// reason; one that speaks the extension gets ERROR and may ask again.
+#[test]
+fn refusals() {
+    let not_found = Status::NotFound.code();
+    for fail in [false, true] {
+        let refuse = |mut sender: TestSender| {
+            drain(&mut sender);
+            match fail {
+                true => sender.fail(not_found, "no ticket x").unwrap(),
+                false => sender.refuse(not_found, "no ticket x").unwrap(),
+            }
+            (drain(&mut sender).0, sender.state())
+        };
+        let (transmits, state) = refuse(requested(Role::Both, false));
+        assert_eq!(
+            transmits,
+            [Transmit::Disconnect {
+                reason: "no ticket x".into()
+            }]
+        );
+        assert_eq!(state, SenderState::Closed);
+
+        let (transmits, state) = refuse(requested(Role::Both, true));
+        let text = "no ticket x".to_owned();
+        let bytes = Control::Error {
+            status: not_found,
+            seq: 0,
+            text,
+        }
+        .encode();
+        assert_eq!(
+            transmits,
+            [Transmit::Control {
+                bytes,
+                region: None
+            }]
+        );
+        assert_eq!(state, SenderState::Idle);
+    }
+    // Promise of `fail`: a status that is none travels as the provider's.
+    let mut sender = requested(Role::Both, true);
+    sender.fail(7, "odd").unwrap();
+    let Some(Transmit::Control { bytes, .. }) = sender.poll_transmit() else {
+        panic!()
+    };
+    let status = Status::Provider.code();
+    let expected = Control::Error {
+        status,
+        seq: 0,
+        text: "odd".into(),
+    };
+    assert_eq!(Control::decode(&bytes), Ok(Some(expected)));
+}
+
+/// Rule E1: versions that cannot talk get a text that says which there are; the connection lives.
+#[test]
+fn versions_that_cannot_talk_are_refused() {
+    let mut sender = TestSender::new(SenderConfig::default());
+    let request = Request {
+        min_version: 2,
+        max_version: 9,
+        ..Request::new("t", WINDOW)
+    };
+    sender
+        .handle_tagged(tags(Role::Both).dipc_want, &request.encode())
+        .unwrap();
+    let (transmits, events) = drain(&mut sender);
+    assert!(events.is_empty());
+    let [Transmit::Control { bytes, .. }] = &transmits[..] else {
+        panic!("{transmits:?}")
+    };
+    let Ok(Some(Control::Error { status, text, .. })) = Control::decode(bytes) else {
+        panic!()
+    };
+    assert_eq!(status, Status::Unsupported.code());
+    assert!(
+        text.contains("version 1 ") && text.contains("2 to 9"),
+        "{text}"
+    );
+    assert_eq!(sender.state(), SenderState::Idle);
+}
+
+/// Rule E4: CANCEL is answered by ERROR, whether the driver ends or fails the stream; meanwhile
+/// nothing more is sent.
+#[test]
+fn a_cancel_is_answered() {
+    for fail in [false, true] {
+        let mut sender = streaming(Role::Both, true);
+        sender.handle_control(&Control::Cancel.encode()).unwrap();
+        sender.handle_control(&Control::Cancel.encode()).unwrap();
+        assert_eq!(drain(&mut sender).1, [SenderEvent::Cancelled]);
+        let (header, len) = batch(&[8]);
+        let error = sender.send_batch(header, len, packed(len)).unwrap_err();
+        assert_eq!(error.status(), Status::Cancelled);
+        match fail {
+            true => sender
+                .fail(Status::Cancelled.code(), "as you wish")
+                .unwrap(),
+            false => sender.end().unwrap(),
+        }
+        let (transmits, _) = drain(&mut sender);
+        let [Transmit::Control { bytes, .. }] = &transmits[..] else {
+            panic!("{transmits:?}")
+        };
+        assert!(
+            matches!(Control::decode(bytes), Ok(Some(Control::Error { status, seq: 1, .. }))
+            if status == Status::Cancelled.code())
+        );
+        assert_eq!(
+            (sender.state(), sender.is_cancelled()),
+            (SenderState::Idle, false)
+        );
+    }
+}
+
+/// Rule E4: CANCEL and CREDIT that crossed the end of their stream mean nothing to the next one.
+#[test]
+fn what_crossed_the_end_is_ignored() {
+    let mut sender = streaming(Role::Both, true);
+    sender.end().unwrap();
+    drain(&mut sender);
+    sender.handle_control(&Control::Cancel.encode()).unwrap();
+    sender.handle_control(&credit(1, 1)).unwrap();
+    assert_eq!(drain(&mut sender), (vec![], vec![]));
+}
+
+/// Rule E5: batches use the window, by count and by bytes, until they are taken.
+#[test]
+fn credit_bounds_what_is_sent() {
+    let mut sender = streaming(Role::Both, true);
+    assert!(sender.may_pull() && sender.admits(256) && sender.admits(u64::MAX));
+    send_packed(&mut sender, 64);
+    // One is outstanding: one more batch, of the bytes that are left.
+    assert!(sender.may_pull() && sender.admits(192) && !sender.admits(193));
+    send_packed(&mut sender, 64);
+    assert!(!sender.may_pull() && !sender.admits(0));
+    sender.handle_control(&credit(3, 256 + 64)).unwrap();
+    assert_eq!(drain(&mut sender).1, [SenderEvent::CreditChanged]);
+    assert!(sender.may_pull() && sender.admits(192) && !sender.admits(193));
+    // All taken: whatever its size, one message is admitted.
+    sender.handle_control(&credit(4, 256 + 128)).unwrap();
+    assert!(sender.may_pull() && sender.admits(u64::MAX));
+    send_packed(&mut sender, 1024);
+    assert!(!sender.may_pull() && !sender.admits(0));
+}
+
+/// Rule E5: with no window at all, messages still go one by one.
+#[test]
+fn a_window_of_nothing_admits_one_at_a_time() {
+    let mut sender = TestSender::new(SenderConfig::default());
+    let request = Request::new(
+        "t",
+        Credit {
+            batches: 0,
+            bytes: 0,
+        },
+    )
+    .encode();
+    sender
+        .handle_tagged(tags(Role::Both).dipc_want, &request)
+        .unwrap();
+    sender.accept(INFO).unwrap();
+    sender.send_schema(schema()).unwrap();
+    for sent in 1..4 {
+        assert!(sender.may_pull() && sender.admits(1 << 40));
+        send_packed(&mut sender, 64);
+        assert!(!sender.may_pull() && !sender.admits(0));
+        sender.handle_control(&credit(sent, 64 * sent)).unwrap();
+    }
+}
+
+/// Rule E5: dictionaries use none of the batches, but their bytes count until they are taken.
+#[test]
+fn dictionaries_use_bytes_alone() {
+    let mut sender = streaming(Role::Both, true);
+    for _ in 0..100 {
+        assert!(sender.admits(0));
+        sender
+            .send_dictionary(dictionary(&[]).0, 0, packed(0))
+            .unwrap();
+    }
+    let (header, len) = dictionary(&[256]);
+    sender.send_dictionary(header, len, packed(len)).unwrap();
+    assert!(!sender.may_pull() && !sender.admits(1));
+    sender.handle_control(&credit(2, 512)).unwrap();
+    assert!(sender.may_pull() && sender.admits(1 << 40));
+}
+
+/// Rule E5: credit counts totals, so it never falls; a baseline peer has no window.
+#[test]
+fn credit_never_falls() {
+    for (batches, bytes) in [(1, 256), (2, 255)] {
+        let mut sender = streaming(Role::Both, true);
+        assert_eq!(
+            sender
+                .handle_control(&credit(batches, bytes))
+                .unwrap_err()
+                .rule(),
+            "E5"
+        );
+        assert_eq!(sender.state(), SenderState::Closed);
+    }
+    let mut sender = streaming(Role::Both, false);
+    for _ in 0..100 {
+        send_packed(&mut sender, 1 << 20);
+        assert!(sender.may_pull() && sender.admits(u64::MAX));
+    }
+}
+
+/// Rule U3: on separate connections one carries headers alone, the other bodies alone, under the
+/// same numbers; the tag of the request says which.
+#[test]
+fn separate_roles_share_numbers() {
+    let (header, len) = batch(&[100]);
+    let mut metadata = streaming(Role::Metadata, true);
+    metadata
+        .send_batch(header.clone(), len, OutBody::Elsewhere)
+        .unwrap();
+    metadata.end().unwrap();
+    let prefix = |kind, seq| [kind, seq, 0, 0, 0];
+    assert_eq!(
+        drain(&mut metadata).0,
+        [
+            Transmit::Metadata {
+                prefix: prefix(1, 1),
+                header: header.clone()
+            },
+            Transmit::Metadata {
+                prefix: prefix(0, 2),
+                header: vec![]
+            },
+        ]
+    );
+    assert_eq!(metadata.state(), SenderState::Idle);
+
+    let mut data = streaming(Role::Data, true);
+    data.send_batch(header.clone(), len, lent(64, 100, "hold"))
+        .unwrap();
+    data.send_batch(header.clone(), len, packed(len)).unwrap();
+    data.end().unwrap();
+    let (transmits, _) = drain(&mut data);
+    assert!(matches!(
+        transmits[..],
+        [
+            Transmit::List {
+                tag: 0x0100_0000_0000_0001,
+                ..
+            },
+            Transmit::Body { tag: 2, .. },
+        ]
+    ));
+    assert_eq!(data.state(), SenderState::Ended);
+    // Rule E5: both connections count credit.
+    let mut metadata = streaming(Role::Metadata, true);
+    metadata
+        .send_batch(header.clone(), len, OutBody::Elsewhere)
+        .unwrap();
+    metadata
+        .send_batch(header.clone(), len, OutBody::Elsewhere)
+        .unwrap();
+    assert!(!metadata.may_pull());
+
+    for (role, body) in [
+        (Role::Both, OutBody::Elsewhere),
+        (Role::Data, OutBody::Elsewhere),
+        (Role::Metadata, packed(len)),
+        (Role::Metadata, lent(64, 100, "x")),
+    ] {
+        let error = streaming(role, true)
+            .send_batch(header.clone(), len, body)
+            .unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument);
+    }
+}
+
+/// Rules D3, A1, U2: bodies that would break a rule at the peer are refused before anything is
+/// sent or lent.
+#[test]
+fn bodies_are_checked_before_they_are_sent() {
+    let no_frees = Tags {
+        free_data: None,
+        ..Tags::DEFAULT
+    };
+    let mut without = TestSender::new(SenderConfig::only(Role::Both, no_frees));
+    without.handle_tagged(no_frees.want_data, b"").unwrap();
+    without.accept(INFO).unwrap();
+    without.send_schema(schema()).unwrap();
+    let cases = [
+        (streaming(Role::Both, true), packed(127)),
+        (streaming(Role::Both, true), lent(0, 100, "x")),
+        (streaming(Role::Both, true), lent(64, 129, "x")),
+        (without, lent(64, 100, "x")),
+    ];
+    for (mut sender, body) in cases {
+        drain(&mut sender);
+        let (header, len) = batch(&[100]);
+        let before = sender.next_seq();
+        let error = sender.send_batch(header, len, body).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+        assert_eq!((sender.next_seq(), sender.lent_outstanding()), (before, 0));
+        assert_eq!(drain(&mut sender), (vec![], vec![]));
+    }
+}
+
+/// Rule E3: a region's number is free again after its acknowledgement and not before.
+#[test]
+fn regions_come_and_go() {
+    let mut sender = streaming(Role::Both, true);
+    sender.announce_region(1, &[9]).unwrap();
+    let bytes = Control::Region {
+        id: 1,
+        handle: vec![9],
+    }
+    .encode();
+    assert_eq!(
+        drain(&mut sender).0,
+        [Transmit::Control {
+            bytes,
+            region: Some(1)
+        }]
+    );
+    assert!(sender.announce_region(1, &[9]).is_err() && sender.announce_region(0, &[9]).is_err());
+    assert!(sender.retire_region(2).is_err());
+    sender.retire_region(1).unwrap();
+    assert!(sender.retire_region(1).is_err() && sender.announce_region(1, &[9]).is_err());
+    sender
+        .handle_control(&Control::RegionForgotten { id: 1 }.encode())
+        .unwrap();
+    assert_eq!(
+        drain(&mut sender).1,
+        [SenderEvent::RegionForgotten { id: 1 }]
+    );
+    sender.announce_region(1, &[9]).unwrap();
+    // Regions outlive streams.
+    sender.end().unwrap();
+    sender.retire_region(1).unwrap();
+    // A baseline peer never sees one.
+    assert!(
+        streaming(Role::Both, false)
+            .announce_region(1, &[9])
+            .is_err()
+    );
+}
+
+/// Rule U3: a listener for one role does not know the tags of the others.
+#[test]
+fn tags_of_other_roles_are_unknown() {
+    let only = SenderConfig::only(Role::Data, tags(Role::Data));
+    let mut sender = TestSender::new(only);
+    let error = sender
+        .handle_tagged(Tags::DEFAULT.want_data, b"t")
+        .unwrap_err();
+    assert_eq!(error.rule(), "U1");
+    assert_eq!(RoleTags::only(Role::Data, tags(Role::Data)).both, None);
+}
