@@ -130,7 +130,7 @@ impl Plan {
         rows: usize,
     ) -> Checked<BufferRef> {
         let len = rows.div_ceil(8);
-        if start % 8 == 0 {
+        if start.is_multiple_of(8) {
             return column.buffer(index, "bitmap", start / 8, len);
         }
         let copy = self.scratch.fill(len, |target| {
