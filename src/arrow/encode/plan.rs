@@ -3,8 +3,9 @@
 
 use arrow::ipc::FieldNode;
 
-use super::column::{Bits, Column, signed, too_large};
+use super::column::{Column, signed, too_large};
 use super::fault::{Checked, Fault};
+use super::memory::Bits;
 use super::scratch::Scratch;
 use crate::arrow::format::Layout;
 use crate::device::BufferRef;
