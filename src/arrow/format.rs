@@ -10,7 +10,7 @@ mod tests;
 
 pub use field::{DictionaryEncoding, Field, MAX_DEPTH, Schema};
 pub use ipc::{metadata_from_ipc, metadata_to_ipc};
-pub use metadata::{Metadata, parse_metadata, write_metadata};
+pub use metadata::{MAX_METADATA, Metadata, parse_metadata, write_metadata};
 
 /// The unit of times, timestamps and durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

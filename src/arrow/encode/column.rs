@@ -5,69 +5,11 @@
 //! many entries as the struct says, and that a buffer holds what the type, the offset, the length
 //! and the last offset in it call for. Everything that can be checked is, with a text.
 
-use arrow::util::bit_chunk_iterator::{BitChunks, UnalignedBitChunk};
-
 use super::fault::{Checked, Fault};
+use super::memory::{Bits, Memory};
 use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::{Field, Layout, Type};
-use crate::device::{BufferRef, DeviceKind};
-use crate::error::Result;
-
-/// How the values of buffers are read: the seam for devices whose memory the processor does not
-/// see. What the encoder reads is small (offsets at the ends, bitmaps that must be counted or
-/// moved, run ends), apart from dictionaries that must be compared.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Memory(());
-
-impl Memory {
-    /// # Errors
-    ///
-    /// `Unsupported` where memory of that kind cannot be read.
-    pub(super) fn of(device: DeviceKind) -> Result<Self> {
-        device.ensure_readable()?;
-        Ok(Self(()))
-    }
-
-    /// # Safety
-    ///
-    /// The buffer lies on the device this was made for, lives for `'a`, and nobody writes to it.
-    unsafe fn read<'a>(self, buffer: BufferRef) -> &'a [u8] {
-        // SAFETY: `of` admits only memory that the processor reads; the caller promises the rest.
-        unsafe { buffer.as_slice() }
-    }
-}
-
-/// Some bits of a bitmap.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Bits<'a> {
-    bytes: &'a [u8],
-    /// Of the first bit in `bytes`, less than 8.
-    offset: usize,
-    len: usize,
-}
-
-impl<'a> Bits<'a> {
-    /// How many are 0.
-    pub(super) fn zeros(&self) -> usize {
-        if self.len == 0 {
-            return 0;
-        }
-        self.len - UnalignedBitChunk::new(self.bytes, self.offset, self.len).count_ones()
-    }
-
-    /// The bit at `index`, which is less than the number of bits.
-    pub(super) fn get(&self, index: usize) -> bool {
-        let bit = self.offset + index;
-        self.bytes[bit / 8] >> (bit % 8) & 1 == 1
-    }
-
-    /// The bits from bit 0 on, 64 at a time, the last ones filled up with 0.
-    pub(super) fn words(&self) -> impl Iterator<Item = u64> + use<'a> {
-        let words = BitChunks::new(self.bytes, self.offset, self.len);
-        let last = (words.remainder_len() > 0).then(|| words.remainder_bits());
-        words.iter().chain(last)
-    }
-}
+use crate::device::BufferRef;
 
 /// An array and what its field says about it. One that exists has passed the checks of
 /// [`Column::new`].
@@ -311,11 +253,9 @@ impl<'a> Column<'a> {
             return Err(Fault::invalid(format!("the {name} buffer is NULL")));
         }
         // SAFETY: the producer is trusted that the buffer holds what type, offset, length and last
-        // offset call for, which is the range asked for here.
-        Ok(BufferRef {
-            data: unsafe { data.add(skip) },
-            len,
-        })
+        // offset call for, which is the range asked for here, and it is shorter than isize::MAX.
+        let data = unsafe { data.add(skip) };
+        Ok(BufferRef { data, len })
     }
 
     /// `rows` values of `width` bytes in the buffer at `index`, from `start` on.
@@ -358,19 +298,15 @@ impl<'a> Column<'a> {
         rows: usize,
     ) -> Checked<Bits<'a>> {
         if rows == 0 {
-            return Ok(Bits {
-                bytes: &[],
-                offset: 0,
-                len: 0,
-            });
+            return Ok(Bits::new(&[], 0, 0));
         }
         let offset = start % 8;
         let len = offset.checked_add(rows).ok_or_else(too_large)?.div_ceil(8);
-        Ok(Bits {
-            bytes: self.bytes(index, name, start / 8, len)?,
+        Ok(Bits::new(
+            self.bytes(index, name, start / 8, len)?,
             offset,
-            len: rows,
-        })
+            rows,
+        ))
     }
 
     /// The offset (or size, or run end) at `position` of the buffer at `index`, where `width` is
@@ -471,7 +407,14 @@ impl<'a> Column<'a> {
         if numbers(a) != numbers(b) {
             return Ok(false);
         }
-        let buffers = usize::try_from(a.n_buffers).unwrap_or(0);
+        let mut buffers = usize::try_from(a.n_buffers).unwrap_or(0);
+        if self.layout == Layout::View {
+            // Producers make the list of lengths anew for each export.
+            buffers -= 1;
+            if self.variadic()? != other.variadic()? {
+                return Ok(false);
+            }
+        }
         if (0..buffers).any(|index| self.pointer(index) != other.pointer(index)) {
             return Ok(false);
         }

@@ -1,8 +1,9 @@
 //! Whether two arrays have the same values: how a dictionary is found unchanged, or grown, when the
 //! producer made it anew (rule A3).
 
-use super::column::{Bits, Column};
+use super::column::Column;
 use super::fault::{Checked, Fault};
+use super::memory::Bits;
 use super::plan::{Runs, VIEW, offset_width};
 use crate::arrow::format::Layout;
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::column::{Column, Memory};
+use super::column::Column;
 use super::compare::equal;
 use super::fault::{Checked, Fault};
+use super::memory::Memory;
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::{Field, Layout};

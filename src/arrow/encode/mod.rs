@@ -11,6 +11,7 @@ mod compression;
 mod dictionaries;
 mod fault;
 mod header;
+mod memory;
 mod plan;
 mod scratch;
 #[cfg(test)]
@@ -20,10 +21,11 @@ pub use compression::Compression;
 
 use std::sync::Arc;
 
-use column::{Column, Memory};
+use column::Column;
 use dictionaries::{Change, Dictionaries, Found};
 use fault::{Checked, Fault};
 use header::{Headers, Subject, pack};
+use memory::Memory;
 use plan::Plan;
 use scratch::Scratch;
 

@@ -3,8 +3,9 @@
 
 use arrow::ipc::FieldNode;
 
-use super::column::{Bits, Column, signed, too_large};
+use super::column::{Column, signed, too_large};
 use super::fault::{Checked, Fault};
+use super::memory::Bits;
 use super::scratch::Scratch;
 use crate::arrow::format::Layout;
 use crate::device::BufferRef;
@@ -130,7 +131,7 @@ impl Plan {
         rows: usize,
     ) -> Checked<BufferRef> {
         let len = rows.div_ceil(8);
-        if start % 8 == 0 {
+        if start.is_multiple_of(8) {
             return column.buffer(index, "bitmap", start / 8, len);
         }
         let copy = self.scratch.fill(len, |target| {

@@ -6,11 +6,18 @@ use std::ffi::c_char;
 /// Keys and values, in order; a key may stand more than once.
 pub type Metadata = Vec<(String, String)>;
 
+/// Most bytes of one field's or batch's metadata: a header, which must hold it, has to stay below
+/// what transports take as one message.
+pub const MAX_METADATA: usize = 64 << 20;
+
 /// Reads encoded metadata. What is wrong comes back as a text.
 ///
 /// Keys and values must be UTF-8, because the strings of IPC headers are; the encoding itself would
 /// allow any bytes.
 pub fn parse_metadata(mut bytes: &[u8]) -> Result<Metadata, String> {
+    if bytes.len() > MAX_METADATA {
+        return Err(format!("the metadata is larger than {MAX_METADATA} bytes"));
+    }
     let count = take_length(&mut bytes)?;
     // Each pair takes two lengths: a larger count is a lie, found before anything is allocated.
     if count > bytes.len() / 8 {

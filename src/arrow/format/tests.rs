@@ -202,6 +202,8 @@ fn metadata_is_checked_against_its_length() {
         bytes[..4].copy_from_slice(&lie.to_ne_bytes());
         assert!(parse_metadata(&bytes).is_err());
     }
+    let huge = vec![("k".to_owned(), "v".repeat(MAX_METADATA))];
+    assert!(parse_metadata(&write_metadata(&huge).unwrap()).is_err());
     assert!(parse_metadata(&[1, 0, 0, 0, 1, 0, 0, 0, 0xff, 0, 0, 0, 0]).is_err());
 }
 
@@ -211,6 +213,10 @@ unsafe extern "C" fn keep(_: *mut ArrowSchema) {}
 #[derive(Default)]
 struct Made {
     texts: Vec<CString>,
+    #[allow(
+        clippy::vec_box,
+        reason = "pointers to the schemas must stay when the list grows"
+    )]
     schemas: Vec<Box<ArrowSchema>>,
     lists: Vec<Vec<*mut ArrowSchema>>,
 }

@@ -1,4 +1,5 @@
 //! A column of every type of the IPC format, made by arrow-rs.
+#![allow(clippy::cast_possible_truncation, reason = "row numbers are below 128")]
 
 use std::sync::Arc;
 

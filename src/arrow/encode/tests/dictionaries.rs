@@ -222,7 +222,7 @@ fn nested_dictionaries_go_inner_first() {
     let grown = nested(&["a", "b", "c"], vec![0, 1, 0]);
     let other = nested(&["b", "a", "c"], vec![1, 0, 1]);
     let outer_only = nested(&["b", "a", "c"], vec![1, 0, 2]);
-    let wanted = vec![
+    let wanted = [
         vec![whole(0, 2), whole(1, 2), whole(2, 1), BATCH],
         vec![BATCH],
         vec![delta(0, 1), whole(1, 2), BATCH],

@@ -1,1 +1,285 @@
+//! Rules A1, A2 and A6: where the bytes of a message are, and what its header says.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::ipc::{MetadataVersion, root_as_message};
+
+use super::super::*;
+use super::columns::{ROWS, every_type};
+use super::support::{batch_of, bytes_of, encoder, export, named, pack_body, read, stream_of};
+use crate::arrow::format::write_metadata;
+
+/// Encodes one column.
+fn encode_one(column: ArrayRef) -> EncodedMessage {
+    let batch = batch_of(vec![named("c", column)]);
+    let mut encoder = encoder(&batch.schema(), EncodeOptions::default());
+    encoder.encode(export(&batch), None).unwrap().remove(0)
+}
+
+/// Lengths of a message's buffers.
+fn lengths(message: &EncodedMessage) -> Vec<usize> {
+    message.buffers.iter().map(|buffer| buffer.len).collect()
+}
+
+/// design.md, "Nothing is copied that need not be": of a whole batch, and of a slice at a byte
+/// bound, every buffer is the producer's own.
+#[test]
+fn buffers_are_the_producers_own() {
+    let batch = every_type();
+    for slice in [batch.clone(), batch.slice(8, 16)] {
+        let mut encoder = encoder(&batch.schema(), EncodeOptions::default());
+        let messages = encoder.encode(export(&slice), None).unwrap();
+        let copied = |message: &EncodedMessage| {
+            let scratch = &message.owner._scratch;
+            message
+                .buffers
+                .iter()
+                .filter(|buffer| scratch.holds(**buffer))
+                .count()
+        };
+        // A slice's run ends must count from its first row: one buffer for each of the three. One
+        // of them begins with the third run, so that the validity of its values moves too.
+        let wanted = if slice.num_rows() == ROWS { 0 } else { 4 };
+        assert_eq!(messages.iter().map(copied).sum::<usize>(), wanted);
+    }
+    let values = Int64Array::from_iter_values(0..100);
+    let start: *const u8 = values.values().as_ptr().cast();
+    let message = encode_one(Arc::new(values.slice(10, 20)));
+    assert_eq!(message.buffers[1].data, start.wrapping_add(80));
+    assert_eq!(message.buffers[1].len, 160);
+}
+
+/// Rule A2: bitmaps begin at bit 0, copied only where they do not already; none where nothing is
+/// null.
+#[test]
+fn bitmaps_begin_at_bit_0() {
+    let values: BooleanArray = (0..40).map(|i| (i != 3).then_some(i % 5 == 0)).collect();
+    let at_byte = encode_one(Arc::new(values.slice(8, 20)));
+    // No null in the slice, hence no validity; 20 bits are 3 bytes.
+    assert_eq!(lengths(&at_byte), [0, 3]);
+    assert!(!at_byte.owner._scratch.holds(at_byte.buffers[1]));
+    let off = super::support::edit(
+        export(&batch_of(vec![named("c", Arc::new(values))])),
+        |array| (array.offset, array.length) = (3, 10),
+    );
+    let schema = Schema::new(vec![Field::new("c", DataType::Boolean, true)]);
+    let off = encoder(&schema, EncodeOptions::default())
+        .encode(off, None)
+        .unwrap()
+        .remove(0);
+    assert_eq!(lengths(&off), [2, 2]);
+    assert!(
+        off.buffers
+            .iter()
+            .all(|buffer| off.owner._scratch.holds(*buffer))
+    );
+    assert_eq!(bytes_of(off.buffers[0], &off.owner), [0b1111_1110, 0b11]);
+    // Rows 3 to 12: 5 and 10 are true, and row 3 is null and so not looked at.
+    assert_eq!(
+        bytes_of(off.buffers[1], &off.owner)[0] & 0b1111_1110,
+        0b1000_0100
+    );
+    let header = root_as_message(&off.header).unwrap();
+    let node = *header
+        .header_as_record_batch()
+        .unwrap()
+        .nodes()
+        .unwrap()
+        .get(0);
+    assert_eq!((node.length(), node.null_count()), (10, 1));
+}
+
+/// Rule A2: offsets that do not start at 0 are sent as they are, with the bytes up to the last one.
+#[test]
+fn offsets_are_sent_as_they_are() {
+    let values = StringArray::from(vec!["ab", "cde", "f", "ghij"]);
+    let message = encode_one(Arc::new(values.slice(1, 2)));
+    assert_eq!(lengths(&message), [0, 12, 6]);
+    let offsets: Vec<u8> = [2_i32, 5, 6]
+        .iter()
+        .flat_map(|at| at.to_ne_bytes())
+        .collect();
+    assert_eq!(bytes_of(message.buffers[1], &message.owner), offsets);
+    assert_eq!(bytes_of(message.buffers[2], &message.owner), b"abcdef");
+}
+
+/// Arrays without rows may come without offsets; one offset of 0 is sent, so that every reader is
+/// content.
+#[test]
+fn empty_offsets_become_one_zero() {
+    let batch = batch_of(vec![
+        named("s", Arc::new(StringArray::from(Vec::<&str>::new()))),
+        named("l", Arc::new(LargeBinaryArray::from(Vec::<&[u8]>::new()))),
+    ]);
+    let mut encoder = encoder(&batch.schema(), EncodeOptions::default());
+    let array = super::support::edit(export(&batch), |array| {
+        for index in 0..2 {
+            let child = super::support::child(array, index);
+            for buffer in 0..3 {
+                // SAFETY: arrow-rs exports three pointers for strings.
+                let slot = unsafe { child.buffers.add(buffer) };
+                // SAFETY: the list belongs to the array, which is borrowed exclusively.
+                unsafe { slot.write(std::ptr::null()) };
+            }
+        }
+    });
+    let message = encoder.encode(array, None).unwrap().remove(0);
+    assert_eq!(lengths(&message), [0, 4, 0, 0, 8, 0]);
+    let stream = stream_of(&encoder, std::slice::from_ref(&message));
+    assert_eq!(read(&stream).1[0].num_rows(), 0);
+}
+
+/// Run ends of a slice count from its first row, and runs outside it are not sent.
+#[test]
+fn run_ends_count_from_the_first_row() {
+    let ends = Int32Array::from(vec![3, 10, 11, 20]);
+    let values = StringArray::from(vec!["a", "b", "c", "d"]);
+    let runs = RunArray::try_new(&ends, &values).unwrap();
+    let batch = batch_of(vec![named("r", Arc::new(runs))]);
+    let cut = |offset, length| {
+        let array =
+            super::support::edit(export(&batch), |a| (a.offset, a.length) = (offset, length));
+        encoder(&batch.schema(), EncodeOptions::default())
+            .encode(array, None)
+            .unwrap()
+            .remove(0)
+    };
+    let run_ends = |message: &EncodedMessage| -> Vec<i32> {
+        let bytes = bytes_of(message.buffers[1], &message.owner);
+        bytes
+            .chunks(4)
+            .map(|end| i32::from_ne_bytes(end.try_into().unwrap()))
+            .collect()
+    };
+    let middle = cut(4, 7);
+    assert_eq!(run_ends(&middle), [6, 7]);
+    assert_eq!(middle.buffers[3].len, 12, "offsets of two values");
+    // At the start the producer's own run ends will do, where a run ends with the slice.
+    let head = cut(0, 10);
+    assert_eq!(run_ends(&head), [3, 10]);
+    assert!(!head.owner._scratch.holds(head.buffers[1]));
+    assert_eq!(run_ends(&cut(0, 9)), [3, 9]);
+    assert!(run_ends(&cut(20, 0)).is_empty());
+}
+
+/// Rules A1, A2 and A6: V5, buffers at multiples of 64, lengths without padding, a body length
+/// that covers them; also where the body will not be packed.
+#[test]
+fn headers_describe_the_packed_body() {
+    let batch = every_type();
+    let mut encoder = encoder(&batch.schema(), EncodeOptions::default());
+    let messages = encoder.encode(export(&batch.slice(3, 30)), None).unwrap();
+    for message in &messages {
+        let header = root_as_message(&message.header).unwrap();
+        assert_eq!(header.version(), MetadataVersion::V5);
+        assert_eq!(
+            u64::try_from(header.bodyLength()).unwrap(),
+            message.body_len
+        );
+        let dictionary = header
+            .header_as_dictionary_batch()
+            .map(|d| d.data().unwrap());
+        let body = header.header_as_record_batch().or(dictionary).unwrap();
+        let buffers = body.buffers().unwrap();
+        assert_eq!(buffers.len(), message.buffers.len());
+        let mut end = 0;
+        for ((entry, span), buffer) in buffers.iter().zip(&message.spans).zip(&message.buffers) {
+            assert_eq!(entry.offset(), i64::try_from(end).unwrap());
+            assert_eq!(span.offset, end);
+            assert_eq!(entry.length(), i64::try_from(buffer.len).unwrap());
+            assert_eq!(span.length, buffer.len as u64);
+            end = (end + span.length).next_multiple_of(64);
+        }
+        assert_eq!(end, message.body_len);
+        assert!(!message.compressed && body.compression().is_none());
+        assert_eq!(message.owner.device().0, DeviceKind::CPU);
+    }
+}
+
+/// Rule A2: two servers with the same array write the same bytes.
+#[test]
+fn layout_is_a_function_of_the_array() {
+    let batch = every_type().slice(5, 33);
+    let once = || {
+        let mut encoder = encoder(&batch.schema(), EncodeOptions::default());
+        let messages = encoder.encode(export(&batch), None).unwrap();
+        let bytes: Vec<_> = messages
+            .iter()
+            .map(|m| (m.header.clone(), pack_body(m)))
+            .collect();
+        (encoder.schema_header().to_vec(), bytes)
+    };
+    assert_eq!(once(), once());
+}
+
+/// Metadata of schema, fields (extension types among them) and batch reaches the headers.
+#[test]
+fn metadata_crosses() {
+    let pairs = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    };
+    let extension = pairs(&[
+        ("ARROW:extension:name", "arrow.uuid"),
+        ("ARROW:extension:metadata", ""),
+        ("k\u{e9}y", "v\u{e4}lue"),
+    ]);
+    let field = Field::new("u", DataType::FixedSizeBinary(16), false).with_metadata(extension);
+    let schema = Schema::new_with_metadata(vec![field], pairs(&[("a", "1"), ("b", "")]));
+    let column = FixedSizeBinaryArray::try_from_iter(std::iter::repeat_n([7_u8; 16], 3)).unwrap();
+    let batch = RecordBatch::try_new(Arc::new(schema.clone()), vec![Arc::new(column)]).unwrap();
+    super::support::cross(&schema, std::slice::from_ref(&batch));
+
+    let own = vec![
+        ("x".to_owned(), "1".to_owned()),
+        ("x".to_owned(), "2".to_owned()),
+    ];
+    let mut encoder = encoder(&schema, EncodeOptions::default());
+    let blob = write_metadata(&own).unwrap();
+    let with = encoder
+        .encode(export(&batch), Some(&blob))
+        .unwrap()
+        .remove(0);
+    let header = root_as_message(&with.header).unwrap();
+    assert_eq!(
+        crate::arrow::format::metadata_from_ipc(header.custom_metadata()),
+        own
+    );
+    let without = encoder.encode(export(&batch), None).unwrap().remove(0);
+    assert!(
+        root_as_message(&without.header)
+            .unwrap()
+            .custom_metadata()
+            .is_none()
+    );
+}
+
+/// The producer's array is released when the last message of its batch is dropped, on any thread.
+#[test]
+fn dropping_the_messages_releases_the_array() {
+    let column = Arc::new(Int32Array::from(vec![1, 2, 3]));
+    let batch = batch_of(vec![named("c", column.clone())]);
+    let count = || column.to_data().buffers()[0].strong_count();
+    let before = count();
+    let mut encoder = encoder(&batch.schema(), EncodeOptions::default());
+    let messages = encoder.encode(export(&batch), None).unwrap();
+    let held = messages[0].owner.clone();
+    drop((messages, encoder));
+    assert!(count() > before);
+    std::thread::spawn(move || drop(held)).join().unwrap();
+    assert_eq!(count(), before);
+}
+
+/// design.md, "Threads": arrays may be encoded on one thread and released on another.
+#[test]
+fn encoders_and_messages_cross_threads() {
+    fn sends<T: Send>() {}
+    fn shares<T: Send + Sync>() {}
+    sends::<Encoder>();
+    shares::<EncodedMessage>();
+}

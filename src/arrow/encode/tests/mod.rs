@@ -3,6 +3,7 @@
 mod broken;
 mod columns;
 mod compression;
+mod decoder;
 mod dictionaries;
 mod golden;
 mod layout;
