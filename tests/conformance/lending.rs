@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use dipc::arena::{self, Arena, ArenaOptions};
 use dipc::device::{BufferRef, DeviceKind};
-use dipc::proto::Span;
-use dipc::transport::{Budget, Connection, Lease, Lender, LinkOptions, Placement};
+use dipc::proto::{Control, Span};
+use dipc::transport::{
+    Budget, Connection, Incoming, Lease, Lender, LinkOptions, Outgoing, Placement,
+};
 
 use crate::{SUBJECTS, Subject, pattern};
 
@@ -232,6 +234,62 @@ fn a_cut_leaves_lent_memory_unchanged() {
         for other in others {
             // SAFETY: nobody uses the block any more.
             unsafe { arena::dealloc(other) }.unwrap();
+        }
+    }
+}
+
+/// Rule E3: a REGION message brings its descriptor, wherever in a full queue it stands.
+#[test]
+fn a_region_message_brings_its_descriptor() {
+    for subject in regional() {
+        let options = LinkOptions {
+            region_bytes: 1 << 20,
+            ..LinkOptions::default()
+        };
+        let mut pair = subject.pair_with(&options);
+        let lender = pair.server.lender().unwrap();
+        let mut leases = Vec::new();
+        for n in 0..6u8 {
+            // One region for each body, and between them more than a socket takes at once.
+            let bytes = pattern((3 << 20) + usize::from(n), n);
+            let lease = lend(&lender, &[BufferRef::of(&bytes)]);
+            let [notice] = &lease.announce[..] else {
+                panic!("{} regions", lease.announce.len())
+            };
+            let region = Control::Region {
+                id: notice.id,
+                handle: notice.handle.clone(),
+            };
+            let (bytes, fd) = (region.encode(), notice.fd.clone());
+            let filler = Outgoing::Metadata {
+                prefix: [1, 0, 0, 0, 0],
+                header: vec![n; 300_000],
+            };
+            pair.server.send(filler).unwrap();
+            pair.server.send(Outgoing::Control { bytes, fd }).unwrap();
+            leases.push(lease);
+        }
+        let mut regions = 0;
+        while regions < leases.len() {
+            pair.server.flush().unwrap();
+            let Some(message) = pair.client.receive().unwrap() else {
+                continue;
+            };
+            let Incoming::Control { bytes, fd } = message else {
+                continue;
+            };
+            let Some(Control::Region { id, handle }) = Control::decode(&bytes).unwrap() else {
+                panic!("not a region");
+            };
+            assert!(fd.is_some());
+            pair.client.map_region(id, &handle, fd).unwrap();
+            regions += 1;
+        }
+        for (n, lease) in (0..).zip(&leases) {
+            let found = pair.client.resolve(&lease.spans).unwrap();
+            // SAFETY: `found.owner` is alive, and nothing lent is written in this test.
+            let seen = unsafe { found.buffers[0].as_slice() };
+            assert!(seen == pattern((3 << 20) + usize::from(n), n), "{n}");
         }
     }
 }

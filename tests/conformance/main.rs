@@ -153,7 +153,11 @@ pub(crate) fn carry(
 
 /// Bytes that depend on where they are, so that a shift shows.
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len)
+    // The period is a prime, so it falls together with no size of a block or page.
+    let period: Vec<u8> = (0..4099usize)
         .map(|at| (at.wrapping_mul(31) >> 3).to_le_bytes()[0] ^ seed)
-        .collect()
+        .collect();
+    let mut bytes = period.repeat(len / period.len() + 1);
+    bytes.truncate(len);
+    bytes
 }
