@@ -114,3 +114,45 @@ fn connect_error(address: &Address, errno: Errno, timeout: Duration) -> Error {
         _ => Error::os(format_args!("cannot connect to {address}"), errno),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::Control;
+
+    /// Rule E3: the byte by which a message that brings a descriptor is known.
+    #[test]
+    fn the_kind_of_a_region_message_is_the_protocols() {
+        let message = Control::Region {
+            id: 1,
+            handle: vec![0; 8],
+        };
+        assert_eq!(message.encode().first(), Some(&REGION_KIND));
+    }
+
+    /// `Transport::available`: this machine has what shm needs, or says what is missing.
+    #[test]
+    fn it_is_available_or_says_why_not() {
+        if let Err(error) = Shm.available() {
+            assert_eq!(error.status(), Status::Unsupported);
+            assert!(error.text().contains("memfd"), "{error}");
+        }
+    }
+
+    /// `LinkOptions::connect_timeout`: a server that accepts nobody makes a client wait that long,
+    /// and no longer.
+    #[test]
+    fn connecting_to_a_full_listener_times_out() {
+        let name = format!("dipc-full-{}", std::process::id());
+        let address = Address::Name(name);
+        let socket = new_socket(SocketFlags::empty()).unwrap();
+        rustix::net::bind(&socket, &address.to_socket_address().unwrap()).unwrap();
+        rustix::net::listen(&socket, 0).unwrap();
+        let first = connect(&address, Duration::from_secs(5)).unwrap();
+        let start = Instant::now();
+        let error = connect(&address, Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.status(), Status::Timeout, "{error}");
+        assert!(start.elapsed() >= Duration::from_millis(50));
+        drop(first);
+    }
+}

@@ -1,0 +1,295 @@
+//! Lending: what is lent is seen by the peer, unchanged for as long as the peer has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dipc::arena::{self, Arena, ArenaOptions};
+use dipc::device::{BufferRef, DeviceKind};
+use dipc::proto::{Control, Span};
+use dipc::transport::{
+    Budget, Connection, Incoming, Lease, Lender, LinkOptions, Outgoing, Placement,
+};
+
+use crate::{SUBJECTS, Subject, pattern};
+
+fn regional() -> impl Iterator<Item = Subject> {
+    SUBJECTS.into_iter().filter(|subject| subject.regions)
+}
+
+fn lend(lender: &Arc<dyn Lender>, buffers: &[BufferRef]) -> Lease {
+    match lender.place(buffers).unwrap() {
+        Placement::Lent(lease) => lease,
+        Placement::Packed => panic!("not lent"),
+    }
+}
+
+/// Tells the client of the lease's regions as the driver would.
+fn announce(client: &mut dyn Connection, lease: &Lease) {
+    for notice in &lease.announce {
+        let fd = notice.fd.as_ref().map(|fd| fd.try_clone().unwrap());
+        client.map_region(notice.id, &notice.handle, fd).unwrap();
+    }
+}
+
+fn read(client: &mut dyn Connection, spans: &[Span]) -> Vec<Vec<u8>> {
+    let found = client.resolve(spans).unwrap();
+    // SAFETY: `found.owner` is alive, and nothing lent is written in these tests.
+    found
+        .buffers
+        .iter()
+        .map(|buffer| unsafe { buffer.as_slice() }.to_vec())
+        .collect()
+}
+
+fn arena() -> Arena {
+    Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap()
+}
+
+/// Rules D4, A1: buffers that lie anywhere arrive equal; empty ones are (0, 0).
+#[test]
+fn lent_buffers_arrive_equal() {
+    for subject in SUBJECTS {
+        let mut pair = subject.pair();
+        let lender = pair.server.lender().expect("it lends");
+        for size in [5000, 70 << 10, 20 << 20] {
+            let (one, two) = (pattern(size, 1), pattern(777, 2));
+            let buffers = [BufferRef::of(&one), BufferRef::EMPTY, BufferRef::of(&two)];
+            let lease = lend(&lender, &buffers);
+            assert_eq!(
+                lease.spans[1],
+                Span {
+                    address: 0,
+                    length: 0
+                }
+            );
+            announce(pair.client.as_mut(), &lease);
+            let seen = read(pair.client.as_mut(), &lease.spans);
+            assert!(seen == [one, vec![], two]);
+        }
+    }
+}
+
+/// A body up to `inline_bytes`, or one past the limit of lent memory, travels as bytes; and is lent
+/// again once something is returned.
+#[test]
+fn past_the_limit_bodies_travel_as_bytes() {
+    for subject in SUBJECTS {
+        let options = LinkOptions {
+            lent_limit: 100_000,
+            ..LinkOptions::default()
+        };
+        let pair = subject.pair_with(&options);
+        let lender = pair.server.lender().unwrap();
+        let packed = |len: usize| {
+            let bytes = vec![1; len];
+            matches!(
+                lender.place(&[BufferRef::of(&bytes)]).unwrap(),
+                Placement::Packed
+            )
+        };
+        assert!(packed(4096) && !packed(4097));
+        let bytes = vec![1; 60_000];
+        let lease = lend(&lender, &[BufferRef::of(&bytes)]);
+        assert!(packed(60_000));
+        drop(lease);
+        assert!(!packed(60_000));
+        lender.set_lent_limit(10_000);
+        assert!(packed(60_000) && !packed(9_000));
+    }
+}
+
+/// Design, "Arena": what lies in an arena is not copied, whatever its size.
+#[test]
+fn arena_memory_is_not_copied() {
+    for subject in regional() {
+        let mut pair = subject.pair();
+        let lender = pair.server.lender().unwrap();
+        let arena = arena();
+        for size in [5000usize, 100 << 20] {
+            let block = arena.alloc(size).unwrap();
+            // SAFETY: the block has `size` bytes and is this test's alone.
+            unsafe { block.as_ptr().write_bytes(5, size) };
+            let buffer = BufferRef {
+                data: block.as_ptr(),
+                len: size,
+            };
+            let lease = lend(&lender, &[buffer, buffer]);
+            assert_eq!((lease.copied, lease.borrowed), (0, 2 * size as u64));
+            announce(pair.client.as_mut(), &lease);
+            let found = pair.client.resolve(&lease.spans).unwrap();
+            assert_eq!(found.buffers[0].data, found.buffers[1].data);
+            // SAFETY: `found.owner` is alive and nobody writes any more.
+            assert!(
+                unsafe { found.buffers[0].as_slice() }
+                    .iter()
+                    .all(|byte| *byte == 5)
+            );
+            drop(lease);
+            // SAFETY: nobody uses the block any more.
+            unsafe { arena.dealloc(block) }.unwrap();
+        }
+    }
+}
+
+/// Memory is used again only after the peer has returned it.
+#[test]
+fn memory_is_used_again_only_after_its_return() {
+    for subject in regional() {
+        let mut pair = subject.pair();
+        let lender = pair.server.lender().unwrap();
+        let mut leases = Vec::new();
+        for n in 0..20u8 {
+            let bytes = pattern(50_000, n);
+            let lease = lend(&lender, &[BufferRef::of(&bytes)]);
+            announce(pair.client.as_mut(), &lease);
+            leases.push(lease);
+        }
+        for (n, lease) in (0..).zip(&leases) {
+            assert!(
+                read(pair.client.as_mut(), &lease.spans) == [pattern(50_000, n)],
+                "{n}"
+            );
+        }
+        let returned = leases.remove(7).spans[0].address;
+        let bytes = pattern(50_000, 77);
+        assert_eq!(
+            lend(&lender, &[BufferRef::of(&bytes)]).spans[0].address,
+            returned
+        );
+    }
+}
+
+/// Rule E3: regions are retired when idle and their ids used again after the acknowledgement;
+/// arrays that still point into one keep it.
+#[test]
+fn idle_regions_are_retired() {
+    for subject in regional() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let options = LinkOptions {
+            region_idle: Duration::ZERO,
+            region_bytes: 1 << 20,
+            budget: Arc::clone(&budget),
+            ..LinkOptions::default()
+        };
+        let mut pair = subject.pair_with(&options);
+        let lender = pair.server.lender().unwrap();
+        for n in 0..5 {
+            let bytes = pattern(50_000, n);
+            let lease = lend(&lender, &[BufferRef::of(&bytes)]);
+            announce(pair.client.as_mut(), &lease);
+            let found = pair.client.resolve(&lease.spans).unwrap();
+            drop(lease);
+            assert_eq!(lender.retire_idle(), (vec![1], None));
+            pair.client.unmap_region(1).unwrap();
+            lender.region_forgotten(1);
+            assert_eq!(budget.used(), 0);
+            // SAFETY: `found.owner` is alive, and the region was let go by its owner.
+            assert!(unsafe { found.buffers[0].as_slice() } == bytes);
+        }
+    }
+}
+
+/// Rule F4: after a cut nothing that was lent is ever written again, and nothing is lent any more;
+/// holds may be dropped at any time.
+#[test]
+fn a_cut_leaves_lent_memory_unchanged() {
+    for subject in regional() {
+        let mut pair = subject.pair();
+        let lender = pair.server.lender().unwrap();
+        let arena = arena();
+        let block = arena.alloc(50_000).unwrap();
+        // SAFETY: the block has 50 000 bytes and is this test's alone.
+        unsafe { block.as_ptr().write_bytes(5, 50_000) };
+        let borrowed = BufferRef {
+            data: block.as_ptr(),
+            len: 50_000,
+        };
+        let copied = pattern(50_000, 1);
+        let lease = lend(&lender, &[borrowed, BufferRef::of(&copied)]);
+        announce(pair.client.as_mut(), &lease);
+        let found = pair.client.resolve(&lease.spans).unwrap();
+        pair.client.close();
+        // The end of the connection is the end of its lending, whoever forgets to say so.
+        drop(pair.server);
+        assert!(matches!(
+            lender.place(&[borrowed]).unwrap(),
+            Placement::Packed
+        ));
+        drop((lease, lender));
+        // SAFETY: this side uses the block no more.
+        unsafe { arena.dealloc(block) }.unwrap();
+        let mut others = Vec::new();
+        for _ in 0..4 {
+            let other = arena.alloc(50_000).unwrap();
+            // SAFETY: the block has 50 000 bytes and is this test's alone.
+            unsafe { other.as_ptr().write_bytes(6, 50_000) };
+            others.push(other);
+        }
+        // SAFETY: `found.owner` is alive, and that nobody writes is what is shown here.
+        let seen = found
+            .buffers
+            .iter()
+            .map(|buffer| unsafe { buffer.as_slice() });
+        assert!(seen.eq([vec![5; 50_000].as_slice(), &copied]));
+        for other in others {
+            // SAFETY: nobody uses the block any more.
+            unsafe { arena::dealloc(other) }.unwrap();
+        }
+    }
+}
+
+/// Rule E3: a REGION message brings its descriptor, wherever in a full queue it stands.
+#[test]
+fn a_region_message_brings_its_descriptor() {
+    for subject in regional() {
+        let options = LinkOptions {
+            region_bytes: 1 << 20,
+            ..LinkOptions::default()
+        };
+        let mut pair = subject.pair_with(&options);
+        let lender = pair.server.lender().unwrap();
+        let mut leases = Vec::new();
+        for n in 0..6u8 {
+            // One region for each body, and between them more than a socket takes at once.
+            let bytes = pattern((3 << 20) + usize::from(n), n);
+            let lease = lend(&lender, &[BufferRef::of(&bytes)]);
+            let [notice] = &lease.announce[..] else {
+                panic!("{} regions", lease.announce.len())
+            };
+            let region = Control::Region {
+                id: notice.id,
+                handle: notice.handle.clone(),
+            };
+            let (bytes, fd) = (region.encode(), notice.fd.clone());
+            let filler = Outgoing::Metadata {
+                prefix: [1, 0, 0, 0, 0],
+                header: vec![n; 300_000],
+            };
+            pair.server.send(filler).unwrap();
+            pair.server.send(Outgoing::Control { bytes, fd }).unwrap();
+            leases.push(lease);
+        }
+        let mut regions = 0;
+        while regions < leases.len() {
+            pair.server.flush().unwrap();
+            let Some(message) = pair.client.receive().unwrap() else {
+                continue;
+            };
+            let Incoming::Control { bytes, fd } = message else {
+                continue;
+            };
+            let Some(Control::Region { id, handle }) = Control::decode(&bytes).unwrap() else {
+                panic!("not a region");
+            };
+            assert!(fd.is_some());
+            pair.client.map_region(id, &handle, fd).unwrap();
+            regions += 1;
+        }
+        for (n, lease) in (0..).zip(&leases) {
+            let found = pair.client.resolve(&lease.spans).unwrap();
+            // SAFETY: `found.owner` is alive, and nothing lent is written in this test.
+            let seen = unsafe { found.buffers[0].as_slice() };
+            assert!(seen == pattern((3 << 20) + usize::from(n), n), "{n}");
+        }
+    }
+}

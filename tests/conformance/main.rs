@@ -1,0 +1,163 @@
+//! What every transport promises, in one suite: a new transport is done when it passes.
+//!
+//! Each test runs over every [`Subject`]; what a transport does not have (a bounded queue, regions)
+//! is said there and nowhere else.
+
+mod ending;
+mod lending;
+mod messages;
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dipc::error::Result;
+use dipc::proto::Uri;
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// A transport under test.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject {
+    pub(crate) scheme: &'static str,
+    /// A sender that is not read from is held up: bytes stay queued.
+    pub(crate) bounded: bool,
+    /// Lends regions, and memory of arenas where it lies.
+    pub(crate) regions: bool,
+    /// Checks bodies against what was posted (rule D8), and lets large ones wait until then.
+    pub(crate) posts: bool,
+}
+
+/// Every transport.
+pub(crate) const SUBJECTS: [Subject; 2] = [
+    Subject {
+        scheme: "mem",
+        bounded: false,
+        regions: false,
+        posts: false,
+    },
+    Subject {
+        scheme: "shm",
+        bounded: true,
+        regions: true,
+        posts: true,
+    },
+];
+
+/// Both ends of a connection, and the listener that made it.
+pub(crate) struct Pair {
+    pub(crate) listener: Box<dyn Listener>,
+    pub(crate) server: Box<dyn Connection>,
+    pub(crate) client: Box<dyn Connection>,
+}
+
+impl Subject {
+    /// A URI that no other test uses.
+    pub(crate) fn uri(self) -> Uri {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let text = format!(
+            "{}:@dipc-conformance-{}-{number}",
+            self.scheme,
+            std::process::id()
+        );
+        Uri::parse(&text).unwrap()
+    }
+
+    pub(crate) fn listen(self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+        transport::by_scheme(self.scheme)?.listen(uri, options)
+    }
+
+    pub(crate) fn connect(self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+        transport::by_scheme(self.scheme)?.connect(uri, options)
+    }
+
+    pub(crate) fn pair_with(self, options: &LinkOptions) -> Pair {
+        let uri = self.uri();
+        let mut listener = self.listen(&uri, options).unwrap();
+        let client = self.connect(&uri, options).unwrap();
+        assert!(
+            wait(&listener.fd(), PollFlags::IN),
+            "a connection makes the listener readable"
+        );
+        let server = listener.accept().unwrap().expect("the connection");
+        Pair {
+            listener,
+            server,
+            client,
+        }
+    }
+
+    pub(crate) fn pair(self) -> Pair {
+        self.pair_with(&LinkOptions::default())
+    }
+}
+
+/// Waits up to ten seconds for `fd`.
+pub(crate) fn wait(fd: &impl AsFd, flags: PollFlags) -> bool {
+    ready_within(fd, flags, 10_000)
+}
+
+/// Whether `fd` is, or becomes within `ms`, ready.
+pub(crate) fn ready_within(fd: &impl AsFd, flags: PollFlags, ms: i64) -> bool {
+    let timeout = Timespec {
+        tv_sec: ms / 1000,
+        tv_nsec: ms % 1000 * 1_000_000,
+    };
+    let mut polled = [PollFd::new(fd, flags)];
+    poll(&mut polled, Some(&timeout)).unwrap() > 0
+}
+
+/// The next message; waits for it as the driver would.
+pub(crate) fn next(connection: &mut dyn Connection) -> Result<Incoming> {
+    let start = Instant::now();
+    loop {
+        if let Some(message) = connection.receive()? {
+            return Ok(message);
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "no message within ten seconds"
+        );
+        wait(&connection.readiness().fd, PollFlags::IN);
+    }
+}
+
+/// Sends `messages` and receives as many, writing and reading by turns.
+pub(crate) fn carry(
+    from: &mut dyn Connection,
+    to: &mut dyn Connection,
+    messages: Vec<Outgoing>,
+) -> Vec<Incoming> {
+    let count = messages.len();
+    for message in messages {
+        from.send(message).unwrap();
+    }
+    let mut arrived = Vec::new();
+    let start = Instant::now();
+    while arrived.len() < count {
+        from.flush().unwrap();
+        while let Some(message) = to.receive().unwrap() {
+            arrived.push(message);
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{} of {count}",
+            arrived.len()
+        );
+    }
+    assert!(from.flush().unwrap());
+    assert_eq!(from.queued_bytes(), 0);
+    arrived
+}
+
+/// Bytes that depend on where they are, so that a shift shows.
+pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    // The period is a prime, so it falls together with no size of a block or page.
+    let period: Vec<u8> = (0..4099usize)
+        .map(|at| (at.wrapping_mul(31) >> 3).to_le_bytes()[0] ^ seed)
+        .collect();
+    let mut bytes = period.repeat(len / period.len() + 1);
+    bytes.truncate(len);
+    bytes
+}

@@ -1,0 +1,267 @@
+//! Every class of message, of every size, in both directions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dipc::device::BufferRef;
+use dipc::error::Status;
+use dipc::proto::{BodyKind, Tags, body_tag};
+use dipc::transport::{Incoming, LinkOptions, Outgoing, Payload};
+use rustix::event::PollFlags;
+
+use crate::{SUBJECTS, carry, next, pattern, ready_within, wait};
+
+const SIZES: [usize; 5] = [0, 1, 4 << 10, 70 << 10, 20 << 20];
+
+fn metadata(seq: u8, header: Vec<u8>) -> Outgoing {
+    Outgoing::Metadata {
+        prefix: [1, seq, 0, 0, 0],
+        header,
+    }
+}
+
+fn tagged(tag: u64, bytes: Vec<u8>) -> Outgoing {
+    Outgoing::Tagged {
+        tag,
+        payload: Payload::Bytes(bytes),
+    }
+}
+
+/// Rules M2, D1 to D4, E1, E3: every class arrives as it was sent, in both directions.
+#[test]
+fn every_class_arrives_in_every_size() {
+    for subject in SUBJECTS {
+        let mut pair = subject.pair();
+        for from_server in [true, false] {
+            let (server, client) = (pair.server.as_mut(), pair.client.as_mut());
+            let (from, to) = if from_server {
+                (server, client)
+            } else {
+                (client, server)
+            };
+            for size in SIZES {
+                let bytes = pattern(size, 7);
+                let list = body_tag(9, BodyKind::List);
+                let want = Tags::DEFAULT.dipc_want;
+                let small = bytes[..size.min(1 << 20)].to_vec();
+                let control = bytes[..size.min(64 << 10)].to_vec();
+                to.post_body(8, size as u64, 16);
+                to.post_body(9, 1, small.len() as u64);
+                let arrived = carry(
+                    from,
+                    to,
+                    vec![
+                        metadata(3, bytes.clone()),
+                        tagged(want, small.clone()),
+                        tagged(body_tag(8, BodyKind::Packed), bytes.clone()),
+                        tagged(list, small.clone()),
+                        Outgoing::Control {
+                            bytes: control.clone(),
+                            fd: None,
+                        },
+                    ],
+                );
+                let [meta, request, body, addresses, ctl] = arrived.try_into().unwrap();
+                let Incoming::Metadata(meta) = meta else {
+                    panic!("{meta:?}")
+                };
+                assert_eq!(meta[..5], [1, 3, 0, 0, 0]);
+                assert!(meta[5..] == bytes);
+                assert!(
+                    matches!(request, Incoming::Tagged { tag, bytes } if tag == want && bytes == small)
+                );
+                let Incoming::Body { seq: 8, memory } = body else {
+                    panic!("{body:?}")
+                };
+                assert!(memory.as_slice() == bytes);
+                assert!(
+                    matches!(addresses, Incoming::Tagged { tag, bytes } if tag == list && bytes == small)
+                );
+                assert!(matches!(ctl, Incoming::Control { bytes, fd: None } if bytes == control));
+            }
+        }
+    }
+}
+
+/// Rule D3: a body is gathered from where its buffers lie, and its owner is dropped once it left.
+#[test]
+fn a_gathered_body_arrives_whole_and_lets_its_owner_go() {
+    struct Owner(Arc<AtomicBool>, Vec<Vec<u8>>);
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    for subject in SUBJECTS {
+        let mut pair = subject.pair();
+        // More runs than one system call takes, empty ones among them.
+        let runs: Vec<Vec<u8>> = (0..3000).map(|n| pattern(n % 50, 1)).collect();
+        let whole = runs.concat();
+        let parts = runs.iter().map(|run| BufferRef::of(run)).collect();
+        let dropped = Arc::new(AtomicBool::new(false));
+        let owner = Box::new(Owner(Arc::clone(&dropped), runs));
+        assert_eq!(owner.1.len(), 3000);
+        let payload = Payload::Gather { parts, owner };
+        let message = Outgoing::Tagged { tag: 1, payload };
+        let arrived = carry(pair.server.as_mut(), pair.client.as_mut(), vec![message]);
+        let [Incoming::Body { seq: 1, memory }] = &arrived[..] else {
+            panic!("{arrived:?}")
+        };
+        assert!(memory.as_slice() == whole);
+        assert!(
+            dropped.load(Ordering::Relaxed),
+            "{subject:?} keeps the owner"
+        );
+    }
+}
+
+/// Messages of one class keep their order, however the classes are mixed.
+#[test]
+fn each_class_keeps_its_order() {
+    for subject in SUBJECTS {
+        let mut pair = subject.pair();
+        let mut messages = Vec::new();
+        for n in 0..600u32 {
+            let bytes = n.to_le_bytes().repeat(1 + n as usize * 37 % 3000);
+            messages.push(match n % 4 {
+                0 => metadata(0, bytes),
+                1 => tagged(Tags::DEFAULT.want_data, bytes),
+                2 => tagged(body_tag(n, BodyKind::Packed), bytes),
+                _ => Outgoing::Control { bytes, fd: None },
+            });
+        }
+        let mut seen = [0u32, 1, 2, 3];
+        for message in carry(pair.client.as_mut(), pair.server.as_mut(), messages) {
+            let (class, bytes) = match message {
+                Incoming::Metadata(bytes) => (0, bytes[5..].to_vec()),
+                Incoming::Tagged { bytes, .. } => (1, bytes),
+                Incoming::Body { seq, memory } => {
+                    assert_eq!(seq, seen[2]);
+                    (2, memory.as_slice().to_vec())
+                }
+                Incoming::Control { bytes, .. } => (3, bytes),
+            };
+            let n = seen[class];
+            assert!(
+                bytes == n.to_le_bytes().repeat(1 + n as usize * 37 % 3000),
+                "{class} {n}"
+            );
+            seen[class] += 4;
+        }
+        assert_eq!(seen, [600, 601, 602, 603]);
+    }
+}
+
+/// A call never blocks: a peer that does not read makes bytes queue, and gets them all later.
+#[test]
+fn a_peer_that_does_not_read_blocks_nobody() {
+    for subject in SUBJECTS {
+        let mut pair = subject.pair();
+        for n in 0..64u8 {
+            pair.server.send(metadata(n, pattern(1 << 20, n))).unwrap();
+        }
+        if subject.bounded {
+            assert!(!pair.server.flush().unwrap());
+            assert!(pair.server.queued_bytes() > 50 << 20);
+            let fd = pair.server.readiness().fd;
+            assert!(
+                !ready_within(&fd, PollFlags::OUT, 0),
+                "a full socket is not writable"
+            );
+        }
+        for n in 0..64u8 {
+            let message = loop {
+                pair.server.flush().unwrap();
+                if let Some(message) = pair.client.receive().unwrap() {
+                    break message;
+                }
+            };
+            let Incoming::Metadata(bytes) = message else {
+                panic!("{message:?}")
+            };
+            assert!(bytes[5..] == pattern(1 << 20, n));
+        }
+        assert!(pair.server.flush().unwrap());
+        assert_eq!(pair.server.queued_bytes(), 0);
+    }
+}
+
+/// `Readiness`: what a driver sleeps on wakes it for a message, and lets it sleep without one.
+#[test]
+fn readiness_follows_the_messages() {
+    for subject in SUBJECTS {
+        let mut pair = subject.pair();
+        let ready = pair.client.readiness();
+        assert!(pair.client.receive().unwrap().is_none());
+        assert!(!ready_within(&ready.fd, PollFlags::IN, 0));
+        assert!(!ready.peer_has_died());
+        pair.server.send(metadata(1, vec![1])).unwrap();
+        assert!(wait(&ready.fd, PollFlags::IN));
+        assert!(matches!(
+            next(pair.client.as_mut()).unwrap(),
+            Incoming::Metadata(_)
+        ));
+        assert!(pair.client.receive().unwrap().is_none());
+        assert!(!ready_within(&ready.fd, PollFlags::IN, 0));
+    }
+}
+
+/// Rule D8: a body whose length is not the posted one is a protocol error, in both kinds.
+#[test]
+fn a_body_of_another_length_than_posted_is_refused() {
+    for subject in SUBJECTS.into_iter().filter(|subject| subject.posts) {
+        for kind in [BodyKind::Packed, BodyKind::List] {
+            let mut pair = subject.pair();
+            pair.client.post_body(4, 100, 32);
+            pair.server
+                .send(tagged(body_tag(4, kind), vec![0; 48]))
+                .unwrap();
+            let error = next(pair.client.as_mut()).unwrap_err();
+            assert_eq!(error.status(), Status::Protocol, "{error}");
+            assert!(
+                error.text().contains("48") && error.text().contains("D8"),
+                "{error}"
+            );
+            assert_eq!(pair.client.receive().unwrap_err(), error, "an error lasts");
+        }
+    }
+}
+
+/// `LinkOptions::unexpected_bytes`: a larger body waits in the connection until it is posted, and
+/// is skipped when its stream is over first.
+#[test]
+fn a_large_body_waits_until_it_is_posted() {
+    for subject in SUBJECTS.into_iter().filter(|subject| subject.posts) {
+        for posted in [true, false] {
+            let options = LinkOptions {
+                unexpected_bytes: 1000,
+                ..LinkOptions::default()
+            };
+            let mut pair = subject.pair_with(&options);
+            let bytes = pattern(5000, 3);
+            pair.server.send(tagged(2, bytes[..1000].to_vec())).unwrap();
+            pair.server.send(tagged(1, bytes.clone())).unwrap();
+            pair.server.send(metadata(1, vec![])).unwrap();
+            // A small one is taken at once.
+            assert!(matches!(
+                next(pair.client.as_mut()).unwrap(),
+                Incoming::Body { seq: 2, .. }
+            ));
+            assert!(pair.client.receive().unwrap().is_none());
+            if posted {
+                pair.client.post_body(1, 5000, 16);
+                let body = next(pair.client.as_mut()).unwrap();
+                let Incoming::Body { seq: 1, memory } = body else {
+                    panic!("{body:?}")
+                };
+                assert!(memory.as_slice() == bytes);
+            } else {
+                pair.client.clear_posted();
+            }
+            assert!(matches!(
+                next(pair.client.as_mut()).unwrap(),
+                Incoming::Metadata(_)
+            ));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Socket files: who owns one, what is taken over, and what is left alone.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use dipc::error::Status;
+use dipc::proto::Uri;
+use dipc::transport::LinkOptions;
+
+use crate::{connect, listen, readable, shm};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The socket is for this user alone from the start, and goes, with its lock, when the listener is
+/// dropped.
+#[test]
+fn a_socket_is_private_and_goes_with_its_listener() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut listener = listen(text(&path)).unwrap();
+    assert_eq!(listener.address(), format!("shm:{}", text(&path)));
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let client = connect(text(&path)).unwrap();
+    let server = listener.accept().unwrap().expect("a connection");
+    for end in [&client, &server] {
+        assert!(end.same_user());
+        let uid = rustix::process::geteuid().as_raw();
+        assert_eq!(end.peer(), format!("pid {}, uid {uid}", std::process::id()));
+    }
+    drop(listener);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // Every user is admitted only when that is asked for.
+    let uri = Uri::parse(&format!("shm:{}", text(&path))).unwrap();
+    let options = LinkOptions {
+        any_user: true,
+        ..LinkOptions::default()
+    };
+    let listener = shm().listen(&uri, &options).unwrap();
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o666);
+    drop(listener);
+}
+
+/// A live server is refused, with its process number, and not disturbed.
+#[test]
+fn a_live_server_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut listener = listen(text(&path)).unwrap();
+    for _ in 0..2 {
+        let error = listen(text(&path)).err().unwrap();
+        assert_eq!(error.status(), Status::AddressInUse);
+        assert!(
+            error
+                .text()
+                .contains(&format!("pid {}", std::process::id())),
+            "{error}"
+        );
+    }
+    drop(connect(text(&path)).unwrap());
+    assert!(listener.accept().unwrap().is_some());
+    // Also one that knows nothing of our lock.
+    let other = folder.path().join("other");
+    let foreign = UnixListener::bind(&other).unwrap();
+    let error = listen(text(&other)).err().unwrap();
+    assert_eq!(error.status(), Status::AddressInUse);
+    assert!(error.text().contains("pid"), "{error}");
+    drop(foreign);
+}
+
+/// What a killed server left is told to clients as stale, and taken over by the next one.
+#[test]
+fn a_stale_socket_is_taken_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    // A socket whose listener is gone, and a lock whose holder is: what a kill leaves.
+    drop(UnixListener::bind(&path).unwrap());
+    let lock = folder.path().join("socket.lock");
+    std::fs::write(&lock, "libdipc server, pid 4711\n").unwrap();
+    let error = connect(text(&path)).err().unwrap();
+    assert_eq!(error.status(), Status::Unreachable);
+    assert!(error.text().contains("stale"), "{error}");
+    let mut listener = listen(text(&path)).unwrap();
+    let _client = connect(text(&path)).unwrap();
+    assert!(listener.accept().unwrap().is_some());
+    let owner = std::fs::read_to_string(&lock).unwrap();
+    assert_eq!(
+        owner,
+        format!("libdipc server, pid {}\n", std::process::id())
+    );
+}
+
+/// Only one of many that start at once gets the address, whatever was left there.
+#[test]
+fn one_of_many_gets_the_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    for _ in 0..20 {
+        drop(UnixListener::bind(&path).unwrap());
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| listen(text(&path))))
+                .collect();
+            starts
+                .into_iter()
+                .map(|start| start.join().unwrap())
+                .collect()
+        });
+        let (won, lost): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+        assert_eq!(won.len(), 1);
+        for error in lost {
+            assert_eq!(error.err().unwrap().status(), Status::AddressInUse);
+        }
+        drop(won);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
+
+/// A file that is not ours is never deleted.
+#[test]
+fn other_files_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data.parquet");
+    std::fs::write(&path, "precious").unwrap();
+    let error = listen(text(&path)).err().unwrap();
+    assert_eq!(error.status(), Status::AddressInUse);
+    assert!(error.text().contains("not a socket"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    let error = connect(text(&path)).err().unwrap();
+    assert_eq!(error.status(), Status::Unreachable);
+    assert!(error.text().contains("not a socket"), "{error}");
+
+    let lock = folder.path().join("socket.lock");
+    std::fs::write(&lock, "precious too").unwrap();
+    let error = listen(text(&folder.path().join("socket"))).err().unwrap();
+    assert_eq!(error.status(), Status::AddressInUse);
+    assert!(error.text().contains("not a lock file"), "{error}");
+    assert_eq!(std::fs::read_to_string(&lock).unwrap(), "precious too");
+
+    // A socket that replaced ours is somebody else's.
+    let path = folder.path().join("replaced");
+    let listener = listen(text(&path)).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let _other = UnixListener::bind(&path).unwrap();
+    drop(listener);
+    assert!(path.exists());
+}
+
+/// What cannot be an address is refused with the reason.
+#[test]
+fn impossible_addresses_are_refused() {
+    for (address, text) in [
+        (format!("/{}", "x".repeat(107)), "at most 107"),
+        (format!("@{}", "x".repeat(108)), "at most 107"),
+        ("@".into(), "empty"),
+        ("localhost:1234".into(), "shm:/path or shm:@name"),
+    ] {
+        let mut uri = Uri::parse("shm:@x").unwrap();
+        uri.address = address;
+        let options = LinkOptions::default();
+        let listened = shm().listen(&uri, &options).err().unwrap();
+        let connected = shm().connect(&uri, &options).err().unwrap();
+        for error in [listened, connected] {
+            assert_eq!(error.status(), Status::InvalidUri, "{error}");
+            assert!(error.text().contains(text), "{error}");
+        }
+    }
+    drop(listen(&format!("@{}", "x".repeat(107))).unwrap());
+    let missing = listen("/nonexistent-folder/socket").err().unwrap();
+    assert_eq!(missing.status(), Status::Unreachable, "{missing}");
+}
+
+/// Design, "Failure is per stream": the end of the peer's process is seen, also while a child that
+/// it forked keeps the socket open.
+#[test]
+fn the_death_of_a_peer_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut listener = listen(text(&path)).unwrap();
+    // The shell connects through python's or its own means; what matters is that the process that
+    // connected ends while another holds the socket.
+    let script = "import os, socket, sys, time\n\
+                  s = socket.socket(socket.AF_UNIX)\n\
+                  s.connect(sys.argv[1])\n\
+                  if os.fork() == 0:\n    time.sleep(20)\n    os._exit(0)\n\
+                  sys.stdin.readline()\n\
+                  os._exit(0)\n";
+    let child = Command::new("python3")
+        .args(["-c", script, text(&path)])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn();
+    let Ok(mut child) = child else {
+        println!("skipped: no python3 to be the peer");
+        return;
+    };
+    assert!(readable(&listener.fd()));
+    let mut connection = listener.accept().unwrap().expect("a connection");
+    let ready = connection.readiness();
+    assert!(!ready.peer_has_died());
+    assert!(connection.peer().contains(&format!("pid {}", child.id())));
+    drop(child.stdin.take());
+    assert!(readable(ready.peer_death.as_ref().expect("a pidfd")));
+    assert!(ready.peer_has_died());
+    assert!(
+        connection.receive().unwrap().is_none(),
+        "the socket itself is still open"
+    );
+    child.wait().unwrap();
+}

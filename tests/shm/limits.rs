@@ -1,0 +1,130 @@
+//! A process that has run out of descriptors. Each case runs in a process of its own, for the limit
+//! is the whole process's.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+
+use dipc::arena::{Arena, ArenaOptions};
+use dipc::device::region::Region;
+use dipc::device::{BufferRef, DeviceKind};
+use dipc::error::Status;
+use dipc::transport::Placement;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::{bare_peer, connect, listen, name, next, region_frame, send_with};
+
+/// Says which process this is.
+const IN_CHILD: &str = "DIPC_TEST_LIMITS_CHILD";
+
+/// Runs one of the ignored tests below in a process of its own.
+fn in_child(test: &str) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            &format!("limits::{test}"),
+            "--ignored",
+            "--nocapture",
+        ])
+        .env(IN_CHILD, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+}
+
+/// Uses every descriptor up, but for `left`, until the result is dropped.
+fn use_up(left: usize) -> Vec<OwnedFd> {
+    assert!(
+        std::env::var_os(IN_CHILD).is_some(),
+        "run by its parent test only"
+    );
+    let hard = getrlimit(Resource::Nofile).maximum;
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(128),
+            maximum: hard,
+        },
+    )
+    .unwrap();
+    let mut taken: Vec<OwnedFd> = Vec::new();
+    while let Ok(fd) = std::io::stdout().as_fd().try_clone_to_owned() {
+        taken.push(fd);
+    }
+    taken.truncate(taken.len() - left);
+    taken
+}
+
+/// Without descriptors bodies travel as bytes, and are lent again afterwards.
+#[test]
+fn lending_without_descriptors_falls_back_to_bytes() {
+    in_child("child_lends");
+}
+
+#[test]
+#[ignore = "run by lending_without_descriptors_falls_back_to_bytes"]
+fn child_lends() {
+    let (connection, _peer) = bare_peer();
+    let lender = connection.lender().unwrap();
+    let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
+    let bytes = vec![1; 100_000];
+    let buffers = [BufferRef::of(&bytes)];
+    let taken = use_up(0);
+    assert!(matches!(lender.place(&buffers).unwrap(), Placement::Packed));
+    let error = arena.alloc(1).unwrap_err();
+    assert_eq!(error.status(), Status::OutOfResources, "{error}");
+    assert_eq!(arena.mapped_bytes(), 0);
+    drop(taken);
+    assert!(matches!(
+        lender.place(&buffers).unwrap(),
+        Placement::Lent(_)
+    ));
+    arena.alloc(1).unwrap();
+}
+
+/// A receiver without descriptors says so; it does not take the peer for hostile.
+#[test]
+fn receiving_without_descriptors_says_so() {
+    in_child("child_receives");
+}
+
+#[test]
+#[ignore = "run by receiving_without_descriptors_says_so"]
+fn child_receives() {
+    let (mut connection, peer) = bare_peer();
+    let region = Region::create(4096, "dipc-test").unwrap();
+    send_with(&peer, &region_frame(1, 4096), &[region.fd().as_fd()]);
+    let taken = use_up(0);
+    let error = next(connection.as_mut()).unwrap_err();
+    drop(taken);
+    assert_eq!(error.status(), Status::OutOfResources, "{error}");
+    assert!(error.text().contains("ulimit -n"), "{error}");
+}
+
+/// A listener without descriptors says so and accepts again later; nothing is lost.
+#[test]
+fn accepting_without_descriptors_can_be_tried_again() {
+    in_child("child_accepts");
+}
+
+#[test]
+#[ignore = "run by accepting_without_descriptors_can_be_tried_again"]
+fn child_accepts() {
+    let address = format!("@{}", name());
+    let mut listener = listen(&address).unwrap();
+    let taken = use_up(2);
+    // A connection takes two descriptors here: the socket and the pidfd.
+    let client = connect(&address).unwrap();
+    for _ in 0..3 {
+        let error = listener.accept().err().unwrap();
+        assert_eq!(error.status(), Status::OutOfResources, "{error}");
+    }
+    let error = connect(&address).err().unwrap();
+    assert_eq!(error.status(), Status::OutOfResources, "{error}");
+    drop(taken);
+    assert!(listener.accept().unwrap().is_some());
+    drop(client);
+}

@@ -1,0 +1,130 @@
+//! shm beyond what every transport promises: hostile peers, socket files, and the limits of a
+//! process.
+
+mod addresses;
+mod hostile;
+mod limits;
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dipc::error::{Error, Result};
+use dipc::proto::Uri;
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Transport};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+fn shm() -> &'static dyn Transport {
+    transport::by_scheme("shm").unwrap()
+}
+
+/// An abstract name that no other test uses.
+fn name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("dipc-shm-{}-{number}", std::process::id())
+}
+
+fn listen(address: &str) -> Result<Box<dyn Listener>> {
+    shm().listen(
+        &Uri::parse(&format!("shm:{address}")).unwrap(),
+        &LinkOptions::default(),
+    )
+}
+
+fn connect(address: &str) -> Result<Box<dyn Connection>> {
+    shm().connect(
+        &Uri::parse(&format!("shm:{address}")).unwrap(),
+        &LinkOptions::default(),
+    )
+}
+
+/// A connection, and a bare socket as its peer.
+fn bare_peer() -> (Box<dyn Connection>, UnixStream) {
+    let name = name();
+    let mut listener = listen(&format!("@{name}")).unwrap();
+    let peer = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let connection = listener.accept().unwrap().expect("a connection");
+    (connection, peer)
+}
+
+/// A frame as the protocol rules say ("Our transports", shm), made by hand.
+fn frame(class: u8, tag: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&tag.to_le_bytes());
+    bytes.extend_from_slice(&[class, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// A REGION message (rule E3).
+fn region_frame(id: u16, len: u64) -> Vec<u8> {
+    let handle = len.to_le_bytes().to_vec();
+    frame(2, 0, &dipc::proto::Control::Region { id, handle }.encode())
+}
+
+/// Sends bytes with descriptors, in one system call.
+fn send_with(peer: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    let sent = rustix::net::sendmsg(
+        peer,
+        &[IoSlice::new(bytes)],
+        &mut control,
+        SendFlags::empty(),
+    );
+    assert_eq!(sent.unwrap(), bytes.len());
+}
+
+/// The next message; waits for it as the driver would.
+fn next(connection: &mut dyn Connection) -> Result<Incoming> {
+    let start = Instant::now();
+    loop {
+        if let Some(message) = connection.receive()? {
+            return Ok(message);
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "no message within ten seconds"
+        );
+        readable(&connection.readiness().fd);
+    }
+}
+
+/// Messages up to the error, and the error.
+fn until_error(connection: &mut dyn Connection) -> (Vec<Incoming>, Error) {
+    let mut messages = Vec::new();
+    loop {
+        match next(connection) {
+            Ok(message) => messages.push(message),
+            Err(error) => return (messages, error),
+        }
+    }
+}
+
+/// Waits up to ten seconds.
+fn readable(fd: &impl AsFd) -> bool {
+    let timeout = Timespec {
+        tv_sec: 10,
+        tv_nsec: 0,
+    };
+    let mut polled = [PollFd::new(fd, PollFlags::IN)];
+    poll(&mut polled, Some(&timeout)).unwrap() > 0
+}
+
+/// Descriptors that this process has open on the same file as `fd`.
+fn open_copies(fd: &OwnedFd) -> usize {
+    let of = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+    let wanted = of(rustix::fs::fstat(fd).unwrap());
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    entries
+        .filter_map(|entry| rustix::fs::stat(entry.ok()?.path()).ok())
+        .filter(|stat| of(*stat) == wanted)
+        .count()
+}
