@@ -310,16 +310,230 @@ struct ArrowDeviceArrayStream {
 #define DIPC_LOG_TRACE 5
 
 /**
+ * Bytes of blocks in use.
+ */
+#define DIPC_ARENA_STAT_USED_BYTES 1
+
+/**
+ * Bytes of all regions, taken from the system.
+ */
+#define DIPC_ARENA_STAT_MAPPED_BYTES 2
+
+/**
+ * Streams asked for since the start.
+ */
+#define DIPC_CLIENT_STAT_STREAMS 1
+
+/**
+ * Connections made since the start.
+ */
+#define DIPC_CLIENT_STAT_CONNECTIONS_MADE 2
+
+/**
+ * Connections kept for the next stream.
+ */
+#define DIPC_CLIENT_STAT_CONNECTIONS_IDLE 3
+
+/**
+ * A time that never comes, for timeouts.
+ */
+#define DIPC_FOREVER UINT64_MAX
+
+/**
+ * The structure alone is checked for a server of the same user, the values as well for others.
+ */
+#define DIPC_VALIDATION_AUTO 0
+
+/**
+ * Lengths, counts and ranges are checked: no cost per row, safe against wild pointers.
+ */
+#define DIPC_VALIDATION_STRUCTURE 1
+
+/**
+ * Values are checked as well: offsets, views, type ids, dictionary indices, UTF-8.
+ */
+#define DIPC_VALIDATION_FULL 2
+
+/**
+ * A buffer of this many bytes takes any URI that the library gives.
+ */
+#define DIPC_URI_BYTES 1024
+
+/**
+ * Metadata and bodies over one connection.
+ */
+#define DIPC_ROLE_BOTH 0
+
+/**
+ * Metadata alone.
+ */
+#define DIPC_ROLE_METADATA 1
+
+/**
+ * Bodies alone.
+ */
+#define DIPC_ROLE_DATA 2
+
+/**
+ * Connections open now.
+ */
+#define DIPC_SERVER_STAT_CONNECTIONS 1
+
+/**
+ * Streams served now.
+ */
+#define DIPC_SERVER_STAT_STREAMS_ACTIVE 2
+
+/**
+ * Streams begun since the start.
+ */
+#define DIPC_SERVER_STAT_STREAMS_SERVED 3
+
+/**
+ * Record batches sent since the start.
+ */
+#define DIPC_SERVER_STAT_BATCHES 4
+
+/**
+ * Body bytes lent where they lay, since the start.
+ */
+#define DIPC_SERVER_STAT_BYTES_LENT 5
+
+/**
+ * Body bytes copied into regions and lent from there, since the start.
+ */
+#define DIPC_SERVER_STAT_BYTES_COPIED 6
+
+/**
+ * Body bytes sent through connections, since the start.
+ */
+#define DIPC_SERVER_STAT_BYTES_SENT 7
+
+/**
+ * Messages lent and not yet given back.
+ */
+#define DIPC_SERVER_STAT_LENT_OUTSTANDING 8
+
+/**
+ * Bytes of regions for copies that exist now.
+ */
+#define DIPC_SERVER_STAT_REGION_BYTES 9
+
+/**
+ * Bodies are lent where that is possible and worth it, and sent as bytes elsewhere.
+ */
+#define DIPC_BODY_AUTO 0
+
+/**
+ * Bodies are always sent as bytes.
+ */
+#define DIPC_BODY_PACKED 1
+
+/**
+ * Bodies are not compressed.
+ */
+#define DIPC_COMPRESSION_NONE 0
+
+/**
+ * Bodies are compressed as LZ4 frames.
+ */
+#define DIPC_COMPRESSION_LZ4 1
+
+/**
+ * Bodies are compressed by ZSTD.
+ */
+#define DIPC_COMPRESSION_ZSTD 2
+
+/**
+ * The provider gives the same batches for each call, so that a client that is not libdipc may fetch
+ * metadata and bodies over two connections.
+ */
+#define DIPC_PROVIDER_DETERMINISTIC 1
+
+/**
+ * Rows handed out.
+ */
+#define DIPC_STREAM_STAT_ROWS 1
+
+/**
+ * Record batches handed out.
+ */
+#define DIPC_STREAM_STAT_BATCHES 2
+
+/**
+ * Body bytes that the server lent and this process mapped.
+ */
+#define DIPC_STREAM_STAT_BYTES_LENT 3
+
+/**
+ * Body bytes copied in this process: joined dictionaries, values copied to be checked.
+ */
+#define DIPC_STREAM_STAT_BYTES_COPIED 4
+
+/**
+ * Body bytes that came through the connection.
+ */
+#define DIPC_STREAM_STAT_BYTES_RECEIVED 5
+
+/**
+ * Gives out memory whose contents reach a client on the same machine without a copy: a client maps
+ * it. Made by dipc_arena_new(); every call is allowed from any thread, also several at once.
+ *
+ * A client that was lent one block can read the whole region it lies in, for as long as it likes:
+ * an arena is as public as the most public ticket whose batches lie in it.
+ */
+typedef struct dipc_arena dipc_arena;
+
+/**
+ * What an arena is told when it is made. Given to dipc_arena_new().
+ */
+typedef struct dipc_arena_options dipc_arena_options;
+
+/**
  * Ends calls that wait, from another thread. One token may be given to any number of calls, also
  * at the same time; once triggered it stays so. Made by dipc_cancel_new().
  */
 typedef struct dipc_cancel dipc_cancel;
 
 /**
+ * Fetches tables from servers, and keeps connections for the next one. Made by dipc_client_new();
+ * every call is allowed from any thread, also several at once.
+ */
+typedef struct dipc_client dipc_client;
+
+/**
+ * What a client is told when it is made. Given to dipc_client_new().
+ */
+typedef struct dipc_client_options dipc_client_options;
+
+/**
  * Why a call failed: a status for programs, a text for people. Plain data: it may be read by any
  * thread, also after a fork, and is independent of the handle it came from.
  */
 typedef struct dipc_error dipc_error;
+
+/**
+ * What one stream is told when it is asked for. Given to dipc_client_get().
+ */
+typedef struct dipc_get_options dipc_get_options;
+
+/**
+ * A stream that a client asks for. A provider gets one with each call; in the pull form it comes
+ * out of dipc_server_next_request(), and dipc_request_start(), dipc_request_push() and
+ * dipc_request_finish() say what the stream holds. Every call is allowed from any thread.
+ */
+typedef struct dipc_request dipc_request;
+
+/**
+ * Serves tables to clients. Made by dipc_server_new(); every call is allowed from any thread, also
+ * several at once.
+ */
+typedef struct dipc_server dipc_server;
+
+/**
+ * What a server is told when it is made. Given to dipc_server_new().
+ */
+typedef struct dipc_server_options dipc_server_options;
 
 /**
  * What a call came to: 0 is success, positive numbers are progress without a failure, negative
@@ -346,6 +560,21 @@ typedef void (*dipc_log_callback)(void *userdata,
  * that uses it, and never on an I/O thread.
  */
 typedef void (*dipc_finalizer)(void *userdata);
+
+/**
+ * Opens the stream that a request asks for. Called once for each stream, on a thread of its own,
+ * which then also pulls and releases the stream: it may block, and may fetch from its own server.
+ * Must not unwind.
+ *
+ * @param userdata  What was given with the provider.
+ * @param request   Who asks for what; valid until the stream is released, not to be freed. To fail
+ *                  with a text of its own, call dipc_request_fail() and return non-zero.
+ * @param out       Receives the stream, which the library then owns; a released one to be filled.
+ * @return 0; anything else is a failure, and out is not looked at.
+ */
+typedef int32_t (*dipc_provider)(void *userdata,
+                                 struct dipc_request *request,
+                                 struct ArrowDeviceArrayStream *out);
 
 #ifdef __cplusplus
 extern "C" {
@@ -424,6 +653,16 @@ uint32_t dipc_version(void);
 const char *dipc_version_string(void);
 
 /**
+ * Whether a transport works on this machine.
+ *
+ * @param scheme  Scheme of its URIs, without the colon: "shm".
+ * @param error   May be NULL; on failure receives what is missing and how to get it.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: it does not, or this build has no
+ *         such transport.
+ */
+dipc_status dipc_transport_available(const char *scheme, struct dipc_error **error);
+
+/**
  * Sends log events to a callback, in place of the one set before. The library prints nothing, and
  * says nothing at all until this is called. Starts one thread, which ends after the finalizer.
  *
@@ -483,6 +722,424 @@ bool dipc_cancel_is_triggered(const struct dipc_cancel *cancel);
 void dipc_cancel_free(struct dipc_cancel *cancel);
 
 /**
+ * Makes options with the defaults, which each setter names.
+ *
+ * @param out    Receives the options, to be freed by dipc_arena_options_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_arena_options_new(struct dipc_arena_options **out, struct dipc_error **error);
+
+/**
+ * Sets the size of one region; a larger block gets a region of its own. A client maps whole
+ * regions. Default 64 MiB.
+ *
+ * @param options       Options to change; exclusive during the call.
+ * @param region_bytes  Bytes; rounded up to whole pages.
+ * @param error         May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_arena_options_set_region_bytes(struct dipc_arena_options *options,
+                                                uint64_t region_bytes,
+                                                struct dipc_error **error);
+
+/**
+ * Sets the bound on all regions of the arena together; past it dipc_arena_alloc() fails with
+ * DIPC_ERR_OUT_OF_MEMORY. Default no bound.
+ *
+ * @param options    Options to change; exclusive during the call.
+ * @param max_bytes  Bytes; UINT64_MAX: no bound.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_arena_options_set_max_bytes(struct dipc_arena_options *options,
+                                             uint64_t max_bytes,
+                                             struct dipc_error **error);
+
+/**
+ * Frees options. NULL does nothing; arenas made with them keep their copy.
+ *
+ * @param options  Options, or NULL.
+ */
+void dipc_arena_options_free(struct dipc_arena_options *options);
+
+/**
+ * Makes an arena. It takes memory from the system with the first block, one region at a time.
+ *
+ * @param device_type  Where the memory lies, as ARROW_DEVICE_CPU.
+ * @param options      Copied; NULL: the defaults.
+ * @param out          Receives the arena, to be freed by dipc_arena_free().
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: no such memory here.
+ */
+dipc_status dipc_arena_new(int32_t device_type,
+                           const struct dipc_arena_options *options,
+                           struct dipc_arena **out,
+                           struct dipc_error **error);
+
+/**
+ * Allocates a block, aligned to 64 bytes. What it holds is not defined.
+ *
+ * @param arena      Arena.
+ * @param len_bytes  Length; 0 gives a block that must be given back like any other.
+ * @param out        Receives the block, to be given back by dipc_arena_dealloc().
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system, or the limit of
+ *         the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a region.
+ */
+dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
+                             size_t len_bytes,
+                             void **out,
+                             struct dipc_error **error);
+
+/**
+ * Gives a block back. Memory that a client may still read is not used again before it is given
+ * back by the client too.
+ *
+ * @param arena  The block's arena; NULL finds it, also when dipc_arena_free() was called.
+ * @param block  Block, or NULL, for which nothing happens.
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_INVALID_ARGUMENT: no block in use begins there; nothing changed.
+ */
+dipc_status dipc_arena_dealloc(const struct dipc_arena *arena,
+                               void *block,
+                               struct dipc_error **error);
+
+/**
+ * One figure of an arena.
+ *
+ * @param arena  Arena.
+ * @param stat   DIPC_ARENA_STAT_*.
+ * @param out    Receives the figure.
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
+ *         figure; an older one than the header may not.
+ */
+dipc_status dipc_arena_stat(const struct dipc_arena *arena,
+                            int32_t stat,
+                            uint64_t *out,
+                            struct dipc_error **error);
+
+/**
+ * Frees an arena. NULL does nothing. Its memory lives until the last block is given back.
+ *
+ * @param arena  Arena, or NULL; no call on it is running.
+ */
+void dipc_arena_free(struct dipc_arena *arena);
+
+/**
+ * Makes a client. Starts one thread, which lives as long as any of the client's connections.
+ *
+ * @param options  Copied; NULL: the defaults.
+ * @param out      Receives the client, to be freed by dipc_client_free().
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors
+ *         are left.
+ */
+dipc_status dipc_client_new(const struct dipc_client_options *options,
+                            struct dipc_client **out,
+                            struct dipc_error **error);
+
+/**
+ * Asks a server for a ticket. Returns once the schema is there, or with the reason why there is
+ * none. The stream and its arrays may be used and released by any thread, and outlive the client;
+ * the thread that calls the stream's get_next reads the connection itself. Releasing the stream
+ * before its end cancels it.
+ *
+ * Failures later on come out of the stream's own callbacks, as an errno and get_last_error(), and
+ * in full from dipc_stream_status().
+ *
+ * @param client            Client.
+ * @param uris              n_uris strings: one URI for metadata and bodies, or two for one each.
+ * @param n_uris            1 or 2.
+ * @param ticket            What is asked for: any bytes.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param options           Copied; NULL: the defaults.
+ * @param cancel            Ends this call, and waits of the stream, from another thread; may be
+ *                          NULL, and may be freed before the stream is.
+ * @param out               Receives the stream; what it held before is not released.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 or 2 URIs.
+ *         DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such transport or device here.
+ *         DIPC_ERR_UNREACHABLE: nobody listens there. DIPC_ERR_PERMISSION: the server is of
+ *         another user. DIPC_ERR_NOT_FOUND: no such ticket. DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
+ *         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.
+ */
+dipc_status dipc_client_get(const struct dipc_client *client,
+                            const char *const *uris,
+                            size_t n_uris,
+                            const uint8_t *ticket,
+                            size_t ticket_len_bytes,
+                            const struct dipc_get_options *options,
+                            const struct dipc_cancel *cancel,
+                            struct ArrowDeviceArrayStream *out,
+                            struct dipc_error **error);
+
+/**
+ * One figure of a client.
+ *
+ * @param client  Client.
+ * @param stat    DIPC_CLIENT_STAT_*.
+ * @param out     Receives the figure.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
+ *         figure; an older one than the header may not.
+ */
+dipc_status dipc_client_stat(const struct dipc_client *client,
+                             int32_t stat,
+                             uint64_t *out,
+                             struct dipc_error **error);
+
+/**
+ * Frees a client. NULL does nothing. Its streams and arrays stay valid, and keep what they need.
+ *
+ * @param client  Client, or NULL; no call on it is running.
+ */
+void dipc_client_free(struct dipc_client *client);
+
+/**
+ * Makes options with the defaults, which each setter names.
+ *
+ * @param out    Receives the options, to be freed by dipc_client_options_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_client_options_new(struct dipc_client_options **out, struct dipc_error **error);
+
+/**
+ * Takes streams from servers of every user of this machine, not only of the user that runs the
+ * client. Default false.
+ *
+ * @param options   Options to change; exclusive during the call.
+ * @param any_user  Whether to trust them.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_client_options_set_any_user(struct dipc_client_options *options,
+                                             bool any_user,
+                                             struct dipc_error **error);
+
+/**
+ * Frees options. NULL does nothing; clients made with them keep their copy.
+ *
+ * @param options  Options, or NULL.
+ */
+void dipc_client_options_free(struct dipc_client_options *options);
+
+/**
+ * Makes options with the defaults, which each setter names.
+ *
+ * @param out    Receives the options, to be freed by dipc_get_options_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_new(struct dipc_get_options **out, struct dipc_error **error);
+
+/**
+ * Sets how long connecting may take. Default 10 s.
+ *
+ * @param options             Options to change; exclusive during the call.
+ * @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param error               May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_connect_timeout_ns(struct dipc_get_options *options,
+                                                    uint64_t connect_timeout_ns,
+                                                    struct dipc_error **error);
+
+/**
+ * Sets how long the server may say nothing while something is waited for; then the stream fails
+ * with DIPC_ERR_TIMEOUT. Default DIPC_FOREVER: a provider may take its time, and a server that
+ * dies is noticed all the same.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_stall_timeout_ns(struct dipc_get_options *options,
+                                                  uint64_t stall_timeout_ns,
+                                                  struct dipc_error **error);
+
+/**
+ * Sets how far the server may run ahead of what the consumer has taken. Default 16 batches, 256
+ * MiB.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param batches  Record batches; at least 1.
+ * @param bytes    Bytes of bodies; one batch is always admitted, whatever its size.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0 batches or bytes.
+ */
+dipc_status dipc_get_options_set_window(struct dipc_get_options *options,
+                                        uint64_t batches,
+                                        uint64_t bytes,
+                                        struct dipc_error **error);
+
+/**
+ * Sets the most bytes of copies that the server may lend at once, while the consumer keeps what it
+ * took; past it bodies travel as bytes. Default 1 GiB.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param lent_limit_bytes  Bytes.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_lent_limit_bytes(struct dipc_get_options *options,
+                                                  uint64_t lent_limit_bytes,
+                                                  struct dipc_error **error);
+
+/**
+ * Sets where bodies shall land. Default ARROW_DEVICE_CPU.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param device_type  As ARROW_DEVICE_CPU; what this build cannot do fails in dipc_client_get().
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_device(struct dipc_get_options *options,
+                                        int32_t device_type,
+                                        struct dipc_error **error);
+
+/**
+ * Sets how much of what arrives is checked before it is handed out. Default DIPC_VALIDATION_AUTO.
+ *
+ * @param options     Options to change; exclusive during the call.
+ * @param validation  DIPC_VALIDATION_AUTO, DIPC_VALIDATION_STRUCTURE or DIPC_VALIDATION_FULL.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such level.
+ */
+dipc_status dipc_get_options_set_validation(struct dipc_get_options *options,
+                                            int32_t validation,
+                                            struct dipc_error **error);
+
+/**
+ * Sets the number of the stream's first message, for tests of the wrap-around at 2^32. The other
+ * side must be told the same. Default 0, which the protocol asks for.
+ *
+ * @param options         Options to change; exclusive during the call.
+ * @param first_sequence  Sequence number.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_first_sequence(struct dipc_get_options *options,
+                                                uint32_t first_sequence,
+                                                struct dipc_error **error);
+
+/**
+ * Frees options. NULL does nothing; streams made with them keep their copy.
+ *
+ * @param options  Options, or NULL.
+ */
+void dipc_get_options_free(struct dipc_get_options *options);
+
+/**
+ * Makes options with the defaults, which each setter names.
+ *
+ * @param out    Receives the options, to be freed by dipc_arena_options_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_arena_options_new(struct dipc_arena_options **out, struct dipc_error **error);
+
+/**
+ * Sets the size of one region; a larger block gets a region of its own. A client maps whole
+ * regions. Default 64 MiB.
+ *
+ * @param options       Options to change; exclusive during the call.
+ * @param region_bytes  Bytes; rounded up to whole pages.
+ * @param error         May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_arena_options_set_region_bytes(struct dipc_arena_options *options,
+                                                uint64_t region_bytes,
+                                                struct dipc_error **error);
+
+/**
+ * Sets the bound on all regions of the arena together; past it dipc_arena_alloc() fails with
+ * DIPC_ERR_OUT_OF_MEMORY. Default no bound.
+ *
+ * @param options    Options to change; exclusive during the call.
+ * @param max_bytes  Bytes; UINT64_MAX: no bound.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_arena_options_set_max_bytes(struct dipc_arena_options *options,
+                                             uint64_t max_bytes,
+                                             struct dipc_error **error);
+
+/**
+ * Frees options. NULL does nothing; arenas made with them keep their copy.
+ *
+ * @param options  Options, or NULL.
+ */
+void dipc_arena_options_free(struct dipc_arena_options *options);
+
+/**
+ * Makes an arena. It takes memory from the system with the first block, one region at a time.
+ *
+ * @param device_type  Where the memory lies, as ARROW_DEVICE_CPU.
+ * @param options      Copied; NULL: the defaults.
+ * @param out          Receives the arena, to be freed by dipc_arena_free().
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: no such memory here.
+ */
+dipc_status dipc_arena_new(int32_t device_type,
+                           const struct dipc_arena_options *options,
+                           struct dipc_arena **out,
+                           struct dipc_error **error);
+
+/**
+ * Allocates a block, aligned to 64 bytes. What it holds is not defined.
+ *
+ * @param arena      Arena.
+ * @param len_bytes  Length; 0 gives a block that must be given back like any other.
+ * @param out        Receives the block, to be given back by dipc_arena_dealloc().
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system, or the limit of
+ *         the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a region.
+ */
+dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
+                             size_t len_bytes,
+                             void **out,
+                             struct dipc_error **error);
+
+/**
+ * Gives a block back. Memory that a client may still read is not used again before it is given
+ * back by the client too.
+ *
+ * @param arena  The block's arena; NULL finds it, also when dipc_arena_free() was called.
+ * @param block  Block, or NULL, for which nothing happens.
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_INVALID_ARGUMENT: no block in use begins there; nothing changed.
+ */
+dipc_status dipc_arena_dealloc(const struct dipc_arena *arena,
+                               void *block,
+                               struct dipc_error **error);
+
+/**
+ * One figure of an arena.
+ *
+ * @param arena  Arena.
+ * @param stat   DIPC_ARENA_STAT_*.
+ * @param out    Receives the figure.
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
+ *         figure; an older one than the header may not.
+ */
+dipc_status dipc_arena_stat(const struct dipc_arena *arena,
+                            int32_t stat,
+                            uint64_t *out,
+                            struct dipc_error **error);
+
+/**
+ * Frees an arena. NULL does nothing. Its memory lives until the last block is given back.
+ *
+ * @param arena  Arena, or NULL; no call on it is running.
+ */
+void dipc_arena_free(struct dipc_arena *arena);
+
+/**
  * Makes a token that is not triggered.
  *
  * @param out    Receives the token, to be freed by dipc_cancel_free().
@@ -516,6 +1173,212 @@ bool dipc_cancel_is_triggered(const struct dipc_cancel *cancel);
  * @param cancel  Token, or NULL; no call with it is running.
  */
 void dipc_cancel_free(struct dipc_cancel *cancel);
+
+/**
+ * Makes a client. Starts one thread, which lives as long as any of the client's connections.
+ *
+ * @param options  Copied; NULL: the defaults.
+ * @param out      Receives the client, to be freed by dipc_client_free().
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors
+ *         are left.
+ */
+dipc_status dipc_client_new(const struct dipc_client_options *options,
+                            struct dipc_client **out,
+                            struct dipc_error **error);
+
+/**
+ * Asks a server for a ticket. Returns once the schema is there, or with the reason why there is
+ * none. The stream and its arrays may be used and released by any thread, and outlive the client;
+ * the thread that calls the stream's get_next reads the connection itself. Releasing the stream
+ * before its end cancels it.
+ *
+ * Failures later on come out of the stream's own callbacks, as an errno and get_last_error(), and
+ * in full from dipc_stream_status().
+ *
+ * @param client            Client.
+ * @param uris              n_uris strings: one URI for metadata and bodies, or two for one each.
+ * @param n_uris            1 or 2.
+ * @param ticket            What is asked for: any bytes.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param options           Copied; NULL: the defaults.
+ * @param cancel            Ends this call, and waits of the stream, from another thread; may be
+ *                          NULL, and may be freed before the stream is.
+ * @param out               Receives the stream; what it held before is not released.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 or 2 URIs.
+ *         DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such transport or device here.
+ *         DIPC_ERR_UNREACHABLE: nobody listens there. DIPC_ERR_PERMISSION: the server is of
+ *         another user. DIPC_ERR_NOT_FOUND: no such ticket. DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
+ *         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.
+ */
+dipc_status dipc_client_get(const struct dipc_client *client,
+                            const char *const *uris,
+                            size_t n_uris,
+                            const uint8_t *ticket,
+                            size_t ticket_len_bytes,
+                            const struct dipc_get_options *options,
+                            const struct dipc_cancel *cancel,
+                            struct ArrowDeviceArrayStream *out,
+                            struct dipc_error **error);
+
+/**
+ * One figure of a client.
+ *
+ * @param client  Client.
+ * @param stat    DIPC_CLIENT_STAT_*.
+ * @param out     Receives the figure.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
+ *         figure; an older one than the header may not.
+ */
+dipc_status dipc_client_stat(const struct dipc_client *client,
+                             int32_t stat,
+                             uint64_t *out,
+                             struct dipc_error **error);
+
+/**
+ * Frees a client. NULL does nothing. Its streams and arrays stay valid, and keep what they need.
+ *
+ * @param client  Client, or NULL; no call on it is running.
+ */
+void dipc_client_free(struct dipc_client *client);
+
+/**
+ * Makes options with the defaults, which each setter names.
+ *
+ * @param out    Receives the options, to be freed by dipc_client_options_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_client_options_new(struct dipc_client_options **out, struct dipc_error **error);
+
+/**
+ * Takes streams from servers of every user of this machine, not only of the user that runs the
+ * client. Default false.
+ *
+ * @param options   Options to change; exclusive during the call.
+ * @param any_user  Whether to trust them.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_client_options_set_any_user(struct dipc_client_options *options,
+                                             bool any_user,
+                                             struct dipc_error **error);
+
+/**
+ * Frees options. NULL does nothing; clients made with them keep their copy.
+ *
+ * @param options  Options, or NULL.
+ */
+void dipc_client_options_free(struct dipc_client_options *options);
+
+/**
+ * Makes options with the defaults, which each setter names.
+ *
+ * @param out    Receives the options, to be freed by dipc_get_options_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_new(struct dipc_get_options **out, struct dipc_error **error);
+
+/**
+ * Sets how long connecting may take. Default 10 s.
+ *
+ * @param options             Options to change; exclusive during the call.
+ * @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param error               May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_connect_timeout_ns(struct dipc_get_options *options,
+                                                    uint64_t connect_timeout_ns,
+                                                    struct dipc_error **error);
+
+/**
+ * Sets how long the server may say nothing while something is waited for; then the stream fails
+ * with DIPC_ERR_TIMEOUT. Default DIPC_FOREVER: a provider may take its time, and a server that
+ * dies is noticed all the same.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param stall_timeout_ns  Nanoseconds, or DIPC_FOREVER.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_stall_timeout_ns(struct dipc_get_options *options,
+                                                  uint64_t stall_timeout_ns,
+                                                  struct dipc_error **error);
+
+/**
+ * Sets how far the server may run ahead of what the consumer has taken. Default 16 batches, 256
+ * MiB.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param batches  Record batches; at least 1.
+ * @param bytes    Bytes of bodies; one batch is always admitted, whatever its size.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0 batches or bytes.
+ */
+dipc_status dipc_get_options_set_window(struct dipc_get_options *options,
+                                        uint64_t batches,
+                                        uint64_t bytes,
+                                        struct dipc_error **error);
+
+/**
+ * Sets the most bytes of copies that the server may lend at once, while the consumer keeps what it
+ * took; past it bodies travel as bytes. Default 1 GiB.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param lent_limit_bytes  Bytes.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_lent_limit_bytes(struct dipc_get_options *options,
+                                                  uint64_t lent_limit_bytes,
+                                                  struct dipc_error **error);
+
+/**
+ * Sets where bodies shall land. Default ARROW_DEVICE_CPU.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param device_type  As ARROW_DEVICE_CPU; what this build cannot do fails in dipc_client_get().
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_device(struct dipc_get_options *options,
+                                        int32_t device_type,
+                                        struct dipc_error **error);
+
+/**
+ * Sets how much of what arrives is checked before it is handed out. Default DIPC_VALIDATION_AUTO.
+ *
+ * @param options     Options to change; exclusive during the call.
+ * @param validation  DIPC_VALIDATION_AUTO, DIPC_VALIDATION_STRUCTURE or DIPC_VALIDATION_FULL.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such level.
+ */
+dipc_status dipc_get_options_set_validation(struct dipc_get_options *options,
+                                            int32_t validation,
+                                            struct dipc_error **error);
+
+/**
+ * Sets the number of the stream's first message, for tests of the wrap-around at 2^32. The other
+ * side must be told the same. Default 0, which the protocol asks for.
+ *
+ * @param options         Options to change; exclusive during the call.
+ * @param first_sequence  Sequence number.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_first_sequence(struct dipc_get_options *options,
+                                                uint32_t first_sequence,
+                                                struct dipc_error **error);
+
+/**
+ * Frees options. NULL does nothing; streams made with them keep their copy.
+ *
+ * @param options  Options, or NULL.
+ */
+void dipc_get_options_free(struct dipc_get_options *options);
 
 /**
  * The status of an error.
@@ -597,6 +1460,503 @@ dipc_status dipc_log_set(int32_t level,
                          struct dipc_error **error);
 
 /**
+ * What the client asked for.
+ *
+ * @param request        Request.
+ * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the ticket.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
+ *         the same.
+ */
+dipc_status dipc_request_ticket(const struct dipc_request *request,
+                                uint8_t *buffer,
+                                size_t size_bytes,
+                                size_t *out_len_bytes,
+                                struct dipc_error **error);
+
+/**
+ * Who asked, for logs: "pid 4711, uid 1000".
+ *
+ * @param request        Request.
+ * @param buffer         Receives the text and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the text, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
+ *         the same.
+ */
+dipc_status dipc_request_peer(const struct dipc_request *request,
+                              char *buffer,
+                              size_t size_bytes,
+                              size_t *out_len_bytes,
+                              struct dipc_error **error);
+
+/**
+ * Whether the client has gone or has cancelled, so that more batches are of no use.
+ *
+ * @param request  Request, or NULL.
+ * @return true then; also for NULL and in the child of a fork, where there is nobody to serve.
+ */
+bool dipc_request_is_cancelled(const struct dipc_request *request);
+
+/**
+ * Pull form: gives the schema, before the first batch.
+ *
+ * @param request      Request.
+ * @param schema       Read, not moved.
+ * @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, or the request
+ *         belongs to a provider. DIPC_ERR_INVALID_DATA: a bad schema. DIPC_ERR_UNSUPPORTED: a
+ *         device that cannot be read here. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client
+ *         is gone.
+ */
+dipc_status dipc_request_start(const struct dipc_request *request,
+                               const struct ArrowSchema *schema,
+                               int32_t device_type,
+                               struct dipc_error **error);
+
+/**
+ * Pull form: sends a batch, waiting for room where the client is slow.
+ *
+ * @param request             Request.
+ * @param batch               Moved on success: its release becomes NULL. It is released when the
+ *                            client has given it back, by dipc_server_drain_releases(). Its
+ *                            sync_event is waited for in this call.
+ * @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
+ * @param metadata_len_bytes  Length of metadata.
+ * @param timeout_ns          Nanoseconds to wait at most; DIPC_FOREVER waits on.
+ * @param error               May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_TIMEOUT: no room came in time; call again. DIPC_ERR_INVALID_ARGUMENT: not
+ *         started, or the request belongs to a provider. DIPC_ERR_INVALID_DATA: a bad batch, and
+ *         the stream has failed. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+ */
+dipc_status dipc_request_push(const struct dipc_request *request,
+                              struct ArrowDeviceArray *batch,
+                              const uint8_t *metadata,
+                              size_t metadata_len_bytes,
+                              uint64_t timeout_ns,
+                              struct dipc_error **error);
+
+/**
+ * Pull form: ends the stream well, waiting for the last batches to leave.
+ *
+ * @param request     Request.
+ * @param timeout_ns  Nanoseconds to wait at most; DIPC_FOREVER waits on.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again.
+ *         DIPC_ERR_INVALID_ARGUMENT: not started, or the request belongs to a provider.
+ *         DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+ */
+dipc_status dipc_request_finish(const struct dipc_request *request,
+                                uint64_t timeout_ns,
+                                struct dipc_error **error);
+
+/**
+ * Says why there is no stream, or no more of it. In the pull form the stream ends now. A provider
+ * then returns non-zero, or its stream an errno: the client gets these words in place of others.
+ *
+ * @param request  Request.
+ * @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
+ *                 it sees as DIPC_ERR_PROVIDER.
+ * @param text     UTF-8; copied.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
+ */
+dipc_status dipc_request_fail(const struct dipc_request *request,
+                              int32_t code,
+                              const char *text,
+                              struct dipc_error **error);
+
+/**
+ * Frees a request of the pull form; one that is not finished fails its stream. NULL does nothing,
+ * and a request that a provider was given is left to the library.
+ *
+ * @param request  Request, or NULL; no call on it is running.
+ */
+void dipc_request_free(struct dipc_request *request);
+
+/**
+ * Makes a server that serves nothing yet. Starts two threads: one for connections, and one that
+ * releases arrays which clients have given back.
+ *
+ * @param options  Copied; NULL: the defaults.
+ * @param out      Receives the server, to be freed by dipc_server_free().
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors
+ *         are left.
+ */
+dipc_status dipc_server_new(const struct dipc_server_options *options,
+                            struct dipc_server **out,
+                            struct dipc_error **error);
+
+/**
+ * Listens, and gives the URI that reaches the server. May be called for several addresses.
+ *
+ * @param server         Server.
+ * @param uri            "shm:/path" or "shm:@name"; may set tags of its own (want_data=N).
+ * @param buffer         Receives the whole URI and a NUL; NULL where it is not wanted.
+ * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 where it is NULL.
+ * @param out_len_bytes  Receives the length of the URI, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
+ *         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_URI.
+ *         DIPC_ERR_UNSUPPORTED: no such transport here. DIPC_ERR_ADDRESS_IN_USE: a live server
+ *         listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_listen(const struct dipc_server *server,
+                               const char *uri,
+                               char *buffer,
+                               size_t size_bytes,
+                               size_t *out_len_bytes,
+                               struct dipc_error **error);
+
+/**
+ * The URI of the first address the server listens at, for one role. A client that takes two URIs,
+ * for metadata and for bodies, gets one for each.
+ *
+ * @param server         Server.
+ * @param role           DIPC_ROLE_BOTH, DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
+ * @param buffer         Receives the URI and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer; DIPC_URI_BYTES is always enough.
+ * @param out_len_bytes  Receives the length of the URI, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
+ *         DIPC_ERR_NOT_FOUND: the server listens nowhere. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
+ *         is written all the same.
+ */
+dipc_status dipc_server_location(const struct dipc_server *server,
+                                 int32_t role,
+                                 char *buffer,
+                                 size_t size_bytes,
+                                 size_t *out_len_bytes,
+                                 struct dipc_error **error);
+
+/**
+ * Pull form: waits for the next request for a ticket of dipc_server_serve_pull().
+ *
+ * @param server      Server.
+ * @param timeout_ns  Nanoseconds to wait at most; 0 does not wait, DIPC_FOREVER waits on.
+ * @param cancel      Ends the wait from another thread; may be NULL.
+ * @param out         Receives the request, to be freed by dipc_request_free().
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: none came in time, out is not written. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_CANCELLED: by the token. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_next_request(const struct dipc_server *server,
+                                     uint64_t timeout_ns,
+                                     const struct dipc_cancel *cancel,
+                                     struct dipc_request **out,
+                                     struct dipc_error **error);
+
+/**
+ * Pull form: releases, on the calling thread, the arrays that clients have given back. Call it now
+ * and then; dipc_server_free() does the rest.
+ *
+ * @param server     Server.
+ * @param out_count  Receives how many releases were run.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_drain_releases(const struct dipc_server *server,
+                                       size_t *out_count,
+                                       struct dipc_error **error);
+
+/**
+ * One figure of a server.
+ *
+ * @param server  Server.
+ * @param stat    DIPC_SERVER_STAT_*.
+ * @param out     Receives the figure.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
+ *         figure; an older one than the header may not.
+ */
+dipc_status dipc_server_stat(const struct dipc_server *server,
+                             int32_t stat,
+                             uint64_t *out,
+                             struct dipc_error **error);
+
+/**
+ * Stops a server: no new connections and no new streams; streams under way may end until the
+ * deadline; then their connections are cut. Arrays that clients hold stay valid. May be called
+ * again.
+ *
+ * @param server       Server.
+ * @param deadline_ns  Nanoseconds from now; 0 cuts at once, DIPC_FOREVER waits for every stream.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: a provider had still not returned a
+ *         moment after the cut; it is not called again, and its finalizer runs when it returns.
+ */
+dipc_status dipc_server_stop(const struct dipc_server *server,
+                             uint64_t deadline_ns,
+                             struct dipc_error **error);
+
+/**
+ * Stops a server at once, if dipc_server_stop() did not, and frees it. NULL does nothing. Where a
+ * provider has not returned yet, nothing waits for it: its finalizer runs when it does.
+ *
+ * @param server  Server, or NULL; no call on it is running.
+ */
+void dipc_server_free(struct dipc_server *server);
+
+/**
+ * Makes options with the defaults, which each setter names.
+ *
+ * @param out    Receives the options, to be freed by dipc_server_options_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_new(struct dipc_server_options **out, struct dipc_error **error);
+
+/**
+ * Sets how many streams are served at once; one more is refused with DIPC_ERR_BUSY. Each stream of
+ * a provider has a thread of its own. Default 64.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param max_streams  Streams; at least 1.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_max_streams(struct dipc_server_options *options,
+                                                size_t max_streams,
+                                                struct dipc_error **error);
+
+/**
+ * Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. The
+ * memory of a dipc_arena does not count. Default 16 GiB.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param max_region_bytes  Bytes, over all connections of the server.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_max_region_bytes(struct dipc_server_options *options,
+                                                     uint64_t max_region_bytes,
+                                                     struct dipc_error **error);
+
+/**
+ * Sets the size of one region that copies are lent from; a larger body gets a region of its own.
+ * Default 64 MiB.
+ *
+ * @param options       Options to change; exclusive during the call.
+ * @param region_bytes  Bytes; rounded up to whole pages.
+ * @param error         May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_region_bytes(struct dipc_server_options *options,
+                                                 uint64_t region_bytes,
+                                                 struct dipc_error **error);
+
+/**
+ * Sets how long a region with nothing in use is kept for the next copies. Default 10 s.
+ *
+ * @param options         Options to change; exclusive during the call.
+ * @param region_idle_ns  Nanoseconds.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_region_idle_ns(struct dipc_server_options *options,
+                                                   uint64_t region_idle_ns,
+                                                   struct dipc_error **error);
+
+/**
+ * Sets up to which size a body travels as bytes rather than as lent memory. Default 4096.
+ *
+ * @param options       Options to change; exclusive during the call.
+ * @param inline_bytes  Bytes.
+ * @param error         May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_inline_bytes(struct dipc_server_options *options,
+                                                 uint64_t inline_bytes,
+                                                 struct dipc_error **error);
+
+/**
+ * Sets the most bytes of copies lent to one connection and not yet given back; past it bodies
+ * travel as bytes. The smaller of this and what the client asks for counts. Default 1 GiB.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param lent_limit_bytes  Bytes.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_lent_limit_bytes(struct dipc_server_options *options,
+                                                     uint64_t lent_limit_bytes,
+                                                     struct dipc_error **error);
+
+/**
+ * Admits clients of every user of this machine, not only of the user that runs the server. Default
+ * false.
+ *
+ * @param options   Options to change; exclusive during the call.
+ * @param any_user  Whether to admit them.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_any_user(struct dipc_server_options *options,
+                                             bool any_user,
+                                             struct dipc_error **error);
+
+/**
+ * Sets how bodies travel. Default DIPC_BODY_AUTO.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param body     DIPC_BODY_AUTO or DIPC_BODY_PACKED.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such way.
+ */
+dipc_status dipc_server_options_set_body(struct dipc_server_options *options,
+                                         int32_t body,
+                                         struct dipc_error **error);
+
+/**
+ * Compresses bodies, which then travel as bytes. Default DIPC_COMPRESSION_NONE.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param compression  DIPC_COMPRESSION_NONE, DIPC_COMPRESSION_LZ4 or DIPC_COMPRESSION_ZSTD.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such codec.
+ */
+dipc_status dipc_server_options_set_compression(struct dipc_server_options *options,
+                                                int32_t compression,
+                                                struct dipc_error **error);
+
+/**
+ * Sets the number of each stream's first message, for tests of the wrap-around at 2^32. The other
+ * side must be told the same. Default 0, which the protocol asks for.
+ *
+ * @param options         Options to change; exclusive during the call.
+ * @param first_sequence  Sequence number.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_first_sequence(struct dipc_server_options *options,
+                                                   uint32_t first_sequence,
+                                                   struct dipc_error **error);
+
+/**
+ * Frees options. NULL does nothing; servers made with them keep their copy.
+ *
+ * @param options  Options, or NULL.
+ */
+void dipc_server_options_free(struct dipc_server_options *options);
+
+/**
+ * Serves a ticket by calling a provider for each stream.
+ *
+ * @param server            Server.
+ * @param ticket            What clients ask for: any bytes. Copied.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param provider          Called once for each stream, on a thread of its own.
+ * @param userdata          Given to provider and finalizer; may be NULL.
+ * @param finalizer         Called once, when the ticket was withdrawn and the last call has
+ *                          returned; may be NULL.
+ * @param flags             0, or DIPC_PROVIDER_DETERMINISTIC.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags.
+ *         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_serve(const struct dipc_server *server,
+                              const uint8_t *ticket,
+                              size_t ticket_len_bytes,
+                              dipc_provider provider,
+                              void *userdata,
+                              dipc_finalizer finalizer,
+                              uint32_t flags,
+                              struct dipc_error **error);
+
+/**
+ * Serves a ticket in the pull form: its requests come out of dipc_server_next_request(), and no
+ * thread of the library ever calls the host.
+ *
+ * @param server            Server.
+ * @param ticket            What clients ask for: any bytes. Copied.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_ALREADY_EXISTS: the ticket is served.
+ *         DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_serve_pull(const struct dipc_server *server,
+                                   const uint8_t *ticket,
+                                   size_t ticket_len_bytes,
+                                   struct dipc_error **error);
+
+/**
+ * Serves a ticket with a table that can be fetched any number of times, by many clients at once.
+ * The arrays are released when the ticket was withdrawn and the last client has given them back.
+ *
+ * @param server            Server.
+ * @param ticket            What clients ask for: any bytes. Copied.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param schema            Moved on success: its release becomes NULL.
+ * @param batches           An array of n_batches arrays, each moved on success. An array's
+ *                          sync_event is waited for by the library, on a thread of a stream.
+ * @param n_batches         Number of batches; 0 is a table without rows.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: one of them is released. DIPC_ERR_ALREADY_EXISTS: the ticket
+ *         is served. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_publish(const struct dipc_server *server,
+                                const uint8_t *ticket,
+                                size_t ticket_len_bytes,
+                                struct ArrowSchema *schema,
+                                struct ArrowDeviceArray *batches,
+                                size_t n_batches,
+                                struct dipc_error **error);
+
+/**
+ * Stops serving a ticket. Streams under way go on.
+ *
+ * @param server            Server.
+ * @param ticket            Ticket.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it is not served.
+ */
+dipc_status dipc_server_withdraw(const struct dipc_server *server,
+                                 const uint8_t *ticket,
+                                 size_t ticket_len_bytes,
+                                 struct dipc_error **error);
+
+/**
+ * How many tickets are served now.
+ *
+ * @param server     Server.
+ * @param out_count  Receives their number.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_ticket_count(const struct dipc_server *server,
+                                     size_t *out_count,
+                                     struct dipc_error **error);
+
+/**
+ * One of the tickets served now, in byte order. Tickets that come and go meanwhile move the others:
+ * to list them, count up from 0 until DIPC_ERR_NOT_FOUND.
+ *
+ * @param server         Server.
+ * @param index          Number of the ticket, from 0.
+ * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the ticket.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there are not so many.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_server_ticket(const struct dipc_server *server,
+                               size_t index,
+                               uint8_t *buffer,
+                               size_t size_bytes,
+                               size_t *out_len_bytes,
+                               struct dipc_error **error);
+
+/**
  * The name of a status, as in this header: "DIPC_ERR_TIMEOUT".
  *
  * @param status  Any number.
@@ -612,6 +1972,663 @@ const char *dipc_status_name(dipc_status status);
  * @return 0 for 0 and positive numbers; EIO for a negative number that is no status.
  */
 int32_t dipc_status_errno(dipc_status status);
+
+/**
+ * Why a stream of the library's failed, in full: its own callbacks can only say an errno and a
+ * text.
+ *
+ * @param stream  Stream of dipc_client_get() or dipc_stream_from_host(), not released; no callback
+ *                of it is running.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: it has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: it is
+ *         released, or is not the library's. Otherwise what the stream failed with.
+ */
+dipc_status dipc_stream_status(const struct ArrowDeviceArrayStream *stream,
+                               struct dipc_error **error);
+
+/**
+ * Custom metadata of the batch that get_next gave last.
+ *
+ * @param stream         Stream of dipc_client_get(), not released; no callback of it is running.
+ * @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
+ *                       only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length; 0 where the batch has none.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+ *         is not of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the
+ *         same.
+ */
+dipc_status dipc_stream_metadata(const struct ArrowDeviceArrayStream *stream,
+                                 uint8_t *buffer,
+                                 size_t size_bytes,
+                                 size_t *out_len_bytes,
+                                 struct dipc_error **error);
+
+/**
+ * One figure of a stream, so far.
+ *
+ * @param stream  Stream of dipc_client_get(), not released; no callback of it is running.
+ * @param stat    DIPC_STREAM_STAT_*.
+ * @param out     Receives the figure.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+ *         is not of dipc_client_get(), or the library has no such figure.
+ */
+dipc_status dipc_stream_stat(const struct ArrowDeviceArrayStream *stream,
+                             int32_t stat,
+                             uint64_t *out,
+                             struct dipc_error **error);
+
+/**
+ * Turns a device stream of host memory into a host stream, for hosts that know only the C data
+ * interface.
+ *
+ * @param source  Moved on success: its release becomes NULL.
+ * @param out     Receives the stream; what it held before is not released. May not be source.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: source is released. DIPC_ERR_UNSUPPORTED: its arrays lie on a
+ *         device.
+ */
+dipc_status dipc_stream_to_host(struct ArrowDeviceArrayStream *source,
+                                struct ArrowArrayStream *out,
+                                struct dipc_error **error);
+
+/**
+ * Turns a host stream into a device stream of host memory, as providers give it.
+ *
+ * @param source  Moved on success: its release becomes NULL.
+ * @param out     Receives the stream; what it held before is not released. May not be source.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: source is released.
+ */
+dipc_status dipc_stream_from_host(struct ArrowArrayStream *source,
+                                  struct ArrowDeviceArrayStream *out,
+                                  struct dipc_error **error);
+
+/**
+ * Whether a transport works on this machine.
+ *
+ * @param scheme  Scheme of its URIs, without the colon: "shm".
+ * @param error   May be NULL; on failure receives what is missing and how to get it.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: it does not, or this build has no
+ *         such transport.
+ */
+dipc_status dipc_transport_available(const char *scheme, struct dipc_error **error);
+
+/**
+ * What the client asked for.
+ *
+ * @param request        Request.
+ * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the ticket.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
+ *         the same.
+ */
+dipc_status dipc_request_ticket(const struct dipc_request *request,
+                                uint8_t *buffer,
+                                size_t size_bytes,
+                                size_t *out_len_bytes,
+                                struct dipc_error **error);
+
+/**
+ * Who asked, for logs: "pid 4711, uid 1000".
+ *
+ * @param request        Request.
+ * @param buffer         Receives the text and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the text, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all
+ *         the same.
+ */
+dipc_status dipc_request_peer(const struct dipc_request *request,
+                              char *buffer,
+                              size_t size_bytes,
+                              size_t *out_len_bytes,
+                              struct dipc_error **error);
+
+/**
+ * Whether the client has gone or has cancelled, so that more batches are of no use.
+ *
+ * @param request  Request, or NULL.
+ * @return true then; also for NULL and in the child of a fork, where there is nobody to serve.
+ */
+bool dipc_request_is_cancelled(const struct dipc_request *request);
+
+/**
+ * Pull form: gives the schema, before the first batch.
+ *
+ * @param request      Request.
+ * @param schema       Read, not moved.
+ * @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: called twice, or the request
+ *         belongs to a provider. DIPC_ERR_INVALID_DATA: a bad schema. DIPC_ERR_UNSUPPORTED: a
+ *         device that cannot be read here. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client
+ *         is gone.
+ */
+dipc_status dipc_request_start(const struct dipc_request *request,
+                               const struct ArrowSchema *schema,
+                               int32_t device_type,
+                               struct dipc_error **error);
+
+/**
+ * Pull form: sends a batch, waiting for room where the client is slow.
+ *
+ * @param request             Request.
+ * @param batch               Moved on success: its release becomes NULL. It is released when the
+ *                            client has given it back, by dipc_server_drain_releases(). Its
+ *                            sync_event is waited for in this call.
+ * @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
+ * @param metadata_len_bytes  Length of metadata.
+ * @param timeout_ns          Nanoseconds to wait at most; DIPC_FOREVER waits on.
+ * @param error               May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_TIMEOUT: no room came in time; call again. DIPC_ERR_INVALID_ARGUMENT: not
+ *         started, or the request belongs to a provider. DIPC_ERR_INVALID_DATA: a bad batch, and
+ *         the stream has failed. DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+ */
+dipc_status dipc_request_push(const struct dipc_request *request,
+                              struct ArrowDeviceArray *batch,
+                              const uint8_t *metadata,
+                              size_t metadata_len_bytes,
+                              uint64_t timeout_ns,
+                              struct dipc_error **error);
+
+/**
+ * Pull form: ends the stream well, waiting for the last batches to leave.
+ *
+ * @param request     Request.
+ * @param timeout_ns  Nanoseconds to wait at most; DIPC_FOREVER waits on.
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: call again.
+ *         DIPC_ERR_INVALID_ARGUMENT: not started, or the request belongs to a provider.
+ *         DIPC_ERR_CANCELLED, DIPC_ERR_DISCONNECTED: the client is gone.
+ */
+dipc_status dipc_request_finish(const struct dipc_request *request,
+                                uint64_t timeout_ns,
+                                struct dipc_error **error);
+
+/**
+ * Says why there is no stream, or no more of it. In the pull form the stream ends now. A provider
+ * then returns non-zero, or its stream an errno: the client gets these words in place of others.
+ *
+ * @param request  Request.
+ * @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
+ *                 it sees as DIPC_ERR_PROVIDER.
+ * @param text     UTF-8; copied.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
+ */
+dipc_status dipc_request_fail(const struct dipc_request *request,
+                              int32_t code,
+                              const char *text,
+                              struct dipc_error **error);
+
+/**
+ * Frees a request of the pull form; one that is not finished fails its stream. NULL does nothing,
+ * and a request that a provider was given is left to the library.
+ *
+ * @param request  Request, or NULL; no call on it is running.
+ */
+void dipc_request_free(struct dipc_request *request);
+
+/**
+ * Makes a server that serves nothing yet. Starts two threads: one for connections, and one that
+ * releases arrays which clients have given back.
+ *
+ * @param options  Copied; NULL: the defaults.
+ * @param out      Receives the server, to be freed by dipc_server_free().
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no threads or descriptors
+ *         are left.
+ */
+dipc_status dipc_server_new(const struct dipc_server_options *options,
+                            struct dipc_server **out,
+                            struct dipc_error **error);
+
+/**
+ * Listens, and gives the URI that reaches the server. May be called for several addresses.
+ *
+ * @param server         Server.
+ * @param uri            "shm:/path" or "shm:@name"; may set tags of its own (want_data=N).
+ * @param buffer         Receives the whole URI and a NUL; NULL where it is not wanted.
+ * @param size_bytes     Size of buffer: at least DIPC_URI_BYTES, or 0 where it is NULL.
+ * @param out_len_bytes  Receives the length of the URI, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is
+ *         DIPC_URI_BYTES and the server does not listen. DIPC_ERR_INVALID_URI.
+ *         DIPC_ERR_UNSUPPORTED: no such transport here. DIPC_ERR_ADDRESS_IN_USE: a live server
+ *         listens there. DIPC_ERR_PERMISSION. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_listen(const struct dipc_server *server,
+                               const char *uri,
+                               char *buffer,
+                               size_t size_bytes,
+                               size_t *out_len_bytes,
+                               struct dipc_error **error);
+
+/**
+ * The URI of the first address the server listens at, for one role. A client that takes two URIs,
+ * for metadata and for bodies, gets one for each.
+ *
+ * @param server         Server.
+ * @param role           DIPC_ROLE_BOTH, DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
+ * @param buffer         Receives the URI and a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer; DIPC_URI_BYTES is always enough.
+ * @param out_len_bytes  Receives the length of the URI, without the NUL.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
+ *         DIPC_ERR_NOT_FOUND: the server listens nowhere. DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes
+ *         is written all the same.
+ */
+dipc_status dipc_server_location(const struct dipc_server *server,
+                                 int32_t role,
+                                 char *buffer,
+                                 size_t size_bytes,
+                                 size_t *out_len_bytes,
+                                 struct dipc_error **error);
+
+/**
+ * Pull form: waits for the next request for a ticket of dipc_server_serve_pull().
+ *
+ * @param server      Server.
+ * @param timeout_ns  Nanoseconds to wait at most; 0 does not wait, DIPC_FOREVER waits on.
+ * @param cancel      Ends the wait from another thread; may be NULL.
+ * @param out         Receives the request, to be freed by dipc_request_free().
+ * @param error       May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: none came in time, out is not written. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_CANCELLED: by the token. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_next_request(const struct dipc_server *server,
+                                     uint64_t timeout_ns,
+                                     const struct dipc_cancel *cancel,
+                                     struct dipc_request **out,
+                                     struct dipc_error **error);
+
+/**
+ * Pull form: releases, on the calling thread, the arrays that clients have given back. Call it now
+ * and then; dipc_server_free() does the rest.
+ *
+ * @param server     Server.
+ * @param out_count  Receives how many releases were run.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_drain_releases(const struct dipc_server *server,
+                                       size_t *out_count,
+                                       struct dipc_error **error);
+
+/**
+ * One figure of a server.
+ *
+ * @param server  Server.
+ * @param stat    DIPC_SERVER_STAT_*.
+ * @param out     Receives the figure.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the library has no such
+ *         figure; an older one than the header may not.
+ */
+dipc_status dipc_server_stat(const struct dipc_server *server,
+                             int32_t stat,
+                             uint64_t *out,
+                             struct dipc_error **error);
+
+/**
+ * Stops a server: no new connections and no new streams; streams under way may end until the
+ * deadline; then their connections are cut. Arrays that clients hold stay valid. May be called
+ * again.
+ *
+ * @param server       Server.
+ * @param deadline_ns  Nanoseconds from now; 0 cuts at once, DIPC_FOREVER waits for every stream.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_TIMEOUT: a provider had still not returned a
+ *         moment after the cut; it is not called again, and its finalizer runs when it returns.
+ */
+dipc_status dipc_server_stop(const struct dipc_server *server,
+                             uint64_t deadline_ns,
+                             struct dipc_error **error);
+
+/**
+ * Stops a server at once, if dipc_server_stop() did not, and frees it. NULL does nothing. Where a
+ * provider has not returned yet, nothing waits for it: its finalizer runs when it does.
+ *
+ * @param server  Server, or NULL; no call on it is running.
+ */
+void dipc_server_free(struct dipc_server *server);
+
+/**
+ * Makes options with the defaults, which each setter names.
+ *
+ * @param out    Receives the options, to be freed by dipc_server_options_free().
+ * @param error  May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_new(struct dipc_server_options **out, struct dipc_error **error);
+
+/**
+ * Sets how many streams are served at once; one more is refused with DIPC_ERR_BUSY. Each stream of
+ * a provider has a thread of its own. Default 64.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param max_streams  Streams; at least 1.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_max_streams(struct dipc_server_options *options,
+                                                size_t max_streams,
+                                                struct dipc_error **error);
+
+/**
+ * Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. The
+ * memory of a dipc_arena does not count. Default 16 GiB.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param max_region_bytes  Bytes, over all connections of the server.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_max_region_bytes(struct dipc_server_options *options,
+                                                     uint64_t max_region_bytes,
+                                                     struct dipc_error **error);
+
+/**
+ * Sets the size of one region that copies are lent from; a larger body gets a region of its own.
+ * Default 64 MiB.
+ *
+ * @param options       Options to change; exclusive during the call.
+ * @param region_bytes  Bytes; rounded up to whole pages.
+ * @param error         May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_region_bytes(struct dipc_server_options *options,
+                                                 uint64_t region_bytes,
+                                                 struct dipc_error **error);
+
+/**
+ * Sets how long a region with nothing in use is kept for the next copies. Default 10 s.
+ *
+ * @param options         Options to change; exclusive during the call.
+ * @param region_idle_ns  Nanoseconds.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_region_idle_ns(struct dipc_server_options *options,
+                                                   uint64_t region_idle_ns,
+                                                   struct dipc_error **error);
+
+/**
+ * Sets up to which size a body travels as bytes rather than as lent memory. Default 4096.
+ *
+ * @param options       Options to change; exclusive during the call.
+ * @param inline_bytes  Bytes.
+ * @param error         May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_inline_bytes(struct dipc_server_options *options,
+                                                 uint64_t inline_bytes,
+                                                 struct dipc_error **error);
+
+/**
+ * Sets the most bytes of copies lent to one connection and not yet given back; past it bodies
+ * travel as bytes. The smaller of this and what the client asks for counts. Default 1 GiB.
+ *
+ * @param options           Options to change; exclusive during the call.
+ * @param lent_limit_bytes  Bytes.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_lent_limit_bytes(struct dipc_server_options *options,
+                                                     uint64_t lent_limit_bytes,
+                                                     struct dipc_error **error);
+
+/**
+ * Admits clients of every user of this machine, not only of the user that runs the server. Default
+ * false.
+ *
+ * @param options   Options to change; exclusive during the call.
+ * @param any_user  Whether to admit them.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_any_user(struct dipc_server_options *options,
+                                             bool any_user,
+                                             struct dipc_error **error);
+
+/**
+ * Sets how bodies travel. Default DIPC_BODY_AUTO.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param body     DIPC_BODY_AUTO or DIPC_BODY_PACKED.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such way.
+ */
+dipc_status dipc_server_options_set_body(struct dipc_server_options *options,
+                                         int32_t body,
+                                         struct dipc_error **error);
+
+/**
+ * Compresses bodies, which then travel as bytes. Default DIPC_COMPRESSION_NONE.
+ *
+ * @param options      Options to change; exclusive during the call.
+ * @param compression  DIPC_COMPRESSION_NONE, DIPC_COMPRESSION_LZ4 or DIPC_COMPRESSION_ZSTD.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such codec.
+ */
+dipc_status dipc_server_options_set_compression(struct dipc_server_options *options,
+                                                int32_t compression,
+                                                struct dipc_error **error);
+
+/**
+ * Sets the number of each stream's first message, for tests of the wrap-around at 2^32. The other
+ * side must be told the same. Default 0, which the protocol asks for.
+ *
+ * @param options         Options to change; exclusive during the call.
+ * @param first_sequence  Sequence number.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_first_sequence(struct dipc_server_options *options,
+                                                   uint32_t first_sequence,
+                                                   struct dipc_error **error);
+
+/**
+ * Frees options. NULL does nothing; servers made with them keep their copy.
+ *
+ * @param options  Options, or NULL.
+ */
+void dipc_server_options_free(struct dipc_server_options *options);
+
+/**
+ * Serves a ticket by calling a provider for each stream.
+ *
+ * @param server            Server.
+ * @param ticket            What clients ask for: any bytes. Copied.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param provider          Called once for each stream, on a thread of its own.
+ * @param userdata          Given to provider and finalizer; may be NULL.
+ * @param finalizer         Called once, when the ticket was withdrawn and the last call has
+ *                          returned; may be NULL.
+ * @param flags             0, or DIPC_PROVIDER_DETERMINISTIC.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags.
+ *         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_serve(const struct dipc_server *server,
+                              const uint8_t *ticket,
+                              size_t ticket_len_bytes,
+                              dipc_provider provider,
+                              void *userdata,
+                              dipc_finalizer finalizer,
+                              uint32_t flags,
+                              struct dipc_error **error);
+
+/**
+ * Serves a ticket in the pull form: its requests come out of dipc_server_next_request(), and no
+ * thread of the library ever calls the host.
+ *
+ * @param server            Server.
+ * @param ticket            What clients ask for: any bytes. Copied.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_ALREADY_EXISTS: the ticket is served.
+ *         DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_serve_pull(const struct dipc_server *server,
+                                   const uint8_t *ticket,
+                                   size_t ticket_len_bytes,
+                                   struct dipc_error **error);
+
+/**
+ * Serves a ticket with a table that can be fetched any number of times, by many clients at once.
+ * The arrays are released when the ticket was withdrawn and the last client has given them back.
+ *
+ * @param server            Server.
+ * @param ticket            What clients ask for: any bytes. Copied.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param schema            Moved on success: its release becomes NULL.
+ * @param batches           An array of n_batches arrays, each moved on success. An array's
+ *                          sync_event is waited for by the library, on a thread of a stream.
+ * @param n_batches         Number of batches; 0 is a table without rows.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: one of them is released. DIPC_ERR_ALREADY_EXISTS: the ticket
+ *         is served. DIPC_ERR_STOPPED.
+ */
+dipc_status dipc_server_publish(const struct dipc_server *server,
+                                const uint8_t *ticket,
+                                size_t ticket_len_bytes,
+                                struct ArrowSchema *schema,
+                                struct ArrowDeviceArray *batches,
+                                size_t n_batches,
+                                struct dipc_error **error);
+
+/**
+ * Stops serving a ticket. Streams under way go on.
+ *
+ * @param server            Server.
+ * @param ticket            Ticket.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: it is not served.
+ */
+dipc_status dipc_server_withdraw(const struct dipc_server *server,
+                                 const uint8_t *ticket,
+                                 size_t ticket_len_bytes,
+                                 struct dipc_error **error);
+
+/**
+ * How many tickets are served now.
+ *
+ * @param server     Server.
+ * @param out_count  Receives their number.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_ticket_count(const struct dipc_server *server,
+                                     size_t *out_count,
+                                     struct dipc_error **error);
+
+/**
+ * One of the tickets served now, in byte order. Tickets that come and go meanwhile move the others:
+ * to list them, count up from 0 until DIPC_ERR_NOT_FOUND.
+ *
+ * @param server         Server.
+ * @param index          Number of the ticket, from 0.
+ * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the ticket.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: there are not so many.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_server_ticket(const struct dipc_server *server,
+                               size_t index,
+                               uint8_t *buffer,
+                               size_t size_bytes,
+                               size_t *out_len_bytes,
+                               struct dipc_error **error);
+
+/**
+ * Why a stream of the library's failed, in full: its own callbacks can only say an errno and a
+ * text.
+ *
+ * @param stream  Stream of dipc_client_get() or dipc_stream_from_host(), not released; no callback
+ *                of it is running.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: it has not failed. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: it is
+ *         released, or is not the library's. Otherwise what the stream failed with.
+ */
+dipc_status dipc_stream_status(const struct ArrowDeviceArrayStream *stream,
+                               struct dipc_error **error);
+
+/**
+ * Custom metadata of the batch that get_next gave last.
+ *
+ * @param stream         Stream of dipc_client_get(), not released; no callback of it is running.
+ * @param buffer         Receives the metadata, encoded as in ArrowSchema; NULL asks for the length
+ *                       only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length; 0 where the batch has none.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+ *         is not of dipc_client_get(). DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the
+ *         same.
+ */
+dipc_status dipc_stream_metadata(const struct ArrowDeviceArrayStream *stream,
+                                 uint8_t *buffer,
+                                 size_t size_bytes,
+                                 size_t *out_len_bytes,
+                                 struct dipc_error **error);
+
+/**
+ * One figure of a stream, so far.
+ *
+ * @param stream  Stream of dipc_client_get(), not released; no callback of it is running.
+ * @param stat    DIPC_STREAM_STAT_*.
+ * @param out     Receives the figure.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the stream is released, or
+ *         is not of dipc_client_get(), or the library has no such figure.
+ */
+dipc_status dipc_stream_stat(const struct ArrowDeviceArrayStream *stream,
+                             int32_t stat,
+                             uint64_t *out,
+                             struct dipc_error **error);
+
+/**
+ * Turns a device stream of host memory into a host stream, for hosts that know only the C data
+ * interface.
+ *
+ * @param source  Moved on success: its release becomes NULL.
+ * @param out     Receives the stream; what it held before is not released. May not be source.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: source is released. DIPC_ERR_UNSUPPORTED: its arrays lie on a
+ *         device.
+ */
+dipc_status dipc_stream_to_host(struct ArrowDeviceArrayStream *source,
+                                struct ArrowArrayStream *out,
+                                struct dipc_error **error);
+
+/**
+ * Turns a host stream into a device stream of host memory, as providers give it.
+ *
+ * @param source  Moved on success: its release becomes NULL.
+ * @param out     Receives the stream; what it held before is not released. May not be source.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: source is released.
+ */
+dipc_status dipc_stream_from_host(struct ArrowArrayStream *source,
+                                  struct ArrowDeviceArrayStream *out,
+                                  struct dipc_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

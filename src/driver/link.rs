@@ -113,8 +113,13 @@ impl FetchLink {
         self.send(Outgoing::Control { bytes, fd: None })
     }
 
+    /// A server that has said everything may be gone before its last messages were read: that
+    /// nothing can be written is no reason not to read them. The reader finds the end behind them.
     fn send(&self, message: Outgoing) -> Result<()> {
-        self.with(|state| state.link.send(message))
+        self.with(|state| {
+            let _ = state.link.send(message);
+            Ok(())
+        })
     }
 
     /// Announces the body of a header that has been seen (rule D8).
@@ -147,7 +152,7 @@ impl FetchLink {
     }
 
     fn receive_with(&self, state: &mut State) -> Result<Option<Incoming>> {
-        state.link.flush()?;
+        let unwritten = state.link.flush().err();
         loop {
             match state.link.receive()? {
                 Some(Incoming::Control { bytes, fd }) => {
@@ -162,7 +167,7 @@ impl FetchLink {
                         self.peer
                     )));
                 }
-                None => return Ok(None),
+                None => return unwritten.map_or(Ok(None), Err),
             }
         }
     }

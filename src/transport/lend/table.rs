@@ -106,11 +106,6 @@ impl RegionTable {
             shared: true,
         })
     }
-
-    /// Forgets every region: the connection is over.
-    pub fn clear(&mut self) {
-        self.regions.clear();
-    }
 }
 
 #[cfg(test)]

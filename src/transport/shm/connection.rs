@@ -325,7 +325,7 @@ impl Connection for ShmConnection {
         self.broken.get_or_insert(error);
         self.outbox.clear();
         self.inbox.descriptors.clear();
-        self.regions.clear();
+        // The regions stay: messages that came before the end may still be resolved.
         // Rule F4: the peer may hold on to what it has mapped.
         self.lender.abandon();
         if self.generation.is_same_process() {
