@@ -1,0 +1,212 @@
+//! Servers and clients as processes, and files to serve.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow::array::{
+    ArrayRef, DictionaryArray, Float64Array, Int32Array, ListArray, RecordBatch, StringArray,
+    StringViewArray,
+};
+use arrow::datatypes::{Int8Type, Int32Type};
+use arrow::ipc::writer::{FileWriter, StreamWriter};
+use parquet::arrow::ArrowWriter;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything here may take before the test fails.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The command, ready for arguments.
+pub fn dipc() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dipc"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs the command to its end.
+pub fn run(args: &[&str]) -> Output {
+    dipc().args(args).output().unwrap()
+}
+
+/// Runs the command, which must do well, and reads its JSON.
+pub fn json(args: &[&str]) -> serde_json::Value {
+    let output = run(args);
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        text(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Runs the command, which must fail with `code` and one line; gives the line.
+pub fn failure(code: i32, args: &[&str]) -> String {
+    let output = run(args);
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {line}");
+    if code == 1 {
+        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+        assert!(line.starts_with("dipc: "), "{line}");
+    }
+    line
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// An abstract address that no other test has.
+pub fn address() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("shm:@dipc-cli-{}-{number}", std::process::id())
+}
+
+pub fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// Waits for the process to end by itself.
+pub fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "the process did not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until `condition` holds.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A server process, killed when dropped.
+pub struct Server {
+    pub child: Child,
+    pub uri: String,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Serves at an address of its own.
+    pub fn start(args: &[&str]) -> Self {
+        Self::start_at(&address(), args)
+    }
+
+    /// Serves at `address`, and returns once it is ready.
+    pub fn start_at(address: &str, args: &[&str]) -> Self {
+        let mut child = dipc()
+            .args(["serve", "--listen", address])
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let uri = match line.trim_end().strip_prefix("ready ") {
+            Some(uri) => uri.to_owned(),
+            None => serde_json::from_str::<serde_json::Value>(&line).unwrap()["ready"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        };
+        assert!(uri.starts_with(address), "{line}");
+        Self { child, uri, stdout }
+    }
+
+    /// Stops the server by SIGTERM; gives its status and what else it printed.
+    pub fn stop(mut self) -> (ExitStatus, String) {
+        signal(&self.child, Signal::TERM);
+        let status = wait(&mut self.child);
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        (status, rest)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A table with a few kinds of columns.
+pub fn table(rows: i32) -> RecordBatch {
+    let words: Vec<_> = (0..rows)
+        .map(|row| (row % 7 > 0).then(|| format!("a rather long word, the {row}th")))
+        .collect();
+    let words = || words.iter().map(|word| word.as_deref());
+    let lists = (0..rows).map(|row| (row % 5 > 0).then(|| vec![Some(row), None]));
+    let kinds = ["even", "odd"].into_iter().cycle().take(rows as usize);
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("number", Arc::new(Int32Array::from_iter_values(0..rows))),
+        (
+            "float",
+            Arc::new(Float64Array::from_iter_values(
+                (0..rows).map(|row| f64::from(row) / 7.0),
+            )),
+        ),
+        ("word", Arc::new(words().collect::<StringArray>())),
+        ("view", Arc::new(words().collect::<StringViewArray>())),
+        (
+            "list",
+            Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists)),
+        ),
+        (
+            "kind",
+            Arc::new(kinds.collect::<DictionaryArray<Int8Type>>()),
+        ),
+    ];
+    RecordBatch::try_from_iter_with_nullable(
+        columns
+            .into_iter()
+            .map(|(name, column)| (name, column, true)),
+    )
+    .unwrap()
+}
+
+pub fn write_parquet(path: &Path, batch: &RecordBatch) {
+    let mut writer =
+        ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(batch).unwrap();
+    writer.close().unwrap();
+}
+
+pub fn write_arrow(path: &Path, batch: &RecordBatch) {
+    let mut writer = FileWriter::try_new(File::create(path).unwrap(), &batch.schema()).unwrap();
+    writer.write(batch).unwrap();
+    writer.finish().unwrap();
+}
+
+pub fn write_stream(path: &Path, batch: &RecordBatch) {
+    let mut writer = StreamWriter::try_new(File::create(path).unwrap(), &batch.schema()).unwrap();
+    writer.write(batch).unwrap();
+    writer.finish().unwrap();
+}
+
+/// A path in `folder`, as a text.
+pub fn path_in(folder: &tempfile::TempDir, name: &str) -> String {
+    folder.path().join(name).to_str().unwrap().to_owned()
+}
+
+/// What lies in a folder.
+pub fn names(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect()
+}

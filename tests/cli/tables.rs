@@ -1,0 +1,207 @@
+//! What crosses: every format, generated tables, with and without an arena.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use arrow::array::RecordBatch;
+
+use crate::support::*;
+
+/// Promise of `serve`: Parquet, Arrow file and Arrow stream files cross and arrive equal, whatever
+/// they are named, with and without an arena; their hashes are one, since their content is.
+#[test]
+fn files_of_every_format_arrive_equal() {
+    let folder = tempfile::tempdir().unwrap();
+    let batch = table(5000);
+    let write: [(&str, fn(&Path, &RecordBatch)); 3] = [
+        ("a.txt", write_parquet),
+        ("b.parquet", write_arrow),
+        ("c", write_stream),
+    ];
+    let paths = write.map(|(name, write)| {
+        let path = path_in(&folder, name);
+        write(Path::new(&path), &batch);
+        path
+    });
+    for options in [&["--batch-rows", "700"][..], &["--arena"], &[]] {
+        let files = paths.each_ref().map(String::as_str);
+        let server = Server::start(&[options, &files].concat());
+        let mut hashes = Vec::new();
+        for (ticket, path) in ["a", "b", "c"].into_iter().zip(&paths) {
+            let report = json(&[
+                "get",
+                &server.uri,
+                ticket,
+                "--json",
+                "--checksum",
+                "--verify",
+                path,
+            ]);
+            assert_eq!(report["rows"], 5000);
+            assert_eq!(report["verified"]["equal"], true);
+            hashes.push(report["checksum"].clone());
+        }
+        assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+    }
+}
+
+/// Promise of `--output`: what is fetched into a file can be served again and is still equal.
+#[test]
+fn files_written_are_equal_to_what_was_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_in(&folder, "table.arrow");
+    write_arrow(Path::new(&path), &table(3000));
+    let server = Server::start(&[&path, "--batch-rows", "999"]);
+    for name in ["out.arrow", "out.arrows", "out.parquet"] {
+        let out = path_in(&folder, name);
+        let report = json(&["get", &server.uri, "table", "--json", "--output", &out]);
+        assert_eq!(report["output"], out.as_str());
+        let again = Server::start(&[&format!("again={out}")]);
+        let report = json(&["get", &again.uri, "again", "--json", "--verify", &path]);
+        assert_eq!(report["verified"]["equal"], true, "{name}");
+    }
+}
+
+/// Promise of `--arena`: bodies are lent and nothing is copied, at either end; without it the
+/// server copies what it lends, once. Generated tables are equal to themselves generated here.
+#[test]
+fn tables_in_an_arena_are_not_copied() {
+    for arena in [true, false] {
+        let mut args = vec![
+            "--tpch", "lineitem", "--tpch", "nation", "--scale", "0.01", "--json",
+        ];
+        args.extend(["--batch-rows", "10000"]);
+        args.extend(arena.then_some("--arena"));
+        let server = Server::start(&args);
+        let report = json(&[
+            "get",
+            &server.uri,
+            "lineitem",
+            "--json",
+            "--verify",
+            "tpch:lineitem:0.01",
+        ]);
+        assert_eq!(report["verified"]["equal"], true);
+        let lent = report["bytes_lent"].as_u64().unwrap();
+        assert!(lent > 5_000_000, "{report}");
+        assert_eq!(report["bytes_copied"], 0);
+        assert_eq!(report["bytes_received"], 0);
+        assert_eq!(report["rows"], 60_175);
+        assert_eq!(report["batches"], 7);
+        let (status, printed) = server.stop();
+        assert!(status.success());
+        let stopped: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        let stopped = &stopped["stopped"];
+        let copied = stopped["bytes_copied"].as_u64().unwrap();
+        assert_eq!(copied > 0, !arena, "{stopped}");
+        assert_eq!(stopped["streams"], 1);
+    }
+}
+
+/// Rule A5 at the command: a table without rows crosses, and so does a small one by its bytes.
+#[test]
+fn empty_and_small_tables_arrive() {
+    let folder = tempfile::tempdir().unwrap();
+    for rows in [0, 1] {
+        let path = path_in(&folder, "t.arrow");
+        write_arrow(Path::new(&path), &table(rows));
+        let server = Server::start(&[&path]);
+        let report = json(&["get", &server.uri, "t", "--json", "--verify", &path]);
+        assert_eq!(report["rows"], rows);
+        assert_eq!(report["verified"]["equal"], true);
+    }
+}
+
+/// Promise of `--verify`: a table that differs is an exit status of 1, and the first difference is
+/// named; so it is where nobody reads the figures.
+#[test]
+fn a_table_that_differs_is_told() {
+    let server = Server::start(&["--tpch", "nation"]);
+    let output = run(&["get", &server.uri, "nation", "--verify", "tpch:region:1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("NOT equal to tpch:region:1: columns differ"));
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_in(&folder, "t.arrow");
+    write_arrow(Path::new(&path), &table(100));
+    let shorter = path_in(&folder, "shorter.arrow");
+    write_arrow(Path::new(&shorter), &table(90));
+    let server = Server::start(&[&path]);
+    let args = ["get", &server.uri, "t", "--verify", &shorter];
+    assert!(text(&run(&args).stdout).contains("more rows than the 90 expected"));
+
+    let mut child = dipc().args(args).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(wait(&mut child).code(), Some(1));
+}
+
+/// Promise of `--head`: rows as a table, then the figures. A reader that has gone is no failure.
+#[test]
+fn the_first_rows_are_shown() {
+    let server = Server::start(&["--tpch", "region"]);
+    let shown = text(&run(&["get", &server.uri, "region", "--head", "2"]).stdout);
+    assert!(shown.contains("| 0           | AFRICA"), "{shown}");
+    assert!(
+        shown.contains("AMERICA") && !shown.contains("ASIA"),
+        "{shown}"
+    );
+    assert!(shown.contains("region: 5 rows in 1 batches"), "{shown}");
+
+    let mut child = dipc()
+        .args(["get", &server.uri, "region", "--head", "5"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(wait(&mut child).code(), Some(0));
+    let mut complaints = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut complaints)
+        .unwrap();
+    assert_eq!(complaints, "");
+}
+
+/// Many clients fetch one ticket at once, each the whole table.
+#[test]
+fn many_clients_are_served_at_once() {
+    let server = Server::start(&[
+        "--tpch",
+        "orders",
+        "--scale",
+        "0.01",
+        "--batch-rows",
+        "1000",
+    ]);
+    let spawn = |_| {
+        let args = ["get", &server.uri, "orders", "--json", "--checksum"];
+        dipc().args(args).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let clients: Vec<_> = (0..8).map(spawn).collect();
+    let reports: Vec<serde_json::Value> = clients
+        .into_iter()
+        .map(|client| serde_json::from_slice(&client.wait_with_output().unwrap().stdout).unwrap())
+        .collect();
+    for report in &reports {
+        assert_eq!(report["rows"], 15_000);
+        assert_eq!(report["checksum"], reports[0]["checksum"]);
+    }
+}
+
+/// Several listeners of one server: a line for each, and each serves every ticket.
+#[test]
+fn every_listener_serves_every_ticket() {
+    let (first, second) = (address(), address());
+    let server = Server::start_at(&first, &["--listen", &second, "--tpch", "region"]);
+    until("the second listener is there", || {
+        run(&["get", &second, "region"]).status.success()
+    });
+    assert!(run(&["get", &server.uri, "region"]).status.success());
+    let (status, rest) = server.stop();
+    assert!(status.success());
+    assert!(rest.starts_with(&format!("ready {second}")), "{rest}");
+}
