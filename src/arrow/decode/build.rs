@@ -8,8 +8,8 @@ use arrow::ipc;
 
 use crate::arrow::decode::columns::{Buffer, Columns, Hold, Node, private_copy};
 use crate::arrow::decode::compression::{Codec, LENGTH_BYTES, Unpacked, unpack};
-use crate::arrow::decode::field::{Field, Layout, Type};
-use crate::arrow::decode::{Dictionary, ReceivedBody};
+use crate::arrow::decode::field::{Field, Layout};
+use crate::arrow::decode::{Dictionary, ReceivedBody, children, empty};
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
@@ -73,70 +73,6 @@ pub(super) fn dictionary(
         .values(field)
         .map_err(|error| error.context("dictionary"))?;
     builder.finish()
-}
-
-/// The dictionary of a column that needs none: no batch of it ever came, and every value is null.
-pub(super) fn empty_dictionary(field: &Field) -> Columns {
-    let mut out = Columns::default();
-    push_empty(&mut out, field);
-    out
-}
-
-fn push_empty(out: &mut Columns, field: &Field) -> usize {
-    let layout = field.layout();
-    let id = out.nodes.len();
-    let n_children = field.children.len();
-    let mut node = Node {
-        length: 0,
-        null_count: 0,
-        first_buffer: out.buffers.len(),
-        n_buffers: 0,
-        first_child: out.children.len(),
-        n_children,
-        dictionary: None,
-        generation: 0,
-    };
-    let rest = match layout {
-        Layout::Null | Layout::FixedList { .. } | Layout::Struct | Layout::RunEnds => 0,
-        Layout::Bits | Layout::Fixed { .. } | Layout::List { .. } => 1,
-        Layout::Union { dense } => 1 + usize::from(dense),
-        Layout::Bytes { .. } | Layout::ListView { .. } | Layout::Views { .. } => 2,
-    };
-    if layout.has_validity() {
-        out.buffers.push(Buffer::ABSENT);
-        node.n_buffers += 1;
-    }
-    out.buffers
-        .extend(std::iter::repeat_n(Buffer::empty(), rest));
-    node.n_buffers += rest;
-    out.nodes.push(node);
-    out.children.resize(node.first_child + n_children, 0);
-    for (index, child) in field.children.iter().enumerate() {
-        let child = if child.dictionary.is_some() {
-            push_empty_encoded(out, child)
-        } else {
-            push_empty(out, child)
-        };
-        out.children[node.first_child + index] = child;
-    }
-    id
-}
-
-fn push_empty_encoded(out: &mut Columns, field: &Field) -> usize {
-    let id = out.nodes.len();
-    out.nodes.push(Node {
-        length: 0,
-        null_count: 0,
-        first_buffer: out.buffers.len(),
-        n_buffers: 2,
-        first_child: out.children.len(),
-        n_children: 0,
-        dictionary: Some(id + 1),
-        generation: 0,
-    });
-    out.buffers.extend([Buffer::ABSENT, Buffer::empty()]);
-    push_empty(out, field);
-    id
 }
 
 struct Builder<'a> {
@@ -272,7 +208,7 @@ impl<'a> Builder<'a> {
             }
             // Some writers send no dictionary where no value refers to one.
             None if node.null_count == node.length => {
-                self.out.append(&Arc::new(empty_dictionary(field)))
+                self.out.append(&Arc::new(empty::dictionary(field)))
             }
             None => {
                 return Err(Error::invalid_data(format!(
@@ -303,7 +239,7 @@ impl<'a> Builder<'a> {
             Layout::Fixed { width } => self.elements(&mut node, width, field.ty.alignment(), 0)?,
             Layout::Bytes { large, .. } => {
                 let offsets = self.offsets(&mut node, large)?;
-                let (first, last) = self.range(&node, offsets, large)?;
+                let (first, last) = children::range(&self.out, &node, offsets, large)?;
                 // Offsets are not negative and in order, so the last one bounds the bytes in use.
                 debug_assert!(first <= last);
                 self.buffer(&mut node, last, 1)?;
@@ -329,7 +265,7 @@ impl<'a> Builder<'a> {
             let child = self.column(child)?;
             self.adopt(id, index, child);
         }
-        self.check_children(field, id)?;
+        children::check(&self.out, field, id)?;
         Ok(id)
     }
 
@@ -479,27 +415,6 @@ impl<'a> Builder<'a> {
         Ok(node.buffer(node.n_buffers - 1))
     }
 
-    /// First and last offset, in order and not negative.
-    fn range(&self, node: &Node, offsets: usize, large: bool) -> Result<(usize, usize)> {
-        if self.out.buffers[offsets].at.len == 0 {
-            return Ok((0, 0));
-        }
-        let read = |index| -> Result<i64> {
-            if large {
-                self.out.read_once::<i64>(offsets, index)
-            } else {
-                self.out.read_once::<i32>(offsets, index).map(i64::from)
-            }
-        };
-        let (first, last) = (read(0)?, read(node.len()?)?);
-        match (usize::try_from(first), usize::try_from(last)) {
-            (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
-            _ => Err(Error::invalid_data(format!(
-                "offsets that run from {first} to {last}"
-            ))),
-        }
-    }
-
     /// Views, their data buffers, and the lengths of those, which the C data interface adds.
     fn views(&mut self, node: &mut Node) -> Result<()> {
         self.elements(node, 16, 8, 0)?;
@@ -532,93 +447,6 @@ impl<'a> Builder<'a> {
         self.out.buffers.push(lengths);
         node.n_buffers += 1;
         Ok(())
-    }
-
-    /// What children owe their parent, as far as it can be told from headers and end points.
-    fn check_children(&self, field: &Field, id: usize) -> Result<()> {
-        let node = &self.out.nodes[id];
-        let at_least = |index: usize, need: usize| {
-            let length = self.out.child(node, index).len()?;
-            if length < need {
-                return Err(Error::invalid_data(format!(
-                    "a child has {length} values, its parent of length {} needs {need}",
-                    node.length
-                )));
-            }
-            Ok(())
-        };
-        match field.layout() {
-            Layout::Struct | Layout::Union { dense: false } => {
-                (0..node.n_children).try_for_each(|index| at_least(index, node.len()?))
-            }
-            Layout::FixedList { size } => {
-                let need = node.len()?.checked_mul(size).ok_or_else(|| {
-                    Error::invalid_data(format!("{} lists of {size} values", node.length))
-                })?;
-                at_least(0, need)
-            }
-            Layout::List { large } => {
-                let (_, last) = self.range(node, node.buffer(1), large)?;
-                at_least(0, last)?;
-                if matches!(field.ty, Type::Map { .. }) {
-                    self.check_map(node)
-                } else {
-                    Ok(())
-                }
-            }
-            Layout::RunEnds => self.check_run_ends(field, node),
-            _ => Ok(()),
-        }
-    }
-
-    /// Neither the entries nor the keys of a map may be null.
-    fn check_map(&self, node: &Node) -> Result<()> {
-        let entries = self.out.child(node, 0);
-        let keys = self.out.child(entries, 0);
-        if entries.null_count != 0 || keys.null_count != 0 {
-            return Err(Error::invalid_data(format!(
-                "a map has {} null entries and {} null keys: neither may be null",
-                entries.null_count, keys.null_count
-            )));
-        }
-        Ok(())
-    }
-
-    fn check_run_ends(&self, field: &Field, node: &Node) -> Result<()> {
-        let (ends, values) = (self.out.child(node, 0), self.out.child(node, 1));
-        if ends.null_count != 0 {
-            return Err(Error::invalid_data("a run end is null"));
-        }
-        if ends.length != values.length {
-            return Err(Error::invalid_data(format!(
-                "{} run ends and {} values",
-                ends.length, values.length
-            )));
-        }
-        let last = match ends.len()?.checked_sub(1) {
-            Some(last) => self.run_end(field, ends, last)?,
-            None => 0,
-        };
-        if last < node.length {
-            return Err(Error::invalid_data(format!(
-                "the last run ends at {last}, before the array's length {}",
-                node.length
-            )));
-        }
-        Ok(())
-    }
-
-    fn run_end(&self, field: &Field, ends: &Node, index: usize) -> Result<i64> {
-        let buffer = ends.buffer(1);
-        match field.children.first().map(|ends| &ends.ty) {
-            Some(Type::Int { bits: 16, .. }) => {
-                self.out.read_once::<i16>(buffer, index).map(i64::from)
-            }
-            Some(Type::Int { bits: 32, .. }) => {
-                self.out.read_once::<i32>(buffer, index).map(i64::from)
-            }
-            _ => self.out.read_once::<i64>(buffer, index),
-        }
     }
 }
 

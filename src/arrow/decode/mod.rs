@@ -5,8 +5,10 @@
 //! received; what had to be copied is counted.
 
 mod build;
+mod children;
 mod columns;
 mod compression;
+mod empty;
 mod export;
 mod field;
 mod join;

@@ -1,4 +1,5 @@
 mod support;
+mod walk;
 
 mod dictionaries;
 mod golden;
@@ -6,3 +7,4 @@ mod hostile;
 mod release;
 mod schemas;
 mod types;
+mod wrong;

@@ -284,6 +284,17 @@ pub fn every_type() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
+/// One of its columns, as messages.
+pub fn column(index: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let batch = every_type();
+    let batch = batch.project(&[index % batch.num_columns()]).unwrap();
+    messages(&write(
+        &batch.schema(),
+        &[batch],
+        IpcWriteOptions::default(),
+    ))
+}
+
 fn check(batches: &[RecordBatch], options: &IpcWriteOptions) {
     let schema = batches[0].schema();
     let bytes = write(&schema, batches, options.clone());
@@ -303,7 +314,7 @@ fn check(batches: &[RecordBatch], options: &IpcWriteOptions) {
                     "{at:?}"
                 );
             }
-            super::hostile::touch(&decoded);
+            super::walk::touch(&decoded);
             let (read_schema, read) = read_back(decoded);
             assert_eq!(&read_schema, schema.as_ref());
             assert_eq!(read, batches, "{level:?} {at:?}");

@@ -1,0 +1,115 @@
+//! What arrays owe their children and buffers, as far as it can be told from headers and end points
+//! (level `structure` of rule A8).
+
+use crate::arrow::decode::columns::{Columns, Node};
+use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::error::{Error, Result};
+
+/// First and last offset, in order and not negative.
+pub(super) fn range(
+    columns: &Columns,
+    node: &Node,
+    offsets: usize,
+    large: bool,
+) -> Result<(usize, usize)> {
+    if columns.buffers[offsets].at.len == 0 {
+        return Ok((0, 0));
+    }
+    let read = |index| -> Result<i64> {
+        if large {
+            columns.read_once::<i64>(offsets, index)
+        } else {
+            columns.read_once::<i32>(offsets, index).map(i64::from)
+        }
+    };
+    let (first, last) = (read(0)?, read(node.len()?)?);
+    match (usize::try_from(first), usize::try_from(last)) {
+        (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
+        _ => Err(Error::invalid_data(format!(
+            "offsets that run from {first} to {last}"
+        ))),
+    }
+}
+
+/// What children owe their parent, as far as it can be told from headers and end points.
+pub(super) fn check(columns: &Columns, field: &Field, id: usize) -> Result<()> {
+    let node = &columns.nodes[id];
+    let at_least = |index: usize, need: usize| {
+        let length = columns.child(node, index).len()?;
+        if length < need {
+            return Err(Error::invalid_data(format!(
+                "a child has {length} values, its parent of length {} needs {need}",
+                node.length
+            )));
+        }
+        Ok(())
+    };
+    match field.layout() {
+        Layout::Struct | Layout::Union { dense: false } => {
+            (0..node.n_children).try_for_each(|index| at_least(index, node.len()?))
+        }
+        Layout::FixedList { size } => {
+            let need = node.len()?.checked_mul(size).ok_or_else(|| {
+                Error::invalid_data(format!("{} lists of {size} values", node.length))
+            })?;
+            at_least(0, need)
+        }
+        Layout::List { large } => {
+            let (_, last) = range(columns, node, node.buffer(1), large)?;
+            at_least(0, last)?;
+            if matches!(field.ty, Type::Map { .. }) {
+                check_map(columns, node)
+            } else {
+                Ok(())
+            }
+        }
+        Layout::RunEnds => check_run_ends(columns, field, node),
+        _ => Ok(()),
+    }
+}
+
+/// Neither the entries nor the keys of a map may be null.
+fn check_map(columns: &Columns, node: &Node) -> Result<()> {
+    let entries = columns.child(node, 0);
+    let keys = columns.child(entries, 0);
+    if entries.null_count != 0 || keys.null_count != 0 {
+        return Err(Error::invalid_data(format!(
+            "a map has {} null entries and {} null keys: neither may be null",
+            entries.null_count, keys.null_count
+        )));
+    }
+    Ok(())
+}
+
+fn check_run_ends(columns: &Columns, field: &Field, node: &Node) -> Result<()> {
+    let (ends, values) = (columns.child(node, 0), columns.child(node, 1));
+    if ends.null_count != 0 {
+        return Err(Error::invalid_data("a run end is null"));
+    }
+    if ends.length != values.length {
+        return Err(Error::invalid_data(format!(
+            "{} run ends and {} values",
+            ends.length, values.length
+        )));
+    }
+    let last = match ends.len()?.checked_sub(1) {
+        Some(last) => run_end(columns, field, ends, last)?,
+        None => 0,
+    };
+    if last < node.length {
+        return Err(Error::invalid_data(format!(
+            "the last run ends at {last}, before the array's length {}",
+            node.length
+        )));
+    }
+    Ok(())
+}
+
+fn run_end(columns: &Columns, field: &Field, ends: &Node, index: usize) -> Result<i64> {
+    let buffer = ends.buffer(1);
+    match field.children.first().map(|ends| &ends.ty) {
+        Some(Type::Int { bits: 16, .. }) => columns.read_once::<i16>(buffer, index).map(i64::from),
+        Some(Type::Int { bits: 32, .. }) => columns.read_once::<i32>(buffer, index).map(i64::from),
+        _ => columns.read_once::<i64>(buffer, index),
+    }
+}
