@@ -218,7 +218,7 @@ mod tests {
             .collect();
         let found = table.resolve(&spans).unwrap();
         table.unmap(1).unwrap();
-        table.clear();
+        drop(table);
         drop(regions);
         for (buffer, expected) in found.buffers.iter().zip(1u8..) {
             // SAFETY: `found.owner` is alive and nobody writes any more.
