@@ -57,7 +57,10 @@ struct Shared {
     /// `None` once stopped, so that the callback thread can end.
     callbacks: Mutex<Option<Callbacks>>,
     counters: Arc<Counters>,
+    /// No new streams.
     stopped: AtomicBool,
+    /// No connections either.
+    cutting: AtomicBool,
     me: Weak<Self>,
 }
 
@@ -113,6 +116,7 @@ impl Server {
             callbacks: Mutex::new(Some(callbacks)),
             counters: Arc::default(),
             stopped: AtomicBool::new(false),
+            cutting: AtomicBool::new(false),
             me: Weak::clone(me),
         });
         Ok(Self {
@@ -351,8 +355,8 @@ impl Shared {
         match ServedLink::start(id, connection, config, idle, &self.io, host) {
             Ok(link) => {
                 self.links.lock().insert(id, Arc::clone(&link));
-                // It may have ended while it was being added.
-                if link.is_closed() || self.stopped.load(Ordering::Acquire) {
+                // It may have ended, or missed the cut, while it was being added.
+                if link.is_closed() || self.cutting.load(Ordering::Acquire) {
                     link.cut(&Error::new(Status::Stopped, "the server was stopped"));
                     self.links.lock().remove(&id);
                 }
@@ -464,6 +468,7 @@ impl Shared {
         drop(std::mem::take(&mut *self.pulls.requests.lock()));
         self.streams.wait_idle(drained_by);
         self.wait_written(drained_by);
+        self.cutting.store(true, Ordering::Release);
         for link in self.links() {
             link.cut(&stopped());
         }
