@@ -13,6 +13,8 @@ pub mod driver;
 pub mod error;
 pub mod ffi;
 pub mod fork;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod log;
 pub mod proto;
 pub mod server;

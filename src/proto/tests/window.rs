@@ -163,7 +163,8 @@ fn bodies_agree_with_their_headers() {
         compressed: true,
         ..Make::body(crate::proto::HeaderKind::RecordBatch, &[8])
     };
-    let cases: [(Vec<u8>, fn() -> Arrived<()>, Option<&str>); 9] = [
+    type Case = (Vec<u8>, fn() -> Arrived<()>, Option<&'static str>);
+    let cases: [Case; 9] = [
         (batch(&[8, 0]).0, || packed(64), None),
         (batch(&[8, 0]).0, || packed(63), Some("D3")),
         (batch(&[8, 0]).0, || packed(0), Some("D3")),

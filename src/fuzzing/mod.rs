@@ -1,0 +1,62 @@
+//! Bodies of the fuzz targets, one function each, taking the fuzzer's bytes.
+//!
+//! A target is three things of one name: a module here, listed in the macro below; a program in
+//! `fuzz/fuzz_targets/`, which calls it; a folder of inputs in `fuzz/corpus/`. Each listed name gets
+//! a test that replays its folder and one that
+//! tries random inputs, so that `cargo test` needs no fuzzer; an input that once failed
+//! is added to the folder and stays there.
+
+macro_rules! targets {
+    ($($name:ident)*) => {
+        $(
+            mod $name;
+            pub use $name::$name;
+        )*
+
+        #[cfg(test)]
+        mod random {
+            proptest::proptest! {$(
+                /// Promise of the fuzz targets, for the inputs that chance finds without a fuzzer.
+                #[test]
+                fn $name(input in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+                    super::$name(&input);
+                }
+            )*}
+        }
+
+        #[cfg(test)]
+        mod replay {
+            $(
+                /// Promise of the fuzz targets: every input kept in the corpus passes.
+                #[test]
+                fn $name() {
+                    super::replay_corpus(stringify!($name), super::$name);
+                }
+            )*
+        }
+    };
+}
+
+targets! {
+    receiver
+    uri
+}
+
+#[cfg(test)]
+fn replay_corpus(name: &str, body: fn(&[u8])) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/corpus")
+        .join(name);
+    let mut inputs: Vec<_> = folder
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    inputs.sort();
+    assert!(!inputs.is_empty(), "{} is empty", folder.display());
+    for input in inputs {
+        // The name of the last line is the input that fails, where one does.
+        println!("{}", input.display());
+        body(&std::fs::read(&input).unwrap());
+    }
+}
