@@ -201,3 +201,30 @@ fn other_devices_are_unsupported() {
     let error = Arena::new(DeviceKind::CPU, options).unwrap_err();
     assert_eq!(error.status(), Status::InvalidArgument);
 }
+
+/// Design, "Failure is per stream": after `fork` the child's calls return an error, and neither
+/// wait for a lock that a thread of the parent holds nor change anything.
+#[test]
+fn a_forked_child_is_refused() {
+    let arena = arena(4096, u64::MAX);
+    let block = arena.alloc(64).unwrap();
+    let shared = Arc::clone(&arena.handle.shared);
+    let _held = shared.state.lock();
+    // SAFETY: the child calls what this test is about, which takes no lock (one is held here, and
+    // would never be released there), and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let forked = |status: Option<Status>| status == Some(Status::Forked);
+        let alloc = forked(arena.alloc(1).err().map(|error| error.status()));
+        let dealloc = forked(free(&arena, block).err().map(|error| error.status()));
+        let used = arena.used_bytes() == 0 && arena.mapped_bytes() == 0;
+        drop(arena);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(if alloc && dealloc && used { 0 } else { 1 }) };
+    }
+    assert!(child > 0);
+    let mut status = -1;
+    // SAFETY: `child` is this process's own child and `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}

@@ -16,10 +16,7 @@
 mod lend;
 pub mod mem;
 pub mod shm;
-mod stream;
-
-#[doc(hidden)]
-pub use stream::fuzz_frames;
+pub(crate) mod stream;
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -93,7 +90,8 @@ pub struct LinkOptions {
     /// Most bytes of copies lent to one connection and not yet returned; beyond it bodies travel
     /// as bytes. Memory of a producer's own arena does not count.
     pub lent_limit: u64,
-    /// Size of the regions that copies go into, in bytes; a larger body gets a region of its own.
+    /// Largest regions that copies go into, in bytes; a connection's first ones are smaller, and a
+    /// larger body gets a region of its own.
     pub region_bytes: u64,
     /// A pooled region with no block in use is given back to the system after this long.
     pub region_idle: Duration,

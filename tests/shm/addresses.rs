@@ -1,15 +1,16 @@
 //! Socket files: who owns one, what is taken over, and what is left alone.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use dipc::error::Status;
 use dipc::proto::Uri;
-use dipc::transport::LinkOptions;
+use dipc::transport::{Incoming, LinkOptions, Outgoing};
 
-use crate::{connect, listen, readable, shm};
+use crate::{connect, listen, next, readable, shm};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -62,6 +63,16 @@ fn a_live_server_is_refused() {
     }
     drop(connect(text(&path)).unwrap());
     assert!(listener.accept().unwrap().is_some());
+    let name = format!("@{}", crate::name());
+    let _abstract = listen(&name).unwrap();
+    let error = listen(&name).err().unwrap();
+    assert_eq!(error.status(), Status::AddressInUse);
+    assert!(
+        error
+            .text()
+            .contains(&format!("pid {}", std::process::id())),
+        "{error}"
+    );
     // Also one that knows nothing of our lock.
     let other = folder.path().join("other");
     let foreign = UnixListener::bind(&other).unwrap();
@@ -190,8 +201,8 @@ fn the_death_of_a_peer_is_seen() {
                   os._exit(0)\n";
     let child = Command::new("python3")
         .args(["-c", script, text(&path)])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
         .spawn();
     let Ok(mut child) = child else {
         println!("skipped: no python3 to be the peer");
@@ -210,4 +221,108 @@ fn the_death_of_a_peer_is_seen() {
         "the socket itself is still open"
     );
     child.wait().unwrap();
+}
+
+/// A child that was forked lets go of its copies without taking the parent's socket away.
+#[test]
+fn a_forked_child_leaves_the_socket_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut listener = listen(text(&path)).unwrap();
+    let mut client = connect(text(&path)).unwrap();
+    let mut server = listener.accept().unwrap().expect("a connection");
+    // SAFETY: the child drops its copies, which takes no lock, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = listener.accept().err().map(|error| error.status());
+        drop((listener, client, server));
+        // SAFETY: ends the child at once.
+        unsafe {
+            libc::_exit(if refused == Some(Status::Forked) {
+                0
+            } else {
+                1
+            })
+        };
+    }
+    assert!(child > 0);
+    let mut status = -1;
+    // SAFETY: `child` is this process's own child and `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    assert!(path.exists());
+    server
+        .send(Outgoing::Control {
+            bytes: vec![9],
+            fd: None,
+        })
+        .unwrap();
+    assert!(
+        matches!(next(client.as_mut()).unwrap(), Incoming::Control { bytes, .. } if bytes == [9])
+    );
+    drop(connect(text(&path)).unwrap());
+}
+
+/// "Our transports": each side admits only its own user, unless every user is asked for; the text
+/// names both.
+#[test]
+fn other_users_are_refused() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    let script = "import os, socket, sys\n\
+                  os.setuid(65534)\n\
+                  s = socket.socket(socket.AF_UNIX)\n\
+                  name = chr(0) + sys.argv[2]\n\
+                  if sys.argv[1] == 'listen':\n    s.bind(name)\n    s.listen(5)\n\
+                  else:\n    s.connect(name)\n\
+                  print('ready', flush=True)\n\
+                  sys.stdin.readline()\n";
+    let other = |what: &str, name: &str| {
+        let mut child = Command::new("python3")
+            .args(["-c", script, what, name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .ok()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take()?)
+            .read_line(&mut line)
+            .ok()?;
+        (line == "ready\n").then_some(child)
+    };
+    let name = crate::name();
+    let mut listener = listen(&format!("@{name}")).unwrap();
+    let Some(mut client) = other("connect", &name) else {
+        println!("skipped: no python3 to be the other user");
+        return;
+    };
+    let same = connect(&format!("@{name}")).unwrap();
+    let error = listener.accept().err().unwrap();
+    assert_eq!(error.status(), Status::Permission);
+    assert!(
+        error.text().contains("uid 65534") && error.text().contains("uid 0"),
+        "{error}"
+    );
+    assert!(
+        listener.accept().unwrap().is_some(),
+        "the next one is not affected"
+    );
+    drop(same);
+    client.kill().unwrap();
+    client.wait().unwrap();
+
+    let name = crate::name();
+    let mut server = other("listen", &name).unwrap();
+    let error = connect(&format!("@{name}")).err().unwrap();
+    assert_eq!(error.status(), Status::Permission, "{error}");
+    let uri = Uri::parse(&format!("shm:@{name}")).unwrap();
+    let options = LinkOptions {
+        any_user: true,
+        ..LinkOptions::default()
+    };
+    assert!(!shm().connect(&uri, &options).unwrap().same_user());
+    server.kill().unwrap();
+    server.wait().unwrap();
 }

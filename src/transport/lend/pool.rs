@@ -20,6 +20,8 @@ use crate::transport::{Budget, Lender, LinkOptions, Placement, RegionNotice};
 
 /// Copies begin at multiples of this (rule A2).
 const ALIGNMENT: u64 = 64;
+/// Size of a connection's first region, where the option does not ask for smaller ones.
+const FIRST_REGION_BYTES: u64 = 1 << 20;
 
 /// [`Lender`] over sealed regions.
 #[derive(Debug)]
@@ -285,7 +287,7 @@ impl Shared {
     }
 
     fn take_block(&self, len: u64) -> Option<Block> {
-        let NoRoom { lent_limit } = match self.state.lock().take_block(len) {
+        let NoRoom { lent_limit, pooled } = match self.state.lock().take_block(len) {
             Ok(found) => return found,
             Err(no_room) => no_room,
         };
@@ -293,11 +295,10 @@ impl Shared {
         // milliseconds, and returns must not wait for that.
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let needed = len.checked_next_multiple_of(page)?;
+        // Regions double what there is, so that a small table does not cost a large one's memory.
         let standard = self.options.region_bytes.min(lent_limit);
-        let whole = standard
-            .checked_next_multiple_of(page)
-            .unwrap_or(needed)
-            .max(needed);
+        let whole = standard.min(pooled.max(FIRST_REGION_BYTES)).max(needed);
+        let whole = whole.checked_next_multiple_of(page).unwrap_or(needed);
         let budget = &self.options.budget;
         let charge = Charge::take(budget, whole).or_else(|| Charge::take(budget, needed))?;
         // Out of memory or descriptors: the bytes can still be sent.
@@ -327,6 +328,8 @@ impl Shared {
 /// No pooled region has room.
 struct NoRoom {
     lent_limit: u64,
+    /// Bytes of the pooled regions.
+    pooled: u64,
 }
 
 impl State {
@@ -349,9 +352,13 @@ impl State {
                 len,
             })
         });
-        let block = found.ok_or(NoRoom {
-            lent_limit: self.lent_limit,
-        })?;
+        let Some(block) = found else {
+            let pooled = self.pooled.values().map(|pooled| pooled.charge.bytes).sum();
+            return Err(NoRoom {
+                lent_limit: self.lent_limit,
+                pooled,
+            });
+        };
         self.lent = lent;
         Ok(Some(block))
     }

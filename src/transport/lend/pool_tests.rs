@@ -313,3 +313,25 @@ fn leases_come_back_on_any_thread() {
             .all(|pooled| pooled.idle_since.is_some())
     );
 }
+
+/// `LinkOptions::region_bytes` is reached by doubling: a small table takes little memory.
+#[test]
+fn regions_grow_with_what_is_lent() {
+    let budget = Arc::new(Budget::new(u64::MAX));
+    let pool = Pool::new(&LinkOptions {
+        budget: Arc::clone(&budget),
+        region_bytes: 4 << 20,
+        lent_limit: 1 << 30,
+        ..options()
+    });
+    let bytes = vec![1; 900 * KIB];
+    let mut leases = Vec::new();
+    let mut used = vec![0];
+    while used.len() < 6 {
+        leases.push(lend(&pool, &[BufferRef::of(&bytes)]));
+        if used.last() != Some(&budget.used()) {
+            used.push(budget.used());
+        }
+    }
+    assert_eq!(used, [0, 1 << 20, 2 << 20, 4 << 20, 8 << 20, 12 << 20]);
+}

@@ -130,13 +130,10 @@ mod tests {
         assert_eq!(message.encode().first(), Some(&REGION_KIND));
     }
 
-    /// `Transport::available`: this machine has what shm needs, or says what is missing.
+    /// `Transport::available`: every kernel that the tests run on has what shm needs.
     #[test]
-    fn it_is_available_or_says_why_not() {
-        if let Err(error) = Shm.available() {
-            assert_eq!(error.status(), Status::Unsupported);
-            assert!(error.text().contains("memfd"), "{error}");
-        }
+    fn it_is_available() {
+        Shm.available().unwrap();
     }
 
     /// `LinkOptions::connect_timeout`: a server that accepts nobody makes a client wait that long,

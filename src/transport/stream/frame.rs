@@ -384,48 +384,6 @@ fn append(bytes: &mut Vec<u8>, more: &[u8], need: usize) -> Result<()> {
     Ok(())
 }
 
-/// What the fuzzer drives: bytes in pieces, posts and clears between them.
-///
-/// Every byte string is a script; frames are cut the same however the bytes are split.
-#[doc(hidden)]
-pub fn fuzz_frames(data: &[u8]) {
-    let Some((&[split, unexpected], stream)) = data.split_first_chunk::<2>() else {
-        return;
-    };
-    let limit = u64::from(unexpected) << 4;
-    let whole = cut(stream, usize::MAX, limit);
-    let pieces = cut(stream, usize::from(split).max(1), limit);
-    assert_eq!(whole, pieces, "frames depend on how the bytes are split");
-}
-
-/// The frames in `stream`, as text, when it is fed in pieces of `size` bytes.
-fn cut(stream: &[u8], size: usize, limit: u64) -> Vec<String> {
-    let mut reader = FrameReader::new(limit);
-    reader.post(3, 40, 48);
-    let mut seen = Vec::new();
-    let mut rest = stream;
-    while !rest.is_empty() {
-        let mut piece = take(&mut rest, size);
-        loop {
-            match reader.read(&mut piece) {
-                Ok(Some(Frame::Body { seq, memory })) => {
-                    seen.push(format!("body {seq}: {:?}", memory.as_slice()));
-                }
-                Ok(Some(frame)) => seen.push(format!("{frame:?}")),
-                Ok(None) if reader.is_waiting() => reader.clear_posted(),
-                Ok(None) => break,
-                Err(error) => {
-                    seen.push(error.to_string());
-                    assert!(reader.read(&mut piece).is_err(), "an error must last");
-                    return seen;
-                }
-            }
-        }
-        assert!(piece.is_empty());
-    }
-    seen
-}
-
 #[cfg(test)]
 #[path = "frame_tests.rs"]
 mod tests;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::Status;
+use crate::transport::stream::fuzzing;
 
 /// Set in the tag of an address list (rules D2, D4).
 const LIST_BIT: u64 = 1 << 56;
@@ -182,7 +183,7 @@ proptest! {
     /// Frames are the same however the bytes are split, and garbage never panics.
     #[test]
     fn splits_do_not_matter(data in prop::collection::vec(any::<u8>(), 0..400)) {
-        fuzz_frames(&data);
+        fuzzing::frames(&data);
     }
 
     /// The same for streams that begin as frames do.
@@ -198,6 +199,22 @@ proptest! {
             let class = [Class::Untagged, Class::Tagged, Class::Control][usize::from(*class)];
             data.extend(frame(class, *tag, payload));
         }
-        fuzz_frames(&data);
+        fuzzing::frames(&data);
+    }
+}
+
+/// Promise of the fuzz target `frames`: every input kept in its corpus passes.
+#[test]
+fn the_corpus_passes() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/frames");
+    let inputs: Vec<_> = folder
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert!(!inputs.is_empty());
+    for input in inputs {
+        println!("{}", input.display());
+        fuzzing::frames(&std::fs::read(&input).unwrap());
     }
 }

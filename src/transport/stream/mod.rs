@@ -2,10 +2,9 @@
 //! [`FrameReader`], what is written is gathered by [`Outbox`].
 
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod outbox;
 
 pub(super) use frame::{Frame, FrameReader};
 pub(super) use outbox::Outbox;
-
-#[doc(hidden)]
-pub use frame::fuzz_frames;

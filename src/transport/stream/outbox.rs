@@ -216,7 +216,7 @@ impl Outbox {
                 break;
             }
         }
-        let fds = fd.as_ref().map_or(&[][..], std::slice::from_ref);
+        let fds = fd.as_slice();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {

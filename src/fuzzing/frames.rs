@@ -1,0 +1,1 @@
+pub use crate::transport::stream::fuzzing::frames;
