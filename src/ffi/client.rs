@@ -83,8 +83,8 @@ pub unsafe extern "C" fn dipc_client_new(
 ///                          NULL, and may be freed before the stream is.
 /// @param out               Receives the stream; what it held before is not released.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 or 2 URIs.
-///         DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such transport or device here.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also where there are not 1 or 2.
+///         DIPC_ERR_UNSUPPORTED: no such transport or device here.
 ///         DIPC_ERR_UNREACHABLE: nobody listens there. DIPC_ERR_PERMISSION: the server is of
 ///         another user. DIPC_ERR_NOT_FOUND: no such ticket. DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
 ///         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.

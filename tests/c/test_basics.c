@@ -121,9 +121,9 @@ static void bad_uris_are_refused(void) {
     STATUS(bad[i].status, dipc_client_get(client, &bad[i].uri, 1, TICKET("t"), NULL, NULL, &stream,
                                           &error_));
   const char *three[] = {"shm:@a", "shm:@b", "shm:@c"};
-  FAILS(DIPC_ERR_INVALID_ARGUMENT, "3 were given",
+  FAILS(DIPC_ERR_INVALID_URI, "3 URIs",
         dipc_client_get(client, three, 3, TICKET("t"), NULL, NULL, &stream, &error_));
-  STATUS(DIPC_ERR_INVALID_ARGUMENT,
+  STATUS(DIPC_ERR_INVALID_URI,
          dipc_client_get(client, three, 0, TICKET("t"), NULL, NULL, &stream, &error_));
   const char *latin1 = "shm:@\xe9";
   STATUS(DIPC_ERR_INVALID_ARGUMENT,

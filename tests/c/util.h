@@ -29,6 +29,24 @@ static inline dipc_server *new_server(const dipc_server_options *options,
   return server;
 }
 
+/* Memory of a new arena, which is the context. */
+static inline void *arena_alloc(void *context, size_t len) {
+  void *block = NULL;
+  OK(dipc_arena_alloc(context, len, &block, &error_));
+  CHECK((uintptr_t)block % 64 == 0);
+  return block;
+}
+
+static inline void arena_dealloc(void *context, void *block) {
+  OK(dipc_arena_dealloc(context, block, &error_));
+}
+
+static inline table_memory arena_memory(void) {
+  dipc_arena *arena = NULL;
+  OK(dipc_arena_new(ARROW_DEVICE_CPU, NULL, &arena, &error_));
+  return (table_memory){arena_alloc, arena_dealloc, arena};
+}
+
 static inline dipc_client *new_client(void) {
   dipc_client *client = NULL;
   OK(dipc_client_new(NULL, &client, &error_));

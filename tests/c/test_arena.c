@@ -1,0 +1,128 @@
+/* Arenas: blocks, limits, what is lent without a copy, and life after the handle. */
+#include "util.h"
+
+static uint64_t arena_stat(const dipc_arena *arena, int32_t stat) {
+  uint64_t value = UINT64_MAX;
+  OK(dipc_arena_stat(arena, stat, &value, &error_));
+  return value;
+}
+
+static void blocks_come_and_go(void) {
+  dipc_arena_options *options = NULL;
+  OK(dipc_arena_options_new(&options, &error_));
+  OK(dipc_arena_options_set_region_bytes(options, 1 << 20, &error_));
+  OK(dipc_arena_options_set_max_bytes(options, 4 << 20, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_options_set_region_bytes(options, 0, &error_));
+  dipc_arena *arena = NULL;
+  OK(dipc_arena_new(ARROW_DEVICE_CPU, options, &arena, &error_));
+  dipc_arena_options_free(options);
+
+  void *blocks[64];
+  for (int i = 0; i < 64; i++) {
+    OK(dipc_arena_alloc(arena, (size_t)i * 100, &blocks[i], &error_));
+    CHECK(blocks[i] != NULL);
+    CHECK_EQ((uintptr_t)blocks[i] % 64, 0);
+    memset(blocks[i], i, (size_t)i * 100);
+  }
+  CHECK(arena_stat(arena, DIPC_ARENA_STAT_USED_BYTES) >= 63 * 64 / 2 * 100);
+  for (int i = 0; i < 64; i++)
+    for (int j = 0; j < i * 100; j++) CHECK_EQ(((uint8_t *)blocks[i])[j], i);
+
+  void *large = NULL;
+  FAILS(DIPC_ERR_OUT_OF_MEMORY, "", dipc_arena_alloc(arena, 64 << 20, &large, &error_));
+  CHECK(large == NULL);
+  OK(dipc_arena_alloc(arena, 2 << 20, &large, &error_)); /* a region of its own */
+  OK(dipc_arena_dealloc(arena, large, &error_));
+
+  int local;
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_dealloc(arena, &local, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_dealloc(NULL, &local, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_dealloc(arena, (char *)blocks[9] + 64, &error_));
+  OK(dipc_arena_dealloc(NULL, blocks[0], &error_)); /* it is found */
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_dealloc(arena, blocks[0], &error_));
+  for (int i = 1; i < 32; i++) OK(dipc_arena_dealloc(arena, blocks[i], &error_));
+
+  dipc_arena_free(arena);
+  for (int i = 32; i < 64; i++) {
+    for (int j = 0; j < i * 100; j++) CHECK_EQ(((uint8_t *)blocks[i])[j], i);
+    OK(dipc_arena_dealloc(NULL, blocks[i], &error_));
+  }
+  STATUS(DIPC_ERR_UNSUPPORTED, dipc_arena_new(ARROW_DEVICE_CUDA, NULL, &arena, &error_));
+}
+
+static void arena_tables_are_lent_without_a_copy(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server *server = new_server(NULL, uri);
+  dipc_client *client = new_client();
+  table_memory lendable = arena_memory();
+  publish(server, "lent", 4, 100000, &lendable);
+  struct ArrowDeviceArrayStream stream = get(client, uri, "lent");
+  struct ArrowDeviceArray batches[4];
+  for (int64_t i = 0; i < 4; i++) {
+    CHECK_EQ(stream.get_next(&stream, &batches[i]), 0);
+    table_check(&batches[i].array, i * 100000, 100000);
+  }
+  CHECK(server_stat(server, DIPC_SERVER_STAT_BYTES_LENT) > 4 * 100000 * 8);
+  CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_BYTES_COPIED), 0);
+  CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_BYTES_SENT), 0);
+  CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_REGION_BYTES), 0);
+  CHECK(server_stat(server, DIPC_SERVER_STAT_LENT_OUTSTANDING) > 0);
+  CHECK(stream_stat(&stream, DIPC_STREAM_STAT_BYTES_LENT) > 4 * 100000 * 8);
+  CHECK_EQ(stream_stat(&stream, DIPC_STREAM_STAT_BYTES_COPIED), 0);
+  CHECK_EQ(stream_stat(&stream, DIPC_STREAM_STAT_BYTES_RECEIVED), 0);
+  CHECK_EQ(stream_stat(&stream, DIPC_STREAM_STAT_ROWS), 400000);
+  CHECK_EQ(stream_stat(&stream, DIPC_STREAM_STAT_BATCHES), 4);
+  for (int i = 0; i < 4; i++) batches[i].array.release(&batches[i].array);
+  CHECK_EQ(table_check_stream(&stream), 0);
+  for (int i = 0; server_stat(server, DIPC_SERVER_STAT_LENT_OUTSTANDING) > 0 && i < 10000; i++)
+    sleep_ms(1);
+  CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_LENT_OUTSTANDING), 0);
+
+  /* The arena's handle may go before its table. */
+  dipc_arena_free(lendable.context);
+  lendable.context = NULL;
+  stream = get(client, uri, "lent");
+  CHECK_EQ(table_check_stream(&stream), 400000);
+  dipc_client_free(client);
+  dipc_server_free(server);
+  table_wait_live(0);
+}
+
+static void other_tables_are_copied_once_or_sent(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server *server = new_server(NULL, uri);
+  dipc_client *client = new_client();
+  publish(server, "copied", 2, 100000, NULL);
+  struct ArrowDeviceArrayStream stream = get(client, uri, "copied");
+  CHECK_EQ(table_check_stream(&stream), 200000);
+  CHECK(server_stat(server, DIPC_SERVER_STAT_BYTES_COPIED) > 2 * 100000 * 8);
+  CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_BYTES_LENT), 0);
+  CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_BYTES_SENT), 0);
+  dipc_server_free(server);
+
+  dipc_server_options *options = NULL;
+  OK(dipc_server_options_new(&options, &error_));
+  for (int compression = 0; compression <= DIPC_COMPRESSION_ZSTD; compression++) {
+    OK(dipc_server_options_set_body(options, DIPC_BODY_PACKED, &error_));
+    OK(dipc_server_options_set_compression(options, compression, &error_));
+    server = new_server(options, uri);
+    publish(server, "sent", 2, 100000, NULL);
+    stream = get(client, uri, "sent");
+    CHECK_EQ(table_check_stream(&stream), 200000);
+    const uint64_t sent = server_stat(server, DIPC_SERVER_STAT_BYTES_SENT);
+    CHECK((sent > 2 * 100000 * 18) == (compression == DIPC_COMPRESSION_NONE));
+    CHECK(sent > 0);
+    CHECK_EQ(server_stat(server, DIPC_SERVER_STAT_BYTES_COPIED), 0);
+    dipc_server_free(server);
+  }
+  dipc_server_options_free(options);
+  dipc_client_free(client);
+  table_wait_live(0);
+}
+
+int main(void) {
+  blocks_come_and_go();
+  arena_tables_are_lent_without_a_copy();
+  other_tables_are_copied_once_or_sent();
+  return 0;
+}

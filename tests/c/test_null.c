@@ -1,0 +1,250 @@
+/* NULL for each pointer of each function: an error that names it, or nothing, never a crash. What an
+ * argument points to stays as it was. */
+#include "util.h"
+
+#define NULLS(name, call) FAILS(DIPC_ERR_NULL_ARGUMENT, name " is NULL", call)
+
+static int32_t provide(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
+  (void)userdata, (void)request, (void)out;
+  return 1;
+}
+
+static void errors_and_values(void) {
+  CHECK_EQ(dipc_error_code(NULL), DIPC_OK);
+  CHECK_STR(dipc_error_text(NULL), "");
+  CHECK_EQ(dipc_error_os_errno(NULL), 0);
+  CHECK(dipc_error_source(NULL) == NULL);
+  dipc_error_free(NULL);
+  CHECK(dipc_status_name(0) != NULL);
+  CHECK_EQ(dipc_status_errno(0), 0);
+  CHECK(dipc_version() > 0);
+  CHECK(dipc_version_string() != NULL);
+  NULLS("scheme", dipc_transport_available(NULL, &error_));
+  OK(dipc_log_set(DIPC_LOG_INFO, NULL, NULL, NULL, &error_));
+  CHECK_EQ(dipc_log_set(DIPC_LOG_INFO, NULL, NULL, NULL, NULL), DIPC_OK);
+}
+
+static void tokens(void) {
+  NULLS("out", dipc_cancel_new(NULL, &error_));
+  NULLS("cancel", dipc_cancel_trigger(NULL, &error_));
+  CHECK_EQ(dipc_cancel_trigger(NULL, NULL), DIPC_ERR_NULL_ARGUMENT);
+  CHECK(!dipc_cancel_is_triggered(NULL));
+  dipc_cancel_free(NULL);
+}
+
+static void options(void) {
+  NULLS("out", dipc_server_options_new(NULL, &error_));
+  NULLS("options", dipc_server_options_set_max_streams(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_max_region_bytes(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_region_bytes(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_region_idle_ns(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_inline_bytes(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_lent_limit_bytes(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_any_user(NULL, true, &error_));
+  NULLS("options", dipc_server_options_set_body(NULL, 0, &error_));
+  NULLS("options", dipc_server_options_set_compression(NULL, 0, &error_));
+  NULLS("options", dipc_server_options_set_first_sequence(NULL, 0, &error_));
+  dipc_server_options_free(NULL);
+  NULLS("out", dipc_client_options_new(NULL, &error_));
+  NULLS("options", dipc_client_options_set_any_user(NULL, true, &error_));
+  dipc_client_options_free(NULL);
+  NULLS("out", dipc_get_options_new(NULL, &error_));
+  NULLS("options", dipc_get_options_set_connect_timeout_ns(NULL, 1, &error_));
+  NULLS("options", dipc_get_options_set_stall_timeout_ns(NULL, 1, &error_));
+  NULLS("options", dipc_get_options_set_window(NULL, 1, 1, &error_));
+  NULLS("options", dipc_get_options_set_lent_limit_bytes(NULL, 1, &error_));
+  NULLS("options", dipc_get_options_set_device(NULL, 1, &error_));
+  NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
+  NULLS("options", dipc_get_options_set_first_sequence(NULL, 0, &error_));
+  dipc_get_options_free(NULL);
+  NULLS("out", dipc_arena_options_new(NULL, &error_));
+  NULLS("options", dipc_arena_options_set_region_bytes(NULL, 1, &error_));
+  NULLS("options", dipc_arena_options_set_max_bytes(NULL, 1, &error_));
+  dipc_arena_options_free(NULL);
+}
+
+static void servers(void) {
+  char uri[DIPC_URI_BYTES], buffer[8] = "?";
+  uint8_t *bytes = (uint8_t *)buffer;
+  dipc_server *server = new_server(NULL, uri);
+  dipc_request *request = NULL;
+  size_t len = 77, count = 77;
+  uint64_t figure = 77;
+  struct ArrowSchema schema;
+  struct ArrowDeviceArray batch;
+  table_schema(&schema);
+  table_batch(&batch, 0, 3, NULL);
+
+  NULLS("out", dipc_server_new(NULL, NULL, &error_));
+  NULLS("server", dipc_server_listen(NULL, "shm:@a", NULL, 0, &len, &error_));
+  NULLS("uri", dipc_server_listen(server, NULL, NULL, 0, &len, &error_));
+  NULLS("buffer", dipc_server_listen(server, "shm:@a", NULL, 8, &len, &error_));
+  NULLS("out_len_bytes", dipc_server_listen(server, "shm:@a", NULL, 0, NULL, &error_));
+  NULLS("server", dipc_server_location(NULL, 0, NULL, 0, &len, &error_));
+  NULLS("buffer", dipc_server_location(server, 0, NULL, 8, &len, &error_));
+  NULLS("out_len_bytes", dipc_server_location(server, 0, NULL, 0, NULL, &error_));
+  NULLS("server", dipc_server_serve(NULL, TICKET("t"), provide, NULL, NULL, 0, &error_));
+  NULLS("ticket", dipc_server_serve(server, NULL, 1, provide, NULL, NULL, 0, &error_));
+  NULLS("provider", dipc_server_serve(server, TICKET("t"), NULL, NULL, NULL, 0, &error_));
+  NULLS("server", dipc_server_serve_pull(NULL, TICKET("t"), &error_));
+  NULLS("ticket", dipc_server_serve_pull(server, NULL, 1, &error_));
+  NULLS("server", dipc_server_publish(NULL, TICKET("t"), &schema, &batch, 1, &error_));
+  NULLS("ticket", dipc_server_publish(server, NULL, 1, &schema, &batch, 1, &error_));
+  NULLS("schema", dipc_server_publish(server, TICKET("t"), NULL, &batch, 1, &error_));
+  NULLS("batches", dipc_server_publish(server, TICKET("t"), &schema, NULL, 1, &error_));
+  NULLS("server", dipc_server_withdraw(NULL, TICKET("t"), &error_));
+  NULLS("ticket", dipc_server_withdraw(server, NULL, 1, &error_));
+  NULLS("server", dipc_server_ticket_count(NULL, &count, &error_));
+  NULLS("out_count", dipc_server_ticket_count(server, NULL, &error_));
+  NULLS("server", dipc_server_ticket(NULL, 0, NULL, 0, &len, &error_));
+  NULLS("buffer", dipc_server_ticket(server, 0, NULL, 8, &len, &error_));
+  NULLS("out_len_bytes", dipc_server_ticket(server, 0, bytes, 8, NULL, &error_));
+  NULLS("server", dipc_server_next_request(NULL, 0, NULL, &request, &error_));
+  NULLS("out", dipc_server_next_request(server, 0, NULL, NULL, &error_));
+  STATUS(DIPC_NOTHING, dipc_server_next_request(server, 0, NULL, &request, &error_));
+  NULLS("server", dipc_server_drain_releases(NULL, &count, &error_));
+  NULLS("out_count", dipc_server_drain_releases(server, NULL, &error_));
+  NULLS("server", dipc_server_stat(NULL, DIPC_SERVER_STAT_BATCHES, &figure, &error_));
+  NULLS("out", dipc_server_stat(server, DIPC_SERVER_STAT_BATCHES, NULL, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_server_stat(server, 0, &figure, &error_));
+  NULLS("server", dipc_server_stop(NULL, 0, &error_));
+  dipc_server_free(NULL);
+
+  /* Nothing was written, nothing was taken, nothing is served. */
+  CHECK(request == NULL);
+  CHECK_EQ(len, 77);
+  CHECK_EQ(count, 77);
+  CHECK_EQ(figure, 77);
+  CHECK_EQ(buffer[0], '?');
+  table_check_schema(&schema);
+  table_check(&batch.array, 0, 3);
+  OK(dipc_server_ticket_count(server, &count, &error_));
+  CHECK_EQ(count, 0);
+  schema.release(&schema);
+  batch.array.release(&batch.array);
+  dipc_server_free(server);
+}
+
+static void requests(void) {
+  char uri[DIPC_URI_BYTES];
+  uint8_t buffer[8] = "?";
+  struct ArrowSchema schema;
+  struct ArrowDeviceArray batch;
+  size_t len = 77;
+  table_schema(&schema);
+  table_batch(&batch, 0, 3, NULL);
+  NULLS("request", dipc_request_ticket(NULL, NULL, 0, &len, &error_));
+  NULLS("request", dipc_request_peer(NULL, NULL, 0, &len, &error_));
+  CHECK(dipc_request_is_cancelled(NULL));
+  NULLS("request", dipc_request_start(NULL, &schema, 1, &error_));
+  NULLS("request", dipc_request_push(NULL, &batch, NULL, 0, 0, &error_));
+  NULLS("request", dipc_request_finish(NULL, 0, &error_));
+  NULLS("request", dipc_request_fail(NULL, 1, "text", &error_));
+  dipc_request_free(NULL);
+
+  /* The same on a live one: a client of another thread asks. */
+  dipc_server *server = new_server(NULL, uri);
+  OK(dipc_server_serve_pull(server, TICKET("t"), &error_));
+  dipc_client *client = new_client();
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_stall_timeout_ns(options, SECOND / 10, &error_));
+  const char *uris[] = {uri};
+  struct ArrowDeviceArrayStream stream;
+  STATUS(DIPC_ERR_TIMEOUT,
+         dipc_client_get(client, uris, 1, TICKET("t"), options, NULL, &stream, &error_));
+  dipc_request *request = NULL;
+  OK(dipc_server_next_request(server, 0, NULL, &request, &error_));
+  NULLS("out_len_bytes", dipc_request_ticket(request, buffer, 8, NULL, &error_));
+  NULLS("buffer", dipc_request_ticket(request, NULL, 8, &len, &error_));
+  NULLS("out_len_bytes", dipc_request_peer(request, (char *)buffer, 8, NULL, &error_));
+  NULLS("buffer", dipc_request_peer(request, NULL, 8, &len, &error_));
+  NULLS("schema", dipc_request_start(request, NULL, 1, &error_));
+  NULLS("array", dipc_request_push(request, NULL, NULL, 0, 0, &error_));
+  NULLS("metadata", dipc_request_push(request, &batch, NULL, 8, 0, &error_));
+  NULLS("text", dipc_request_fail(request, 1, NULL, &error_));
+  table_check_schema(&schema);
+  table_check(&batch.array, 0, 3);
+  CHECK_EQ(len, 77);
+  CHECK_EQ(buffer[0], '?');
+  schema.release(&schema);
+  batch.array.release(&batch.array);
+  dipc_request_free(request);
+  dipc_get_options_free(options);
+  dipc_client_free(client);
+  dipc_server_free(server);
+}
+
+static void clients_and_streams(void) {
+  dipc_client *client = new_client();
+  const char *uris[] = {"shm:@a"}, *none[] = {NULL};
+  struct ArrowDeviceArrayStream device = {.private_data = uris};
+  struct ArrowArrayStream host = {.private_data = uris};
+  uint64_t figure = 77;
+  size_t len = 77;
+  uint8_t buffer[8] = "?";
+  NULLS("out", dipc_client_new(NULL, NULL, &error_));
+  NULLS("client", dipc_client_get(NULL, uris, 1, TICKET("t"), NULL, NULL, &device, &error_));
+  NULLS("uris", dipc_client_get(client, NULL, 1, TICKET("t"), NULL, NULL, &device, &error_));
+  NULLS("a URI", dipc_client_get(client, none, 1, TICKET("t"), NULL, NULL, &device, &error_));
+  NULLS("ticket", dipc_client_get(client, uris, 1, NULL, 1, NULL, NULL, &device, &error_));
+  NULLS("out", dipc_client_get(client, uris, 1, TICKET("t"), NULL, NULL, NULL, &error_));
+  NULLS("client", dipc_client_stat(NULL, DIPC_CLIENT_STAT_STREAMS, &figure, &error_));
+  NULLS("out", dipc_client_stat(client, DIPC_CLIENT_STAT_STREAMS, NULL, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_client_stat(client, 99, &figure, &error_));
+  dipc_client_free(NULL);
+
+  NULLS("stream", dipc_stream_status(NULL, &error_));
+  NULLS("stream", dipc_stream_metadata(NULL, buffer, 8, &len, &error_));
+  NULLS("stream", dipc_stream_stat(NULL, DIPC_STREAM_STAT_ROWS, &figure, &error_));
+  NULLS("source", dipc_stream_to_host(NULL, &host, &error_));
+  NULLS("source", dipc_stream_from_host(NULL, &device, &error_));
+  struct ArrowDeviceArrayStream source;
+  struct ArrowArrayStream host_source;
+  table_stream(&source, 1, 1, -1, NULL);
+  NULLS("out", dipc_stream_to_host(&source, NULL, &error_));
+  OK(dipc_stream_to_host(&source, &host_source, &error_));
+  NULLS("out", dipc_stream_from_host(&host_source, NULL, &error_));
+  OK(dipc_stream_from_host(&host_source, &source, &error_));
+  NULLS("out_len_bytes", dipc_stream_metadata(&source, buffer, 8, NULL, &error_));
+  NULLS("buffer", dipc_stream_metadata(&source, NULL, 8, &len, &error_));
+  NULLS("out", dipc_stream_stat(&source, DIPC_STREAM_STAT_ROWS, NULL, &error_));
+  source.release(&source);
+  CHECK(device.private_data == uris);
+  CHECK(host.private_data == uris);
+  CHECK_EQ(figure, 77);
+  CHECK_EQ(len, 77);
+  CHECK_EQ(buffer[0], '?');
+  dipc_client_free(client);
+}
+
+static void arenas(void) {
+  dipc_arena *arena = NULL;
+  void *block = &arena;
+  uint64_t figure = 77;
+  NULLS("out", dipc_arena_new(ARROW_DEVICE_CPU, NULL, NULL, &error_));
+  OK(dipc_arena_new(ARROW_DEVICE_CPU, NULL, &arena, &error_));
+  NULLS("arena", dipc_arena_alloc(NULL, 8, &block, &error_));
+  NULLS("out", dipc_arena_alloc(arena, 8, NULL, &error_));
+  CHECK(block == &arena);
+  OK(dipc_arena_dealloc(arena, NULL, &error_));
+  OK(dipc_arena_dealloc(NULL, NULL, &error_));
+  NULLS("arena", dipc_arena_stat(NULL, DIPC_ARENA_STAT_USED_BYTES, &figure, &error_));
+  NULLS("out", dipc_arena_stat(arena, DIPC_ARENA_STAT_USED_BYTES, NULL, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_stat(arena, 0, &figure, &error_));
+  CHECK_EQ(figure, 77);
+  dipc_arena_free(NULL);
+  dipc_arena_free(arena);
+}
+
+int main(void) {
+  errors_and_values();
+  tokens();
+  options();
+  servers();
+  requests();
+  clients_and_streams();
+  arenas();
+  table_wait_live(0);
+  return 0;
+}
