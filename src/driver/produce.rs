@@ -420,13 +420,11 @@ impl Production {
             let Some(item) = self.log.get(at) else {
                 return Ok(true);
             };
-            if let Item::Message(message) = item {
-                let credit = (message.kind == HeaderKind::RecordBatch).then_some(message.body_len);
-                // Rule E5: only record batches use the window.
-                if credit.is_some() && !link.has_room(credit)? {
-                    return Ok(false);
-                }
-                link.ensure_streaming()?;
+            if let Item::Message(message) = item
+                && !link.has_room(Some(message.body_len))?
+            {
+                // Rule E5: a dictionary uses bytes of the window, a batch also a place in it.
+                return Ok(false);
             }
             let item = if alone {
                 self.first += 1;
