@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds and runs the C tests: as they are, under AddressSanitizer (with leaks), under valgrind.
+#
+#   tests/c/run.sh [plain|asan|valgrind]...     default: all three
+#
+# DIPC_CARGO_FLAGS goes to cargo build (default: --locked --offline). A way whose tool is missing is
+# left out and said so.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+ways=("$@")
+[ ${#ways[@]} -gt 0 ] || ways=(plain asan valgrind)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+run() {
+  local name=$1
+  shift
+  cmake -S "$root" -B "$work/$name" -DDIPC_CARGO_PROFILE=dev -DDIPC_BUILD_COMMAND=OFF \
+    "-DDIPC_CARGO_TARGET_DIR=$root/target" "-DDIPC_CARGO_FLAGS=${DIPC_CARGO_FLAGS:---locked --offline}" \
+    -DDIPC_BUILD_TESTS=ON "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
+  cmake --build "$work/$name" >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
+  printf 'C tests, %s\n' "$name"
+  ctest --test-dir "$work/$name" --output-on-failure --no-tests=error
+}
+
+for way in "${ways[@]}"; do
+  case $way in
+    plain) run plain ;;
+    asan)
+      if echo 'int main(void) { return 0; }' |
+        cc -x c -fsanitize=address - -o "$work/probe" 2>/dev/null && "$work/probe"; then
+        ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 run asan -DDIPC_TEST_SANITIZE=address
+      else
+        echo "C tests, asan: left out, the compiler has no AddressSanitizer"
+      fi
+      ;;
+    valgrind)
+      if command -v valgrind >/dev/null; then
+        run valgrind -DDIPC_TEST_VALGRIND=ON
+      else
+        echo "C tests, valgrind: left out, there is no valgrind"
+      fi
+      ;;
+    *) echo "unknown way $way" >&2; exit 2 ;;
+  esac
+done
