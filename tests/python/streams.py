@@ -1,0 +1,35 @@
+"""The stream files that the tests serve and compare."""
+
+import os
+import pathlib
+
+import pyarrow as pa
+
+from dipc import ROOT
+
+VECTORS = ROOT / "tests/vectors"
+GOLDEN = pathlib.Path(os.environ.get("DIPC_GOLDEN", ROOT / "../shared/golden")) / "streams"
+
+
+def files():
+    """Every file by its name: the project's vectors, and Arrow's golden streams where they are."""
+    found = sorted(VECTORS.glob("*.arrows"))
+    if GOLDEN.is_dir():
+        found += sorted(GOLDEN.glob("*.stream"))
+    return {path.name: path for path in found}
+
+
+def read(path):
+    """What pyarrow itself reads."""
+    with pa.ipc.open_stream(path.read_bytes()) as reader:
+        return reader.schema, list(reader)
+
+
+def slices(batches):
+    """Rule A7: parts that begin and end in the middle of a byte of a bitmap."""
+    return [
+        part
+        for batch in batches
+        if (rows := batch.num_rows) > 3
+        for part in (batch.slice(3, rows - 4), batch.slice(1, 1), batch.slice(9), batch.slice(rows))
+    ]

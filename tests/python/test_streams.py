@@ -1,0 +1,103 @@
+"""Tables of every type and shape from one process to another, through the C API and Arrow's C
+stream interface, compared with what pyarrow reads in the same file."""
+
+import gc
+
+import pyarrow as pa
+import pytest
+
+import dipc
+import streams
+
+FILES = streams.files()
+LEVELS = [dipc.VALIDATION_STRUCTURE, dipc.VALIDATION_FULL]
+
+
+def is_valid(batch):
+    """Some golden streams hold dates that are no whole days."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def same(reader, schema, batches):
+    assert reader.schema.equals(schema, check_metadata=True), f"{reader.schema}\n{schema}"
+    received = list(reader)
+    assert len(received) == len(batches)
+    for number, (one, other) in enumerate(zip(received, batches)):
+        one.validate()
+        assert is_valid(one) == is_valid(other), number
+        assert one.num_rows == other.num_rows, number
+        assert one.equals(other, check_metadata=True), number
+
+
+@pytest.mark.parametrize("how", ["published", "provided", "slices"])
+@pytest.mark.parametrize("uris", [("both",), ("metadata", "data")], ids=["single", "separate"])
+@pytest.mark.parametrize("name", FILES)
+def test_arrives_equal(server, client, name, uris, how):
+    """Rules A2, A5, A7, A8, D3, D4, U3."""
+    schema, batches = streams.read(FILES[name])
+    if how == "slices":
+        batches = streams.slices(batches)
+    for level in LEVELS:
+        reader = client.get([server.uris[role] for role in uris], f"{how}/{name}", level)
+        same(reader, schema, batches)
+
+
+def test_bodies_went_as_asked(server, client):
+    """Rules D3, D4: address lists from the one server, packed bodies from the other."""
+    before = server.figures()
+    same(client.get([server.uris["both"]], "provided/integers.arrows"), *streams.read(FILES["integers.arrows"]))
+    after = server.figures()
+    lent, sent = (after[which] - before[which] for which in ("lent", "sent"))
+    assert (lent > 0, sent > 0) == ((True, False) if server.body == dipc.BODY_AUTO else (False, True))
+
+
+def test_arrays_outlive_stream_and_client(server):
+    """Rule F6: what was received stays valid after everything it came through is gone."""
+    schema, batches = streams.read(FILES["binaries.arrows"])
+    client = dipc.Client()
+    reader = client.get([server.uris["both"]], "published/binaries.arrows")
+    received = list(reader)
+    column = received[0].column(2)
+    del reader
+    client.close()
+    gc.collect()
+    assert received == batches
+    del received
+    gc.collect()
+    assert column == batches[0].column(2)
+    column.validate(full=True)
+
+
+def test_half_read_stream_is_dropped(server, client):
+    """A consumer may leave at any batch, and the next stream is served."""
+    for _ in range(20):
+        reader = client.get([server.uris["both"]], "provided/lists.arrows")
+        reader.read_next_batch()
+        del reader
+    same(client.get([server.uris["both"]], "provided/lists.arrows"), *streams.read(FILES["lists.arrows"]))
+
+
+def test_errors_reach_the_client(server, client):
+    """An unknown ticket and a provider's own failure come with their status and text."""
+    with pytest.raises(dipc.Error, match="nowhere") as unknown:
+        client.get([server.uris["both"]], "nowhere")
+    assert unknown.value.code == dipc.ERR_NOT_FOUND
+    with pytest.raises(dipc.Error, match="no such luck") as broken:
+        client.get([server.uris["both"]], "broken")
+    assert broken.value.code == dipc.ERR_PROVIDER
+
+
+def test_received_batches_can_be_served_again(server, client):
+    """What was received is an Arrow table like any other: memory of one server, served by the next."""
+    schema, batches = streams.read(FILES["nested_dictionaries.arrows"])
+    received = list(client.get([server.uris["both"]], "provided/nested_dictionaries.arrows"))
+    second = dipc.Server()
+    uri = second.listen("shm:@dipc-pytest-second")
+    second.serve("again", lambda: pa.RecordBatchReader.from_batches(schema, received))
+    for _ in range(2):
+        same(client.get([uri], "again"), schema, batches)
+    second.close()
