@@ -320,15 +320,19 @@ impl Fetch {
     }
 
     fn sleep(&self, cancel: Option<&Cancel>) -> Result<()> {
-        let links = self.links();
         let mut fds = Vec::with_capacity(5);
-        for link in &links {
-            let events = if link.is_writing() {
-                PollFlags::IN | PollFlags::OUT
-            } else {
-                PollFlags::IN
-            };
+        let sides = [(Side::Metadata, &self.metadata), (Side::Data, &self.data)];
+        let count = if Arc::ptr_eq(&self.metadata, &self.data) {
+            1
+        } else {
+            2
+        };
+        for (side, link) in sides.into_iter().take(count) {
             let readiness = link.readiness();
+            let mut events = PollFlags::empty();
+            // What may not be read now must not wake this thread either, or it would spin.
+            events.set(PollFlags::IN, self.may_read(side));
+            events.set(PollFlags::OUT, link.is_writing());
             fds.push(PollFd::new(&readiness.fd, events));
             if let Some(death) = &readiness.peer_death {
                 fds.push(PollFd::new(death, PollFlags::IN));

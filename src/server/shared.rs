@@ -1,0 +1,273 @@
+//! What a server's threads share: tickets, connections, and the streams between them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::arrow::EncodeOptions;
+use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
+use crate::driver::acceptor::Acceptor;
+use crate::driver::callbacks::Callbacks;
+use crate::driver::clock;
+use crate::driver::io::IoThread;
+use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production};
+use crate::driver::served::{Asked, Host, ServedLink};
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
+use crate::server::pulls::Pulls;
+use crate::server::streams::{Slot, Streams};
+use crate::server::tickets::{Entry, Provider, Tickets};
+use crate::server::{Request, ServerOptions};
+use crate::transport::{Connection, LinkOptions};
+
+/// How long after the cut a stop waits for the threads of streams to notice.
+const GRACE: Duration = Duration::from_millis(500);
+
+pub(super) struct Shared {
+    pub(super) options: ServerOptions,
+    pub(super) link_options: LinkOptions,
+    pub(super) generation: Generation,
+    pub(super) io: IoThread,
+    pub(super) tickets: Tickets,
+    pub(super) streams: Arc<Streams>,
+    pub(super) listeners: Mutex<Vec<Listening>>,
+    pub(super) links: Mutex<HashMap<u64, Arc<ServedLink>>>,
+    pub(super) next_link: AtomicU64,
+    pub(super) pulls: Pulls,
+    /// `None` once stopped, so that the callback thread can end.
+    pub(super) callbacks: Mutex<Option<Callbacks>>,
+    pub(super) counters: Arc<Counters>,
+    /// No new streams.
+    pub(super) stopped: AtomicBool,
+    /// No connections either.
+    pub(super) cutting: AtomicBool,
+    pub(super) me: Weak<Self>,
+}
+
+pub(super) struct Listening {
+    /// Held for its drop, which stops the listening.
+    pub(super) _acceptor: Arc<Acceptor>,
+    pub(super) uri: Uri,
+}
+
+impl Shared {
+    pub(super) fn ensure_running(&self) -> Result<()> {
+        self.generation.ensure_same_process()?;
+        if self.stopped.load(Ordering::Acquire) {
+            return Err(Error::new(Status::Stopped, "the server was stopped"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn add<T>(
+        &self,
+        ticket: &[u8],
+        thing: T,
+        wrap: impl FnOnce(T) -> Entry,
+    ) -> Result<(), (Error, T)> {
+        match self.ensure_running() {
+            Ok(()) => self.tickets.add(ticket, thing, wrap),
+            Err(error) => Err((error, thing)),
+        }
+    }
+
+    pub(super) fn links(&self) -> Vec<Arc<ServedLink>> {
+        self.links.lock().values().cloned().collect()
+    }
+
+    /// Takes over a connection; on the I/O thread.
+    pub(super) fn accepted(&self, connection: Box<dyn Connection>, tags: RoleTags) {
+        let id = self.next_link.fetch_add(1, Ordering::Relaxed);
+        let config = SenderConfig {
+            tags,
+            first_seq: self.options.first_seq,
+        };
+        let host: Weak<dyn Host> = Weak::clone(&self.me) as Weak<Self>;
+        let idle = self.link_options.region_idle;
+        let peer = connection.peer().to_owned();
+        match ServedLink::start(id, connection, config, idle, &self.io, host) {
+            Ok(link) => {
+                self.links.lock().insert(id, Arc::clone(&link));
+                // It may have ended, or missed the cut, while it was being added.
+                if link.is_closed() || self.cutting.load(Ordering::Acquire) {
+                    link.cut(&Error::new(Status::Stopped, "the server was stopped"));
+                    self.links.lock().remove(&id);
+                }
+            }
+            Err(error) => tracing::warn!("the connection from {peer} was not taken: {error}"),
+        }
+    }
+
+    /// Finds what was asked for and begins to serve it.
+    fn begin(&self, link: &Arc<ServedLink>, asked: &Asked) -> Result<()> {
+        self.ensure_running()?;
+        let ticket = &asked.request.ticket;
+        if asked.extension
+            && asked.role != Role::Both
+            && let Some(stream) = self.streams.find(asked.request.stream_id)
+            && stream.ticket == *ticket
+            && stream.join(link, asked.role)
+        {
+            return Ok(()); // Rule E6
+        }
+        let entry = self.tickets.find(ticket)?;
+        if !asked.extension && asked.role != Role::Both && !entry.replays() {
+            return Err(Error::unsupported(
+                "a baseline peer on two connections can be served only tickets that give the same \
+                 batches each time: published ones, or a provider declared deterministic",
+            )); // Rule E6
+        }
+        let most = self.options.max_streams;
+        let slot = self.streams.take_slot(most).ok_or_else(|| {
+            let text = format!("the server serves {most} streams already, its most; try again");
+            Error::new(Status::Busy, text)
+        })?;
+        let stream = OutStream::new(ticket.clone(), link, asked.role);
+        if asked.extension && asked.role != Role::Both {
+            self.streams.offer(asked.request.stream_id, &stream);
+        }
+        match entry {
+            Entry::Pull => {
+                let callbacks = self.pulls.callbacks.clone();
+                let production = Production::new(Arc::clone(&stream), self.produce(callbacks));
+                self.pulls.put(Request::for_pull(stream, production, slot));
+                Ok(())
+            }
+            Entry::Provider(provider) => self.spawn(stream, slot, move |stream, production| {
+                provide(&*provider, stream, production);
+            }),
+            Entry::Published(table) => self.spawn(stream, slot, move |_, production| {
+                let sent = (|| {
+                    let device = table
+                        .batches
+                        .first()
+                        .map_or(1, |batch| batch.raw().device_type);
+                    production.start(&table.schema, device)?;
+                    for batch in table.read() {
+                        production
+                            .push(batch, None, None)
+                            .map_err(|(error, _)| error)?;
+                    }
+                    production.finish(None)
+                })();
+                if let Err(error) = sent {
+                    production.fail(error.status().code(), error.text());
+                }
+            }),
+        }
+    }
+
+    fn produce(&self, callbacks: Callbacks) -> ProduceOptions {
+        ProduceOptions {
+            encode: EncodeOptions {
+                compression: self.options.compression,
+            },
+            body: self.options.body,
+            callbacks,
+            counters: Arc::clone(&self.counters),
+        }
+    }
+
+    /// Runs one stream on a thread of its own.
+    fn spawn(
+        &self,
+        stream: Arc<OutStream>,
+        slot: Slot,
+        run: impl FnOnce(&Arc<OutStream>, &mut Production) + Send + 'static,
+    ) -> Result<()> {
+        let Some(callbacks) = self.callbacks.lock().clone() else {
+            return self.ensure_running();
+        };
+        let mut production = Production::new(Arc::clone(&stream), self.produce(callbacks));
+        std::thread::Builder::new()
+            .name("dipc-stream".into())
+            .spawn(move || {
+                run(&stream, &mut production);
+                // In this order: the stream has ended before its place is free.
+                drop(production);
+                drop(slot);
+            })
+            .map(drop)
+            .map_err(|error| Error::io("cannot start a thread for the stream", &error))
+    }
+
+    pub(super) fn stop(&self, deadline: Duration) -> Result<()> {
+        let drained_by = clock::after(deadline);
+        let stopped = || Error::new(Status::Stopped, "the server was stopped");
+        self.stopped.store(true, Ordering::Release);
+        self.listeners.lock().clear();
+        self.pulls.stop();
+        self.streams.wait_idle(drained_by);
+        self.wait_written(drained_by);
+        self.cutting.store(true, Ordering::Release);
+        for link in self.links() {
+            link.cut(&stopped());
+        }
+        let ended = self.streams.wait_idle(clock::after(GRACE));
+        self.callbacks.lock().take();
+        if ended {
+            return Ok(());
+        }
+        let (active, _) = self.streams.counts();
+        Err(Error::timeout(format!(
+            "{active} streams were cut, but their providers have not returned; they are not called \
+             again, and their threads end when they return"
+        )))
+    }
+
+    /// Waits until what was sent has left for the clients' sockets.
+    fn wait_written(&self, deadline: Timestamp) {
+        const PAUSE: Duration = Duration::from_millis(1);
+        while !clock::until(deadline).is_zero()
+            && self.links().iter().any(|link| link.queued_bytes() > 0)
+        {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Calls the provider and sends what it gives.
+fn provide(provider: &dyn Provider, stream: &Arc<OutStream>, production: &mut Production) {
+    let request = Request::for_provider(Arc::clone(stream));
+    let sent = (|| {
+        let mut reader = DeviceStreamReader::new(provider.open(&request)?);
+        let schema = reader.schema()?;
+        production.start(&schema, reader.device_type())?;
+        loop {
+            // First room, then a batch: a slow consumer stops the producer being pulled.
+            production.wait_for_room(None)?;
+            let Some(batch) = reader.next()? else { break };
+            production
+                .push(batch, None, None)
+                .map_err(|(error, _)| error)?;
+        }
+        production.finish(None)
+    })();
+    if let Err(error) = sent {
+        tracing::debug!(
+            "the stream of `{}` failed: {error}",
+            request.ticket().escape_ascii()
+        );
+        let (code, text) = request.failure(&error);
+        production.fail(code, &text);
+    }
+}
+
+impl Host for Shared {
+    fn requested(&self, link: &Arc<ServedLink>, asked: Asked) {
+        if let Err(error) = self.begin(link, &asked) {
+            // A connection that is over needs no answer.
+            let _ = link.act(&[], |sender| {
+                sender.refuse(error.status().code(), error.text())
+            });
+        }
+    }
+
+    fn closed(&self, link: &Arc<ServedLink>) {
+        self.links.lock().remove(&link.id());
+    }
+}
