@@ -35,7 +35,7 @@ case $purpose in
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
     python3:python3) ;;
   lint) programs+=(shellcheck:shellcheck git:git) ;;
-  slow) programs+=(c++:build-essential valgrind:valgrind) ;;
+  slow) programs+=(c++:build-essential ninja:ninja-build) ;;
   *) fail "unknown purpose $purpose: build, test, lint or slow" ;;
 esac
 missing=()

@@ -2,7 +2,7 @@
 # The tests that take long: memory and thread sanitizers, loom, fuzzing. Each has a bound on its
 # time; what cannot run here is skipped with the reason.
 #
-#   tools/test-slow.sh [asan|tsan|loom|fuzz ...]      default: all
+#   tools/test-slow.sh [asan|tsan|c|loom|fuzz ...]      default: all
 #
 # FUZZ_SECONDS: time for each fuzz target.
 set -euo pipefail
@@ -44,12 +44,13 @@ sanitized() {
 }
 
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(asan tsan loom fuzz)
+[ "${#parts[@]}" -gt 0 ] || parts=(asan tsan c loom fuzz)
 for part in "${parts[@]}"; do
   case $part in
     asan) sanitized address asan ;;
     # std is not instrumented: the fences in it are replaced or suppressed in tools/tsan.supp.
     tsan) sanitized thread tsan -Cunsafe-allow-abi-mismatch=sanitizer ;;
+    c) step "C tests under AddressSanitizer" 1800 tools/test-c.sh address ;;
     loom)
       if grep -rq 'cfg(loom)' src; then
         step loom 1800 env RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
