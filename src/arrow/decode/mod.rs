@@ -11,6 +11,8 @@ mod compression;
 mod empty;
 mod export;
 mod field;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod join;
 mod schema;
 mod values;

@@ -120,7 +120,7 @@ fn deltas_of_every_type_are_joined() {
                 for at in PLACES {
                     let decoded = decode_messages(&stream, level, at)
                         .unwrap_or_else(|error| panic!("{field} {split} {end}: {error}"));
-                    super::walk::touch(&decoded);
+                    touch(&decoded);
                     let (_, batches) = read_back(decoded);
                     let read = batches[1].column(0).as_dictionary::<Int32Type>().values();
                     assert_eq!(

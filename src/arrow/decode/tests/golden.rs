@@ -37,7 +37,7 @@ fn fuzz_files_are_errors_or_valid() {
                 let Ok(decoded) = decode(&bytes, level, at) else {
                     continue;
                 };
-                super::walk::touch(&decoded);
+                touch(&decoded);
             }
         }
     }

@@ -10,7 +10,6 @@ use proptest::prelude::*;
 
 use super::support::*;
 use super::types::{column, every_type};
-use super::walk::touch;
 use crate::arrow::decode::Level;
 
 /// Decodes at every level and place; what is accepted must hold what the level promises.

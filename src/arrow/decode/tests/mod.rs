@@ -1,5 +1,4 @@
 mod support;
-mod walk;
 
 mod dictionaries;
 mod golden;

@@ -10,6 +10,8 @@ use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 
 use crate::arrow::abi;
+pub(in crate::arrow::decode) use crate::arrow::decode::fuzzing::messages;
+use crate::arrow::decode::fuzzing::walk;
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::{BufferRef, HostBuffer};
@@ -18,37 +20,6 @@ use crate::proto::{Header, HeaderKind};
 
 const _: () = assert!(size_of::<abi::ArrowArray>() == size_of::<FFI_ArrowArray>());
 const _: () = assert!(size_of::<abi::ArrowSchema>() == size_of::<FFI_ArrowSchema>());
-
-/// Header and body of each message of a stream, read as leniently as it can be.
-pub fn messages(mut bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut messages = Vec::new();
-    while let Some((word, rest)) = bytes.split_first_chunk::<4>() {
-        bytes = rest;
-        let mut length = u32::from_le_bytes(*word);
-        if length == u32::MAX {
-            let Some((word, rest)) = bytes.split_first_chunk::<4>() else {
-                break;
-            };
-            bytes = rest;
-            length = u32::from_le_bytes(*word);
-        }
-        let length = length as usize;
-        let Some((header, rest)) = bytes.split_at_checked(length) else {
-            break;
-        };
-        if length == 0 {
-            break;
-        }
-        let body_len = Header::parse(header).map_or(0, |header| header.body_len());
-        let body_len = usize::try_from(body_len)
-            .unwrap_or(usize::MAX)
-            .min(rest.len());
-        let (body, rest) = rest.split_at(body_len);
-        bytes = rest;
-        messages.push((header.to_vec(), body.to_vec()));
-    }
-    messages
-}
 
 /// Where a test puts a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,6 +153,13 @@ pub fn try_import(
     let array = unsafe { FFI_ArrowArray::from_raw((&raw mut raw.array).cast()) };
     // SAFETY: the array has the type that the schema says.
     unsafe { from_ffi(array, schema) }.map(StructArray::from)
+}
+
+/// Reads everything that a consumer who believes the arrays would read.
+pub fn touch(decoded: &Decoded) {
+    for batch in &decoded.batches {
+        walk(decoded.schema.raw(), &batch.array.raw().array, 0);
+    }
 }
 
 /// Schema and batches as arrow-rs sees what was decoded.

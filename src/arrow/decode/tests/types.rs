@@ -314,7 +314,7 @@ fn check(batches: &[RecordBatch], options: &IpcWriteOptions) {
                     "{at:?}"
                 );
             }
-            super::walk::touch(&decoded);
+            touch(&decoded);
             let (read_schema, read) = read_back(decoded);
             assert_eq!(&read_schema, schema.as_ref());
             assert_eq!(read, batches, "{level:?} {at:?}");

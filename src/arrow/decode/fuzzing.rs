@@ -1,16 +1,98 @@
-//! A consumer that reads as far as an array says it reaches.
+//! A consumer that believes what it is handed, for the tests and the fuzz target `decode`.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a broken promise of the decoder must stop the test or the fuzzer"
+)]
 
 use std::ffi::CStr;
+use std::sync::Arc;
 
-use super::support::*;
 use crate::arrow::abi::{ArrowArray, ArrowSchema};
+use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
+use crate::device::{BufferRef, HostBuffer};
+use crate::error::Result;
+use crate::proto::{Header, HeaderKind};
 
-/// Reads the ends of every buffer as far as the type and length say that it reaches, and follows
-/// the last offset: AddressSanitizer sees what lies outside.
-pub fn touch(decoded: &Decoded) {
-    for batch in &decoded.batches {
-        walk(decoded.schema.raw(), &batch.array.raw().array, 0);
+/// Takes `data` for a stream of the IPC format, decodes what can be decoded at both levels, as sent
+/// and as lent, and reads to the ends of what comes out (rule A8).
+pub fn decode(data: &[u8]) {
+    let messages = messages(data);
+    for level in [Level::Structure, Level::Full] {
+        for shared in [false, true] {
+            // An error is as good an outcome as any.
+            let _ = decode_messages(&messages, level, shared);
+        }
     }
+}
+
+fn decode_messages(
+    messages: &[(Vec<u8>, Vec<u8>)],
+    level: Level,
+    shared: bool,
+) -> Result<()> {
+    let Some(((first, _), rest)) = messages.split_first() else {
+        return Ok(());
+    };
+    // A small limit: the fuzzer looks for wrong reads, not for large allocations.
+    let options = DecodeOptions { level, decompressed_limit: 1 << 20 };
+    let mut decoder = Decoder::new(&Header::parse(first)?, options)?;
+    let schema = decoder.schema();
+    let mut batches = Vec::new();
+    for (header, body) in rest {
+        let Ok(header) = Header::parse(header) else { continue };
+        let mut memory = HostBuffer::new(body.len())?;
+        memory.as_mut_slice().copy_from_slice(body);
+        let buffers = header.buffers().iter().map(|span| {
+            let start = usize::try_from(span.offset).unwrap_or(usize::MAX);
+            let len = usize::try_from(span.length).unwrap_or(usize::MAX);
+            let bytes = memory.as_slice().get(start..).and_then(|rest| rest.get(..len));
+            BufferRef::of(bytes.unwrap_or_default())
+        });
+        let buffers = buffers.collect();
+        let body = ReceivedBody { buffers, owner: Arc::new(memory), shared };
+        // A stream goes on after a wrong message here, so that one does not hide the next.
+        if header.kind() == HeaderKind::Dictionary {
+            let _ = decoder.add_dictionary(&header, &body);
+        } else if let Ok(batch) = decoder.batch(&header, &body) {
+            batches.push(batch);
+        }
+    }
+    drop(decoder);
+    for batch in &batches {
+        walk(schema.raw(), &batch.array.raw().array, 0);
+    }
+    Ok(())
+}
+
+/// Header and body of each message of a stream, read as leniently as it can be.
+pub(super) fn messages(mut bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut messages = Vec::new();
+    while let Some((word, rest)) = bytes.split_first_chunk::<4>() {
+        bytes = rest;
+        let mut length = u32::from_le_bytes(*word);
+        if length == u32::MAX {
+            let Some((word, rest)) = bytes.split_first_chunk::<4>() else {
+                break;
+            };
+            bytes = rest;
+            length = u32::from_le_bytes(*word);
+        }
+        let length = length as usize;
+        let Some((header, rest)) = bytes.split_at_checked(length) else {
+            break;
+        };
+        if length == 0 {
+            break;
+        }
+        let body_len = Header::parse(header).map_or(0, |header| header.body_len());
+        let body_len = usize::try_from(body_len)
+            .unwrap_or(usize::MAX)
+            .min(rest.len());
+        let (body, rest) = rest.split_at(body_len);
+        bytes = rest;
+        messages.push((header.to_vec(), body.to_vec()));
+    }
+    messages
 }
 
 /// Element `index` of `T`s from `base` on.
@@ -28,7 +110,9 @@ fn ends(base: *const u8, bytes: usize) {
     }
 }
 
-fn walk(schema: &ArrowSchema, array: &ArrowArray, need: usize) {
+/// Reads the ends of every buffer as far as type and length say that it reaches, and follows the
+/// last offset: AddressSanitizer sees what lies outside.
+pub(super) fn walk(schema: &ArrowSchema, array: &ArrowArray, need: usize) {
     assert!(array.release.is_some());
     assert!(array.length >= 0 && (0..=array.length).contains(&array.null_count));
     let len = usize::try_from(array.length).unwrap();
