@@ -106,6 +106,10 @@ impl fmt::Display for Report {
             bytes_text(self.bytes_copied),
             bytes_text(self.bytes_received)
         )?;
+        if self.bytes_lent > 0 {
+            // Or the rate would be taken for that of reading the table.
+            write!(f, " (lent memory is mapped, and its reading not counted)")?;
+        }
         if self.total_seconds > self.seconds * 1.1 {
             write!(
                 f,
