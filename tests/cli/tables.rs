@@ -14,7 +14,8 @@ use crate::support::*;
 fn files_of_every_format_arrive_equal() {
     let folder = tempfile::tempdir().unwrap();
     let batch = table(5000);
-    let write: [(&str, fn(&Path, &RecordBatch)); 3] = [
+    type Write = fn(&Path, &RecordBatch);
+    let write: [(&str, Write); 3] = [
         ("a.txt", write_parquet),
         ("b.parquet", write_arrow),
         ("c", write_stream),

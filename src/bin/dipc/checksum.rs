@@ -119,16 +119,16 @@ impl Node {
         let first = self.rows;
         self.rows += array.len() as u64;
         // An array of type null is null in every row; the number of rows says it all.
-        if let (false, Some(nulls)) = (array.data_type().is_null(), array.nulls()) {
-            if nulls.null_count() > 0 {
-                for (row, valid) in (first..).zip(nulls.iter()) {
-                    if !valid {
-                        self.nulls.update(&row.to_le_bytes());
-                    }
+        if let (false, Some(nulls)) = (array.data_type().is_null(), array.nulls())
+            && nulls.null_count() > 0
+        {
+            for (row, valid) in (first..).zip(nulls.iter()) {
+                if !valid {
+                    self.nulls.update(&row.to_le_bytes());
                 }
-                let valid = BooleanArray::new(nulls.inner().clone(), None);
-                return self.update_values(&filter(array, &valid)?);
             }
+            let valid = BooleanArray::new(nulls.inner().clone(), None);
+            return self.update_values(&filter(array, &valid)?);
         }
         self.update_values(array)
     }

@@ -124,14 +124,14 @@ impl Verify {
 
     /// The table has ended: the first difference, if there is one.
     pub fn finish(mut self) -> Result<Option<Difference>> {
-        if self.difference.is_none() {
-            if let Some(rest) = self.next_expected()? {
-                let expected = self.rows + rest.num_rows() as u64;
-                self.difference = Some(Difference::Rows {
-                    received: self.rows,
-                    expected,
-                });
-            }
+        if self.difference.is_none()
+            && let Some(rest) = self.next_expected()?
+        {
+            let expected = self.rows + rest.num_rows() as u64;
+            self.difference = Some(Difference::Rows {
+                received: self.rows,
+                expected,
+            });
         }
         Ok(self.difference)
     }
