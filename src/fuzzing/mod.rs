@@ -38,6 +38,7 @@ macro_rules! targets {
 }
 
 targets! {
+    decode
     frames
     receiver
     uri
