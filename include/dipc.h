@@ -1943,8 +1943,8 @@ void dipc_request_free(struct dipc_request *request);
  * @param first_sequence  0; another number in tests of the wrap-around at 2^32.
  * @param out             Receives the sender, to be freed by dipc_sender_free().
  * @param error           May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: no such
- *         way for bodies.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also with DIPC_BODY_LIST and
+ *         no free_data. DIPC_ERR_INVALID_ARGUMENT: no such way for bodies.
  */
 dipc_status dipc_sender_new(const char *uri,
                             int32_t body,
@@ -3013,8 +3013,8 @@ void dipc_request_free(struct dipc_request *request);
  * @param first_sequence  0; another number in tests of the wrap-around at 2^32.
  * @param out             Receives the sender, to be freed by dipc_sender_free().
  * @param error           May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: no such
- *         way for bodies.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also with DIPC_BODY_LIST and
+ *         no free_data. DIPC_ERR_INVALID_ARGUMENT: no such way for bodies.
  */
 dipc_status dipc_sender_new(const char *uri,
                             int32_t body,

@@ -11,7 +11,7 @@ use crate::driver::produce::gather;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     HeaderKind, OutBody, Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Span,
-    StreamInfo, Transmit, VERSION,
+    StreamInfo, Tags, Transmit, VERSION,
 };
 
 /// The runs of a packed body and what keeps them.
@@ -37,15 +37,29 @@ pub struct BareSender {
 impl BareSender {
     /// The sender of a fresh connection. `lend` sends bodies as lists of the addresses that they have
     /// in this process (rule D4), for clients that can read its memory.
-    pub fn new(config: SenderConfig, lend: bool) -> Self {
-        Self {
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri` for tags that break rule U4, or that have none for frees where bodies are lent.
+    pub fn new(config: SenderConfig, lend: bool) -> Result<Self> {
+        config.tags.validate()?;
+        let roles = [config.tags.both, config.tags.metadata, config.tags.data];
+        let no_way_back = |tags: Tags| tags.free_data.is_none();
+        if lend && roles.into_iter().flatten().any(no_way_back) {
+            // Rule U2.
+            return Err(Error::new(
+                Status::InvalidUri,
+                "bodies are lent only where the URI has free_data, for their way back",
+            ));
+        }
+        Ok(Self {
             machine: Sender::new(config),
             encoder: None,
             request: None,
             lend,
             waiting: VecDeque::new(),
             ending: false,
-        }
+        })
     }
 
     /// Takes a tagged message: a request or a list of frees. Arrays that come back are released here.
@@ -155,8 +169,11 @@ impl BareSender {
         };
         self.waiting
             .extend(encoder.try_encode(array, custom_metadata)?);
-        // What the machine refuses from here on it refuses for the connection, not for the batch.
-        let _ = self.advance();
+        if let Err(error) = self.advance() {
+            // Parts of the batch may be on their way, so it cannot be given back: the stream fails.
+            tracing::error!("a batch was encoded and cannot be sent: {error}");
+            let _ = self.fail(error.status().code(), error.text());
+        }
         Ok(())
     }
 

@@ -119,7 +119,7 @@ fn everything() -> Lendable {
 #[test]
 fn batches_cross_between_a_pair() {
     for (lend, extension) in [(false, false), (false, true), (true, true), (true, false)] {
-        let mut sender = BareSender::new(SenderConfig::default(), lend);
+        let mut sender = BareSender::new(SenderConfig::default(), lend).unwrap();
         let mut receiver = receiver(16, extension);
         if lend {
             receiver.add_memory(1, everything()).unwrap();
@@ -164,7 +164,7 @@ fn batches_cross_between_a_pair() {
 /// Rule E5: a full window refuses the batch and gives it back; credit opens it again.
 #[test]
 fn a_full_window_gives_the_batch_back() {
-    let mut sender = BareSender::new(SenderConfig::default(), false);
+    let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
     let mut receiver = receiver(2, true);
     receiver.start(NOW);
     exchange(&mut sender, &mut receiver, NOW);
@@ -181,8 +181,14 @@ fn a_full_window_gives_the_batch_back() {
     assert_eq!(refused.0.status(), Status::Busy);
     assert_eq!(read(refused.1), batch(200));
     assert!(!sender.may_send());
-    assert!(matches!(receiver.next_batch().unwrap(), NextBatch::Batch(_)));
-    assert!(matches!(receiver.next_batch().unwrap(), NextBatch::Batch(_)));
+    assert!(matches!(
+        receiver.next_batch().unwrap(),
+        NextBatch::Batch(_)
+    ));
+    assert!(matches!(
+        receiver.next_batch().unwrap(),
+        NextBatch::Batch(_)
+    ));
     assert!(matches!(receiver.next_batch().unwrap(), NextBatch::NotYet));
     exchange(&mut sender, &mut receiver, NOW);
     assert!(sender.may_send());
@@ -191,7 +197,7 @@ fn a_full_window_gives_the_batch_back() {
 /// Rules E2, E3: a refusal and a failure reach the consumer with status and words.
 #[test]
 fn failures_keep_their_words() {
-    let mut sender = BareSender::new(SenderConfig::default(), false);
+    let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
     let mut first = receiver(2, true);
     first.start(NOW);
     exchange(&mut sender, &mut first, NOW);
@@ -218,7 +224,7 @@ fn failures_keep_their_words() {
 /// Promise: an address outside the memory that the host named is a protocol error, and never read.
 #[test]
 fn addresses_outside_named_memory_are_refused() {
-    let mut sender = BareSender::new(SenderConfig::default(), true);
+    let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
     let mut receiver = receiver(2, true);
     let small = [0u8; 64];
     let lendable = || Lendable {
@@ -242,7 +248,7 @@ fn addresses_outside_named_memory_are_refused() {
 /// Promise: a cancelled stream ends at both sides, and lent memory of it comes back.
 #[test]
 fn cancelling_ends_both_sides() {
-    let mut sender = BareSender::new(SenderConfig::default(), true);
+    let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
     let mut receiver = receiver(4, true);
     receiver.add_memory(1, everything()).unwrap();
     receiver.start(NOW);

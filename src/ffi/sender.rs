@@ -38,8 +38,8 @@ pub const DIPC_BODY_LIST: i32 = 2;
 /// @param first_sequence  0; another number in tests of the wrap-around at 2^32.
 /// @param out             Receives the sender, to be freed by dipc_sender_free().
 /// @param error           May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_INVALID_ARGUMENT: no such
-///         way for bodies.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also with DIPC_BODY_LIST and
+///         no free_data. DIPC_ERR_INVALID_ARGUMENT: no such way for bodies.
 ///
 /// # Safety
 ///
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn dipc_sender_new(
         };
         out.set_handle(dipc_sender {
             state: State::new(),
-            inner: BareSender::new(config, lend),
+            inner: BareSender::new(config, lend)?,
             current: Current::default(),
         });
         Ok(())

@@ -103,6 +103,14 @@ static void end(pair *self) {
   CHECK_EQ(table_live(), 0);
 }
 
+/* Rule U2: what is lent needs a way back. */
+static void lending_needs_a_tag_for_frees(void) {
+  dipc_sender *sender = NULL;
+  FAILS(DIPC_ERR_INVALID_URI, "free_data",
+        dipc_sender_new("mem:a?want_data=1099511627777", DIPC_BODY_LIST, 0, &sender, &error_));
+  CHECK(sender == NULL);
+}
+
 static int finalized;
 static void finalize(void *userdata) {
   CHECK(userdata == &finalized);
@@ -112,7 +120,8 @@ static void finalize(void *userdata) {
 /* Both kinds of bodies, the extension and without it, and a first number that wraps (rule M4). */
 static void batches_cross(void) {
   static const char *const uris[] = {"mem:a", "mem:a?want_data=1099511627777&free_data=1099511627778",
-                                     "mem:a?dipc=1"};
+                                     "mem:b?dipc=1&dipc_want=1099511627776&"
+                                     "want_data=1099511627777&free_data=1099511627778"};
   for (int kind = 0; kind < 6; kind++) {
     const int32_t body = kind % 2 ? DIPC_BODY_LIST : DIPC_BODY_PACKED;
     dipc_get_options *options = NULL;
@@ -252,7 +261,7 @@ static void garbage_ends_in_an_error(void) {
   end(&self);
 
   /* An address outside the memory that was named is never read. */
-  self = ask(DIPC_BODY_LIST, 0, NULL, "mem:a?dipc=1");
+  self = ask(DIPC_BODY_LIST, 0, NULL, "mem:a");
   const int before = finalized;
   OK(dipc_receiver_add_memory(self.receiver, 1, garbage, sizeof garbage, &finalized, finalize,
                               &error_));
@@ -269,6 +278,7 @@ static void garbage_ends_in_an_error(void) {
 }
 
 int main(void) {
+  lending_needs_a_tag_for_frees();
   batches_cross();
   the_window_holds_batches_back();
   failures_are_told();
