@@ -355,6 +355,87 @@ struct ArrowDeviceArrayStream {
 #define DIPC_VALIDATION_FULL 2
 
 /**
+ * An untagged message of the metadata stream.
+ */
+#define DIPC_MESSAGE_METADATA 1
+
+/**
+ * A tagged message: a body, an address list, a request, frees.
+ */
+#define DIPC_MESSAGE_TAGGED 2
+
+/**
+ * A control message of libdipc's extension.
+ */
+#define DIPC_MESSAGE_CONTROL 3
+
+/**
+ * No message: the connection is to be cut. The part is the reason, UTF-8 without a NUL.
+ */
+#define DIPC_MESSAGE_DISCONNECT 4
+
+/**
+ * Asked, and not answered.
+ */
+#define DIPC_RECEIVER_REQUESTED 1
+
+/**
+ * Accepted; the schema has not come.
+ */
+#define DIPC_RECEIVER_AWAITING_SCHEMA 2
+
+/**
+ * The schema has come.
+ */
+#define DIPC_RECEIVER_STREAMING 3
+
+/**
+ * Everything has arrived; batches may wait to be taken.
+ */
+#define DIPC_RECEIVER_ENDED 4
+
+/**
+ * It failed: dipc_receiver_next() says why.
+ */
+#define DIPC_RECEIVER_FAILED 5
+
+/**
+ * This side cancelled it.
+ */
+#define DIPC_RECEIVER_CANCELLED 6
+
+/**
+ * Bodies are sent as lists of the addresses that they have in this process, for clients that can
+ * read its memory. Only where nothing else than memory of the host's is served.
+ */
+#define DIPC_BODY_LIST 2
+
+/**
+ * Nothing is asked for.
+ */
+#define DIPC_SENDER_IDLE 1
+
+/**
+ * A request waits for its answer.
+ */
+#define DIPC_SENDER_REQUESTED 2
+
+/**
+ * A stream is running.
+ */
+#define DIPC_SENDER_STREAMING 3
+
+/**
+ * The stream has ended and the client cannot ask for another.
+ */
+#define DIPC_SENDER_ENDED 4
+
+/**
+ * The connection is over.
+ */
+#define DIPC_SENDER_CLOSED 5
+
+/**
  * A buffer of this many bytes takes any URI that the library gives.
  */
 #define DIPC_URI_BYTES 1024
@@ -518,11 +599,28 @@ typedef struct dipc_error dipc_error;
 typedef struct dipc_get_options dipc_get_options;
 
 /**
+ * The consuming side of one stream, for hosts that move messages themselves: no transport, no
+ * clock, no threads. After dipc_receiver_start(), hand in what arrives and take batches by
+ * dipc_receiver_next(). After each call, send what dipc_receiver_poll_transmit() gives until it
+ * gives DIPC_NOTHING, then see dipc_receiver_poll_timeout(). One thread at a time; batches may be
+ * released by any.
+ */
+typedef struct dipc_receiver dipc_receiver;
+
+/**
  * A stream that a client asks for. A provider gets one with each call; in the pull form it comes
  * out of dipc_server_next_request(), and dipc_request_start(), dipc_request_push() and
  * dipc_request_finish() say what the stream holds. Every call is allowed from any thread.
  */
 typedef struct dipc_request dipc_request;
+
+/**
+ * The producing side of one connection, for hosts that move messages themselves: no transport, no
+ * clock, no threads. Hand in what arrives; answer a request by dipc_sender_start() or
+ * dipc_sender_refuse(); send batches while dipc_sender_may_send(); end. After each call, send what
+ * dipc_sender_poll_transmit() gives until it gives DIPC_NOTHING. One thread at a time.
+ */
+typedef struct dipc_sender dipc_sender;
 
 /**
  * Serves tables to clients. Made by dipc_server_new(); every call is allowed from any thread, also
@@ -859,8 +957,8 @@ dipc_status dipc_client_new(const struct dipc_client_options *options,
  *                          NULL, and may be freed before the stream is.
  * @param out               Receives the stream; what it held before is not released.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 or 2 URIs.
- *         DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such transport or device here.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also where there are not 1 or 2.
+ *         DIPC_ERR_UNSUPPORTED: no such transport or device here.
  *         DIPC_ERR_UNREACHABLE: nobody listens there. DIPC_ERR_PERMISSION: the server is of
  *         another user. DIPC_ERR_NOT_FOUND: no such ticket. DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
  *         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.
@@ -1206,8 +1304,8 @@ dipc_status dipc_client_new(const struct dipc_client_options *options,
  *                          NULL, and may be freed before the stream is.
  * @param out               Receives the stream; what it held before is not released.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 or 2 URIs.
- *         DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such transport or device here.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also where there are not 1 or 2.
+ *         DIPC_ERR_UNSUPPORTED: no such transport or device here.
  *         DIPC_ERR_UNREACHABLE: nobody listens there. DIPC_ERR_PERMISSION: the server is of
  *         another user. DIPC_ERR_NOT_FOUND: no such ticket. DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
  *         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.
@@ -1460,6 +1558,263 @@ dipc_status dipc_log_set(int32_t level,
                          struct dipc_error **error);
 
 /**
+ * Makes a receiver for one stream.
+ *
+ * @param uris              n_uris strings, for their tags: the URI of the one connection, or of the
+ *                          one for metadata and the one for bodies.
+ * @param n_uris            1 or 2.
+ * @param ticket            What is asked for: any bytes. Copied.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param stream_id         16 bytes that tell this stream from others of the server's, best drawn
+ *                          by chance; NULL where there is one connection.
+ * @param options           Copied; NULL: the defaults. Those about connecting are not used.
+ * @param out               Receives the receiver, to be freed by dipc_receiver_free().
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such
+ *         device here.
+ */
+dipc_status dipc_receiver_new(const char *const *uris,
+                              size_t n_uris,
+                              const uint8_t *ticket,
+                              size_t ticket_len_bytes,
+                              const uint8_t *stream_id,
+                              const struct dipc_get_options *options,
+                              struct dipc_receiver **out,
+                              struct dipc_error **error);
+
+/**
+ * Asks: the request comes out of dipc_receiver_poll_transmit().
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_start(struct dipc_receiver *receiver,
+                                uint64_t now_ns,
+                                struct dipc_error **error);
+
+/**
+ * Takes an untagged message of the metadata stream.
+ *
+ * @param receiver   Receiver; exclusive during the call.
+ * @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
+ *         where the server is at fault, or what it told.
+ */
+dipc_status dipc_receiver_handle_metadata(struct dipc_receiver *receiver,
+                                          uint64_t now_ns,
+                                          const uint8_t *data,
+                                          size_t len_bytes,
+                                          struct dipc_error **error);
+
+/**
+ * Takes a tagged message: a body, which is copied, or an address list.
+ *
+ * @param receiver   Receiver; exclusive during the call.
+ * @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param tag        The message's tag.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
+ *         where the server is at fault, or what it told. DIPC_ERR_OUT_OF_MEMORY.
+ */
+dipc_status dipc_receiver_handle_tagged(struct dipc_receiver *receiver,
+                                        uint64_t now_ns,
+                                        uint64_t tag,
+                                        const uint8_t *data,
+                                        size_t len_bytes,
+                                        struct dipc_error **error);
+
+/**
+ * Takes a control message.
+ *
+ * @param receiver   Receiver; exclusive during the call.
+ * @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param role       The connection: DIPC_ROLE_DATA for the one for bodies where there are two,
+ *                   otherwise DIPC_ROLE_METADATA.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
+ *         where the server is at fault, or what it told. DIPC_ERR_INVALID_ARGUMENT: no such role.
+ */
+dipc_status dipc_receiver_handle_control(struct dipc_receiver *receiver,
+                                         uint64_t now_ns,
+                                         int32_t role,
+                                         const uint8_t *data,
+                                         size_t len_bytes,
+                                         struct dipc_error **error);
+
+/**
+ * Says that a connection is over. The stream fails, unless everything has arrived.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param role      The connection, as in dipc_receiver_handle_control().
+ * @param text      Why; UTF-8, copied.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
+ */
+dipc_status dipc_receiver_handle_disconnect(struct dipc_receiver *receiver,
+                                            int32_t role,
+                                            const char *text,
+                                            struct dipc_error **error);
+
+/**
+ * Says that the time of dipc_receiver_poll_timeout() has come.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_handle_timeout(struct dipc_receiver *receiver,
+                                         uint64_t now_ns,
+                                         struct dipc_error **error);
+
+/**
+ * Says where memory of the server's can be read in this process, for bodies that are lent: what an
+ * address list names inside it is found there, and what it names elsewhere is a protocol error.
+ *
+ * @param receiver   Receiver; exclusive during the call.
+ * @param address    First address, as the server calls it.
+ * @param data       The same memory in this process.
+ * @param len_bytes  Length of the memory.
+ * @param userdata   Given to the finalizer; may be NULL.
+ * @param finalizer  Called once, on any thread, when neither the receiver nor a batch needs the
+ *                   memory; may be NULL.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the library calls the finalizer. Otherwise it does not. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: length or address 0, or memory that was named before.
+ */
+dipc_status dipc_receiver_add_memory(struct dipc_receiver *receiver,
+                                     uint64_t address,
+                                     const uint8_t *data,
+                                     size_t len_bytes,
+                                     void *userdata,
+                                     dipc_finalizer finalizer,
+                                     struct dipc_error **error);
+
+/**
+ * Frees a receiver. NULL does nothing. Its batches stay valid; addresses that they hold can no
+ * longer be given back one by one, so cut the connection when they are released.
+ *
+ * @param receiver  Receiver, or NULL; no call on it is running.
+ */
+void dipc_receiver_free(struct dipc_receiver *receiver);
+
+/**
+ * The schema of the stream.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param out       Receives a schema of its own, to be released.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: it has not come. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the
+ *         stream before it came.
+ */
+dipc_status dipc_receiver_schema(struct dipc_receiver *receiver,
+                                 struct ArrowSchema *out,
+                                 struct dipc_error **error);
+
+/**
+ * The next batch. Taking it is what gives the server room for another.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param out       Receives the batch, to be released; a released one at the end of the stream.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: more has to arrive. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended
+ *         the stream; later calls say the same.
+ */
+dipc_status dipc_receiver_next(struct dipc_receiver *receiver,
+                               struct ArrowDeviceArray *out,
+                               struct dipc_error **error);
+
+/**
+ * Ends the stream early. The server is told; what is lent goes back.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_cancel(struct dipc_receiver *receiver, struct dipc_error **error);
+
+/**
+ * The next message to send: its parts, one after the other.
+ *
+ * @param receiver        Receiver; exclusive during the call.
+ * @param now_ns          Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param out_class       Receives DIPC_MESSAGE_*.
+ * @param out_role        Receives the connection: DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
+ * @param out_tag         Receives the tag of a tagged message; 0 for others.
+ * @param out_parts       Receives an array of pointers to the parts. It and they are valid until
+ *                        the next call of this function or dipc_receiver_free().
+ * @param out_lens_bytes  Receives an array of their lengths, valid as long.
+ * @param out_n_parts     Receives the number of parts.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_poll_transmit(struct dipc_receiver *receiver,
+                                        uint64_t now_ns,
+                                        int32_t *out_class,
+                                        int32_t *out_role,
+                                        uint64_t *out_tag,
+                                        const void *const **out_parts,
+                                        const size_t **out_lens_bytes,
+                                        size_t *out_n_parts,
+                                        struct dipc_error **error);
+
+/**
+ * The next body whose header has come and which has not come itself, for transports where receives
+ * are posted ahead: it comes packed, or as an address list, with exactly these lengths.
+ *
+ * @param receiver          Receiver; exclusive during the call.
+ * @param out_sequence      Receives its number, the low 32 bits of its tag.
+ * @param out_packed_bytes  Receives the length of a packed body.
+ * @param out_list_bytes    Receives the length of an address list.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: there is none. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_poll_expected(struct dipc_receiver *receiver,
+                                        uint32_t *out_sequence,
+                                        uint64_t *out_packed_bytes,
+                                        uint64_t *out_list_bytes,
+                                        struct dipc_error **error);
+
+/**
+ * When to call dipc_receiver_handle_timeout() and to poll again, at the latest. A time that has
+ * passed means now. Batches that other threads release can make it earlier.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param out_ns    Receives the time, on the clock of now_ns.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: there is no such time. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_poll_timeout(struct dipc_receiver *receiver,
+                                       uint64_t *out_ns,
+                                       struct dipc_error **error);
+
+/**
+ * Where a receiver stands.
+ *
+ * @param receiver  Receiver, or NULL.
+ * @return DIPC_RECEIVER_*; DIPC_RECEIVER_FAILED for NULL and in the child of a fork.
+ */
+int32_t dipc_receiver_state(const struct dipc_receiver *receiver);
+
+/**
+ * How many addresses batches hold, or wait to be sent back. While there are some the connection is
+ * needed.
+ *
+ * @param receiver  Receiver, or NULL.
+ * @return Their number; 0 for NULL.
+ */
+size_t dipc_receiver_lent_count(const struct dipc_receiver *receiver);
+
+/**
  * What the client asked for.
  *
  * @param request        Request.
@@ -1578,6 +1933,220 @@ dipc_status dipc_request_fail(const struct dipc_request *request,
  * @param request  Request, or NULL; no call on it is running.
  */
 void dipc_request_free(struct dipc_request *request);
+
+/**
+ * Makes the sender of a fresh connection.
+ *
+ * @param uri             The URI that clients of the connection were given, for its tags and role;
+ *                        NULL: the defaults, every role.
+ * @param body            DIPC_BODY_PACKED or DIPC_BODY_LIST.
+ * @param first_sequence  0; another number in tests of the wrap-around at 2^32.
+ * @param out             Receives the sender, to be freed by dipc_sender_free().
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also with DIPC_BODY_LIST and
+ *         no free_data. DIPC_ERR_INVALID_ARGUMENT: no such way for bodies.
+ */
+dipc_status dipc_sender_new(const char *uri,
+                            int32_t body,
+                            uint32_t first_sequence,
+                            struct dipc_sender **out,
+                            struct dipc_error **error);
+
+/**
+ * Takes a tagged message of the client's: a request, or frees. Batches that come back are released
+ * in this call.
+ *
+ * @param sender     Sender; exclusive during the call.
+ * @param tag        The message's tag.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_PROTOCOL: the client is at fault; send what is
+ *         to be sent, and cut the connection.
+ */
+dipc_status dipc_sender_handle_tagged(struct dipc_sender *sender,
+                                      uint64_t tag,
+                                      const uint8_t *data,
+                                      size_t len_bytes,
+                                      struct dipc_error **error);
+
+/**
+ * Takes a control message of the client's.
+ *
+ * @param sender     Sender; exclusive during the call.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_sender_handle_tagged().
+ */
+dipc_status dipc_sender_handle_control(struct dipc_sender *sender,
+                                       const uint8_t *data,
+                                       size_t len_bytes,
+                                       struct dipc_error **error);
+
+/**
+ * Says that the connection is over. Everything that was lent is released in this call: the client
+ * must not be able to read it any more.
+ *
+ * @param sender  Sender; exclusive during the call.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_sender_handle_disconnect(struct dipc_sender *sender, struct dipc_error **error);
+
+/**
+ * Accepts the request and gives the schema.
+ *
+ * @param sender       Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
+ * @param schema       Read, not moved.
+ * @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: nothing is asked for.
+ *         DIPC_ERR_INVALID_DATA: a bad schema. DIPC_ERR_UNSUPPORTED: a device that cannot be read
+ *         here. DIPC_ERR_CANCELLED.
+ */
+dipc_status dipc_sender_start(struct dipc_sender *sender,
+                              const struct ArrowSchema *schema,
+                              int32_t device_type,
+                              struct dipc_error **error);
+
+/**
+ * Refuses the request. A client that does not speak libdipc's extension is cut off instead.
+ *
+ * @param sender  Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
+ * @param code    A DIPC_ERR_*, or any number of the host's, which the client sees as
+ *                DIPC_ERR_PROVIDER.
+ * @param text    UTF-8; copied.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: nothing is asked for.
+ */
+dipc_status dipc_sender_refuse(struct dipc_sender *sender,
+                               int32_t code,
+                               const char *text,
+                               struct dipc_error **error);
+
+/**
+ * Sends a batch, and the dictionaries that it needs.
+ *
+ * @param sender              Sender, with a stream running; exclusive during the call.
+ * @param batch               Moved on success: its release becomes NULL. It is released when its
+ *                            body was sent or, where it was lent, given back.
+ * @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
+ * @param metadata_len_bytes  Length of metadata.
+ * @param error               May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_BUSY: the window is full; hand in control messages and try again.
+ *         DIPC_ERR_INVALID_ARGUMENT: no stream is running. DIPC_ERR_INVALID_DATA,
+ *         DIPC_ERR_UNSUPPORTED: a batch that cannot be sent; another one can be.
+ *         DIPC_ERR_CANCELLED.
+ */
+dipc_status dipc_sender_send_batch(struct dipc_sender *sender,
+                                   struct ArrowDeviceArray *batch,
+                                   const uint8_t *metadata,
+                                   size_t metadata_len_bytes,
+                                   struct dipc_error **error);
+
+/**
+ * Ends the stream well, once everything before has gone.
+ *
+ * @param sender  Sender, with a stream running; exclusive during the call.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no stream is running.
+ */
+dipc_status dipc_sender_end(struct dipc_sender *sender, struct dipc_error **error);
+
+/**
+ * Ends the stream with an error that the client is told.
+ *
+ * @param sender  Sender, with a stream asked for or running; exclusive during the call.
+ * @param code    As in dipc_sender_refuse().
+ * @param text    UTF-8; copied.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: there is no stream.
+ */
+dipc_status dipc_sender_fail(struct dipc_sender *sender,
+                             int32_t code,
+                             const char *text,
+                             struct dipc_error **error);
+
+/**
+ * The next message to send: its parts, one after the other.
+ *
+ * @param sender          Sender; exclusive during the call.
+ * @param out_class       Receives DIPC_MESSAGE_*.
+ * @param out_tag         Receives the tag of a tagged message; 0 for others.
+ * @param out_parts       Receives an array of pointers to the parts. It and they are valid until
+ *                        the next call of this function, dipc_sender_handle_disconnect() or
+ *                        dipc_sender_free().
+ * @param out_lens_bytes  Receives an array of their lengths, valid as long.
+ * @param out_n_parts     Receives the number of parts; an empty body has none.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_sender_poll_transmit(struct dipc_sender *sender,
+                                      int32_t *out_class,
+                                      uint64_t *out_tag,
+                                      const void *const **out_parts,
+                                      const size_t **out_lens_bytes,
+                                      size_t *out_n_parts,
+                                      struct dipc_error **error);
+
+/**
+ * Frees a sender. NULL does nothing. Batches that were lent are released.
+ *
+ * @param sender  Sender, or NULL; no call on it is running.
+ */
+void dipc_sender_free(struct dipc_sender *sender);
+
+/**
+ * Where a sender stands.
+ *
+ * @param sender  Sender, or NULL.
+ * @return DIPC_SENDER_*; DIPC_SENDER_CLOSED for NULL and in the child of a fork.
+ */
+int32_t dipc_sender_state(const struct dipc_sender *sender);
+
+/**
+ * Whether the client's window has room for a batch.
+ *
+ * @param sender  Sender, or NULL.
+ * @return true where dipc_sender_send_batch() would not say DIPC_ERR_BUSY; false for NULL.
+ */
+bool dipc_sender_may_send(const struct dipc_sender *sender);
+
+/**
+ * Whether the client has cancelled the stream.
+ *
+ * @param sender  Sender, or NULL.
+ * @return true then; false for NULL.
+ */
+bool dipc_sender_is_cancelled(const struct dipc_sender *sender);
+
+/**
+ * How many addresses were lent and not yet given back. While there are some the connection is
+ * needed.
+ *
+ * @param sender  Sender, or NULL.
+ * @return Their number; 0 for NULL.
+ */
+size_t dipc_sender_lent_count(const struct dipc_sender *sender);
+
+/**
+ * What the client asks for.
+ *
+ * @param sender         Sender, in state DIPC_SENDER_REQUESTED or after.
+ * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the ticket.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: nothing was asked for yet.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_sender_ticket(const struct dipc_sender *sender,
+                               uint8_t *buffer,
+                               size_t size_bytes,
+                               size_t *out_len_bytes,
+                               struct dipc_error **error);
 
 /**
  * Makes a server that serves nothing yet. Starts two threads: one for connections, and one that
@@ -2059,6 +2628,263 @@ dipc_status dipc_stream_from_host(struct ArrowArrayStream *source,
 dipc_status dipc_transport_available(const char *scheme, struct dipc_error **error);
 
 /**
+ * Makes a receiver for one stream.
+ *
+ * @param uris              n_uris strings, for their tags: the URI of the one connection, or of the
+ *                          one for metadata and the one for bodies.
+ * @param n_uris            1 or 2.
+ * @param ticket            What is asked for: any bytes. Copied.
+ * @param ticket_len_bytes  Length of ticket.
+ * @param stream_id         16 bytes that tell this stream from others of the server's, best drawn
+ *                          by chance; NULL where there is one connection.
+ * @param options           Copied; NULL: the defaults. Those about connecting are not used.
+ * @param out               Receives the receiver, to be freed by dipc_receiver_free().
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such
+ *         device here.
+ */
+dipc_status dipc_receiver_new(const char *const *uris,
+                              size_t n_uris,
+                              const uint8_t *ticket,
+                              size_t ticket_len_bytes,
+                              const uint8_t *stream_id,
+                              const struct dipc_get_options *options,
+                              struct dipc_receiver **out,
+                              struct dipc_error **error);
+
+/**
+ * Asks: the request comes out of dipc_receiver_poll_transmit().
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_start(struct dipc_receiver *receiver,
+                                uint64_t now_ns,
+                                struct dipc_error **error);
+
+/**
+ * Takes an untagged message of the metadata stream.
+ *
+ * @param receiver   Receiver; exclusive during the call.
+ * @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
+ *         where the server is at fault, or what it told.
+ */
+dipc_status dipc_receiver_handle_metadata(struct dipc_receiver *receiver,
+                                          uint64_t now_ns,
+                                          const uint8_t *data,
+                                          size_t len_bytes,
+                                          struct dipc_error **error);
+
+/**
+ * Takes a tagged message: a body, which is copied, or an address list.
+ *
+ * @param receiver   Receiver; exclusive during the call.
+ * @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param tag        The message's tag.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
+ *         where the server is at fault, or what it told. DIPC_ERR_OUT_OF_MEMORY.
+ */
+dipc_status dipc_receiver_handle_tagged(struct dipc_receiver *receiver,
+                                        uint64_t now_ns,
+                                        uint64_t tag,
+                                        const uint8_t *data,
+                                        size_t len_bytes,
+                                        struct dipc_error **error);
+
+/**
+ * Takes a control message.
+ *
+ * @param receiver   Receiver; exclusive during the call.
+ * @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param role       The connection: DIPC_ROLE_DATA for the one for bodies where there are two,
+ *                   otherwise DIPC_ROLE_METADATA.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
+ *         where the server is at fault, or what it told. DIPC_ERR_INVALID_ARGUMENT: no such role.
+ */
+dipc_status dipc_receiver_handle_control(struct dipc_receiver *receiver,
+                                         uint64_t now_ns,
+                                         int32_t role,
+                                         const uint8_t *data,
+                                         size_t len_bytes,
+                                         struct dipc_error **error);
+
+/**
+ * Says that a connection is over. The stream fails, unless everything has arrived.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param role      The connection, as in dipc_receiver_handle_control().
+ * @param text      Why; UTF-8, copied.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
+ */
+dipc_status dipc_receiver_handle_disconnect(struct dipc_receiver *receiver,
+                                            int32_t role,
+                                            const char *text,
+                                            struct dipc_error **error);
+
+/**
+ * Says that the time of dipc_receiver_poll_timeout() has come.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_handle_timeout(struct dipc_receiver *receiver,
+                                         uint64_t now_ns,
+                                         struct dipc_error **error);
+
+/**
+ * Says where memory of the server's can be read in this process, for bodies that are lent: what an
+ * address list names inside it is found there, and what it names elsewhere is a protocol error.
+ *
+ * @param receiver   Receiver; exclusive during the call.
+ * @param address    First address, as the server calls it.
+ * @param data       The same memory in this process.
+ * @param len_bytes  Length of the memory.
+ * @param userdata   Given to the finalizer; may be NULL.
+ * @param finalizer  Called once, on any thread, when neither the receiver nor a batch needs the
+ *                   memory; may be NULL.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK: the library calls the finalizer. Otherwise it does not. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: length or address 0, or memory that was named before.
+ */
+dipc_status dipc_receiver_add_memory(struct dipc_receiver *receiver,
+                                     uint64_t address,
+                                     const uint8_t *data,
+                                     size_t len_bytes,
+                                     void *userdata,
+                                     dipc_finalizer finalizer,
+                                     struct dipc_error **error);
+
+/**
+ * Frees a receiver. NULL does nothing. Its batches stay valid; addresses that they hold can no
+ * longer be given back one by one, so cut the connection when they are released.
+ *
+ * @param receiver  Receiver, or NULL; no call on it is running.
+ */
+void dipc_receiver_free(struct dipc_receiver *receiver);
+
+/**
+ * The schema of the stream.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param out       Receives a schema of its own, to be released.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: it has not come. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the
+ *         stream before it came.
+ */
+dipc_status dipc_receiver_schema(struct dipc_receiver *receiver,
+                                 struct ArrowSchema *out,
+                                 struct dipc_error **error);
+
+/**
+ * The next batch. Taking it is what gives the server room for another.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param out       Receives the batch, to be released; a released one at the end of the stream.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: more has to arrive. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended
+ *         the stream; later calls say the same.
+ */
+dipc_status dipc_receiver_next(struct dipc_receiver *receiver,
+                               struct ArrowDeviceArray *out,
+                               struct dipc_error **error);
+
+/**
+ * Ends the stream early. The server is told; what is lent goes back.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_cancel(struct dipc_receiver *receiver, struct dipc_error **error);
+
+/**
+ * The next message to send: its parts, one after the other.
+ *
+ * @param receiver        Receiver; exclusive during the call.
+ * @param now_ns          Monotonic time, nanoseconds; never less than in an earlier call.
+ * @param out_class       Receives DIPC_MESSAGE_*.
+ * @param out_role        Receives the connection: DIPC_ROLE_METADATA or DIPC_ROLE_DATA.
+ * @param out_tag         Receives the tag of a tagged message; 0 for others.
+ * @param out_parts       Receives an array of pointers to the parts. It and they are valid until
+ *                        the next call of this function or dipc_receiver_free().
+ * @param out_lens_bytes  Receives an array of their lengths, valid as long.
+ * @param out_n_parts     Receives the number of parts.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_poll_transmit(struct dipc_receiver *receiver,
+                                        uint64_t now_ns,
+                                        int32_t *out_class,
+                                        int32_t *out_role,
+                                        uint64_t *out_tag,
+                                        const void *const **out_parts,
+                                        const size_t **out_lens_bytes,
+                                        size_t *out_n_parts,
+                                        struct dipc_error **error);
+
+/**
+ * The next body whose header has come and which has not come itself, for transports where receives
+ * are posted ahead: it comes packed, or as an address list, with exactly these lengths.
+ *
+ * @param receiver          Receiver; exclusive during the call.
+ * @param out_sequence      Receives its number, the low 32 bits of its tag.
+ * @param out_packed_bytes  Receives the length of a packed body.
+ * @param out_list_bytes    Receives the length of an address list.
+ * @param error             May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: there is none. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_poll_expected(struct dipc_receiver *receiver,
+                                        uint32_t *out_sequence,
+                                        uint64_t *out_packed_bytes,
+                                        uint64_t *out_list_bytes,
+                                        struct dipc_error **error);
+
+/**
+ * When to call dipc_receiver_handle_timeout() and to poll again, at the latest. A time that has
+ * passed means now. Batches that other threads release can make it earlier.
+ *
+ * @param receiver  Receiver; exclusive during the call.
+ * @param out_ns    Receives the time, on the clock of now_ns.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: there is no such time. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_receiver_poll_timeout(struct dipc_receiver *receiver,
+                                       uint64_t *out_ns,
+                                       struct dipc_error **error);
+
+/**
+ * Where a receiver stands.
+ *
+ * @param receiver  Receiver, or NULL.
+ * @return DIPC_RECEIVER_*; DIPC_RECEIVER_FAILED for NULL and in the child of a fork.
+ */
+int32_t dipc_receiver_state(const struct dipc_receiver *receiver);
+
+/**
+ * How many addresses batches hold, or wait to be sent back. While there are some the connection is
+ * needed.
+ *
+ * @param receiver  Receiver, or NULL.
+ * @return Their number; 0 for NULL.
+ */
+size_t dipc_receiver_lent_count(const struct dipc_receiver *receiver);
+
+/**
  * What the client asked for.
  *
  * @param request        Request.
@@ -2177,6 +3003,220 @@ dipc_status dipc_request_fail(const struct dipc_request *request,
  * @param request  Request, or NULL; no call on it is running.
  */
 void dipc_request_free(struct dipc_request *request);
+
+/**
+ * Makes the sender of a fresh connection.
+ *
+ * @param uri             The URI that clients of the connection were given, for its tags and role;
+ *                        NULL: the defaults, every role.
+ * @param body            DIPC_BODY_PACKED or DIPC_BODY_LIST.
+ * @param first_sequence  0; another number in tests of the wrap-around at 2^32.
+ * @param out             Receives the sender, to be freed by dipc_sender_free().
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also with DIPC_BODY_LIST and
+ *         no free_data. DIPC_ERR_INVALID_ARGUMENT: no such way for bodies.
+ */
+dipc_status dipc_sender_new(const char *uri,
+                            int32_t body,
+                            uint32_t first_sequence,
+                            struct dipc_sender **out,
+                            struct dipc_error **error);
+
+/**
+ * Takes a tagged message of the client's: a request, or frees. Batches that come back are released
+ * in this call.
+ *
+ * @param sender     Sender; exclusive during the call.
+ * @param tag        The message's tag.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_PROTOCOL: the client is at fault; send what is
+ *         to be sent, and cut the connection.
+ */
+dipc_status dipc_sender_handle_tagged(struct dipc_sender *sender,
+                                      uint64_t tag,
+                                      const uint8_t *data,
+                                      size_t len_bytes,
+                                      struct dipc_error **error);
+
+/**
+ * Takes a control message of the client's.
+ *
+ * @param sender     Sender; exclusive during the call.
+ * @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+ * @param len_bytes  Length of data.
+ * @param error      May be NULL; on failure receives details for dipc_error_free().
+ * @return As dipc_sender_handle_tagged().
+ */
+dipc_status dipc_sender_handle_control(struct dipc_sender *sender,
+                                       const uint8_t *data,
+                                       size_t len_bytes,
+                                       struct dipc_error **error);
+
+/**
+ * Says that the connection is over. Everything that was lent is released in this call: the client
+ * must not be able to read it any more.
+ *
+ * @param sender  Sender; exclusive during the call.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_sender_handle_disconnect(struct dipc_sender *sender, struct dipc_error **error);
+
+/**
+ * Accepts the request and gives the schema.
+ *
+ * @param sender       Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
+ * @param schema       Read, not moved.
+ * @param device_type  Where the batches lie, as ARROW_DEVICE_CPU.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: nothing is asked for.
+ *         DIPC_ERR_INVALID_DATA: a bad schema. DIPC_ERR_UNSUPPORTED: a device that cannot be read
+ *         here. DIPC_ERR_CANCELLED.
+ */
+dipc_status dipc_sender_start(struct dipc_sender *sender,
+                              const struct ArrowSchema *schema,
+                              int32_t device_type,
+                              struct dipc_error **error);
+
+/**
+ * Refuses the request. A client that does not speak libdipc's extension is cut off instead.
+ *
+ * @param sender  Sender, in state DIPC_SENDER_REQUESTED; exclusive during the call.
+ * @param code    A DIPC_ERR_*, or any number of the host's, which the client sees as
+ *                DIPC_ERR_PROVIDER.
+ * @param text    UTF-8; copied.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: nothing is asked for.
+ */
+dipc_status dipc_sender_refuse(struct dipc_sender *sender,
+                               int32_t code,
+                               const char *text,
+                               struct dipc_error **error);
+
+/**
+ * Sends a batch, and the dictionaries that it needs.
+ *
+ * @param sender              Sender, with a stream running; exclusive during the call.
+ * @param batch               Moved on success: its release becomes NULL. It is released when its
+ *                            body was sent or, where it was lent, given back.
+ * @param metadata            Custom metadata of the batch, encoded as in ArrowSchema; NULL: none.
+ * @param metadata_len_bytes  Length of metadata.
+ * @param error               May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns the batch. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_BUSY: the window is full; hand in control messages and try again.
+ *         DIPC_ERR_INVALID_ARGUMENT: no stream is running. DIPC_ERR_INVALID_DATA,
+ *         DIPC_ERR_UNSUPPORTED: a batch that cannot be sent; another one can be.
+ *         DIPC_ERR_CANCELLED.
+ */
+dipc_status dipc_sender_send_batch(struct dipc_sender *sender,
+                                   struct ArrowDeviceArray *batch,
+                                   const uint8_t *metadata,
+                                   size_t metadata_len_bytes,
+                                   struct dipc_error **error);
+
+/**
+ * Ends the stream well, once everything before has gone.
+ *
+ * @param sender  Sender, with a stream running; exclusive during the call.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no stream is running.
+ */
+dipc_status dipc_sender_end(struct dipc_sender *sender, struct dipc_error **error);
+
+/**
+ * Ends the stream with an error that the client is told.
+ *
+ * @param sender  Sender, with a stream asked for or running; exclusive during the call.
+ * @param code    As in dipc_sender_refuse().
+ * @param text    UTF-8; copied.
+ * @param error   May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: there is no stream.
+ */
+dipc_status dipc_sender_fail(struct dipc_sender *sender,
+                             int32_t code,
+                             const char *text,
+                             struct dipc_error **error);
+
+/**
+ * The next message to send: its parts, one after the other.
+ *
+ * @param sender          Sender; exclusive during the call.
+ * @param out_class       Receives DIPC_MESSAGE_*.
+ * @param out_tag         Receives the tag of a tagged message; 0 for others.
+ * @param out_parts       Receives an array of pointers to the parts. It and they are valid until
+ *                        the next call of this function, dipc_sender_handle_disconnect() or
+ *                        dipc_sender_free().
+ * @param out_lens_bytes  Receives an array of their lengths, valid as long.
+ * @param out_n_parts     Receives the number of parts; an empty body has none.
+ * @param error           May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_NOTHING: no message waits. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_sender_poll_transmit(struct dipc_sender *sender,
+                                      int32_t *out_class,
+                                      uint64_t *out_tag,
+                                      const void *const **out_parts,
+                                      const size_t **out_lens_bytes,
+                                      size_t *out_n_parts,
+                                      struct dipc_error **error);
+
+/**
+ * Frees a sender. NULL does nothing. Batches that were lent are released.
+ *
+ * @param sender  Sender, or NULL; no call on it is running.
+ */
+void dipc_sender_free(struct dipc_sender *sender);
+
+/**
+ * Where a sender stands.
+ *
+ * @param sender  Sender, or NULL.
+ * @return DIPC_SENDER_*; DIPC_SENDER_CLOSED for NULL and in the child of a fork.
+ */
+int32_t dipc_sender_state(const struct dipc_sender *sender);
+
+/**
+ * Whether the client's window has room for a batch.
+ *
+ * @param sender  Sender, or NULL.
+ * @return true where dipc_sender_send_batch() would not say DIPC_ERR_BUSY; false for NULL.
+ */
+bool dipc_sender_may_send(const struct dipc_sender *sender);
+
+/**
+ * Whether the client has cancelled the stream.
+ *
+ * @param sender  Sender, or NULL.
+ * @return true then; false for NULL.
+ */
+bool dipc_sender_is_cancelled(const struct dipc_sender *sender);
+
+/**
+ * How many addresses were lent and not yet given back. While there are some the connection is
+ * needed.
+ *
+ * @param sender  Sender, or NULL.
+ * @return Their number; 0 for NULL.
+ */
+size_t dipc_sender_lent_count(const struct dipc_sender *sender);
+
+/**
+ * What the client asks for.
+ *
+ * @param sender         Sender, in state DIPC_SENDER_REQUESTED or after.
+ * @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+ * @param size_bytes     Size of buffer.
+ * @param out_len_bytes  Receives the length of the ticket.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: nothing was asked for yet.
+ *         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+ */
+dipc_status dipc_sender_ticket(const struct dipc_sender *sender,
+                               uint8_t *buffer,
+                               size_t size_bytes,
+                               size_t *out_len_bytes,
+                               struct dipc_error **error);
 
 /**
  * Makes a server that serves nothing yet. Starts two threads: one for connections, and one that

@@ -6,6 +6,7 @@
 
 pub mod arena;
 pub mod arrow;
+pub mod bare;
 pub mod cancel;
 pub mod client;
 pub mod device;

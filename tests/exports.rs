@@ -1,6 +1,12 @@
 //! Every export is declared, guarded and named as the house style asks, and nothing else is
 //! exported from `libdipc.so`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -220,6 +226,25 @@ fn the_library_exports_the_header_and_nothing_else() {
             "dipc.h does not declare {name}"
         );
     }
+}
+
+/// House style 5.4: the C tests call every function of the header with NULL.
+#[test]
+fn the_c_tests_give_null_to_every_function() {
+    let test = fs::read_to_string(root().join("tests/c/test_null.c")).unwrap();
+    for (_, function) in exports() {
+        let name = function.sig.ident.to_string();
+        assert!(test.contains(&format!("{name}(")), "tests/c/test_null.c does not call {name}");
+    }
+}
+
+/// Promise of README: its C example is the program that the C tests build and run.
+#[test]
+fn the_readme_shows_the_example_that_is_built() {
+    let example = fs::read_to_string(root().join("tests/c/readme_example.c")).unwrap();
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let code = example.split_once("*/\n").unwrap().1.trim();
+    assert!(readme.contains(code), "README.md does not show tests/c/readme_example.c as it is");
 }
 
 /// Packaging promises: the SONAME holds the minor version, and the library stays mapped.

@@ -1,5 +1,11 @@
 //! `include/dipc.h` is what cbindgen makes of `src/ffi`, and compiles wherever C and C++ do.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

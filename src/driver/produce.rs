@@ -576,7 +576,7 @@ impl Drop for Production {
 
 /// The runs of a packed body (rule D3): the buffers with zeros between them as the header's offsets
 /// ask.
-fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
+pub(crate) fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
     static ZEROS: [u8; 64] = [0; 64];
     let mut parts = Vec::with_capacity(message.buffers.len() * 2);
     let mut at = 0;

@@ -5,7 +5,6 @@ use std::ffi::c_char;
 use crate::arrow::abi::ArrowDeviceArrayStream;
 use crate::arrow::stream::export_device_stream;
 use crate::client::{Client, ClientOptions, GetOptions};
-use crate::error::Result;
 use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client_options::{dipc_client_options, dipc_get_options};
 use crate::ffi::error::dipc_error;
@@ -13,7 +12,7 @@ use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref};
 use crate::ffi::handle::{State, try_option, try_out};
 use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
-use crate::ffi::text::{try_bytes, try_slice, try_str};
+use crate::ffi::text::{try_bytes, try_strs};
 
 /// Fetches tables from servers, and keeps connections for the next one. Made by dipc_client_new();
 /// every call is allowed from any thread, also several at once.
@@ -109,11 +108,8 @@ pub unsafe extern "C" fn dipc_client_get(
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |client: &dipc_client| {
-        // SAFETY: the caller promises `uris` holds `n_uris` pointers.
-        let uris = unsafe { try_slice(uris, n_uris, "uris") }?;
-        // SAFETY: the caller promises that each is NULL or a string.
-        let uris = uris.iter().map(|uri| unsafe { try_str(*uri, "a URI") });
-        let uris = uris.collect::<Result<Vec<_>>>()?;
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
         // SAFETY: the caller promises `ticket` is readable.
         let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
         // SAFETY: the caller promises `options` is NULL or live.

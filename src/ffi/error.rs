@@ -174,7 +174,9 @@ mod tests {
         // SAFETY: as above.
         let source = unsafe { dipc_error_source(error) };
         // SAFETY: as above.
-        assert_eq!(unsafe { text_of(dipc_error_text(source)) }, inner.text());
+        let text = unsafe { dipc_error_text(source) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { text_of(text) }, inner.text());
         // SAFETY: as above.
         assert!(unsafe { dipc_error_source(source) }.is_null());
     }
@@ -185,7 +187,9 @@ mod tests {
         // SAFETY: NULL is allowed.
         assert_eq!(unsafe { dipc_error_code(std::ptr::null()) }, DIPC_OK);
         // SAFETY: NULL is allowed.
-        assert_eq!(unsafe { text_of(dipc_error_text(std::ptr::null())) }, "");
+        let text = unsafe { dipc_error_text(std::ptr::null()) };
+        // SAFETY: it is a static string.
+        assert_eq!(unsafe { text_of(text) }, "");
         // SAFETY: NULL is allowed.
         unsafe { dipc_error_free(std::ptr::null_mut()) };
     }

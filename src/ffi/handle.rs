@@ -2,21 +2,20 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Pid, getpid};
-
 use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
 
 /// The part that all handles have.
 pub(super) struct State {
-    /// The process that made the handle.
-    process: Option<Pid>,
+    /// The process that made the handle; `None` in a test that stands for a child.
+    generation: Option<Generation>,
     poisoned: AtomicBool,
 }
 
 impl State {
     pub(super) fn new() -> Self {
         Self {
-            process: Some(getpid()),
+            generation: Some(Generation::now()),
             poisoned: AtomicBool::new(false),
         }
     }
@@ -24,7 +23,7 @@ impl State {
     #[cfg(test)]
     pub(super) fn of_another_process() -> Self {
         Self {
-            process: None,
+            generation: None,
             poisoned: AtomicBool::new(false),
         }
     }
@@ -32,7 +31,8 @@ impl State {
     /// Whether this process is a child of the one that made the handle. The locks behind a handle
     /// may be held by threads that the child does not have, so nothing else may be asked of it.
     pub(super) fn forked(&self) -> bool {
-        self.process != Some(getpid())
+        self.generation
+            .is_none_or(|generation| !generation.is_same_process())
     }
 
     /// A call panicked half way: nothing behind the handle can be relied on any more.

@@ -42,10 +42,8 @@ mod tests {
         let text = format!("{DIPC_VERSION_MAJOR}.{DIPC_VERSION_MINOR}.{DIPC_VERSION_PATCH}");
         assert_eq!(text, env!("CARGO_PKG_VERSION"));
         // SAFETY: it is a static string.
-        assert_eq!(
-            unsafe { CStr::from_ptr(dipc_version_string()) }.to_str(),
-            Ok(text.as_str())
-        );
+        let told = unsafe { CStr::from_ptr(dipc_version_string()) };
+        assert_eq!(told.to_str(), Ok(text.as_str()));
         assert_eq!(dipc_version(), 1_000);
     }
 }

@@ -58,6 +58,24 @@ pub(super) unsafe fn try_slice<'a, T>(data: *const T, len: usize, name: &str) ->
     Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
+/// An argument of URIs.
+///
+/// # Safety
+///
+/// `uris` points to `n_uris` pointers, each NULL or a NUL-terminated string; nobody writes to them
+/// for `'a`.
+pub(super) unsafe fn try_strs<'a>(
+    uris: *const *const c_char,
+    n_uris: usize,
+) -> Result<Vec<&'a str>> {
+    // SAFETY: the caller promises `n_uris` pointers.
+    let uris = unsafe { try_slice(uris, n_uris, "uris") }?;
+    // SAFETY: the caller promises that each is NULL or a string.
+    uris.iter()
+        .map(|uri| unsafe { try_str(*uri, "a URI") })
+        .collect()
+}
+
 /// An argument of `len` elements that are written to.
 ///
 /// # Safety
@@ -191,10 +209,8 @@ mod tests {
             (Status::NullArgument, "ticket is NULL")
         );
         // SAFETY: nothing is read for a length of 0.
-        assert_eq!(
-            unsafe { try_bytes(std::ptr::null(), 0, "ticket") },
-            Ok(&[][..])
-        );
+        let empty = unsafe { try_bytes(std::ptr::null(), 0, "ticket") };
+        assert_eq!(empty, Ok(&[][..]));
         let word = 0u64;
         // SAFETY: the length is refused before anything is read.
         let error = unsafe { try_slice(&raw const word, usize::MAX / 4, "uris") }.unwrap_err();

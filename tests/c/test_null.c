@@ -237,6 +237,131 @@ static void arenas(void) {
   dipc_arena_free(arena);
 }
 
+static void senders(void) {
+  dipc_sender *sender = NULL;
+  struct ArrowSchema schema;
+  struct ArrowDeviceArray batch;
+  table_schema(&schema);
+  table_batch(&batch, 0, 3, NULL);
+  int32_t class = 77;
+  uint64_t tag = 77;
+  const void *const *parts = NULL;
+  const size_t *lens = NULL;
+  size_t count = 77, len = 77;
+  uint8_t buffer[8] = "?";
+  NULLS("out", dipc_sender_new(NULL, DIPC_BODY_PACKED, 0, NULL, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_sender_new(NULL, 0, 0, &sender, &error_));
+  STATUS(DIPC_ERR_INVALID_URI, dipc_sender_new("", DIPC_BODY_PACKED, 0, &sender, &error_));
+  OK(dipc_sender_new(NULL, DIPC_BODY_PACKED, 0, &sender, &error_));
+  NULLS("sender", dipc_sender_handle_tagged(NULL, 1, buffer, 1, &error_));
+  NULLS("data", dipc_sender_handle_tagged(sender, 1, NULL, 1, &error_));
+  NULLS("sender", dipc_sender_handle_control(NULL, buffer, 1, &error_));
+  NULLS("data", dipc_sender_handle_control(sender, NULL, 1, &error_));
+  NULLS("sender", dipc_sender_handle_disconnect(NULL, &error_));
+  CHECK_EQ(dipc_sender_state(NULL), DIPC_SENDER_CLOSED);
+  CHECK(!dipc_sender_may_send(NULL));
+  CHECK(!dipc_sender_is_cancelled(NULL));
+  CHECK_EQ(dipc_sender_lent_count(NULL), 0);
+  NULLS("sender", dipc_sender_ticket(NULL, NULL, 0, &len, &error_));
+  NULLS("buffer", dipc_sender_ticket(sender, NULL, 8, &len, &error_));
+  NULLS("out_len_bytes", dipc_sender_ticket(sender, buffer, 8, NULL, &error_));
+  NULLS("sender", dipc_sender_start(NULL, &schema, 1, &error_));
+  NULLS("schema", dipc_sender_start(sender, NULL, 1, &error_));
+  NULLS("sender", dipc_sender_refuse(NULL, 1, "text", &error_));
+  NULLS("text", dipc_sender_refuse(sender, 1, NULL, &error_));
+  NULLS("sender", dipc_sender_send_batch(NULL, &batch, NULL, 0, &error_));
+  NULLS("array", dipc_sender_send_batch(sender, NULL, NULL, 0, &error_));
+  NULLS("metadata", dipc_sender_send_batch(sender, &batch, NULL, 8, &error_));
+  NULLS("sender", dipc_sender_end(NULL, &error_));
+  NULLS("sender", dipc_sender_fail(NULL, 1, "text", &error_));
+  NULLS("text", dipc_sender_fail(sender, 1, NULL, &error_));
+  NULLS("sender", dipc_sender_poll_transmit(NULL, &class, &tag, &parts, &lens, &count, &error_));
+  NULLS("out_class",
+        dipc_sender_poll_transmit(sender, NULL, &tag, &parts, &lens, &count, &error_));
+  NULLS("out_tag", dipc_sender_poll_transmit(sender, &class, NULL, &parts, &lens, &count, &error_));
+  NULLS("out_parts", dipc_sender_poll_transmit(sender, &class, &tag, NULL, &lens, &count, &error_));
+  NULLS("out_lens_bytes",
+        dipc_sender_poll_transmit(sender, &class, &tag, &parts, NULL, &count, &error_));
+  NULLS("out_n_parts",
+        dipc_sender_poll_transmit(sender, &class, &tag, &parts, &lens, NULL, &error_));
+  STATUS(DIPC_NOTHING,
+         dipc_sender_poll_transmit(sender, &class, &tag, &parts, &lens, &count, &error_));
+  table_check_schema(&schema);
+  table_check(&batch.array, 0, 3);
+  CHECK(class == 77 && tag == 77 && count == 77 && len == 77 && !parts && !lens);
+  schema.release(&schema);
+  batch.array.release(&batch.array);
+  dipc_sender_free(NULL);
+  dipc_sender_free(sender);
+}
+
+static void receivers(void) {
+  dipc_receiver *receiver = NULL;
+  const char *uris[] = {"mem:a"}, *none[] = {NULL};
+  struct ArrowSchema schema = {.private_data = uris};
+  struct ArrowDeviceArray batch = {.sync_event = uris};
+  int32_t class = 77, role = 77;
+  uint32_t sequence = 77;
+  uint64_t tag = 77, time = 77;
+  const void *const *parts = NULL;
+  const size_t *lens = NULL;
+  size_t count = 77;
+  const uint8_t data[1] = {0};
+  NULLS("uris", dipc_receiver_new(NULL, 1, TICKET("t"), NULL, NULL, &receiver, &error_));
+  NULLS("a URI", dipc_receiver_new(none, 1, TICKET("t"), NULL, NULL, &receiver, &error_));
+  NULLS("ticket", dipc_receiver_new(uris, 1, NULL, 1, NULL, NULL, &receiver, &error_));
+  NULLS("out", dipc_receiver_new(uris, 1, TICKET("t"), NULL, NULL, NULL, &error_));
+  OK(dipc_receiver_new(uris, 1, TICKET("t"), NULL, NULL, &receiver, &error_));
+  NULLS("receiver", dipc_receiver_start(NULL, 0, &error_));
+  NULLS("receiver", dipc_receiver_handle_metadata(NULL, 0, data, 1, &error_));
+  NULLS("data", dipc_receiver_handle_metadata(receiver, 0, NULL, 1, &error_));
+  NULLS("receiver", dipc_receiver_handle_tagged(NULL, 0, 1, data, 1, &error_));
+  NULLS("data", dipc_receiver_handle_tagged(receiver, 0, 1, NULL, 1, &error_));
+  NULLS("receiver", dipc_receiver_handle_control(NULL, 0, 0, data, 1, &error_));
+  NULLS("data", dipc_receiver_handle_control(receiver, 0, 0, NULL, 1, &error_));
+  STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_receiver_handle_control(receiver, 0, 9, data, 1, &error_));
+  NULLS("receiver", dipc_receiver_handle_disconnect(NULL, 0, "text", &error_));
+  NULLS("text", dipc_receiver_handle_disconnect(receiver, 0, NULL, &error_));
+  NULLS("receiver", dipc_receiver_handle_timeout(NULL, 0, &error_));
+  NULLS("receiver", dipc_receiver_add_memory(NULL, 1, data, 1, NULL, NULL, &error_));
+  NULLS("data", dipc_receiver_add_memory(receiver, 1, NULL, 1, NULL, NULL, &error_));
+  NULLS("receiver", dipc_receiver_schema(NULL, &schema, &error_));
+  NULLS("out", dipc_receiver_schema(receiver, NULL, &error_));
+  STATUS(DIPC_NOTHING, dipc_receiver_schema(receiver, &schema, &error_));
+  NULLS("receiver", dipc_receiver_next(NULL, &batch, &error_));
+  NULLS("out", dipc_receiver_next(receiver, NULL, &error_));
+  STATUS(DIPC_NOTHING, dipc_receiver_next(receiver, &batch, &error_));
+  NULLS("receiver", dipc_receiver_poll_transmit(NULL, 0, &class, &role, &tag, &parts, &lens, &count,
+                                                &error_));
+  NULLS("out_class", dipc_receiver_poll_transmit(receiver, 0, NULL, &role, &tag, &parts, &lens,
+                                                 &count, &error_));
+  NULLS("out_role", dipc_receiver_poll_transmit(receiver, 0, &class, NULL, &tag, &parts, &lens,
+                                                &count, &error_));
+  NULLS("out_tag", dipc_receiver_poll_transmit(receiver, 0, &class, &role, NULL, &parts, &lens,
+                                               &count, &error_));
+  NULLS("out_parts", dipc_receiver_poll_transmit(receiver, 0, &class, &role, &tag, NULL, &lens,
+                                                 &count, &error_));
+  NULLS("out_lens_bytes", dipc_receiver_poll_transmit(receiver, 0, &class, &role, &tag, &parts,
+                                                      NULL, &count, &error_));
+  NULLS("out_n_parts", dipc_receiver_poll_transmit(receiver, 0, &class, &role, &tag, &parts, &lens,
+                                                   NULL, &error_));
+  NULLS("receiver", dipc_receiver_poll_expected(NULL, &sequence, &tag, &time, &error_));
+  NULLS("out_sequence", dipc_receiver_poll_expected(receiver, NULL, &tag, &time, &error_));
+  NULLS("out_packed_bytes", dipc_receiver_poll_expected(receiver, &sequence, NULL, &time, &error_));
+  NULLS("out_list_bytes", dipc_receiver_poll_expected(receiver, &sequence, &tag, NULL, &error_));
+  STATUS(DIPC_NOTHING, dipc_receiver_poll_expected(receiver, &sequence, &tag, &time, &error_));
+  NULLS("receiver", dipc_receiver_poll_timeout(NULL, &time, &error_));
+  NULLS("out_ns", dipc_receiver_poll_timeout(receiver, NULL, &error_));
+  CHECK_EQ(dipc_receiver_state(NULL), DIPC_RECEIVER_FAILED);
+  CHECK_EQ(dipc_receiver_lent_count(NULL), 0);
+  CHECK(class == 77 && role == 77 && sequence == 77 && tag == 77 && time == 77 && count == 77);
+  CHECK(schema.private_data == uris && batch.sync_event == uris && !parts && !lens);
+  NULLS("receiver", dipc_receiver_cancel(NULL, &error_));
+  OK(dipc_receiver_cancel(receiver, &error_));
+  dipc_receiver_free(NULL);
+  dipc_receiver_free(receiver);
+}
+
 int main(void) {
   errors_and_values();
   tokens();
@@ -245,6 +370,8 @@ int main(void) {
   requests();
   clients_and_streams();
   arenas();
+  senders();
+  receivers();
   table_wait_live(0);
   return 0;
 }

@@ -1,0 +1,462 @@
+//! One stream of a client whose transport is the host's.
+
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
+use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::bare::{Message, MessageClass};
+use crate::client::GetOptions;
+use crate::device::{BufferRef, HostBuffer};
+use crate::error::{Error, Result};
+use crate::proto::{
+    Body, BodyKind, FreeQueue, Header, HeaderKind, InBody, Receiver, ReceiverConfig, ReceiverEvent,
+    ReceiverState, ReceiverTransmit, Request, Side, SideConfig, Span, Timestamp, Uri,
+    parse_body_tag,
+};
+
+/// What [`BareReceiver::next_batch`] found.
+pub enum NextBatch {
+    /// A batch.
+    Batch(OwnedDeviceArray),
+    /// Nothing yet: more has to be handed in.
+    NotYet,
+    /// The end of the stream.
+    End,
+}
+
+/// Memory of the server's that this process can read.
+pub struct Lendable {
+    /// Where it lies here.
+    pub memory: BufferRef,
+    /// Keeps it; dropped when neither the receiver nor an array needs it.
+    pub owner: Arc<dyn Any + Send + Sync>,
+}
+
+/// A body whose receive can be posted: number, length of a packed one, length of a list (rule D8).
+pub type Expected = (u32, u64, u64);
+
+/// The consuming side of one stream.
+///
+/// Call order: [`start`](Self::start), then `handle_*` for what arrives and [`next_batch`](Self::next_batch) for
+/// what it amounts to. After every call, `poll_transmit` until `None`, then `poll_timeout`.
+pub struct BareReceiver {
+    machine: Receiver<HostBuffer>,
+    decode: DecodeOptions,
+    schema: Option<Header>,
+    decoder: Option<Decoder>,
+    expected: VecDeque<Expected>,
+    /// Memory that spans are looked up in, by the address that the server calls it.
+    lendable: BTreeMap<u64, Lendable>,
+    returns: Arc<Returns>,
+    failed: Option<Error>,
+}
+
+/// Addresses on their way back to the server; arrays push, on any thread.
+struct Returns {
+    queue: Mutex<Returning>,
+    /// Addresses held by arrays.
+    held: AtomicUsize,
+    /// Which connection takes them.
+    side: Side,
+}
+
+struct Returning {
+    /// `None` where the server's URI names no tag for frees: then it lends nothing.
+    frees: Option<FreeQueue>,
+    /// Pushed since the last poll, when the time was not known.
+    fresh: Vec<u64>,
+}
+
+impl Returns {
+    fn give_back(&self, addresses: &[u64]) {
+        let mut queue = self.queue.lock();
+        if queue.frees.is_some() {
+            queue.fresh.extend_from_slice(addresses);
+        }
+    }
+}
+
+/// A lent body: gives its addresses back when its last array is released (rule F1).
+struct Held {
+    addresses: Vec<u64>,
+    returns: Arc<Returns>,
+    _owners: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.returns.give_back(&self.addresses);
+        self.returns
+            .held
+            .fetch_sub(self.addresses.len(), Ordering::Relaxed);
+    }
+}
+
+impl BareReceiver {
+    /// A receiver that has not asked yet.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`, `InvalidUri` for tags that break rule U4.
+    pub fn new(config: ReceiverConfig, decode: DecodeOptions) -> Result<Self> {
+        let (side, tags) = match &config.data {
+            Some(data) => (Side::Data, data.tags),
+            None => (Side::Metadata, config.metadata.tags),
+        };
+        let queue = Returning {
+            frees: tags.free_data.map(FreeQueue::new),
+            fresh: Vec::new(),
+        };
+        Ok(Self {
+            machine: Receiver::new(config)?,
+            decode,
+            schema: None,
+            decoder: None,
+            expected: VecDeque::new(),
+            lendable: BTreeMap::new(),
+            returns: Arc::new(Returns {
+                queue: Mutex::new(queue),
+                held: AtomicUsize::new(0),
+                side,
+            }),
+            failed: None,
+        })
+    }
+
+    /// [`new`](Self::new) for one URI, or for two (rule U3). Everything is checked (rule A8), unless
+    /// the options say otherwise: who the server is, only the host knows.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`, `Unsupported` device, and those of `new`.
+    pub fn for_uris(
+        uris: &[&str],
+        ticket: &[u8],
+        stream_id: u128,
+        options: &GetOptions,
+    ) -> Result<Self> {
+        options.device.ensure_readable()?;
+        let sides = Uri::parse_all(uris)?;
+        let mut sides = sides.iter().map(|uri| SideConfig {
+            tags: uri.tags,
+            extension: uri.extension,
+        });
+        let metadata = sides
+            .next()
+            .ok_or_else(|| Error::invalid_argument("no URI was given"))?;
+        let request = Request {
+            lent_limit: options.lent_limit,
+            stream_id,
+            ..Request::new(ticket, options.window)
+        };
+        let config = ReceiverConfig {
+            request,
+            metadata,
+            data: sides.next(),
+            first_seq: options.first_seq,
+            stall_timeout: options.stall_timeout,
+        };
+        let level = options.level.unwrap_or(Level::Full);
+        Self::new(
+            config,
+            DecodeOptions {
+                level,
+                ..DecodeOptions::default()
+            },
+        )
+    }
+
+    /// Asks: the request comes out of `poll_transmit`.
+    pub fn start(&mut self, now: Timestamp) {
+        self.machine.start(now);
+        self.advance();
+    }
+
+    /// Says where the server's memory from `address` on can be read, for bodies that are lent.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` when it overlaps memory named before, or goes past the last address.
+    pub fn add_memory(&mut self, address: u64, lendable: Lendable) -> Result<()> {
+        let len = lendable.memory.len as u64;
+        let end = address
+            .checked_add(len)
+            .filter(|_| address > 0 && len > 0)
+            .ok_or_else(|| {
+                Error::invalid_argument("memory at address 0, empty, or past the end")
+            })?;
+        let before = self.lendable.range(..end).next_back();
+        if before.is_some_and(|(start, known)| start + known.memory.len as u64 > address) {
+            return Err(Error::invalid_argument("memory there was named before"));
+        }
+        self.lendable.insert(address, lendable);
+        Ok(())
+    }
+
+    /// Takes an untagged message.
+    ///
+    /// # Errors
+    ///
+    /// What ended the stream.
+    pub fn handle_metadata(&mut self, now: Timestamp, message: &[u8]) -> Result<()> {
+        let outcome = self.machine.handle_metadata(now, message);
+        self.advance();
+        outcome
+    }
+
+    /// Takes a tagged message: a body, which is copied, or an address list.
+    ///
+    /// # Errors
+    ///
+    /// What ended the stream; `OutOfMemory`.
+    pub fn handle_tagged(&mut self, now: Timestamp, tag: u64, bytes: &[u8]) -> Result<()> {
+        let (_, kind) = parse_body_tag(tag)?;
+        let body = match kind {
+            BodyKind::List => InBody::List(bytes),
+            BodyKind::Packed => {
+                let mut memory = HostBuffer::new(bytes.len())?;
+                memory.as_mut_slice().copy_from_slice(bytes);
+                InBody::Packed {
+                    len: bytes.len() as u64,
+                    memory,
+                }
+            }
+        };
+        let outcome = self.machine.handle_body(now, tag, body);
+        self.advance();
+        outcome
+    }
+
+    /// Takes a control message of one connection.
+    ///
+    /// # Errors
+    ///
+    /// What ended the stream.
+    pub fn handle_control(&mut self, now: Timestamp, side: Side, bytes: &[u8]) -> Result<()> {
+        let outcome = self.machine.handle_control(now, side, bytes);
+        self.advance();
+        outcome
+    }
+
+    /// A connection is over, and why.
+    pub fn handle_disconnect(&mut self, side: Side, reason: &Error) {
+        self.machine.handle_disconnect(side, reason);
+        self.advance();
+    }
+
+    /// The time of [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.machine.handle_timeout(now);
+        self.advance();
+    }
+
+    /// Ends the stream early; the server is told.
+    pub fn cancel(&mut self) {
+        self.machine.cancel();
+        self.advance();
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> ReceiverState {
+        self.machine.state()
+    }
+
+    /// Addresses that arrays hold, or that wait to be sent back. The connection is needed until
+    /// there are none (rule F6).
+    pub fn lent_outstanding(&self) -> usize {
+        let queue = self.returns.queue.lock();
+        let waiting = queue
+            .frees
+            .as_ref()
+            .is_some_and(|frees| frees.deadline().is_some());
+        self.returns.held.load(Ordering::Relaxed) + queue.fresh.len() + usize::from(waiting)
+    }
+
+    /// The schema, once it is there.
+    ///
+    /// # Errors
+    ///
+    /// What ended the stream.
+    pub fn schema(&mut self) -> Result<Option<OwnedSchema>> {
+        if self.decoder.is_none() {
+            self.check()?;
+        }
+        Ok(self.decoder.as_ref().map(Decoder::schema))
+    }
+
+    /// The next batch.
+    ///
+    /// # Errors
+    ///
+    /// What ended the stream; every later call says the same.
+    pub fn next_batch(&mut self) -> Result<NextBatch> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        while let Some(message) = self.machine.next_message() {
+            let batch = self.decode_message(&message.header, message.body);
+            self.advance();
+            match batch {
+                Ok(Some(array)) => return Ok(NextBatch::Batch(array)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.failed = Some(error.clone());
+                    self.cancel();
+                    return Err(error);
+                }
+            }
+        }
+        self.check()?;
+        // Rule E5: the consumer waits, so the server is told of everything taken.
+        self.machine.flush_credit();
+        Ok(if self.machine.is_complete() {
+            NextBatch::End
+        } else {
+            NextBatch::NotYet
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let error = self.failed.as_ref().or_else(|| self.machine.error());
+        error.map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// The next message for the transport.
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Message> {
+        if let Some(transmit) = self.machine.poll_transmit() {
+            return Some(match transmit {
+                ReceiverTransmit::Tagged { side, tag, bytes } => {
+                    Message::of_bytes(MessageClass::Tagged, tag, bytes).on(side)
+                }
+                ReceiverTransmit::Control { side, bytes } => {
+                    Message::of_bytes(MessageClass::Control, 0, bytes).on(side)
+                }
+            });
+        }
+        let mut queue = self.returns.queue.lock();
+        let fresh = std::mem::take(&mut queue.fresh);
+        let frees = queue.frees.as_mut()?;
+        if !fresh.is_empty() {
+            frees.push(now, &fresh);
+        }
+        let (tag, bytes) = frees.poll(now)?; // Rule F5
+        Some(Message::of_bytes(MessageClass::Tagged, tag, bytes).on(self.returns.side))
+    }
+
+    /// The next body whose receive can be posted (rule D8).
+    pub fn poll_expected(&mut self) -> Option<Expected> {
+        self.expected.pop_front()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) and to poll again, at the latest.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let queue = self.returns.queue.lock();
+        if !queue.fresh.is_empty() {
+            // Their ten milliseconds begin with the next poll, which knows the time.
+            return Some(Timestamp::from_nanos(0));
+        }
+        let frees = queue.frees.as_ref().and_then(FreeQueue::deadline);
+        [self.machine.poll_timeout(), frees]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn advance(&mut self) {
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                ReceiverEvent::Schema(header) => self.schema = Some(header),
+                ReceiverEvent::Expect { seq, packed, list } => {
+                    self.expected.push_back((seq, packed, list));
+                }
+                // The host names the memory that it can read itself.
+                ReceiverEvent::Stream { .. }
+                | ReceiverEvent::Region { .. }
+                | ReceiverEvent::RegionGone { .. } => {}
+            }
+        }
+        if let Some(header) = self.schema.take() {
+            match Decoder::new(&header, self.decode) {
+                Ok(decoder) => self.decoder = Some(decoder),
+                Err(error) => {
+                    self.failed = Some(error);
+                    self.machine.cancel();
+                }
+            }
+        }
+        let abandoned = self.machine.abandoned();
+        self.returns.give_back(&abandoned);
+    }
+
+    fn decode_message(
+        &mut self,
+        header: &Header,
+        body: Body<HostBuffer>,
+    ) -> Result<Option<OwnedDeviceArray>> {
+        let body = match body {
+            Body::Packed(memory) => ReceivedBody::packed(header, memory)?,
+            Body::Lent(spans) => self.find(&spans)?,
+        };
+        let Some(decoder) = &mut self.decoder else {
+            return Err(Error::protocol(
+                "a message came before the schema (rule M4)",
+            ));
+        };
+        if header.kind() == HeaderKind::Dictionary {
+            decoder.add_dictionary(header, &body)?;
+            return Ok(None);
+        }
+        Ok(Some(decoder.batch(header, &body)?.array))
+    }
+
+    /// Finds lent memory; the addresses go back when what is returned is dropped, or at once where
+    /// one of them cannot be found.
+    fn find(&self, spans: &[Span]) -> Result<ReceivedBody> {
+        let named = spans.iter().filter(|span| span.length > 0);
+        let addresses: Vec<u64> = named.map(|span| span.address).collect();
+        self.returns
+            .held
+            .fetch_add(addresses.len(), Ordering::Relaxed);
+        let mut held = Held {
+            addresses,
+            returns: Arc::clone(&self.returns),
+            _owners: Vec::new(),
+        };
+        let mut buffers = Vec::with_capacity(spans.len());
+        for span in spans {
+            if span.length == 0 {
+                buffers.push(BufferRef::EMPTY);
+                continue;
+            }
+            let (buffer, owner) = self.look_up(span).ok_or_else(|| {
+                Error::protocol(format!(
+                    "{} bytes at address {:#x} are not in memory that can be read here",
+                    span.length, span.address
+                ))
+            })?;
+            buffers.push(buffer);
+            held._owners.push(owner);
+        }
+        Ok(ReceivedBody {
+            buffers,
+            owner: Arc::new(held),
+            shared: true,
+        })
+    }
+
+    fn look_up(&self, span: &Span) -> Option<(BufferRef, Arc<dyn Any + Send + Sync>)> {
+        let (start, known) = self.lendable.range(..=span.address).next_back()?;
+        let offset = usize::try_from(span.address - start).ok()?;
+        let len = usize::try_from(span.length).ok()?;
+        if offset.checked_add(len)? > known.memory.len {
+            return None;
+        }
+        let data = known.memory.data.wrapping_add(offset);
+        Some((BufferRef { data, len }, Arc::clone(&known.owner)))
+    }
+}

@@ -1,0 +1,273 @@
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
+use arrow::datatypes::{Int32Type, Schema};
+
+use super::*;
+use crate::arrow::decode::DecodeOptions;
+use crate::arrow::{OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c, schema_to_c};
+use crate::device::BufferRef;
+use crate::error::{Error, Status};
+use crate::proto::{
+    Credit, ReceiverConfig, Request, Role, SenderConfig, SenderState, Side, SideConfig, Tags,
+    Timestamp,
+};
+
+const NOW: Timestamp = Timestamp::from_nanos(1_000_000);
+
+fn batch(first: i32) -> RecordBatch {
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(first..first + 100));
+    let texts = (first..first + 100).map(|n| (n % 3 != 0).then(|| format!("text {n}")));
+    let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
+    let words: DictionaryArray<Int32Type> = (0..100).map(|n| ["a", "b", "c"][n % 3]).collect();
+    let words: ArrayRef = Arc::new(words);
+    RecordBatch::try_from_iter([("number", numbers), ("text", texts), ("word", words)]).unwrap()
+}
+
+fn schema() -> Arc<Schema> {
+    batch(0).schema()
+}
+
+fn receiver(window: u64, extension: bool) -> BareReceiver {
+    let config = ReceiverConfig {
+        request: Request::new(
+            *b"ticket",
+            Credit {
+                batches: window,
+                bytes: 1 << 20,
+            },
+        ),
+        metadata: SideConfig {
+            tags: Tags::default_for(Role::Both),
+            extension,
+        },
+        data: None,
+        first_seq: 0,
+        stall_timeout: None,
+    };
+    BareReceiver::new(config, DecodeOptions::default()).unwrap()
+}
+
+fn bytes(message: &Message) -> Vec<u8> {
+    // SAFETY: the parts lie on the host and live as long as the message, and nobody writes to them.
+    message
+        .parts()
+        .iter()
+        .flat_map(|part| unsafe { part.as_slice() }.iter().copied())
+        .collect()
+}
+
+/// Carries every message both ways until neither side has one.
+fn exchange(sender: &mut BareSender, receiver: &mut BareReceiver, now: Timestamp) {
+    loop {
+        let mut moved = false;
+        while let Some(message) = receiver.poll_transmit(now) {
+            moved = true;
+            match message.class {
+                MessageClass::Tagged => sender.handle_tagged(message.tag, &bytes(&message)),
+                _ => sender.handle_control(&bytes(&message)),
+            }
+            .unwrap();
+        }
+        while let Some(message) = sender.poll_transmit() {
+            moved = true;
+            let bytes = bytes(&message);
+            // A failure that the server tells of is an error here as well; `next_batch` repeats it.
+            let _ = match message.class {
+                MessageClass::Metadata => receiver.handle_metadata(now, &bytes),
+                MessageClass::Tagged => receiver.handle_tagged(now, message.tag, &bytes),
+                MessageClass::Control => receiver.handle_control(now, Side::Metadata, &bytes),
+                MessageClass::Disconnect => {
+                    let reason = Error::disconnected(String::from_utf8(bytes).unwrap());
+                    receiver.handle_disconnect(Side::Metadata, &reason);
+                    Ok(())
+                }
+            };
+        }
+        if !moved {
+            return;
+        }
+    }
+}
+
+fn c_schema() -> OwnedSchema {
+    schema_to_c(&schema()).unwrap()
+}
+
+fn c_batch(first: i32) -> OwnedDeviceArray {
+    batch_to_c(batch(first))
+}
+
+fn read(array: OwnedDeviceArray) -> RecordBatch {
+    // SAFETY: the arrays come from `batch_to_c` or the decoder, which follow the C interface, and
+    // all have this schema.
+    unsafe { batch_from_c(array, &schema()) }.unwrap()
+}
+
+/// The whole of this process's memory, for address lists.
+fn everything() -> Lendable {
+    let len = (isize::MAX as usize) / 2;
+    let data = std::ptr::with_exposed_provenance(1);
+    Lendable {
+        memory: BufferRef { data, len },
+        owner: Arc::new(()),
+    }
+}
+
+/// Rules M1, M4, D3, D4, F1: batches cross in both kinds, by the extension and without it, and what
+/// was lent is given back once the arrays are released.
+#[test]
+fn batches_cross_between_a_pair() {
+    for (lend, extension) in [(false, false), (false, true), (true, true), (true, false)] {
+        let mut sender = BareSender::new(SenderConfig::default(), lend).unwrap();
+        let mut receiver = receiver(16, extension);
+        if lend {
+            receiver.add_memory(1, everything()).unwrap();
+        }
+        receiver.start(NOW);
+        exchange(&mut sender, &mut receiver, NOW);
+        assert_eq!(sender.state(), SenderState::Requested);
+        assert_eq!(sender.request().unwrap().ticket, b"ticket");
+        sender.start(&c_schema(), 1).unwrap();
+        exchange(&mut sender, &mut receiver, NOW);
+        assert!(receiver.schema().unwrap().is_some());
+        let mut held = Vec::new();
+        for first in [0, 100, 200] {
+            sender.send_batch(c_batch(first), None).unwrap();
+            exchange(&mut sender, &mut receiver, NOW);
+            let NextBatch::Batch(array) = receiver.next_batch().unwrap() else {
+                panic!("no batch")
+            };
+            held.push(array);
+        }
+        assert_eq!(receiver.lent_outstanding() > 0, lend);
+        assert_eq!(sender.lent_outstanding() > 0, lend);
+        sender.end().unwrap();
+        exchange(&mut sender, &mut receiver, NOW);
+        assert!(matches!(receiver.next_batch().unwrap(), NextBatch::End));
+        for (index, array) in held.into_iter().enumerate() {
+            assert_eq!(read(array), batch(i32::try_from(index).unwrap() * 100));
+        }
+        // The decoder keeps dictionaries as long as the receiver lives.
+        let later = Timestamp::from_nanos(NOW.as_nanos() + 20_000_000); // Rule F5
+        exchange(&mut sender, &mut receiver, NOW);
+        exchange(&mut sender, &mut receiver, later);
+        let dictionaries = usize::from(lend) * 2;
+        assert!(
+            sender.lent_outstanding() <= dictionaries,
+            "{}",
+            sender.lent_outstanding()
+        );
+    }
+}
+
+/// Rule E5: a full window refuses the batch and gives it back; credit opens it again.
+#[test]
+fn a_full_window_gives_the_batch_back() {
+    let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
+    let mut receiver = receiver(2, true);
+    receiver.start(NOW);
+    exchange(&mut sender, &mut receiver, NOW);
+    sender.start(&c_schema(), 1).unwrap();
+    let mut sent = 0;
+    let refused = loop {
+        match sender.send_batch(c_batch(sent * 100), None) {
+            Ok(()) => sent += 1,
+            Err(refused) => break refused,
+        }
+        exchange(&mut sender, &mut receiver, NOW);
+    };
+    assert_eq!(sent, 2);
+    assert_eq!(refused.0.status(), Status::Busy);
+    assert_eq!(read(refused.1), batch(200));
+    assert!(!sender.may_send());
+    assert!(matches!(
+        receiver.next_batch().unwrap(),
+        NextBatch::Batch(_)
+    ));
+    assert!(matches!(
+        receiver.next_batch().unwrap(),
+        NextBatch::Batch(_)
+    ));
+    assert!(matches!(receiver.next_batch().unwrap(), NextBatch::NotYet));
+    exchange(&mut sender, &mut receiver, NOW);
+    assert!(sender.may_send());
+}
+
+/// Rules E2, E3: a refusal and a failure reach the consumer with status and words.
+#[test]
+fn failures_keep_their_words() {
+    let mut sender = BareSender::new(SenderConfig::default(), false).unwrap();
+    let mut first = receiver(2, true);
+    first.start(NOW);
+    exchange(&mut sender, &mut first, NOW);
+    sender
+        .refuse(Status::NotFound.code(), "no such thing")
+        .unwrap();
+    exchange(&mut sender, &mut first, NOW);
+    let error = first.schema().unwrap_err();
+    assert_eq!(error.status(), Status::NotFound);
+    assert!(error.text().contains("no such thing"));
+
+    let mut second = receiver(2, true);
+    second.start(NOW);
+    exchange(&mut sender, &mut second, NOW);
+    sender.start(&c_schema(), 1).unwrap();
+    sender.fail(-7000, "out of ink").unwrap();
+    exchange(&mut sender, &mut second, NOW);
+    let error = second.next_batch().err().unwrap();
+    assert_eq!(error.status(), Status::Provider);
+    assert!(error.text().contains("out of ink"));
+    assert!(sender.send_batch(c_batch(0), None).is_err());
+}
+
+/// Promise: an address outside the memory that the host named is a protocol error, and never read.
+#[test]
+fn addresses_outside_named_memory_are_refused() {
+    let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
+    let mut receiver = receiver(2, true);
+    let small = [0u8; 64];
+    let lendable = || Lendable {
+        memory: BufferRef::of(&small),
+        owner: Arc::new(()),
+    };
+    receiver.add_memory(4096, lendable()).unwrap();
+    assert!(receiver.add_memory(4100, lendable()).is_err()); // overlaps
+    assert!(receiver.add_memory(u64::MAX, lendable()).is_err());
+    assert!(receiver.add_memory(0, lendable()).is_err());
+    receiver.start(NOW);
+    exchange(&mut sender, &mut receiver, NOW);
+    sender.start(&c_schema(), 1).unwrap();
+    sender.send_batch(c_batch(0), None).unwrap();
+    exchange(&mut sender, &mut receiver, NOW);
+    let error = receiver.next_batch().err().unwrap();
+    assert_eq!(error.status(), Status::Protocol);
+    assert_eq!(receiver.next_batch().err().unwrap(), error);
+}
+
+/// Promise: a cancelled stream ends at both sides, and lent memory of it comes back.
+#[test]
+fn cancelling_ends_both_sides() {
+    let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
+    let mut receiver = receiver(4, true);
+    receiver.add_memory(1, everything()).unwrap();
+    receiver.start(NOW);
+    exchange(&mut sender, &mut receiver, NOW);
+    sender.start(&c_schema(), 1).unwrap();
+    sender.send_batch(c_batch(0), None).unwrap();
+    exchange(&mut sender, &mut receiver, NOW);
+    receiver.cancel();
+    exchange(&mut sender, &mut receiver, NOW);
+    assert!(sender.is_cancelled());
+    assert_eq!(
+        sender.send_batch(c_batch(0), None).unwrap_err().0.status(),
+        Status::Cancelled
+    );
+    sender.end().unwrap();
+    let later = Timestamp::from_nanos(NOW.as_nanos() + 20_000_000);
+    exchange(&mut sender, &mut receiver, later);
+    exchange(&mut sender, &mut receiver, later);
+    assert_eq!(sender.state(), SenderState::Idle);
+    assert_eq!(sender.lent_outstanding(), 0);
+    assert!(receiver.next_batch().is_err());
+}

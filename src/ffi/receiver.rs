@@ -1,0 +1,353 @@
+//! One stream of a client whose transport is the host's.
+
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+
+use crate::bare::{BareReceiver, Lendable};
+use crate::client::GetOptions;
+use crate::device::BufferRef;
+use crate::error::Error;
+use crate::ffi::client_options::dipc_get_options;
+use crate::ffi::error::dipc_error;
+use crate::ffi::foreign::{ForeignData, dipc_finalizer};
+use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
+use crate::ffi::handle::{State, null_argument, try_option, try_out};
+use crate::ffi::message::{Current, parse_side};
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::{try_bytes, try_str, try_strs};
+use crate::proto::Timestamp;
+
+/// The consuming side of one stream, for hosts that move messages themselves: no transport, no
+/// clock, no threads. After dipc_receiver_start(), hand in what arrives and take batches by
+/// dipc_receiver_next(). After each call, send what dipc_receiver_poll_transmit() gives until it
+/// gives DIPC_NOTHING, then see dipc_receiver_poll_timeout(). One thread at a time; batches may be
+/// released by any.
+pub struct dipc_receiver {
+    state: State,
+    pub(super) inner: BareReceiver,
+    pub(super) current: Current,
+}
+
+handle!(dipc_receiver, "receiver");
+
+/// Makes a receiver for one stream.
+///
+/// @param uris              n_uris strings, for their tags: the URI of the one connection, or of the
+///                          one for metadata and the one for bodies.
+/// @param n_uris            1 or 2.
+/// @param ticket            What is asked for: any bytes. Copied.
+/// @param ticket_len_bytes  Length of ticket.
+/// @param stream_id         16 bytes that tell this stream from others of the server's, best drawn
+///                          by chance; NULL where there is one connection.
+/// @param options           Copied; NULL: the defaults. Those about connecting are not used.
+/// @param out               Receives the receiver, to be freed by dipc_receiver_free().
+/// @param error             May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such
+///         device here.
+///
+/// # Safety
+///
+/// `uris` points to `n_uris` pointers, each NULL or a NUL-terminated string; `ticket` is readable for
+/// `ticket_len_bytes`; `stream_id` is NULL or readable for 16 bytes; `options` is NULL or live; `out`
+/// and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_new(
+    uris: *const *const c_char,
+    n_uris: usize,
+    ticket: *const u8,
+    ticket_len_bytes: usize,
+    stream_id: *const u8,
+    options: *const dipc_get_options,
+    out: *mut *mut dipc_receiver,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `uris` holds `n_uris` pointers, each NULL or a string.
+        let uris = unsafe { try_strs(uris, n_uris) }?;
+        // SAFETY: the caller promises `ticket` is readable.
+        let ticket = unsafe { try_bytes(ticket, ticket_len_bytes, "ticket") }?;
+        // SAFETY: the caller promises `options` is NULL or live.
+        let options = unsafe { try_option(options) }?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        let id = if stream_id.is_null() {
+            0
+        } else {
+            // SAFETY: it is not NULL, so the caller promises 16 readable bytes; a byte array needs
+            // no alignment.
+            u128::from_le_bytes(unsafe { stream_id.cast::<[u8; 16]>().read() })
+        };
+        let options = options.map_or_else(GetOptions::default, |given| given.inner.clone());
+        let inner = BareReceiver::for_uris(&uris, ticket, id, &options)?;
+        out.set_handle(dipc_receiver {
+            state: State::new(),
+            inner,
+            current: Current::default(),
+        });
+        Ok(())
+    })
+}
+
+/// Asks: the request comes out of dipc_receiver_poll_transmit().
+///
+/// @param receiver  Receiver; exclusive during the call.
+/// @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+/// @param error     May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `receiver` is NULL, or live and exclusive; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_start(
+    receiver: *mut dipc_receiver,
+    now_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |receiver: &mut dipc_receiver| {
+        receiver.inner.start(Timestamp::from_nanos(now_ns));
+        Ok(())
+    };
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    unsafe { guard_mut(receiver, error, body) }
+}
+
+/// Takes an untagged message of the metadata stream.
+///
+/// @param receiver   Receiver; exclusive during the call.
+/// @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+/// @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+/// @param len_bytes  Length of data.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
+///         where the server is at fault, or what it told.
+///
+/// # Safety
+///
+/// `receiver` is NULL, or live and exclusive; `data` is readable for `len_bytes`; `error` is NULL
+/// or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_handle_metadata(
+    receiver: *mut dipc_receiver,
+    now_ns: u64,
+    data: *const u8,
+    len_bytes: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |receiver: &mut dipc_receiver| {
+        // SAFETY: the caller promises `data` is readable.
+        let data = unsafe { try_bytes(data, len_bytes, "data") }?;
+        receiver
+            .inner
+            .handle_metadata(Timestamp::from_nanos(now_ns), data)
+    };
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    unsafe { guard_mut(receiver, error, body) }
+}
+
+/// Takes a tagged message: a body, which is copied, or an address list.
+///
+/// @param receiver   Receiver; exclusive during the call.
+/// @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+/// @param tag        The message's tag.
+/// @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+/// @param len_bytes  Length of data.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
+///         where the server is at fault, or what it told. DIPC_ERR_OUT_OF_MEMORY.
+///
+/// # Safety
+///
+/// `receiver` is NULL, or live and exclusive; `data` is readable for `len_bytes`; `error` is NULL
+/// or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_handle_tagged(
+    receiver: *mut dipc_receiver,
+    now_ns: u64,
+    tag: u64,
+    data: *const u8,
+    len_bytes: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |receiver: &mut dipc_receiver| {
+        // SAFETY: the caller promises `data` is readable.
+        let data = unsafe { try_bytes(data, len_bytes, "data") }?;
+        receiver
+            .inner
+            .handle_tagged(Timestamp::from_nanos(now_ns), tag, data)
+    };
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    unsafe { guard_mut(receiver, error, body) }
+}
+
+/// Takes a control message.
+///
+/// @param receiver   Receiver; exclusive during the call.
+/// @param now_ns     Monotonic time, nanoseconds; never less than in an earlier call.
+/// @param role       The connection: DIPC_ROLE_DATA for the one for bodies where there are two,
+///                   otherwise DIPC_ROLE_METADATA.
+/// @param data       Message; read during the call only; may be NULL when len_bytes is 0.
+/// @param len_bytes  Length of data.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. Otherwise what ended the stream: DIPC_ERR_PROTOCOL,
+///         where the server is at fault, or what it told. DIPC_ERR_INVALID_ARGUMENT: no such role.
+///
+/// # Safety
+///
+/// `receiver` is NULL, or live and exclusive; `data` is readable for `len_bytes`; `error` is NULL
+/// or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_handle_control(
+    receiver: *mut dipc_receiver,
+    now_ns: u64,
+    role: i32,
+    data: *const u8,
+    len_bytes: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |receiver: &mut dipc_receiver| {
+        // SAFETY: the caller promises `data` is readable.
+        let data = unsafe { try_bytes(data, len_bytes, "data") }?;
+        let side = parse_side(role)?;
+        receiver
+            .inner
+            .handle_control(Timestamp::from_nanos(now_ns), side, data)
+    };
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    unsafe { guard_mut(receiver, error, body) }
+}
+
+/// Says that a connection is over. The stream fails, unless everything has arrived.
+///
+/// @param receiver  Receiver; exclusive during the call.
+/// @param role      The connection, as in dipc_receiver_handle_control().
+/// @param text      Why; UTF-8, copied.
+/// @param error     May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such role.
+///
+/// # Safety
+///
+/// `receiver` is NULL, or live and exclusive; `text` is NULL or a NUL-terminated string; `error` is
+/// NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_handle_disconnect(
+    receiver: *mut dipc_receiver,
+    role: i32,
+    text: *const c_char,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |receiver: &mut dipc_receiver| {
+        // SAFETY: the caller promises `text` is NULL or a string.
+        let text = unsafe { try_str(text, "text") }?;
+        receiver
+            .inner
+            .handle_disconnect(parse_side(role)?, &Error::disconnected(text));
+        Ok(())
+    };
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    unsafe { guard_mut(receiver, error, body) }
+}
+
+/// Says that the time of dipc_receiver_poll_timeout() has come.
+///
+/// @param receiver  Receiver; exclusive during the call.
+/// @param now_ns    Monotonic time, nanoseconds; never less than in an earlier call.
+/// @param error     May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `receiver` is NULL, or live and exclusive; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_handle_timeout(
+    receiver: *mut dipc_receiver,
+    now_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |receiver: &mut dipc_receiver| {
+        receiver.inner.handle_timeout(Timestamp::from_nanos(now_ns));
+        Ok(())
+    };
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    unsafe { guard_mut(receiver, error, body) }
+}
+
+/// Says where memory of the server's can be read in this process, for bodies that are lent: what an
+/// address list names inside it is found there, and what it names elsewhere is a protocol error.
+///
+/// @param receiver   Receiver; exclusive during the call.
+/// @param address    First address, as the server calls it.
+/// @param data       The same memory in this process.
+/// @param len_bytes  Length of the memory.
+/// @param userdata   Given to the finalizer; may be NULL.
+/// @param finalizer  Called once, on any thread, when neither the receiver nor a batch needs the
+///                   memory; may be NULL.
+/// @param error      May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK: the library calls the finalizer. Otherwise it does not. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_ARGUMENT: length or address 0, or memory that was named before.
+///
+/// # Safety
+///
+/// `receiver` is NULL, or live and exclusive; `data` is readable for `len_bytes` until the
+/// finalizer is called, which may happen on any thread; `error` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_add_memory(
+    receiver: *mut dipc_receiver,
+    address: u64,
+    data: *const u8,
+    len_bytes: usize,
+    userdata: *mut c_void,
+    finalizer: dipc_finalizer,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |receiver: &mut dipc_receiver| {
+        if data.is_null() {
+            return Err(null_argument("data"));
+        }
+        let owner = Arc::new(ForeignData::new(userdata, finalizer));
+        let memory = BufferRef {
+            data,
+            len: len_bytes,
+        };
+        let named = Lendable {
+            memory,
+            owner: Arc::clone(&owner) as _,
+        };
+        receiver
+            .inner
+            .add_memory(address, named)
+            .inspect_err(|_| owner.relinquish())
+    };
+    // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
+    unsafe { guard_mut(receiver, error, body) }
+}
+
+/// Frees a receiver. NULL does nothing. Its batches stay valid; addresses that they hold can no
+/// longer be given back one by one, so cut the connection when they are released.
+///
+/// @param receiver  Receiver, or NULL; no call on it is running.
+///
+/// # Safety
+///
+/// `receiver` is NULL, or came from dipc_receiver_new() and was not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_receiver_free(receiver: *mut dipc_receiver) {
+    // SAFETY: the caller promises `receiver` is NULL, or live and unused.
+    unsafe { guard_free(receiver) }
+}

@@ -1,0 +1,127 @@
+//! What can be asked of a sender.
+
+use crate::error::{Error, Status};
+use crate::ffi::error::dipc_error;
+use crate::ffi::guard::{ErrorOut, guard_ref, guard_value};
+use crate::ffi::handle::try_ref;
+use crate::ffi::sender::dipc_sender;
+use crate::ffi::status::dipc_status;
+use crate::ffi::text::TextOut;
+use crate::proto::SenderState;
+
+/// Nothing is asked for.
+pub const DIPC_SENDER_IDLE: i32 = 1;
+/// A request waits for its answer.
+pub const DIPC_SENDER_REQUESTED: i32 = 2;
+/// A stream is running.
+pub const DIPC_SENDER_STREAMING: i32 = 3;
+/// The stream has ended and the client cannot ask for another.
+pub const DIPC_SENDER_ENDED: i32 = 4;
+/// The connection is over.
+pub const DIPC_SENDER_CLOSED: i32 = 5;
+
+/// Where a sender stands.
+///
+/// @param sender  Sender, or NULL.
+/// @return DIPC_SENDER_*; DIPC_SENDER_CLOSED for NULL and in the child of a fork.
+///
+/// # Safety
+///
+/// `sender` is NULL, or live and not written to by another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_state(sender: *const dipc_sender) -> i32 {
+    guard_value(DIPC_SENDER_CLOSED, || {
+        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
+        unsafe { try_ref(sender) }.map_or(DIPC_SENDER_CLOSED, |sender| match sender.inner.state() {
+            SenderState::Idle => DIPC_SENDER_IDLE,
+            SenderState::Requested => DIPC_SENDER_REQUESTED,
+            SenderState::Streaming => DIPC_SENDER_STREAMING,
+            SenderState::Ended => DIPC_SENDER_ENDED,
+            SenderState::Closed => DIPC_SENDER_CLOSED,
+        })
+    })
+}
+
+/// Whether the client's window has room for a batch.
+///
+/// @param sender  Sender, or NULL.
+/// @return true where dipc_sender_send_batch() would not say DIPC_ERR_BUSY; false for NULL.
+///
+/// # Safety
+///
+/// `sender` is NULL, or live and not written to by another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_may_send(sender: *const dipc_sender) -> bool {
+    guard_value(false, || {
+        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
+        unsafe { try_ref(sender) }.is_ok_and(|sender| sender.inner.may_send())
+    })
+}
+
+/// Whether the client has cancelled the stream.
+///
+/// @param sender  Sender, or NULL.
+/// @return true then; false for NULL.
+///
+/// # Safety
+///
+/// `sender` is NULL, or live and not written to by another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_is_cancelled(sender: *const dipc_sender) -> bool {
+    guard_value(false, || {
+        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
+        unsafe { try_ref(sender) }.is_ok_and(|sender| sender.inner.is_cancelled())
+    })
+}
+
+/// How many addresses were lent and not yet given back. While there are some the connection is
+/// needed.
+///
+/// @param sender  Sender, or NULL.
+/// @return Their number; 0 for NULL.
+///
+/// # Safety
+///
+/// `sender` is NULL, or live and not written to by another thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_lent_count(sender: *const dipc_sender) -> usize {
+    guard_value(0, || {
+        // SAFETY: the caller promises `sender` is NULL, or live and not written to.
+        unsafe { try_ref(sender) }.map_or(0, |sender| sender.inner.lent_outstanding())
+    })
+}
+
+/// What the client asks for.
+///
+/// @param sender         Sender, in state DIPC_SENDER_REQUESTED or after.
+/// @param buffer         Receives the ticket, without a NUL; NULL asks for the length only.
+/// @param size_bytes     Size of buffer.
+/// @param out_len_bytes  Receives the length of the ticket.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_NOT_FOUND: nothing was asked for yet.
+///         DIPC_ERR_BUFFER_TOO_SMALL: out_len_bytes is written all the same.
+///
+/// # Safety
+///
+/// `sender` is NULL or live; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_sender_ticket(
+    sender: *const dipc_sender,
+    buffer: *mut u8,
+    size_bytes: usize,
+    out_len_bytes: *mut usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |sender: &dipc_sender| {
+        // SAFETY: the caller promises both are NULL or writable.
+        let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
+        let request = sender.inner.request();
+        let request = request.ok_or_else(|| Error::new(Status::NotFound, "no request has come"))?;
+        out.set_bytes(&request.ticket)
+    };
+    // SAFETY: the caller promises `sender` is NULL or live.
+    unsafe { guard_ref(sender, error, body) }
+}
