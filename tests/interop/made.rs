@@ -72,9 +72,7 @@ fn shared_dictionary() -> Vec<u8> {
         let encoding = schema.fields().unwrap().get(1).dictionary().unwrap();
         assert_eq!(encoding.id(), 1);
         let table = encoding._tab;
-        let slot = table
-            .vtable()
-            .get(arrow::ipc::DictionaryEncoding::VT_ID);
+        let slot = table.vtable().get(arrow::ipc::DictionaryEncoding::VT_ID);
         table.loc() + usize::from(slot)
     };
     header[id..id + 8].copy_from_slice(&0_i64.to_le_bytes());
