@@ -145,18 +145,14 @@ fn serve(mut socket: UnixStream, messages: &[Message], manner: Manner) -> std::i
 fn lend(socket: &UnixStream, seq: u32, message: &Message) -> Option<Vec<u8>> {
     let header = Header::parse(&message.header).ok()?;
     // An offset of zero is no address, so the body begins one block later.
-    let (id, start) = (u16::try_from(seq).ok()?, 64);
-    let len = (start + message.body.len() as u64).next_multiple_of(4096);
+    let (id, start) = (u16::try_from(seq).ok()?, 64_usize);
+    let len = ((start + message.body.len()) as u64).next_multiple_of(4096);
     let region = Region::create(len, "dipc-peer").ok()?;
-    // SAFETY: the region is at least `start` and the body long, was made just now, and nobody else
-    // has seen it: nothing overlaps, and nothing reads it meanwhile.
-    unsafe {
-        region
-            .base()
-            .as_ptr()
-            .add(64)
-            .copy_from_nonoverlapping(message.body.as_ptr(), message.body.len());
-    }
+    // SAFETY: the region is at least `start` and the body long.
+    let place = unsafe { region.base().as_ptr().add(start) };
+    // SAFETY: as above; the region was made just now and nobody else has seen it, so that nothing
+    // overlaps and nothing reads it meanwhile.
+    unsafe { place.copy_from_nonoverlapping(message.body.as_ptr(), message.body.len()) };
     let handle = (region.len() as u64).to_le_bytes().to_vec();
     let announcement = control(&Control::Region { id, handle });
     send_with(socket, &announcement, region.fd().as_fd());
@@ -169,7 +165,7 @@ fn lend(socket: &UnixStream, seq: u32, message: &Message) -> Option<Vec<u8>> {
                 length: 0,
             },
             length => Span {
-                address: u64::from(id) << 48 | (start + buffer.offset),
+                address: u64::from(id) << 48 | (start as u64 + buffer.offset),
                 length,
             },
         })
