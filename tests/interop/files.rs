@@ -100,6 +100,15 @@ impl Message {
             message.header_type() != arrow::ipc::MessageHeader::Schema
         })
     }
+
+    /// Makes the body as long as the header asks for, where that is not absurd.
+    pub fn pad(&mut self) {
+        let asked = arrow::ipc::root_as_message(&aligned(&self.header))
+            .map_or(0, |message| message.bodyLength());
+        if let Ok(asked @ ..=0x100_0000) = usize::try_from(asked) {
+            self.body.resize(asked, 0);
+        }
+    }
 }
 
 /// A flatbuffer may lie anywhere in a file, and is read where it is aligned.

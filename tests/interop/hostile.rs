@@ -1,1 +1,176 @@
-//! x
+//! Broken files replayed to a client: whatever they hold, it ends with an error or with a valid
+//! result, soon, and never with a crash.
+
+use std::time::{Duration, Instant};
+
+use arrow::array::{Array, StructArray};
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use dipc::arrow::abi::ArrowArray;
+use dipc::arrow::decode::Level;
+use dipc::arrow::stream::ArrayReader;
+use dipc::arrow::{OwnedDeviceArray, OwnedSchema};
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::error::{Error, Result, Status};
+use dipc::proto::Credit;
+
+use crate::files::{Message, golden, vectors};
+use crate::peer::{Manner, Peer};
+
+/// Far longer than any of these takes, also on a busy machine: nothing waits for it but a hang.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Fetches what the peer has, as a consumer would.
+fn fetch(messages: Vec<Message>, manner: Manner, level: Level) -> Result<u64> {
+    let peer = Peer::start(messages, manner);
+    let client = Client::new(ClientOptions::default()).unwrap();
+    let options = GetOptions {
+        level: Some(level),
+        stall_timeout: Some(SOON),
+        window: Credit {
+            batches: 1000,
+            bytes: 1 << 30,
+        },
+        ..Default::default()
+    };
+    let mut stream = client.get(&[peer.uri()], b"any", &options, None)?;
+    let schema = stream.schema()?;
+    let mut batches = 0;
+    while let Some(array) = stream.next()? {
+        match level {
+            // Values are not checked at this level, so that they may not be looked at.
+            Level::Structure => drop(array),
+            Level::Full => valid(array, &schema),
+        }
+        batches += 1;
+    }
+    Ok(batches)
+}
+
+/// Rule A8: at level full what is handed out is valid by arrow-rs's own rules.
+fn valid(array: OwnedDeviceArray, schema: &OwnedSchema) {
+    // SAFETY: both are Arrow's C structure, whose layout its document fixes.
+    let array =
+        unsafe { std::mem::transmute::<ArrowArray, FFI_ArrowArray>(array.into_raw().array) };
+    // SAFETY: as above; the reference does not outlive the schema.
+    let schema = unsafe { &*std::ptr::from_ref(schema.raw()).cast::<FFI_ArrowSchema>() };
+    // SAFETY: the array came out of a decoder at level full, which promises that it follows the C
+    // data interface; that it does is what this test is about.
+    match unsafe { from_ffi(array, schema) } {
+        Ok(data) => {
+            data.validate_full().unwrap();
+            let _ = StructArray::from(data).len();
+        }
+        // Types that arrow-rs's import does not take, such as time zones it cannot name.
+        Err(error) => println!("arrow-rs does not import it: {error}"),
+    }
+}
+
+/// In every manner and at both levels; gives the errors.
+fn survives(name: &str, messages: &[Message]) -> Vec<Error> {
+    let mut errors = Vec::new();
+    for manner in Manner::ALL {
+        for level in [Level::Structure, Level::Full] {
+            let start = Instant::now();
+            let outcome = fetch(messages.to_vec(), manner, level);
+            let took = start.elapsed();
+            assert!(took < SOON, "{name}, {manner:?}, {level:?}: {took:?}");
+            if let Err(error) = outcome {
+                // A panic that was caught is a bug all the same.
+                let status = error.status();
+                let blamed = [
+                    Status::Protocol,
+                    Status::InvalidData,
+                    Status::Unsupported,
+                    Status::OutOfMemory,
+                ];
+                assert!(
+                    blamed.contains(&status),
+                    "{name}, {manner:?}, {level:?}: {status:?} {error}"
+                );
+                errors.push(error);
+            }
+        }
+    }
+    errors
+}
+
+/// Rule A8: what a fuzzer found to break Arrow's own readers.
+#[test]
+fn fuzzed_files_are_survived() {
+    let mut refused = 0;
+    for file in golden("fuzz") {
+        let mut messages = file.messages();
+        assert!(!messages.is_empty(), "{} has no message", file.name);
+        refused += survives(&file.name, &messages).len();
+        // Once more with the bodies that their headers ask for, to get past rule D3.
+        if messages.iter().any(|message| message.cut) {
+            for message in &mut messages {
+                message.pad();
+            }
+            survives(&format!("{}, padded", file.name), &messages);
+        }
+    }
+    println!("{refused} refused");
+}
+
+/// A small generator of numbers: the same ones in every run.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit as u64).unwrap()
+    }
+}
+
+/// Changes a few bytes of a message, mostly to values that matter in numbers.
+fn mutate(bytes: &mut [u8], draw: &mut Draw) {
+    if bytes.is_empty() {
+        return;
+    }
+    for _ in 0..=draw.below(3) {
+        let at = draw.below(bytes.len());
+        bytes[at] = match draw.below(4) {
+            0 => [0, 1, 0x7F, 0x80, 0xFF][draw.below(5)],
+            1 => bytes[at].wrapping_add(1),
+            2 => bytes[at] ^ (1 << draw.below(8)),
+            _ => u8::try_from(draw.below(256)).unwrap(),
+        };
+    }
+}
+
+/// Changed copies of each vector; more are tried where `DIPC_MUTATIONS` says so.
+fn rounds() -> usize {
+    std::env::var("DIPC_MUTATIONS").map_or(12, |rounds| rounds.parse().unwrap())
+}
+
+/// Rule A8: every vector with a few bytes of its headers or bodies changed.
+#[test]
+fn mutated_vectors_are_survived() {
+    let mut draw = Draw(0x9E37_79B9_7F4A_7C15);
+    let mut refused = 0;
+    for file in vectors() {
+        let original = file.messages();
+        // A header of two thousand columns says the same two thousand times.
+        let rounds = if file.name == "wide.arrows" {
+            rounds() / 6
+        } else {
+            rounds()
+        };
+        for round in 0..rounds {
+            let mut messages = original.clone();
+            let chosen = draw.below(messages.len());
+            let message = &mut messages[chosen];
+            if round % 3 == 2 {
+                mutate(&mut message.body, &mut draw);
+            } else {
+                mutate(&mut message.header, &mut draw);
+            }
+            refused += survives(&format!("{}, round {round}", file.name), &messages).len();
+        }
+    }
+    // Most changes hit something that is checked: were none refused, nothing would be tested.
+    assert!(refused > 200, "{refused} refused");
+}

@@ -2,6 +2,13 @@
 //! and the golden streams of Arrow's own integration tests (`DIPC_GOLDEN`), compared with what
 //! arrow-rs reads in the same files; and what a peer that replays broken files gets.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too, which clippy takes for other code"
+)]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod crossing;

@@ -1,1 +1,190 @@
-//! x
+//! A server made by hand: it speaks shm's frames and sends whatever messages it is given.
+
+use std::io::{IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use dipc::device::region::Region;
+use dipc::proto::{
+    AddressList, BodyKind, Control, Header, Prefix, PrefixKind, Span, StreamInfo, Tags, body_tag,
+};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use crate::files::Message;
+
+/// How the peer sends what it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// As one that does not know our extension (rule E1): packed bodies.
+    Baseline,
+    /// With our extension, packed bodies (rule D3).
+    Packed,
+    /// With our extension, address lists into a region of its own (rule D4). What has no header
+    /// that says which buffers there are is sent packed.
+    Lent,
+}
+
+impl Manner {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Baseline, Self::Packed, Self::Lent];
+}
+
+/// A server for one client, which gets the same messages whatever it asks for.
+pub struct Peer {
+    uri: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Peer {
+    /// Starts it.
+    pub fn start(messages: Vec<Message>, manner: Manner) -> Self {
+        let name = crate::name();
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let tags = Tags::DEFAULT;
+        let uri = match manner {
+            Manner::Baseline => format!("shm:@{name}?want_data={}", tags.want_data),
+            Manner::Packed | Manner::Lent => format!("shm:@{name}"),
+        };
+        let thread = thread::spawn(move || {
+            let (socket, _) = listener.accept().unwrap();
+            // A client that leaves early is not this peer's business.
+            let _ = serve(socket, &messages, manner);
+        });
+        Self {
+            uri,
+            thread: Some(thread),
+        }
+    }
+
+    /// Where it listens.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // The client has gone by now, or has never come: then the connection is made here.
+        let name = self.uri.trim_start_matches("shm:@");
+        let name = name.split('?').next().unwrap();
+        drop(UnixStream::connect_addr(
+            &SocketAddr::from_abstract_name(name).unwrap(),
+        ));
+        let ended = self.thread.take().unwrap().join();
+        if !thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+/// A frame as the protocol rules say ("Our transports", shm).
+fn frame(class: u8, tag: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&tag.to_le_bytes());
+    bytes.extend_from_slice(&[class, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn metadata(kind: PrefixKind, seq: u32, header: &[u8]) -> Vec<u8> {
+    let prefix = Prefix { kind, seq }.encode();
+    frame(0, 0, &[&prefix[..], header].concat())
+}
+
+fn control(message: &Control) -> Vec<u8> {
+    frame(2, 0, &message.encode())
+}
+
+fn serve(mut socket: UnixStream, messages: &[Message], manner: Manner) -> std::io::Result<()> {
+    socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+    socket.set_write_timeout(Some(Duration::from_secs(60)))?;
+    // The request: its length is in front, and nothing else of it matters here.
+    let mut header = [0; 24];
+    socket.read_exact(&mut header)?;
+    let length = u64::from_le_bytes(header[..8].try_into().unwrap());
+    socket.read_exact(&mut vec![0; usize::try_from(length).unwrap()])?;
+
+    if manner != Manner::Baseline {
+        let info = StreamInfo {
+            version: 1,
+            features: 0,
+            device_type: 1,
+            device_id: -1,
+            body_kinds: 3,
+        };
+        socket.write_all(&control(&Control::Stream(info)))?;
+    }
+    let mut seq = 0;
+    for message in messages {
+        socket.write_all(&metadata(PrefixKind::Metadata, seq, &message.header))?;
+        if message.has_body() {
+            let lent = (manner == Manner::Lent)
+                .then(|| lend(&socket, seq, message))
+                .flatten();
+            let (kind, payload) = match lent {
+                Some(list) => (BodyKind::List, list),
+                None => (BodyKind::Packed, message.body.clone()),
+            };
+            socket.write_all(&frame(1, body_tag(seq, kind), &payload))?;
+        }
+        seq += 1;
+    }
+    socket.write_all(&metadata(PrefixKind::EndOfStream, seq, &[]))?;
+    // Rule F2: it stays until the client goes.
+    let mut rest = [0; 4096];
+    while socket.read(&mut rest)? > 0 {}
+    Ok(())
+}
+
+/// Puts a body into a region of its own, announces it, and gives the address list.
+fn lend(socket: &UnixStream, seq: u32, message: &Message) -> Option<Vec<u8>> {
+    let header = Header::parse(&message.header).ok()?;
+    // An offset of zero is no address, so the body begins one block later.
+    let (id, start) = (u16::try_from(seq).ok()?, 64_usize);
+    let len = ((start + message.body.len()) as u64).next_multiple_of(4096);
+    let region = Region::create(len, "dipc-peer").ok()?;
+    // SAFETY: the region is at least `start` and the body long.
+    let place = unsafe { region.base().as_ptr().add(start) };
+    // SAFETY: as above; the region was made just now and nobody else has seen it, so that nothing
+    // overlaps and nothing reads it meanwhile.
+    unsafe { place.copy_from_nonoverlapping(message.body.as_ptr(), message.body.len()) };
+    let handle = (region.len() as u64).to_le_bytes().to_vec();
+    let announcement = control(&Control::Region { id, handle });
+    send_with(socket, &announcement, region.fd().as_fd());
+    let spans: Vec<_> = header
+        .buffers()
+        .iter()
+        .map(|buffer| match buffer.length {
+            0 => Span {
+                address: 0,
+                length: 0,
+            },
+            length => Span {
+                address: u64::from(id) << 48 | (start as u64 + buffer.offset),
+                length,
+            },
+        })
+        .collect();
+    let total = spans.iter().map(|span| span.length).sum();
+    Some(AddressList { total, spans }.encode())
+}
+
+/// Sends bytes and a descriptor, in one system call.
+fn send_with(socket: &UnixStream, bytes: &[u8], fd: BorrowedFd<'_>) {
+    let fds = [fd];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+    // A client that has gone makes the next write fail.
+    let _ = rustix::net::sendmsg(
+        socket,
+        &[IoSlice::new(bytes)],
+        &mut ancillary,
+        SendFlags::NOSIGNAL,
+    );
+}

@@ -3,7 +3,7 @@
     .tools/venv/bin/python tests/vectors/generate.py [FOLDER]
 
 The bytes are the same each time with the pyarrow of tools/requirements.txt; tests/python checks it.
-What pyarrow cannot write comes from tests/vectors.rs.
+What pyarrow cannot write comes from tests/interop/made.rs.
 """
 
 import datetime

@@ -25,31 +25,39 @@ pub fn decode(data: &[u8]) {
     }
 }
 
-fn decode_messages(
-    messages: &[(Vec<u8>, Vec<u8>)],
-    level: Level,
-    shared: bool,
-) -> Result<()> {
+fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) -> Result<()> {
     let Some(((first, _), rest)) = messages.split_first() else {
         return Ok(());
     };
     // A small limit: the fuzzer looks for wrong reads, not for large allocations.
-    let options = DecodeOptions { level, decompressed_limit: 1 << 20 };
+    let options = DecodeOptions {
+        level,
+        decompressed_limit: 1 << 20,
+    };
     let mut decoder = Decoder::new(&Header::parse(first)?, options)?;
     let schema = decoder.schema();
     let mut batches = Vec::new();
     for (header, body) in rest {
-        let Ok(header) = Header::parse(header) else { continue };
+        let Ok(header) = Header::parse(header) else {
+            continue;
+        };
         let mut memory = HostBuffer::new(body.len())?;
         memory.as_mut_slice().copy_from_slice(body);
         let buffers = header.buffers().iter().map(|span| {
             let start = usize::try_from(span.offset).unwrap_or(usize::MAX);
             let len = usize::try_from(span.length).unwrap_or(usize::MAX);
-            let bytes = memory.as_slice().get(start..).and_then(|rest| rest.get(..len));
+            let bytes = memory
+                .as_slice()
+                .get(start..)
+                .and_then(|rest| rest.get(..len));
             BufferRef::of(bytes.unwrap_or_default())
         });
         let buffers = buffers.collect();
-        let body = ReceivedBody { buffers, owner: Arc::new(memory), shared };
+        let body = ReceivedBody {
+            buffers,
+            owner: Arc::new(memory),
+            shared,
+        };
         // A stream goes on after a wrong message here, so that one does not hide the next.
         if header.kind() == HeaderKind::Dictionary {
             let _ = decoder.add_dictionary(&header, &body);
