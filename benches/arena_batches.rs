@@ -7,6 +7,14 @@
 //!
 //! `cargo bench --bench arena_batches`; `-- --batches N` sets how many batches a round has.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "in tests a panic is how a failure shows"
+)]
+
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;

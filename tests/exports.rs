@@ -234,7 +234,10 @@ fn the_c_tests_give_null_to_every_function() {
     let test = fs::read_to_string(root().join("tests/c/test_null.c")).unwrap();
     for (_, function) in exports() {
         let name = function.sig.ident.to_string();
-        assert!(test.contains(&format!("{name}(")), "tests/c/test_null.c does not call {name}");
+        assert!(
+            test.contains(&format!("{name}(")),
+            "tests/c/test_null.c does not call {name}"
+        );
     }
 }
 
@@ -244,7 +247,10 @@ fn the_readme_shows_the_example_that_is_built() {
     let example = fs::read_to_string(root().join("tests/c/readme_example.c")).unwrap();
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let code = example.split_once("*/\n").unwrap().1.trim();
-    assert!(readme.contains(code), "README.md does not show tests/c/readme_example.c as it is");
+    assert!(
+        readme.contains(code),
+        "README.md does not show tests/c/readme_example.c as it is"
+    );
 }
 
 /// Packaging promises: the SONAME holds the minor version, and the library stays mapped.

@@ -1,5 +1,13 @@
 //! Streams between a server and a client over each transport: what the driver promises.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "in tests a panic is how a failure shows"
+)]
+
 mod common;
 
 use std::collections::HashSet;

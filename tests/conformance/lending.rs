@@ -119,11 +119,8 @@ fn arena_memory_is_not_copied() {
             let found = pair.client.resolve(&lease.spans).unwrap();
             assert_eq!(found.buffers[0].data, found.buffers[1].data);
             // SAFETY: `found.owner` is alive and nobody writes any more.
-            assert!(
-                unsafe { found.buffers[0].as_slice() }
-                    .iter()
-                    .all(|byte| *byte == 5)
-            );
+            let bytes = unsafe { found.buffers[0].as_slice() };
+            assert!(bytes.iter().all(|byte| *byte == 5));
             drop(lease);
             // SAFETY: nobody uses the block any more.
             unsafe { arena.dealloc(block) }.unwrap();

@@ -3,6 +3,14 @@
 //! Each test runs over every [`Subject`]; what a transport does not have (a bounded queue, regions)
 //! is said there and nowhere else.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "in tests a panic is how a failure shows"
+)]
+
 mod ending;
 mod lending;
 mod messages;
@@ -46,7 +54,8 @@ pub(crate) const SUBJECTS: [Subject; 2] = [
 
 /// Both ends of a connection, and the listener that made it.
 pub(crate) struct Pair {
-    pub(crate) listener: Box<dyn Listener>,
+    /// Held, so that it goes on listening.
+    pub(crate) _listener: Box<dyn Listener>,
     pub(crate) server: Box<dyn Connection>,
     pub(crate) client: Box<dyn Connection>,
 }
@@ -82,7 +91,7 @@ impl Subject {
         );
         let server = listener.accept().unwrap().expect("the connection");
         Pair {
-            listener,
+            _listener: listener,
             server,
             client,
         }

@@ -1,6 +1,14 @@
 //! shm beyond what every transport promises: hostile peers, socket files, and the limits of a
 //! process.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "in tests a panic is how a failure shows"
+)]
+
 mod addresses;
 mod hostile;
 mod limits;
