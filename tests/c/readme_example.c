@@ -16,6 +16,8 @@ int main(int argc, char **argv) {
                       &error) != DIPC_OK ||
       dipc_stream_to_host(&device, &stream, &error) != DIPC_OK) {
     fprintf(stderr, "%s\n", dipc_error_text(error));
+    dipc_error_free(error);
+    dipc_client_free(client);
     return 1;
   }
   int failed;

@@ -207,6 +207,76 @@ static void broken_batches_fail_the_stream(void) {
   table_wait_live(0);
 }
 
+/* Custom metadata as ArrowSchema encodes it: one pair, key "k" and value "some value". */
+static size_t encode(uint8_t out[64]) {
+  const int32_t one = 1, key = 1, value = 10;
+  size_t at = 0;
+  memcpy(out + at, &one, 4), at += 4;
+  memcpy(out + at, &key, 4), at += 4;
+  memcpy(out + at, "k", 1), at += 1;
+  memcpy(out + at, &value, 4), at += 4;
+  memcpy(out + at, "some value", 10), at += 10;
+  return at;
+}
+
+static void *push_with_metadata(void *argument) {
+  const dipc_server *server = argument;
+  dipc_request *request = next(server);
+  begin(request);
+  uint8_t metadata[64];
+  const size_t len = encode(metadata);
+  struct ArrowDeviceArray batch;
+  table_batch(&batch, 0, 10, NULL);
+  STATUS(DIPC_ERR_INVALID_DATA, dipc_request_push(request, &batch, metadata, 3, SECOND, &error_));
+  table_check(&batch.array, 0, 10);
+  batch.array.release(&batch.array);
+  dipc_request_free(request);
+
+  request = next(server);
+  begin(request);
+  table_batch(&batch, 0, 10, NULL);
+  OK(dipc_request_push(request, &batch, metadata, len, SECOND, &error_));
+  table_batch(&batch, 10, 10, NULL);
+  OK(dipc_request_push(request, &batch, NULL, 0, SECOND, &error_));
+  OK(dipc_request_finish(request, 10 * SECOND, &error_));
+  dipc_request_free(request);
+  return NULL;
+}
+
+static void metadata_of_batches_crosses(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server *server = new_server(NULL, uri);
+  OK(dipc_server_serve_pull(server, TICKET("labelled"), &error_));
+  pthread_t thread;
+  CHECK_EQ(pthread_create(&thread, NULL, push_with_metadata, server), 0);
+  dipc_client *client = new_client();
+  struct ArrowDeviceArrayStream stream = get(client, uri, "labelled");
+  struct ArrowDeviceArray batch;
+  CHECK(stream.get_next(&stream, &batch) != 0); /* the first request's metadata was malformed */
+  stream.release(&stream);
+
+  stream = get(client, uri, "labelled");
+  uint8_t expected[64], metadata[64];
+  const size_t expected_len = encode(expected);
+  size_t len = 77;
+  CHECK_EQ(stream.get_next(&stream, &batch), 0);
+  batch.array.release(&batch.array);
+  STATUS(DIPC_ERR_BUFFER_TOO_SMALL,
+         dipc_stream_metadata(&stream, metadata, 4, &len, &error_));
+  CHECK_EQ(len, expected_len);
+  OK(dipc_stream_metadata(&stream, metadata, sizeof metadata, &len, &error_));
+  CHECK(len == expected_len && memcmp(metadata, expected, len) == 0);
+  CHECK_EQ(stream.get_next(&stream, &batch), 0);
+  batch.array.release(&batch.array);
+  OK(dipc_stream_metadata(&stream, metadata, sizeof metadata, &len, &error_));
+  CHECK_EQ(len, 0); /* the next batch has none */
+  stream.release(&stream);
+  pthread_join(thread, NULL);
+  dipc_client_free(client);
+  dipc_server_free(server);
+  table_wait_live(0);
+}
+
 static void *trigger(void *argument) {
   sleep_ms(50);
   OK(dipc_cancel_trigger(argument, &error_));
@@ -238,6 +308,7 @@ int main(void) {
   a_request_fails_with_the_hosts_words();
   an_unfinished_request_fails_its_stream();
   broken_batches_fail_the_stream();
+  metadata_of_batches_crosses();
   waiting_for_a_request_ends();
   return 0;
 }
