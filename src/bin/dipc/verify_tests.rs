@@ -41,8 +41,8 @@ fn batch_boundaries_do_not_count() {
         table(64..100),
         table(0..0),
     ];
-    assert_eq!(verify(&[whole.clone()], &parts), None);
-    assert_eq!(verify(&parts, &[whole.clone()]), None);
+    assert_eq!(verify(std::slice::from_ref(&whole), &parts), None);
+    assert_eq!(verify(&parts, std::slice::from_ref(&whole)), None);
     assert_eq!(verify(&[whole.slice(0, 0)], &[whole.slice(0, 0)]), None);
 }
 
