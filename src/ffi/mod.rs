@@ -1,6 +1,6 @@
 //! The C API: every exported function of `libdipc.so` and nothing else.
 //!
-//! Each export is one call of a guard (`guard`) around code that turns pointers into references
+//! Each export is one call of a guard (`guard.rs`) around code that turns pointers into references
 //! and calls the crate. No panic leaves it, no output is written on failure, and an argument's
 //! ownership moves only when the call returns `DIPC_OK`. `include/dipc.h` is generated from this
 //! module; the doc comments are its documentation.
