@@ -1,6 +1,7 @@
 """Random types whose arrays begin anywhere: each array, child, index and dictionary is a slice of a
 longer one (rule A7), as no file can hold them."""
 
+import os
 import random
 
 import pyarrow as pa
@@ -193,7 +194,7 @@ KINDS = [leaf, list_kind, list_view_kind, fixed_list_kind, struct_kind, map_kind
 @pytest.fixture(scope="module", params=[dipc.BODY_AUTO, dipc.BODY_PACKED], ids=["kind1", "kind0"])
 def local(request):
     server = dipc.Server(request.param)
-    server.uri = server.listen(f"shm:@dipc-pytest-random-{id(request)}")
+    server.uri = server.listen(f"shm:@dipc-pytest-random-{os.getpid()}-{request.param}")
     yield server
     server.close()
 
