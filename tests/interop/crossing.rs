@@ -2,11 +2,12 @@
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use dipc::arrow::Compression;
 use dipc::arrow::decode::Level;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::driver::produce::BodyPolicy;
-use dipc::proto::Role;
+use dipc::proto::{Role, Uri};
 use dipc::server::{Request, Server, ServerOptions};
 use dipc::transport::LinkOptions;
 
@@ -55,9 +56,10 @@ impl Table {
 }
 
 /// A server of these tables, whose tickets are their names.
-fn serve(tables: &[Table], body: BodyPolicy) -> Server {
+fn serve(tables: &[Table], body: BodyPolicy, compression: Option<Compression>) -> Server {
     let options = ServerOptions {
         body,
+        compression,
         link: LinkOptions {
             // Otherwise tables as small as these are never lent.
             inline_bytes: 0,
@@ -119,7 +121,7 @@ fn arrives_equal(client: &Client, uris: &[&str], table: &Table, level: Level, wh
 /// Serves tables in both kinds, and gets each over one connection and over two, at both levels.
 fn all_cross(tables: &[Table]) {
     for body in [BodyPolicy::Auto, BodyPolicy::Packed] {
-        let server = serve(tables, body);
+        let server = serve(tables, body, None);
         let [both, metadata, data] = [Role::Both, Role::Metadata, Role::Data]
             .map(|role| server.location(role).expect("it listens"));
         let client = Client::new(ClientOptions::default()).unwrap();
@@ -134,6 +136,43 @@ fn all_cross(tables: &[Table]) {
         }
         // Rules D3, D4: the kind that was asked for is the kind that was tested.
         assert_eq!(lent > 0, body == BodyPolicy::Auto, "{lent} bytes lent");
+    }
+}
+
+/// Rule A4: bodies that our own server compressed are read, and travel packed.
+#[test]
+fn compressed_vectors_arrive_equal() {
+    let tables: Vec<_> = vectors().iter().map(Table::of).collect();
+    for compression in [Compression::Lz4Frame, Compression::Zstd] {
+        let server = serve(&tables, BodyPolicy::Auto, Some(compression));
+        let uri = server.location(Role::Both).expect("it listens");
+        let client = Client::new(ClientOptions::default()).unwrap();
+        for table in &tables {
+            for level in [Level::Structure, Level::Full] {
+                let what = format!("{compression:?}, {level:?}");
+                let lent = arrives_equal(&client, &[&uri], table, level, &what);
+                assert_eq!(lent, 0, "{}, {what}", table.name);
+            }
+        }
+    }
+}
+
+/// Rules E1, M1: a client that does not know our extension gets every type and shape, too.
+#[test]
+fn vectors_arrive_equal_at_a_baseline_client() {
+    let tables: Vec<_> = vectors().iter().map(Table::of).collect();
+    let server = serve(&tables, BodyPolicy::Auto, None);
+    let mut uri = Uri::parse(&server.location(Role::Both).expect("it listens")).unwrap();
+    uri.extension = false;
+    let uri = uri.to_string();
+    assert!(!uri.contains("dipc=1"), "{uri}");
+    let client = Client::new(ClientOptions::default()).unwrap();
+    for table in &tables {
+        for level in [Level::Structure, Level::Full] {
+            let what = format!("baseline, {level:?}");
+            let lent = arrives_equal(&client, &[&uri], table, level, &what);
+            assert_eq!(lent, 0, "{}, {what}", table.name);
+        }
     }
 }
 

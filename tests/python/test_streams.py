@@ -2,6 +2,7 @@
 stream interface, compared with what pyarrow reads in the same file."""
 
 import gc
+import os
 
 import pyarrow as pa
 import pytest
@@ -96,7 +97,7 @@ def test_received_batches_can_be_served_again(server, client):
     schema, batches = streams.read(FILES["nested_dictionaries.arrows"])
     received = list(client.get([server.uris["both"]], "provided/nested_dictionaries.arrows"))
     second = dipc.Server()
-    uri = second.listen("shm:@dipc-pytest-second")
+    uri = second.listen(f"shm:@dipc-pytest-second-{os.getpid()}")
     second.serve("again", lambda: pa.RecordBatchReader.from_batches(schema, received))
     for _ in range(2):
         same(client.get([uri], "again"), schema, batches)
