@@ -475,7 +475,7 @@ fn a_broken_array_ends_its_stream() {
         broken.raw_mut().array.length = -1;
         let (error, array) = request.push(broken, None, None).unwrap_err();
         assert_eq!(error.status(), Status::InvalidData, "{error}");
-        assert!(array.is_none());
+        assert!(!array.is_released());
         request.fail(error.status().code(), error.text());
         server
     });
@@ -550,7 +550,6 @@ fn a_push_without_room_times_out_and_keeps_the_array() {
     }
     let (error, array) = request.push(export(&batch(0, 5)), None, wait).unwrap_err();
     assert_eq!(error.status(), Status::Timeout, "{error}");
-    let array = array.expect("the array was not taken");
     ready.send(()).unwrap();
     request
         .push(array, None, None)

@@ -22,7 +22,8 @@ pub struct Acceptor {
 }
 
 struct State {
-    listener: Box<dyn Listener>,
+    /// `None` once closed.
+    listener: Option<Box<dyn Listener>>,
     registration: Option<Registration>,
 }
 
@@ -47,15 +48,25 @@ impl Acceptor {
             me: Weak::clone(me),
             on_accept,
             state: Mutex::new(State {
-                listener,
+                listener: Some(listener),
                 registration: None,
             }),
         });
         let source: Weak<dyn Source> = Weak::clone(&acceptor.me) as Weak<Self>;
-        let registration = io.register(source, [fd], Interest::Read)?;
-        acceptor.state.lock().registration = Some(registration);
+        {
+            // Under the lock, so that the I/O thread waits until the registration is in its place.
+            let mut state = acceptor.state.lock();
+            state.registration = Some(io.register(source, [fd], Interest::Read)?);
+        }
         acceptor.ready();
         Ok(acceptor)
+    }
+
+    /// Stops listening, and frees the address, at once.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.registration = None;
+        state.listener = None;
     }
 
     fn watch(&self, interest: Interest) {
@@ -68,7 +79,10 @@ impl Acceptor {
 impl Source for Acceptor {
     fn ready(&self) {
         loop {
-            let accepted = self.state.lock().listener.accept();
+            let accepted = match &mut self.state.lock().listener {
+                Some(listener) => listener.accept(),
+                None => return,
+            };
             match accepted {
                 Ok(Some(connection)) => (self.on_accept)(connection),
                 Ok(None) => return,

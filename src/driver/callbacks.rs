@@ -92,6 +92,13 @@ impl<T: Send + 'static> Deferred<T> {
     }
 }
 
+impl<T: Send + 'static> Deferred<T> {
+    /// The thing; always there while the wrapper is.
+    pub fn get(&self) -> Option<&T> {
+        self.thing.as_ref()
+    }
+}
+
 impl<T: Send + 'static> Drop for Deferred<T> {
     fn drop(&mut self) {
         if let Some(thing) = self.thing.take() {

@@ -155,9 +155,10 @@ impl IoThread {
         }
     }
 
-    /// Whether the caller runs on the I/O thread.
-    pub fn is_current(&self) -> bool {
-        self.handle.is_current()
+    /// Ends the thread now, and waits for that unless it is the caller. Nothing that was registered
+    /// is called again.
+    pub fn shut_down(&self) {
+        self.handle.shut_down();
     }
 }
 
@@ -170,21 +171,26 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if self.shared.generation.ensure_same_process().is_err() {
-            // A forked child has no such thread to wait for.
-            return;
-        }
+impl Handle {
+    fn shut_down(&self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake();
         let current = self.is_current();
-        if let Some(thread) = self.thread.lock().take() {
+        if let Some(thread) = self.thread.lock().take()
             // The last connection may be dropped by the I/O thread itself, which cannot wait for
             // its own end; it leaves its loop when it returns there.
-            if !current {
-                let _ = thread.join();
-            }
+            && !current
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // A forked child has no such thread to wait for.
+        if self.shared.generation.is_same_process() {
+            self.shut_down();
         }
     }
 }

@@ -156,8 +156,20 @@ impl ServedLink {
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.
-    pub fn set_signal(&self, signal: Option<Arc<Signal>>) {
-        self.half.lock().signal = signal;
+    pub fn set_signal(&self, signal: Arc<Signal>) {
+        self.half.lock().signal = Some(signal);
+    }
+
+    /// Nobody is to be woken any more, unless another stream has begun since.
+    pub fn clear_signal(&self, signal: &Arc<Signal>) {
+        let mut half = self.half.lock();
+        if half
+            .signal
+            .as_ref()
+            .is_some_and(|set| Arc::ptr_eq(set, signal))
+        {
+            half.signal = None;
+        }
     }
 
     /// Whether a message can be sent now: a record batch of `body_len` bytes, or, with `None`,

@@ -22,7 +22,7 @@ pub use tickets::Provider;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::driver::acceptor::Acceptor;
-use crate::driver::callbacks::Callbacks;
+use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::io::IoThread;
 use crate::error::{Error, Result};
@@ -101,10 +101,10 @@ impl Server {
             }),
         )?;
         let text = uri.to_string();
-        self.shared.listeners.lock().push(Listening {
-            _acceptor: acceptor,
-            uri,
-        });
+        self.shared
+            .listeners
+            .lock()
+            .push(Listening { acceptor, uri });
         Ok(text)
     }
 
@@ -129,8 +129,8 @@ impl Server {
         ticket: &[u8],
         provider: Box<dyn Provider>,
     ) -> Result<(), (Error, Box<dyn Provider>)> {
-        self.shared.add(ticket, provider, |provider| {
-            Entry::Provider(Arc::from(provider))
+        self.shared.add(ticket, provider, |provider, callbacks| {
+            Entry::Provider(Arc::new(Deferred::new(provider, callbacks)))
         })
     }
 
@@ -142,7 +142,7 @@ impl Server {
     /// As [`serve`](Self::serve).
     pub fn serve_pull(&self, ticket: &[u8]) -> Result<()> {
         self.shared
-            .add(ticket, (), |()| Entry::Pull)
+            .add(ticket, (), |(), _| Entry::Pull)
             .map_err(|(error, ())| error)
     }
 
@@ -163,9 +163,10 @@ impl Server {
         batches: Vec<OwnedDeviceArray>,
     ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
         self.shared
-            .add(ticket, (schema, batches), |(schema, batches)| {
+            .add(ticket, (schema, batches), |(schema, batches), callbacks| {
                 let batches = batches.into_iter().map(Arc::new).collect();
-                Entry::Published(Arc::new(Published { schema, batches }))
+                let table = Published { schema, batches };
+                Entry::Published(Arc::new(Deferred::new(table, callbacks)))
             })
     }
 
@@ -257,6 +258,8 @@ impl Drop for Server {
         }
         let ended = self.shared.stop(Duration::ZERO).is_ok();
         self.shared.tickets.clear();
+        // Nothing is left to do on the I/O thread, and nothing must come from it after the drain.
+        self.shared.io.shut_down();
         self.shared.pulls.releases.drain();
         if let Some(thread) = self.callback_thread.lock().take()
             && ended

@@ -15,11 +15,17 @@ use crate::server::Request;
 
 /// What waits for a host that serves in the pull form.
 pub(super) struct Pulls {
-    requests: Mutex<VecDeque<Request>>,
+    queue: Mutex<Queue>,
     /// Counts the requests, so that waiting for one can also wait for a cancel token.
     arrivals: OwnedFd,
     pub(super) callbacks: Callbacks,
     pub(super) releases: Pulled,
+}
+
+#[derive(Default)]
+struct Queue {
+    requests: VecDeque<Request>,
+    stopped: bool,
 }
 
 impl Pulls {
@@ -29,27 +35,34 @@ impl Pulls {
         let arrivals =
             eventfd(0, flags).map_err(|errno| Error::os("cannot make a request queue", errno))?;
         Ok(Self {
-            requests: Mutex::default(),
+            queue: Mutex::default(),
             arrivals,
             callbacks,
             releases,
         })
     }
 
+    /// Queues a request; after a stop it fails instead.
     pub(super) fn put(&self, request: Request) {
-        self.requests.lock().push_back(request);
-        self.wake();
+        let mut queue = self.queue.lock();
+        if queue.stopped {
+            drop(queue);
+            return drop(request);
+        }
+        queue.requests.push_back(request);
+        // Under the lock, as the reading is: the count never runs ahead of the queue.
+        self.count();
     }
 
     pub(super) fn take(&self) -> Option<Request> {
-        let request = self.requests.lock().pop_front()?;
+        let mut queue = self.queue.lock();
+        let request = queue.requests.pop_front()?;
         let mut count = [0; 8];
-        // The count may be ahead of the queue after a stop, never behind it.
         let _ = rustix::io::read(&self.arrivals, &mut count);
         Some(request)
     }
 
-    pub(super) fn wake(&self) {
+    fn count(&self) {
         let _ = rustix::io::write(&self.arrivals, &1_u64.to_ne_bytes());
     }
 
@@ -70,8 +83,12 @@ impl Pulls {
 
     /// Lets go of requests that nobody took, and wakes whoever waits for one.
     pub(super) fn stop(&self) {
-        self.wake();
-        let requests = std::mem::take(&mut *self.requests.lock());
+        let mut queue = self.queue.lock();
+        queue.stopped = true;
+        let requests = std::mem::take(&mut queue.requests);
+        self.count();
+        drop(queue);
+        // They tell their clients, which takes locks of connections.
         drop(requests);
     }
 }

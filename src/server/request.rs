@@ -27,7 +27,7 @@ pub struct Request {
 struct Pushed {
     production: Production,
     /// Counts the stream as active; after `production`, so that it ends first.
-    _slot: Slot,
+    _slot: Arc<Slot>,
 }
 
 impl Request {
@@ -39,7 +39,11 @@ impl Request {
         }
     }
 
-    pub(super) fn for_pull(stream: Arc<OutStream>, production: Production, slot: Slot) -> Self {
+    pub(super) fn for_pull(
+        stream: Arc<OutStream>,
+        production: Production,
+        slot: Arc<Slot>,
+    ) -> Self {
         let pushed = Mutex::new(Pushed {
             production,
             _slot: slot,
@@ -80,14 +84,14 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// With the array where it was not taken (`Timeout`, `Cancelled`, `Disconnected`,
-    /// `InvalidArgument`); without it where it was (`InvalidData`).
+    /// With the array, which was not taken: `Timeout`, `Cancelled`, `Disconnected`,
+    /// `InvalidArgument`, `InvalidData`. What goes wrong once it is taken is said by the next call.
     pub fn push(
         &self,
         array: OwnedDeviceArray,
         custom_metadata: Option<&[u8]>,
         timeout: Option<Duration>,
-    ) -> Result<(), (Error, Option<OwnedDeviceArray>)> {
+    ) -> Result<(), (Error, OwnedDeviceArray)> {
         match self.pushed() {
             Ok(pushed) => {
                 pushed
@@ -95,7 +99,7 @@ impl Request {
                     .production
                     .push(array, custom_metadata, timeout.map(clock::after))
             }
-            Err(error) => Err((error, Some(array))),
+            Err(error) => Err((error, array)),
         }
     }
 

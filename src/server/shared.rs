@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::arrow::EncodeOptions;
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
+use crate::arrow::{EncodeOptions, share};
+use crate::device::DeviceKind;
 use crate::driver::acceptor::Acceptor;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
@@ -20,7 +21,7 @@ use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::pulls::Pulls;
 use crate::server::streams::{Slot, Streams};
-use crate::server::tickets::{Entry, Provider, Tickets};
+use crate::server::tickets::{Entry, Provider, Published, Tickets};
 use crate::server::{Request, ServerOptions};
 use crate::transport::{Connection, LinkOptions};
 
@@ -49,8 +50,7 @@ pub(super) struct Shared {
 }
 
 pub(super) struct Listening {
-    /// Held for its drop, which stops the listening.
-    pub(super) _acceptor: Arc<Acceptor>,
+    pub(super) acceptor: Arc<Acceptor>,
     pub(super) uri: Uri,
 }
 
@@ -67,10 +67,12 @@ impl Shared {
         &self,
         ticket: &[u8],
         thing: T,
-        wrap: impl FnOnce(T) -> Entry,
+        wrap: impl FnOnce(T, Callbacks) -> Entry,
     ) -> Result<(), (Error, T)> {
-        match self.ensure_running() {
-            Ok(()) => self.tickets.add(ticket, thing, wrap),
+        match self.ensure_running().and_then(|()| self.callbacks()) {
+            Ok(callbacks) => self
+                .tickets
+                .add(ticket, thing, |thing| wrap(thing, callbacks)),
             Err(error) => Err((error, thing)),
         }
     }
@@ -121,41 +123,27 @@ impl Shared {
                  batches each time: published ones, or a provider declared deterministic",
             )); // Rule E6
         }
-        let most = self.options.max_streams;
-        let slot = self.streams.take_slot(most).ok_or_else(|| {
-            let text = format!("the server serves {most} streams already, its most; try again");
-            Error::new(Status::Busy, text)
-        })?;
-        let stream = OutStream::new(ticket.clone(), link, asked.role);
-        if asked.extension && asked.role != Role::Both {
+        let slot = self.streams.take_slot(self.options.max_streams)?;
+        let joinable = asked.extension && asked.role != Role::Both;
+        let stream = OutStream::new(ticket.clone(), link, asked.role, joinable);
+        if joinable {
             self.streams.offer(asked.request.stream_id, &stream);
         }
         match entry {
             Entry::Pull => {
-                let callbacks = self.pulls.callbacks.clone();
-                let production = Production::new(Arc::clone(&stream), self.produce(callbacks));
+                let options = self.produce(self.pulls.callbacks.clone());
+                let production = Production::new(Arc::clone(&stream), options, ending(&slot));
                 self.pulls.put(Request::for_pull(stream, production, slot));
                 Ok(())
             }
             Entry::Provider(provider) => self.spawn(stream, slot, move |stream, production| {
-                provide(&*provider, stream, production);
+                if let Some(provider) = provider.get() {
+                    provide(&**provider, stream, production);
+                }
             }),
             Entry::Published(table) => self.spawn(stream, slot, move |_, production| {
-                let sent = (|| {
-                    let device = table
-                        .batches
-                        .first()
-                        .map_or(1, |batch| batch.raw().device_type);
-                    production.start(&table.schema, device)?;
-                    for batch in table.read() {
-                        production
-                            .push(batch, None, None)
-                            .map_err(|(error, _)| error)?;
-                    }
-                    production.finish(None)
-                })();
-                if let Err(error) = sent {
-                    production.fail(error.status().code(), error.text());
+                if let Some(table) = table.get() {
+                    replay(table, production);
                 }
             }),
         }
@@ -176,16 +164,15 @@ impl Shared {
     fn spawn(
         &self,
         stream: Arc<OutStream>,
-        slot: Slot,
+        slot: Arc<Slot>,
         run: impl FnOnce(&Arc<OutStream>, &mut Production) + Send + 'static,
     ) -> Result<()> {
-        let Some(callbacks) = self.callbacks.lock().clone() else {
-            return self.ensure_running();
-        };
-        let mut production = Production::new(Arc::clone(&stream), self.produce(callbacks));
+        let options = self.produce(self.callbacks()?);
         std::thread::Builder::new()
             .name("dipc-stream".into())
             .spawn(move || {
+                // Made here, so that a thread that cannot be had leaves the refusal to the caller.
+                let mut production = Production::new(Arc::clone(&stream), options, ending(&slot));
                 run(&stream, &mut production);
                 // In this order: the stream has ended before its place is free.
                 drop(production);
@@ -195,11 +182,21 @@ impl Shared {
             .map_err(|error| Error::io("cannot start a thread for the stream", &error))
     }
 
+    /// Where the host's things are dropped.
+    pub(super) fn callbacks(&self) -> Result<Callbacks> {
+        let callbacks = self.callbacks.lock().clone();
+        callbacks.ok_or_else(|| Error::new(Status::Stopped, "the server was stopped"))
+    }
+
     pub(super) fn stop(&self, deadline: Duration) -> Result<()> {
         let drained_by = clock::after(deadline);
         let stopped = || Error::new(Status::Stopped, "the server was stopped");
         self.stopped.store(true, Ordering::Release);
-        self.listeners.lock().clear();
+        for listening in std::mem::take(&mut *self.listeners.lock()) {
+            listening.acceptor.close();
+        }
+        // From here on no stream begins, so that what is counted only falls.
+        self.streams.close();
         self.pulls.stop();
         self.streams.wait_idle(drained_by);
         self.wait_written(drained_by);
@@ -227,6 +224,34 @@ impl Shared {
         {
             std::thread::sleep(PAUSE);
         }
+    }
+}
+
+/// Frees the stream's place among `max_streams` just before its last word.
+fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
+    let slot = Arc::downgrade(slot);
+    Box::new(move || {
+        if let Some(slot) = slot.upgrade() {
+            slot.ending();
+        }
+    })
+}
+
+/// Sends a published table.
+fn replay(table: &Published, production: &mut Production) {
+    let sent = (|| {
+        let first = table.batches.first();
+        let device = first.map_or(DeviceKind::CPU.0, |batch| batch.raw().device_type);
+        production.start(&table.schema, device)?;
+        for batch in &table.batches {
+            production
+                .push(share(batch), None, None)
+                .map_err(|(error, _)| error)?;
+        }
+        production.finish(None)
+    })();
+    if let Err(error) = sent {
+        production.fail(error.status().code(), error.text());
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, share};
+use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
+use crate::driver::callbacks::Deferred;
 use crate::error::{Error, Result, Status};
 use crate::server::Request;
 
@@ -28,11 +29,12 @@ pub trait Provider: Send + Sync + 'static {
     }
 }
 
-/// What stands behind a ticket.
+/// What stands behind a ticket. The host's things are dropped where host code may run, since the last
+/// hold on one may be an I/O thread's.
 #[derive(Clone)]
 pub(super) enum Entry {
-    Provider(Arc<dyn Provider>),
-    Published(Arc<Published>),
+    Provider(Arc<Deferred<Box<dyn Provider>>>),
+    Published(Arc<Deferred<Published>>),
     Pull,
 }
 
@@ -40,7 +42,9 @@ impl Entry {
     /// Whether two requests give the same batches (rule E6).
     pub(super) fn replays(&self) -> bool {
         match self {
-            Self::Provider(provider) => provider.is_deterministic(),
+            Self::Provider(provider) => provider
+                .get()
+                .is_some_and(|provider| provider.is_deterministic()),
             Self::Published(_) => true,
             Self::Pull => false,
         }
@@ -51,14 +55,6 @@ impl Entry {
 pub(super) struct Published {
     pub(super) schema: OwnedSchema,
     pub(super) batches: Vec<Arc<OwnedDeviceArray>>,
-}
-
-impl Published {
-    /// The batches in turn, each a view that lets go of the table when released.
-    pub(super) fn read(self: &Arc<Self>) -> impl Iterator<Item = OwnedDeviceArray> + use<> {
-        let table = Arc::clone(self);
-        (0..table.batches.len()).map(move |index| share(&table.batches[index]))
-    }
 }
 
 /// The tickets of a server.

@@ -123,7 +123,10 @@ impl<P, K> Sender<P, K> {
                 header: Vec::new(),
             });
         }
-        self.stream = None;
+        // Of role Data the credit goes on counting: it says when the consumer has everything.
+        if role != Role::Data {
+            self.stream = None;
+        }
         self.state = if extension && role != Role::Data {
             SenderState::Idle
         } else {

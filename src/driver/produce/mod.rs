@@ -9,24 +9,27 @@
 //! server of its own (rule E6 shares a provider call only within one server). The log is cut behind
 //! what the consumer has taken, which it can only have done with both parts in hand.
 
+mod body;
+mod stream;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+pub(crate) use body::gather;
+pub use stream::OutStream;
 
 use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema};
-use crate::device::{BufferRef, DeviceKind};
-use crate::driver::callbacks::{Callbacks, Deferred};
+use crate::device::DeviceKind;
+use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
-use crate::driver::served::{Gathered, Hold, ServedLink};
-use crate::driver::signal::Signal;
+use crate::driver::served::ServedLink;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
 };
-use crate::transport::{Placement, RegionNotice};
+use body::place;
 
 /// How bodies travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,71 +54,6 @@ pub struct Counters {
     pub bytes_sent: AtomicU64,
 }
 
-/// A stream as its connections, its request and its thread share it.
-pub struct OutStream {
-    /// The ticket asked for.
-    pub ticket: Vec<u8>,
-    /// Who asked first.
-    pub peer: String,
-    signal: Arc<Signal>,
-    outlets: Mutex<Outlets>,
-}
-
-struct Outlets {
-    present: Vec<Arc<ServedLink>>,
-    roles: Vec<Role>,
-    /// The stream is over: nobody may join any more.
-    over: bool,
-}
-
-impl OutStream {
-    /// A stream asked for by `link`.
-    pub fn new(ticket: Vec<u8>, link: &Arc<ServedLink>, role: Role) -> Arc<Self> {
-        let signal = Arc::new(Signal::default());
-        link.set_signal(Some(Arc::clone(&signal)));
-        Arc::new(Self {
-            ticket,
-            peer: link.peer().to_owned(),
-            signal,
-            outlets: Mutex::new(Outlets {
-                present: vec![Arc::clone(link)],
-                roles: vec![role],
-                over: false,
-            }),
-        })
-    }
-
-    /// Adds the connection for the other part of the stream. Returns whether it was wanted.
-    pub fn join(&self, link: &Arc<ServedLink>, role: Role) -> bool {
-        let mut outlets = self.outlets.lock();
-        let wanted = match outlets.roles.as_slice() {
-            [Role::Metadata] => role == Role::Data,
-            [Role::Data] => role == Role::Metadata,
-            _ => false,
-        };
-        if !wanted || outlets.over {
-            return false;
-        }
-        link.set_signal(Some(Arc::clone(&self.signal)));
-        outlets.present.push(Arc::clone(link));
-        outlets.roles.push(role);
-        drop(outlets);
-        self.signal.notify();
-        true
-    }
-
-    /// Whether the consumer has gone or has cancelled.
-    pub fn is_cancelled(&self) -> bool {
-        self.links()
-            .iter()
-            .any(|link| link.ensure_streaming().is_err())
-    }
-
-    fn links(&self) -> Vec<Arc<ServedLink>> {
-        self.outlets.lock().present.clone()
-    }
-}
-
 /// What a stream says, in order.
 #[derive(Clone)]
 enum Item {
@@ -134,6 +72,8 @@ struct Cursor {
     next: u64,
     /// STREAM was sent: errors are now ERROR messages of a running stream.
     accepted: bool,
+    /// The end, or an error, was sent: whatever the connection carries next is not this stream.
+    done: bool,
 }
 
 /// The producing side of one stream. Dropping it unfinished fails the stream.
@@ -149,7 +89,14 @@ pub struct Production {
     batches: VecDeque<u64>,
     batches_before: u64,
     cursors: Vec<Cursor>,
+    /// The last word, End or Failed, is in the log.
     finished: bool,
+    /// Until when a finished stream waits for a part that may never come.
+    linger: Option<Timestamp>,
+    /// What went wrong after a batch had been taken: the next call says it.
+    broken: Option<Error>,
+    /// Called when the last word is about to be sent.
+    ending: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// What a production needs from its server.
@@ -169,8 +116,13 @@ pub struct ProduceOptions {
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Production {
-    /// Begins to produce for `stream`.
-    pub fn new(stream: Arc<OutStream>, options: ProduceOptions) -> Self {
+    /// Begins to produce for `stream`. `ending` is called when its last word is about to be sent:
+    /// a client may ask for the next stream as soon as it has that.
+    pub fn new(
+        stream: Arc<OutStream>,
+        options: ProduceOptions,
+        ending: Box<dyn FnOnce() + Send>,
+    ) -> Self {
         Self {
             stream,
             options,
@@ -181,6 +133,9 @@ impl Production {
             batches_before: 0,
             cursors: Vec::new(),
             finished: false,
+            linger: None,
+            broken: None,
+            ending: Some(ending),
         }
     }
 
@@ -191,8 +146,10 @@ impl Production {
     /// `InvalidData` when the schema is not valid, `Unsupported` for a device that cannot be read
     /// here, and whatever ended the stream.
     pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
-        if self.encoder.is_some() {
-            return Err(Error::invalid_argument("the stream has its schema already"));
+        if self.finished || self.encoder.is_some() {
+            return Err(Error::invalid_argument(
+                "the stream has its schema already, or is over",
+            ));
         }
         DeviceKind(device_type).ensure_readable()?;
         let encoder = Encoder::for_schema(schema, self.options.encode)?;
@@ -220,32 +177,33 @@ impl Production {
         self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))
     }
 
-    /// Sends one record batch, dictionaries first.
+    /// Sends one record batch, dictionaries first. Once a batch is taken, what then goes wrong is
+    /// said by the next call: part of it may be with the consumer already.
     ///
     /// # Errors
     ///
-    /// With the array where it was not consumed: `Timeout` when there was no room in time. Without:
-    /// `InvalidData` when the array is not valid, and whatever ended the stream.
+    /// With the array given back: `Timeout` when there was no room in time, `InvalidData` when the
+    /// array is not valid, and whatever ended the stream.
     pub fn push(
         &mut self,
         array: OwnedDeviceArray,
         custom_metadata: Option<&[u8]>,
         deadline: Option<Timestamp>,
-    ) -> Result<(), (Error, Option<OwnedDeviceArray>)> {
+    ) -> Result<(), (Error, OwnedDeviceArray)> {
         if self.finished {
             let error = Error::invalid_argument("the stream has been finished already");
-            return Err((error, Some(array)));
+            return Err((error, array));
         }
         if let Err(error) = self.wait_for_room(deadline) {
-            return Err((error, Some(array)));
+            return Err((error, array));
         }
         let Some(encoder) = &mut self.encoder else {
             let error = Error::invalid_argument("the stream has no schema yet: start it first");
-            return Err((error, Some(array)));
+            return Err((error, array));
         };
         let messages = encoder
-            .encode(array, custom_metadata)
-            .map_err(|error| (error, None))?;
+            .try_encode(array, custom_metadata)
+            .map_err(|refused| *refused)?;
         let absent = self.cursors.iter().any(|cursor| cursor.link.is_none());
         for message in messages {
             let is_batch = message.kind == HeaderKind::RecordBatch;
@@ -254,7 +212,8 @@ impl Production {
                 self.batches.push_back(self.first + self.log.len() as u64);
             }
         }
-        self.advance().map(drop).map_err(|error| (error, None))
+        self.broken = self.advance().err();
+        Ok(())
     }
 
     /// Ends the stream: waits until everything has been sent, to both parts where it has two.
@@ -272,27 +231,28 @@ impl Production {
             self.finished = true;
             self.log.push_back(Item::End);
         }
-        let linger = clock::after(LINGER);
+        let linger = *self.linger.get_or_insert_with(|| clock::after(LINGER));
         self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)))
     }
 
-    /// Ends the stream with an error that the consumer is told.
+    /// Ends the stream with an error that the consumer is told, unless it has been told the end.
     pub fn fail(&mut self, status: i32, text: &str) {
-        if self.finished {
-            return;
-        }
+        self.refresh_cursors();
         self.finished = true;
+        self.broken = None;
         self.log.clear();
+        self.first = 0;
         for cursor in &mut self.cursors {
             cursor.next = 0;
         }
-        self.first = 0;
         self.log.push_back(Item::Failed {
             status,
             text: text.to_owned(),
         });
-        // The consumer may be gone as well; then there is nobody left to tell.
-        let _ = self.advance();
+        for index in 0..self.cursors.len() {
+            // The consumer may be gone; then there is nobody left to tell on this connection.
+            let _ = self.advance_one(index);
+        }
     }
 
     fn wait_until(
@@ -301,12 +261,15 @@ impl Production {
         mut done: impl FnMut(&mut Self) -> Result<bool>,
     ) -> Result<()> {
         loop {
+            if let Some(error) = &self.broken {
+                return Err(error.clone());
+            }
             let seen = self.stream.signal.changes();
             if done(self)? {
                 return Ok(());
             }
-            // A stream that lingers has no event to wait for.
-            let linger = self.finished.then(|| clock::after(LINGER));
+            // The end of lingering is no event: it has to be waited for.
+            let linger = self.linger.filter(|linger| clock::now() < *linger);
             let wake = [deadline, linger].into_iter().flatten().min();
             if !self.stream.signal.wait(seen, wake) && deadline.is_some_and(|d| clock::now() >= d) {
                 return Err(Error::timeout(
@@ -334,7 +297,7 @@ impl Production {
             .iter()
             .filter_map(|cursor| cursor.link.as_ref());
         let absent = self.cursors.iter().any(|cursor| cursor.link.is_none());
-        if !absent || present.any(|link| link.is_closed()) {
+        if !absent || present.any(|link| link.ensure_streaming().is_err()) {
             return true;
         }
         let total = self.batches_before + self.batches.len() as u64;
@@ -366,6 +329,7 @@ impl Production {
                     link: Some(Arc::clone(link)),
                     next: self.first,
                     accepted: false,
+                    done: false,
                 }),
             }
         }
@@ -384,13 +348,14 @@ impl Production {
             ] => Some(Role::Metadata),
             _ => None,
         };
-        if let Some(role) = absent {
+        if let Some(role) = absent.filter(|_| self.stream.joinable) {
             let next = self.first;
             self.cursors.push(Cursor {
                 role,
                 link: None,
                 next,
                 accepted: false,
+                done: false,
             });
         }
     }
@@ -400,9 +365,7 @@ impl Production {
         self.refresh_cursors();
         let mut caught_up = true;
         for index in 0..self.cursors.len() {
-            if self.cursors[index].link.is_some() {
-                caught_up &= self.advance_one(index)?;
-            }
+            caught_up &= self.advance_one(index)?;
         }
         self.trim();
         Ok(caught_up)
@@ -412,10 +375,9 @@ impl Production {
         let alone = self.cursors.len() == 1;
         loop {
             let cursor = &self.cursors[index];
-            let Some(link) = cursor.link.clone() else {
+            let Some(link) = cursor.link.clone().filter(|_| !cursor.done) else {
                 return Ok(true);
             };
-            let role = cursor.role;
             let at = usize::try_from(cursor.next - self.first).unwrap_or(usize::MAX);
             let Some(item) = self.log.get(at) else {
                 return Ok(true);
@@ -434,23 +396,33 @@ impl Production {
             };
             let Some(item) = item else { return Ok(true) };
             self.cursors[index].next += 1;
-            self.send(index, &link, role, item)?;
+            self.send(index, &link, item)?;
         }
     }
 
-    fn send(&mut self, index: usize, link: &ServedLink, role: Role, item: Item) -> Result<()> {
+    fn send(&mut self, index: usize, link: &ServedLink, item: Item) -> Result<()> {
+        let cursor = &mut self.cursors[index];
+        if matches!(item, Item::End | Item::Failed { .. }) {
+            cursor.done = true;
+            if let Some(ending) = self.ending.take() {
+                ending();
+            }
+        }
         match item {
             Item::Schema { header, info } => {
-                self.cursors[index].accepted = true;
+                cursor.accepted = true;
                 link.act(&[], |sender| {
                     sender.accept(info)?;
                     sender.send_schema(header)
                 })??;
             }
-            Item::Message(message) => self.send_message(link, role, message)?,
+            Item::Message(message) => {
+                let role = cursor.role;
+                self.send_message(link, role, message)?;
+            }
             Item::End => link.act(&[], |sender| sender.end())??,
             Item::Failed { status, text } => {
-                let accepted = self.cursors[index].accepted;
+                let accepted = cursor.accepted;
                 link.act(&[], |sender| {
                     if accepted {
                         sender.fail(status, &text)
@@ -466,7 +438,7 @@ impl Production {
     fn send_message(&self, link: &ServedLink, role: Role, message: EncodedMessage) -> Result<()> {
         let (body, announce) = match role {
             Role::Metadata => (OutBody::Elsewhere, Vec::new()),
-            Role::Both | Role::Data => self.place(link, &message)?,
+            Role::Both | Role::Data => place(&self.options, link, &message)?,
         };
         let EncodedMessage {
             kind,
@@ -485,54 +457,6 @@ impl Production {
                 .fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
-    }
-
-    /// Decides how the body of `message` travels; copies it where it is lent from a region.
-    fn place(
-        &self,
-        link: &ServedLink,
-        message: &EncodedMessage,
-    ) -> Result<(OutBody<Gathered, Hold>, Vec<RegionNotice>)> {
-        let counters = &self.options.counters;
-        let owner = || Deferred::new(Arc::clone(&message.owner), self.options.callbacks.clone());
-        // Rule A4: compressed bodies are packed ones.
-        let lender = (self.options.body == BodyPolicy::Auto && !message.compressed)
-            .then(|| link.lender())
-            .flatten();
-        if let Some(lender) = lender
-            && let Placement::Lent(lease) = lender.place(&message.buffers)?
-        {
-            counters
-                .bytes_copied
-                .fetch_add(lease.copied, Ordering::Relaxed);
-            counters
-                .bytes_lent
-                .fetch_add(lease.borrowed, Ordering::Relaxed);
-            // The blocks go first: they may lie in the producer's array's arena.
-            let owner = (lease.borrowed > 0).then(owner);
-            let hold: Hold = Box::new((lease.hold, owner));
-            return Ok((
-                OutBody::Lent {
-                    spans: lease.spans,
-                    hold,
-                },
-                lease.announce,
-            ));
-        }
-        counters
-            .bytes_sent
-            .fetch_add(message.body_len, Ordering::Relaxed);
-        let payload = Gathered {
-            parts: gather(message),
-            owner: Box::new(owner()),
-        };
-        Ok((
-            OutBody::Packed {
-                len: message.body_len,
-                payload,
-            },
-            Vec::new(),
-        ))
     }
 
     /// Forgets items that no part needs any more.
@@ -562,40 +486,12 @@ impl Production {
 
 impl Drop for Production {
     fn drop(&mut self) {
-        if !self.finished {
-            let text = "the producer ended without finishing the stream";
-            self.fail(Status::Provider.code(), text);
-        }
-        let mut outlets = self.stream.outlets.lock();
-        outlets.over = true;
-        for link in &outlets.present {
-            link.set_signal(None);
+        self.stream.outlets.lock().over = true;
+        // Also parts that joined a moment ago, and those that an early end has not reached.
+        let text = "the producer ended without finishing the stream";
+        self.fail(Status::Provider.code(), text);
+        for link in &self.stream.outlets.lock().present {
+            link.clear_signal(&self.stream.signal);
         }
     }
-}
-
-/// The runs of a packed body (rule D3): the buffers with zeros between them as the header's offsets
-/// ask.
-pub(crate) fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
-    static ZEROS: [u8; 64] = [0; 64];
-    let mut parts = Vec::with_capacity(message.buffers.len() * 2);
-    let mut at = 0;
-    let pad_to = |parts: &mut Vec<BufferRef>, at: &mut u64, target: u64| {
-        while *at < target {
-            let len = usize::try_from(target - *at)
-                .unwrap_or(ZEROS.len())
-                .min(ZEROS.len());
-            parts.push(BufferRef::of(&ZEROS[..len]));
-            *at += len as u64;
-        }
-    };
-    for (buffer, span) in message.buffers.iter().zip(&message.spans) {
-        if buffer.len > 0 {
-            pad_to(&mut parts, &mut at, span.offset);
-            parts.push(*buffer);
-            at += buffer.len as u64;
-        }
-    }
-    pad_to(&mut parts, &mut at, message.body_len);
-    parts
 }

@@ -1,0 +1,87 @@
+//! How the body of one message travels.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::arrow::EncodedMessage;
+use crate::device::BufferRef;
+use crate::driver::callbacks::Deferred;
+use crate::driver::produce::{BodyPolicy, ProduceOptions};
+use crate::driver::served::{Gathered, Hold, ServedLink};
+use crate::error::Result;
+use crate::proto::OutBody;
+use crate::transport::{Placement, RegionNotice};
+
+/// Decides how the body of `message` travels; copies it where it is lent from a region.
+pub(super) fn place(
+    options: &ProduceOptions,
+    link: &ServedLink,
+    message: &EncodedMessage,
+) -> Result<(OutBody<Gathered, Hold>, Vec<RegionNotice>)> {
+    let counters = &options.counters;
+    let owner = || Deferred::new(Arc::clone(&message.owner), options.callbacks.clone());
+    // Rule A4: compressed bodies are packed ones.
+    let lender = (options.body == BodyPolicy::Auto && !message.compressed)
+        .then(|| link.lender())
+        .flatten();
+    if let Some(lender) = lender
+        && let Placement::Lent(lease) = lender.place(&message.buffers)?
+    {
+        counters
+            .bytes_copied
+            .fetch_add(lease.copied, Ordering::Relaxed);
+        counters
+            .bytes_lent
+            .fetch_add(lease.borrowed, Ordering::Relaxed);
+        // The blocks go first: they may lie in the producer's array's arena.
+        let owner = (lease.borrowed > 0).then(owner);
+        let hold: Hold = Box::new((lease.hold, owner));
+        return Ok((
+            OutBody::Lent {
+                spans: lease.spans,
+                hold,
+            },
+            lease.announce,
+        ));
+    }
+    counters
+        .bytes_sent
+        .fetch_add(message.body_len, Ordering::Relaxed);
+    let payload = Gathered {
+        parts: gather(message),
+        owner: Box::new(owner()),
+    };
+    Ok((
+        OutBody::Packed {
+            len: message.body_len,
+            payload,
+        },
+        Vec::new(),
+    ))
+}
+
+/// The runs of a packed body (rule D3): the buffers with zeros between them as the header's offsets
+/// ask.
+pub(crate) fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
+    static ZEROS: [u8; 64] = [0; 64];
+    let mut parts = Vec::with_capacity(message.buffers.len() * 2);
+    let mut at = 0;
+    let pad_to = |parts: &mut Vec<BufferRef>, at: &mut u64, target: u64| {
+        while *at < target {
+            let len = usize::try_from(target - *at)
+                .unwrap_or(ZEROS.len())
+                .min(ZEROS.len());
+            parts.push(BufferRef::of(&ZEROS[..len]));
+            *at += len as u64;
+        }
+    };
+    for (buffer, span) in message.buffers.iter().zip(&message.spans) {
+        if buffer.len > 0 {
+            pad_to(&mut parts, &mut at, span.offset);
+            parts.push(*buffer);
+            at += buffer.len as u64;
+        }
+    }
+    pad_to(&mut parts, &mut at, message.body_len);
+    parts
+}
