@@ -32,6 +32,8 @@ pub enum Interest {
     Read,
     /// Also room to write.
     ReadWrite,
+    /// Room to write alone.
+    Write,
     /// Nothing for now.
     Nothing,
 }
@@ -41,6 +43,7 @@ impl Interest {
         match self {
             Self::Read => EventFlags::IN,
             Self::ReadWrite => EventFlags::IN | EventFlags::OUT,
+            Self::Write => EventFlags::OUT,
             Self::Nothing => EventFlags::empty(),
         }
     }

@@ -33,6 +33,8 @@ struct State {
     link: Box<dyn Connection>,
     registration: Option<Registration>,
     closed: Option<Error>,
+    /// A timer that writes on is set.
+    retrying: bool,
 }
 
 struct Frees {
@@ -42,8 +44,8 @@ struct Frees {
     armed: bool,
 }
 
-/// How long to leave a full socket alone before frees are tried again.
-const FREE_RETRY: Duration = Duration::from_millis(10);
+/// How long to leave a full socket alone before it is written to again.
+const WRITE_RETRY: Duration = Duration::from_millis(10);
 
 impl FetchLink {
     /// Takes over a connection.
@@ -59,6 +61,7 @@ impl FetchLink {
                 link,
                 registration: None,
                 closed: None,
+                retrying: false,
             }),
             frees: Mutex::new(Frees {
                 queue: free_tag.map(FreeQueue::new),
@@ -85,6 +88,25 @@ impl FetchLink {
     /// Whether bytes wait for room to be written.
     pub fn is_writing(&self) -> bool {
         self.state.lock().link.queued_bytes() > 0
+    }
+
+    /// Writes on, where something is queued.
+    pub fn write_on(&self) {
+        let mut state = self.state.lock();
+        if state.closed.is_none() && state.link.queued_bytes() > 0 {
+            // The end of the connection is found by reading, behind what was said before it.
+            let _ = state.link.flush();
+        }
+    }
+
+    /// Whether the connection holds a body back whose header has not been seen.
+    pub fn is_waiting(&self) -> bool {
+        self.state.lock().link.is_waiting()
+    }
+
+    /// The I/O thread that serves it.
+    pub fn io(&self) -> &IoThread {
+        &self.io
     }
 
     /// Why the connection is over, once it is.
@@ -197,7 +219,7 @@ impl FetchLink {
     ///
     /// The connection is over, or cannot be watched.
     pub fn watch(&self) -> Result<()> {
-        let source: Weak<dyn Source> = Weak::clone(&self.me) as Weak<Self>;
+        let source = self.source();
         let fds = [
             Some(Arc::clone(&self.readiness.fd)),
             self.readiness.peer_death.clone(),
@@ -225,40 +247,54 @@ impl FetchLink {
         }
         let (due, arm) = {
             let mut frees = self.frees.lock();
-            let frees = &mut *frees;
-            let Some(queue) = &mut frees.queue else {
+            let Frees { queue, armed } = &mut *frees;
+            let Some(queue) = queue else {
                 return;
             };
             let now = clock::now();
             queue.push(now, addresses);
-            let due = queue.poll(now);
-            let arm = if due.is_none() && !frees.armed {
-                queue.deadline()
-            } else {
-                None
-            };
-            frees.armed |= arm.is_some();
+            let due: Vec<_> = std::iter::from_fn(|| queue.poll(now)).collect();
+            let arm = if *armed { None } else { queue.deadline() };
+            *armed |= arm.is_some();
             (due, arm)
         };
-        if let Some((tag, bytes)) = due {
+        let sent = !due.is_empty();
+        for (tag, bytes) in due {
             // A connection that is over has returned everything by its end (rule F4).
             let _ = self.send_tagged(tag, bytes);
         }
+        if sent && self.is_writing() {
+            self.retry_writing();
+        }
         if let Some(deadline) = arm {
-            self.io
-                .call_at(deadline, Weak::clone(&self.me) as Weak<Self>);
+            self.io.call_at(deadline, self.source());
         }
     }
 
     fn flush_frees(&self) {
-        let due = {
+        let due: Vec<_> = {
             let mut frees = self.frees.lock();
             frees.armed = false;
-            frees.queue.as_mut().and_then(FreeQueue::flush)
+            let queue = frees.queue.as_mut();
+            queue.map_or_else(Vec::new, |queue| {
+                std::iter::from_fn(|| queue.flush()).collect()
+            })
         };
-        if let Some((tag, bytes)) = due {
+        for (tag, bytes) in due {
             let _ = self.send_tagged(tag, bytes);
         }
+    }
+
+    /// The socket is full, since the server reads on its own time: writes on a little later, unless
+    /// that is under way already.
+    fn retry_writing(&self) {
+        if !std::mem::replace(&mut self.state.lock().retrying, true) {
+            self.io.call_at(clock::after(WRITE_RETRY), self.source());
+        }
+    }
+
+    fn source(&self) -> Weak<dyn Source> {
+        Weak::clone(&self.me) as Weak<Self>
     }
 }
 
@@ -296,6 +332,9 @@ impl Source for FetchLink {
                 return Ok(());
             }
             match self.receive_with(state)? {
+                None if state.link.is_waiting() => Err(Error::protocol(
+                    "the server sent a body while no stream was asked for (rule E4)",
+                )),
                 None => Ok(()),
                 Some(_) => Err(Error::protocol(
                     "the server sent a message while no stream was asked for (rule E4)",
@@ -308,13 +347,11 @@ impl Source for FetchLink {
         self.flush_frees();
         let writing = {
             let mut state = self.state.lock();
-            state.closed.is_none() && !matches!(state.link.flush(), Ok(true) | Err(_))
+            state.retrying = false;
+            state.closed.is_none() && matches!(state.link.flush(), Ok(false))
         };
         if writing {
-            // The socket is full: the server reads on its own time.
-            let deadline = clock::after(FREE_RETRY);
-            self.io
-                .call_at(deadline, Weak::clone(&self.me) as Weak<Self>);
+            self.retry_writing();
         }
     }
 }

@@ -13,7 +13,9 @@ use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::signal::Signal;
 use crate::error::{Error, Result};
-use crate::proto::{Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Transmit};
+use crate::proto::{
+    Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp, Transmit,
+};
 use crate::transport::{Connection, Incoming, Lender, Outgoing, Payload, Readiness, RegionNotice};
 
 /// A packed body on its way to a transport.
@@ -73,8 +75,8 @@ struct Half {
     signal: Option<Arc<Signal>>,
     /// The peer has cancelled the stream now served.
     cancelled: bool,
-    /// A timer that retires idle regions is set.
-    retiring: bool,
+    /// When to look for idle regions next; a timer is set for it.
+    retire_at: Option<Timestamp>,
     /// Why the connection is over, once it is.
     closed: Option<Error>,
 }
@@ -86,12 +88,17 @@ struct Effects {
     returned: Vec<Hold>,
     signal: Option<Arc<Signal>>,
     closed: bool,
-    retire_in: Option<Duration>,
+    retire_at: Option<Timestamp>,
 }
 
 /// More bytes than this waiting to be written, and nothing new is produced: a baseline peer gives
 /// no credit, and is bounded by sends not yet complete (rule E5).
 const QUEUE_HIGH_WATER_BYTES: u64 = 1 << 20;
+
+/// Messages read from one connection before another one has its turn.
+const MESSAGES_AT_ONCE: usize = 256;
+/// Requests answered on one connection before another one has its turn.
+const REQUESTS_AT_ONCE: usize = 16;
 
 impl ServedLink {
     /// Takes over an accepted connection and begins to watch it.
@@ -124,16 +131,17 @@ impl ServedLink {
                 registration: None,
                 signal: None,
                 cancelled: false,
-                retiring: false,
+                retire_at: None,
                 closed: None,
             }),
         });
-        let source: Weak<dyn Source> = Weak::clone(&served.me) as Weak<Self>;
-        let fds = [Some(readiness.fd), readiness.peer_death]
-            .into_iter()
-            .flatten();
-        let registration = io.register(source, fds, Interest::Read)?;
-        served.half.lock().registration = Some(registration);
+        let fds = [Some(readiness.fd), readiness.peer_death];
+        {
+            // Under the lock, so that the I/O thread waits until the registration is in its place.
+            let mut half = served.half.lock();
+            let fds = fds.into_iter().flatten();
+            half.registration = Some(io.register(served.source(), fds, Interest::Read)?);
+        }
         // Bytes may have come, and been passed over by a source that had no registration yet.
         served.ready();
         Ok(served)
@@ -298,13 +306,15 @@ impl ServedLink {
                 break;
             }
         }
-        let waiting = half.link.queued_bytes() > 0;
+        let interest = if half.is_flooded() {
+            Interest::Write
+        } else if half.link.queued_bytes() > 0 {
+            Interest::ReadWrite
+        } else {
+            Interest::Read
+        };
         if let Some(registration) = &mut half.registration {
-            registration.set_interest(if waiting {
-                Interest::ReadWrite
-            } else {
-                Interest::Read
-            });
+            registration.set_interest(interest);
         }
     }
 
@@ -332,9 +342,9 @@ impl ServedLink {
             SenderEvent::CreditChanged => effects.signal.clone_from(&half.signal),
             SenderEvent::Freed(hold) => {
                 effects.returned.push(hold);
-                if !half.retiring {
-                    half.retiring = true;
-                    effects.retire_in = Some(self.region_idle);
+                if half.retire_at.is_none() {
+                    half.retire_at = Some(clock::after(self.region_idle));
+                    effects.retire_at = half.retire_at;
                 }
             }
             SenderEvent::RegionForgotten { id } => {
@@ -363,14 +373,40 @@ impl ServedLink {
         effects.closed = true;
     }
 
+    fn source(&self) -> Weak<dyn Source> {
+        Weak::clone(&self.me) as Weak<Self>
+    }
+
+    /// Retires regions that have been idle, when it is time to look.
+    fn retire(&self) {
+        let Some(lender) = &self.lender else { return };
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            let due = half.retire_at.is_some_and(|at| clock::now() >= at);
+            if half.closed.is_some() || !due {
+                return;
+            }
+            let (idle, next) = lender.retire_idle();
+            for id in idle {
+                if let Err(error) = half.sender.retire_region(id) {
+                    tracing::error!("region {id} cannot be retired: {error}");
+                }
+            }
+            half.retire_at = next.map(clock::after);
+            effects.retire_at = half.retire_at;
+            self.pump(&mut half, &mut effects);
+        }
+        self.finish(effects);
+    }
+
     fn finish(&self, effects: Effects) {
         drop(effects.returned);
         if let Some(signal) = effects.signal {
             signal.notify();
         }
-        if let Some(wait) = effects.retire_in {
-            let source: Weak<dyn Source> = Weak::clone(&self.me) as Weak<Self>;
-            self.io.call_at(clock::after(wait), source);
+        if let Some(at) = effects.retire_at {
+            self.io.call_at(at, self.source());
         }
         let (Some(host), Some(me)) = (self.host.upgrade(), self.me.upgrade()) else {
             return;
@@ -383,34 +419,56 @@ impl ServedLink {
         }
     }
 
-    fn receive(&self, half: &mut Half, effects: &mut Effects) {
-        while half.closed.is_none() {
+    /// Reads a bounded number of messages. Returns whether there may be more.
+    fn receive(&self, half: &mut Half, effects: &mut Effects) -> bool {
+        for _ in 0..MESSAGES_AT_ONCE {
+            if half.closed.is_some() || half.is_flooded() {
+                break;
+            }
             let outcome = match half.link.receive() {
                 Ok(Some(message)) => half.deliver(message),
-                Ok(None) => break,
+                Ok(None) if half.link.is_waiting() => Err(Error::protocol(
+                    "the client sent a body, which only servers send (rule D1)",
+                )),
+                Ok(None) => {
+                    if self.readiness.peer_has_died() {
+                        let text = format!("the peer's process ({}) has ended", self.peer);
+                        self.close(half, Error::disconnected(text), effects);
+                    }
+                    return false;
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
-                return self.close(half, error, effects);
+                self.close(half, error, effects);
+                return false;
             }
             // A request, a return or a credit may be followed by the next at once.
             self.pump(half, effects);
             if effects.asked.is_some() {
                 // The server answers this one before the next is looked at.
-                break;
+                return true;
             }
         }
-        if half.closed.is_none() && self.readiness.peer_has_died() {
-            self.close(
-                half,
-                Error::disconnected("the peer's process has ended"),
-                effects,
-            );
+        if half.is_flooded() {
+            // Until the peer reads its answers; its death is still noticed.
+            if self.readiness.peer_has_died() {
+                let text = format!("the peer's process ({}) has ended", self.peer);
+                self.close(half, Error::disconnected(text), effects);
+            }
+            return false;
         }
+        half.closed.is_none()
     }
 }
 
 impl Half {
+    /// The peer asks for one thing after the other and does not read the answers.
+    fn is_flooded(&self) -> bool {
+        self.link.queued_bytes() > QUEUE_HIGH_WATER_BYTES
+            && !matches!(self.sender.state(), SenderState::Streaming)
+    }
+
     fn ensure_streaming(&self) -> Result<()> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
@@ -464,9 +522,9 @@ impl Half {
 
 impl Source for ServedLink {
     fn ready(&self) {
-        loop {
+        for _ in 0..REQUESTS_AT_ONCE {
             let mut effects = Effects::default();
-            {
+            let more = {
                 let mut half = self.half.lock();
                 if half.closed.is_none() && half.link.queued_bytes() > 0 {
                     match half.link.flush() {
@@ -475,35 +533,21 @@ impl Source for ServedLink {
                         Err(error) => self.close(&mut half, error, &mut effects),
                     }
                 }
-                self.receive(&mut half, &mut effects);
+                let more = self.receive(&mut half, &mut effects);
                 self.pump(&mut half, &mut effects);
-            }
-            let again = effects.asked.is_some();
+                more
+            };
             self.finish(effects);
-            if !again {
+            if !more {
                 return;
             }
         }
+        // The rest when the other connections have had their turn.
+        self.io.call_at(clock::now(), self.source());
     }
 
     fn timer(&self) {
-        let Some(lender) = &self.lender else { return };
-        let mut effects = Effects::default();
-        {
-            let mut half = self.half.lock();
-            if half.closed.is_some() {
-                return;
-            }
-            let (idle, next) = lender.retire_idle();
-            for id in idle {
-                if let Err(error) = half.sender.retire_region(id) {
-                    tracing::error!("region {id} cannot be retired: {error}");
-                }
-            }
-            half.retiring = next.is_some();
-            effects.retire_in = next;
-            self.pump(&mut half, &mut effects);
-        }
-        self.finish(effects);
+        self.retire();
+        self.ready();
     }
 }

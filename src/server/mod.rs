@@ -51,6 +51,8 @@ impl Server {
         let (callbacks, callback_thread) = Callbacks::start()?;
         let pulls = Pulls::new()?;
         let mut link_options = options.link.clone();
+        // Clients send no bodies.
+        link_options.unexpected_bytes = 0;
         link_options.budget = Arc::new(Budget::new(options.max_bytes));
         let shared = Arc::new_cyclic(|me| Shared {
             options,
@@ -87,6 +89,10 @@ impl Server {
         let listener = transport.listen(&uri, &self.shared.link_options)?;
         uri.address = Uri::parse(&listener.address())?.address;
         uri.extension = true;
+        // Rule U2: without this tag nothing could be lent.
+        uri.tags
+            .free_data
+            .get_or_insert(Tags::DEFAULT.free_data.unwrap_or_default());
         // The tags of the URI are those of both streams; each role alone has its defaults.
         let tags = RoleTags::DEFAULT.with(Role::Both, uri.tags);
         tags.validate()?;

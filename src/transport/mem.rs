@@ -134,7 +134,7 @@ struct Pipe {
 
 #[derive(Default)]
 struct PipeState {
-    queue: VecDeque<Outgoing>,
+    queue: VecDeque<Incoming>,
     closed: bool,
 }
 
@@ -203,6 +203,8 @@ impl Connection for MemConnection {
         if self.closed {
             return Err(gone());
         }
+        // Copied now: what the message holds is let go on this side, as with a socket.
+        let message = arrive(message)?;
         let mut state = self.outgoing.state.lock();
         if state.closed {
             return Err(gone());
@@ -225,22 +227,23 @@ impl Connection for MemConnection {
 
     fn clear_posted(&mut self) {}
 
+    fn is_waiting(&self) -> bool {
+        false
+    }
+
     fn receive(&mut self) -> Result<Option<Incoming>> {
         if self.closed {
             return Err(gone());
         }
-        let message = {
-            let mut state = self.incoming.state.lock();
-            match state.queue.pop_front() {
-                Some(message) => message,
-                None if state.closed => return Err(gone()),
-                None => {
-                    drain(&self.incoming.ready);
-                    return Ok(None);
-                }
+        let mut state = self.incoming.state.lock();
+        match state.queue.pop_front() {
+            Some(message) => Ok(Some(message)),
+            None if state.closed => Err(gone()),
+            None => {
+                drain(&self.incoming.ready);
+                Ok(None)
             }
-        };
-        arrive(message).map(Some)
+        }
     }
 
     fn lender(&self) -> Option<Arc<dyn Lender>> {

@@ -331,6 +331,11 @@ pub trait Connection: Send {
     /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
     fn receive(&mut self) -> Result<Option<Incoming>>;
 
+    /// Whether a body came that was not announced and is too large to be read on the chance: nothing
+    /// more is read before [`post_body`](Self::post_body) announces it or
+    /// [`clear_posted`](Self::clear_posted) has it thrown away, and the descriptor stays readable.
+    fn is_waiting(&self) -> bool;
+
     /// The sending side's memory for lending, where the transport can lend.
     fn lender(&self) -> Option<Arc<dyn Lender>>;
 

@@ -289,6 +289,10 @@ impl Connection for ShmConnection {
         self.inbox.reader.post(seq, packed, list);
     }
 
+    fn is_waiting(&self) -> bool {
+        self.inbox.reader.is_waiting()
+    }
+
     fn clear_posted(&mut self) {
         self.inbox.reader.clear_posted();
     }
