@@ -87,8 +87,6 @@ struct Inner {
     generation: Generation,
     io: IoThread,
     pool: Mutex<HashMap<String, Vec<Arc<FetchLink>>>>,
-    /// Cancelled streams whose end their servers have still to say.
-    draining: Mutex<Vec<Arc<Draining>>>,
     streams: AtomicU64,
     connections: AtomicU64,
 }
@@ -116,7 +114,6 @@ impl Client {
                 generation: Generation::now(),
                 io: IoThread::start("dipc-client-io")?,
                 pool: Mutex::default(),
-                draining: Mutex::default(),
                 streams: AtomicU64::new(0),
                 connections: AtomicU64::new(0),
             }),
@@ -161,7 +158,9 @@ impl Client {
                 cancel,
             ) {
                 // The server may have gone, and come back, since the connection was last used.
-                Err(error) if reused && error.status() == Status::Disconnected => {}
+                Err(error)
+                    if reused
+                        && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
                 outcome => return outcome,
             }
         }
@@ -261,7 +260,7 @@ impl Inner {
         };
         let mut fetch = Fetch::start(config, first, second, decode)?;
         if let Err(error) = fetch.wait_for_schema(cancel) {
-            self.settle(fetch, metadata.key);
+            settle(&Arc::downgrade(self), fetch, metadata.key);
             return Err(error);
         }
         let device_type = fetch
@@ -279,29 +278,6 @@ impl Inner {
             stats: StreamStats::default(),
             error: None,
         })
-    }
-
-    /// A stream is over for its consumer: its connection serves the next one, at once or when the
-    /// server has agreed to the end.
-    fn settle(self: &Arc<Self>, mut fetch: Fetch, key: Option<String>) {
-        if fetch.is_settled() {
-            return self.keep(&fetch, key);
-        }
-        fetch.cancel();
-        let Some(key) = key else { return };
-        if fetch.links().iter().any(|link| link.closed().is_some()) {
-            return;
-        }
-        let draining = Arc::new(Draining {
-            client: Arc::downgrade(self),
-            state: Mutex::new(Some((fetch, key))),
-            registration: Mutex::new(None),
-        });
-        // Known to the client before it can end.
-        self.draining.lock().push(Arc::clone(&draining));
-        if draining.start(&self.io).is_err() {
-            draining.end();
-        }
     }
 
     fn keep(&self, fetch: &Fetch, key: Option<String>) {
@@ -324,42 +300,76 @@ fn stream_id() -> Result<u128> {
     Ok(u128::from_le_bytes(id))
 }
 
+/// A stream is over for its consumer: its connection serves the next one, at once or when the
+/// server has agreed to the end.
+fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<String>) {
+    // Also at a good end: what was lent for batches that nobody took goes back.
+    fetch.cancel();
+    if fetch.is_settled() {
+        if let Some(client) = client.upgrade() {
+            client.keep(&fetch, key);
+        }
+    } else if fetch.is_broken() {
+        fetch.close();
+    } else {
+        Draining::start(client, fetch, key);
+    }
+}
+
 /// A stream that its consumer has left: the I/O thread reads it to its end.
+///
+/// It owns itself until then: the client may be gone, and the connection must still be read, since
+/// arrays of the stream may keep it.
 struct Draining {
     client: Weak<Inner>,
-    state: Mutex<Option<(Fetch, String)>>,
+    state: Mutex<Option<(Fetch, Option<String>)>>,
     registration: Mutex<Option<Registration>>,
+    own: Mutex<Option<Arc<Self>>>,
 }
 
 impl Draining {
-    fn start(self: &Arc<Self>, io: &IoThread) -> Result<()> {
-        let fds = match &*self.state.lock() {
-            Some((fetch, _)) => fetch.descriptors(),
-            None => return Ok(()),
+    fn start(client: &Weak<Inner>, fetch: Fetch, key: Option<String>) {
+        let links = fetch.links();
+        let Some(io) = links.first().map(|link| link.io().clone()) else {
+            return;
         };
-        let source = Arc::downgrade(self);
-        let registration = io.register(source, fds, Interest::Read)?;
-        *self.registration.lock() = Some(registration);
-        self.ready();
-        Ok(())
+        let fds = fetch.descriptors();
+        let draining = Arc::new(Self {
+            client: Weak::clone(client),
+            state: Mutex::new(Some((fetch, key))),
+            registration: Mutex::new(None),
+            own: Mutex::new(None),
+        });
+        *draining.own.lock() = Some(Arc::clone(&draining));
+        let source = Arc::downgrade(&draining);
+        let registered = {
+            // Under the lock, so that an end waits until the registration is in its place.
+            let mut registration = draining.registration.lock();
+            match io.register(source, fds, Interest::Read) {
+                Ok(registered) => *registration = Some(registered),
+                Err(error) => tracing::warn!("a cancelled stream is cut: {error}"),
+            }
+            registration.is_some()
+        };
+        if registered {
+            draining.ready();
+        } else {
+            draining.end();
+        }
     }
 
     /// Forgets the stream, and gives its connection back where it can be used again.
     fn end(&self) {
         self.registration.lock().take();
-        let Some((fetch, key)) = self.state.lock().take() else {
-            return;
-        };
-        let Some(client) = self.client.upgrade() else {
-            return;
-        };
-        client
-            .draining
-            .lock()
-            .retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
-        if fetch.is_settled() {
-            client.keep(&fetch, Some(key));
+        let state = self.state.lock().take();
+        if let Some((fetch, key)) = state {
+            match self.client.upgrade() {
+                Some(client) if fetch.is_settled() => client.keep(&fetch, key),
+                _ => fetch.close(),
+            }
         }
+        let own = self.own.lock().take();
+        drop(own);
     }
 }
 
@@ -415,12 +425,7 @@ impl Stream {
             let _left = ManuallyDrop::new(fetch);
             return;
         }
-        if let Some(client) = self.client.upgrade() {
-            client.settle(fetch, self.key.take());
-        } else if !fetch.is_settled() {
-            let mut fetch = fetch;
-            fetch.cancel();
-        }
+        settle(&self.client, fetch, self.key.take());
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Fetch {
     stats: StreamStats,
     /// Why the stream is over, when it did not end well.
     failed: Option<Error>,
+    /// Whether the metadata and the data connection have ended: there is nothing to read there.
+    gone: [bool; 2],
 }
 
 impl Fetch {
@@ -74,6 +76,7 @@ impl Fetch {
             decode,
             stats: StreamStats::default(),
             failed: None,
+            gone: [false; 2],
         };
         fetch.pump();
         Ok(fetch)
@@ -182,9 +185,27 @@ impl Fetch {
         self.pump();
     }
 
+    /// Whether the stream is of no use to its connections any more: the server broke a rule or said
+    /// nothing in time, and what it may still say could not be told from the next stream.
+    pub fn is_broken(&self) -> bool {
+        self.receiver.state() == ReceiverState::Failed && !self.receiver.is_over_on_wire()
+    }
+
+    /// Cuts the connections. Arrays handed out stay valid.
+    pub fn close(&self) {
+        for link in self.links() {
+            link.close(Error::cancelled("the stream on this connection has failed"));
+        }
+    }
+
     /// Reads what is there without waiting and forgets it: for a cancelled stream whose end the
     /// server has still to say. Returns whether that end, or the connection's, has come.
     pub fn discard(&mut self) -> bool {
+        for link in self.links() {
+            // A body that is not wanted any more was not announced either: it is thrown away.
+            link.clear_posted();
+            link.write_on();
+        }
         self.step();
         self.is_settled() || self.links().iter().any(|link| link.closed().is_some())
     }
@@ -239,28 +260,53 @@ impl Fetch {
     }
 
     fn read_side(&mut self, side: Side) -> bool {
-        let mut progressed = false;
-        while self.may_read(side) {
-            let link = Arc::clone(self.link(side));
+        let link = Arc::clone(self.link(side));
+        link.write_on();
+        for read in 0..MESSAGES_AT_ONCE {
+            if !self.may_read(side) {
+                return read > 0;
+            }
             match link.receive() {
                 Ok(Some(message)) => self.deliver(side, message),
-                Ok(None) => break,
+                Ok(None) if link.is_waiting() && self.has_one_link() => {
+                    self.fail(&Error::protocol(
+                        "the server sent a large body before its header, on one connection (rule \
+                         D1)",
+                    ));
+                    return true;
+                }
+                Ok(None) => return read > 0,
                 Err(error) => {
+                    self.gone[side_index(side)] = true;
                     self.receiver.handle_disconnect(side, &error);
                     self.pump();
                     return true;
                 }
             }
-            progressed = true;
             self.pump();
         }
-        progressed
+        true
+    }
+
+    fn has_one_link(&self) -> bool {
+        Arc::ptr_eq(&self.metadata, &self.data)
+    }
+
+    /// The server broke a rule: both connections are of no use any more.
+    fn fail(&mut self, error: &Error) {
+        self.receiver.handle_disconnect(Side::Metadata, error);
+        self.receiver.handle_disconnect(Side::Data, error);
+        self.pump();
+        self.close();
     }
 
     fn may_read(&self, side: Side) -> bool {
+        if self.gone[side_index(side)] {
+            return false;
+        }
         match self.receiver.state() {
-            ReceiverState::Ended | ReceiverState::Failed => false,
-            ReceiverState::Cancelled => !self.receiver.is_over_on_wire(),
+            ReceiverState::Ended => false,
+            ReceiverState::Failed | ReceiverState::Cancelled => !self.receiver.is_over_on_wire(),
             ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming => {
                 self.receiver.may_read(side)
             }
@@ -322,17 +368,18 @@ impl Fetch {
     fn sleep(&self, cancel: Option<&Cancel>) -> Result<()> {
         let mut fds = Vec::with_capacity(5);
         let sides = [(Side::Metadata, &self.metadata), (Side::Data, &self.data)];
-        let count = if Arc::ptr_eq(&self.metadata, &self.data) {
-            1
-        } else {
-            2
-        };
+        let count = if self.has_one_link() { 1 } else { 2 };
         for (side, link) in sides.into_iter().take(count) {
-            let readiness = link.readiness();
-            let mut events = PollFlags::empty();
             // What may not be read now must not wake this thread either, or it would spin.
-            events.set(PollFlags::IN, self.may_read(side));
-            events.set(PollFlags::OUT, link.is_writing());
+            let reads = self.may_read(side) && !link.is_waiting();
+            let writes = link.is_writing();
+            if self.gone[side_index(side)] || !(reads || writes) {
+                continue;
+            }
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::IN, reads);
+            events.set(PollFlags::OUT, writes);
+            let readiness = link.readiness();
             fds.push(PollFd::new(&readiness.fd, events));
             if let Some(death) = &readiness.peer_death {
                 fds.push(PollFd::new(death, PollFlags::IN));
@@ -408,6 +455,17 @@ fn timespec_until(deadline: Timestamp) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: left.subsec_nanos().into(),
+    }
+}
+
+/// Messages read from one connection before the caller's token and the other connection are looked
+/// at again.
+const MESSAGES_AT_ONCE: usize = 64;
+
+fn side_index(side: Side) -> usize {
+    match side {
+        Side::Metadata => 0,
+        Side::Data => 1,
     }
 }
 

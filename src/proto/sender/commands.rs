@@ -123,9 +123,9 @@ impl<P, K> Sender<P, K> {
                 header: Vec::new(),
             });
         }
-        // Of role Data the credit goes on counting: it says when the consumer has everything.
-        if role != Role::Data {
-            self.stream = None;
+        let ended = self.stream.take();
+        if role == Role::Data {
+            self.tail = ended.and_then(|stream| stream.window);
         }
         self.state = if extension && role != Role::Data {
             SenderState::Idle

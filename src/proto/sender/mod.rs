@@ -37,6 +37,9 @@ pub struct Sender<P, K> {
     /// Whether the peer has ever sent an extension request.
     extension: bool,
     stream: Option<Stream>,
+    /// Role Data after its end: credit goes on counting, since it alone says when the consumer has
+    /// everything.
+    tail: Option<Window>,
     ledger: Ledger<K>,
     /// Regions the peer knows, and whether it was told that they are gone.
     regions: BTreeMap<u16, bool>,
@@ -52,6 +55,7 @@ impl<P, K> Sender<P, K> {
             state: SenderState::Idle,
             extension: false,
             stream: None,
+            tail: None,
             ledger: Ledger::new(),
             regions: BTreeMap::new(),
             transmits: VecDeque::new(),
@@ -156,7 +160,8 @@ impl<P, K> Sender<P, K> {
     /// Record batches of the stream that the consumer has taken, as its credit says; 0 for a baseline
     /// peer, which gives none.
     pub fn batches_taken(&self) -> u64 {
-        self.window().map_or(0, Window::batches_taken)
+        let window = self.window().or(self.tail.as_ref());
+        window.map_or(0, Window::batches_taken)
     }
 
     /// The next message for the transport.
@@ -244,6 +249,9 @@ impl<P, K> Sender<P, K> {
                     && !std::mem::replace(&mut stream.cancelled, true)
                 {
                     self.events.push_back(SenderEvent::Cancelled);
+                } else if let Some(tail) = &mut self.tail {
+                    tail.take_all();
+                    self.events.push_back(SenderEvent::CreditChanged);
                 }
                 Ok(())
             }
@@ -276,11 +284,11 @@ impl<P, K> Sender<P, K> {
 
     fn credit(&mut self, credit: Credit) -> Result<(), ProtocolError> {
         // Of a stream that has ended since, or from a peer that was given no window.
-        let Some(window) = self
+        let running = self
             .stream
             .as_mut()
-            .and_then(|stream| stream.window.as_mut())
-        else {
+            .and_then(|stream| stream.window.as_mut());
+        let Some(window) = running.or(self.tail.as_mut()) else {
             return Ok(());
         };
         window.update(credit)?;

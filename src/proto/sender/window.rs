@@ -37,6 +37,11 @@ impl Window {
         self.credit.batches.saturating_sub(self.initial.batches)
     }
 
+    /// The consumer wants nothing more: as if it had taken everything.
+    pub(super) fn take_all(&mut self) {
+        self.credit.batches = u64::MAX;
+    }
+
     pub(super) fn admits(&self, body_len: u64) -> bool {
         // Rule E5: one message is always admitted when nothing is outstanding.
         self.nothing_outstanding()
