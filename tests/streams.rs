@@ -805,3 +805,201 @@ fn host_callbacks_never_run_on_an_io_thread() {
     assert!(!seen.is_empty());
     assert!(seen.iter().all(|name| !name.contains("-io")), "{seen:?}");
 }
+
+/// Rule E4: the next stream on a connection is woken although the one before it is still being put
+/// away by its producer.
+#[test]
+fn the_next_stream_does_not_wait_for_the_end_of_the_one_before() {
+    struct SlowRelease<I>(I);
+    impl<I: Iterator> Iterator for SlowRelease<I> {
+        type Item = I::Item;
+        fn next(&mut self) -> Option<I::Item> {
+            self.0.next()
+        }
+    }
+    impl<I> Drop for SlowRelease<I> {
+        fn drop(&mut self) {
+            thread::sleep(Duration::from_millis(30));
+        }
+    }
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        let provider = FnProvider(|_: &Request| {
+            let batches = SlowRelease((0..40).map(|index| Ok(batch(index, 10))));
+            Ok(stream_of(common::schema(), batches))
+        });
+        serve(&server, "t", Box::new(provider));
+        let options = GetOptions {
+            window: Credit {
+                batches: 2,
+                bytes: 1 << 30,
+            },
+            ..Default::default()
+        };
+        let client = client();
+        for _ in 0..5 {
+            let mut stream = client.get(&[&uri], b"t", &options, None).unwrap();
+            assert_eq!(read_all(&mut stream).unwrap().len(), 40);
+        }
+        assert_eq!(client.stats().connections_made, 1);
+    }
+}
+
+/// A place among `max_streams` is free as soon as a client can know that its stream has ended.
+#[test]
+fn a_client_that_comes_back_at_once_is_served() {
+    for scheme in SCHEMES {
+        let options = ServerOptions {
+            max_streams: 1,
+            ..Default::default()
+        };
+        let (server, uri) = server(scheme, options);
+        serve(&server, "t", counting(3, 10));
+        let client = client();
+        for _ in 0..200 {
+            let mut stream = client
+                .get(&[&uri], b"t", &GetOptions::default(), None)
+                .unwrap();
+            assert_eq!(read_all(&mut stream).unwrap().len(), 3);
+        }
+    }
+}
+
+/// Rule F2: what was lent for batches that nobody took comes back, also when the end of the stream
+/// had arrived before the consumer left it.
+#[test]
+fn a_small_stream_left_half_read_gives_everything_back() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(8, 5_000));
+        let client = client();
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        eventually("the server has said everything", || {
+            server.stats().streams_active == 0
+        });
+        drop(stream.next().unwrap().unwrap());
+        drop(stream);
+        eventually("everything lent is back", || {
+            server.stats().lent_outstanding == 0
+        });
+        eventually("the connection is kept", || {
+            client.stats().connections_idle == 1
+        });
+    }
+}
+
+/// A stream that timed out here lets go of its connection, and so of the server's thread.
+#[test]
+fn a_stalled_stream_is_cut() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        server.serve_pull(b"t").unwrap();
+        let options = GetOptions {
+            stall_timeout: Some(Duration::from_millis(20)),
+            ..Default::default()
+        };
+        let client = client();
+        let outcome = client.get(&[&uri], b"t", &options, None).map(drop);
+        assert_eq!(outcome.unwrap_err().status(), Status::Timeout);
+        let request = server.next_request(None, None).unwrap().unwrap();
+        eventually("the request is of no use any more", || {
+            request.is_cancelled()
+        });
+        eventually("the connection is closed", || {
+            server.stats().connections == 0
+        });
+    }
+}
+
+/// A consumer that cancels while the producer waits for room to finish is answered.
+#[test]
+fn a_finish_without_room_can_be_cancelled() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(6, 20_000));
+        let options = GetOptions {
+            // Four batches and a part of the fifth.
+            window: Credit {
+                batches: 100,
+                bytes: 2_000_000,
+            },
+            ..Default::default()
+        };
+        let client = client();
+        for _ in 0..3 {
+            let stream = client.get(&[&uri], b"t", &options, None).unwrap();
+            thread::sleep(Duration::from_millis(20));
+            drop(stream);
+            eventually("the connection is kept", || {
+                client.stats().connections_idle == 1
+            });
+        }
+        assert_eq!(client.stats().connections_made, 1);
+    }
+}
+
+/// Rule U2: a server that is told a `want_data` of its own lends all the same.
+#[test]
+fn a_listener_with_tags_of_its_own_lends() {
+    for scheme in SCHEMES {
+        let server = Server::new(ServerOptions::default()).unwrap();
+        let uri = format!("{}?want_data=4611686018427387909", address(scheme));
+        let uri = server.listen(&uri).unwrap();
+        serve(&server, "t", counting(3, 5_000));
+        let mut stream = client()
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 3);
+        assert!(stream.stats().bytes_lent > 0);
+    }
+}
+
+/// A server of the bodies alone is done when the consumer has everything, not when it has released
+/// everything.
+#[test]
+fn a_data_server_does_not_wait_for_releases() {
+    for scheme in SCHEMES {
+        let (metadata_server, _) = server(scheme, ServerOptions::default());
+        let (data_server, _) = server(scheme, ServerOptions::default());
+        for server in [&metadata_server, &data_server] {
+            serve(server, "t", counting(10, 2_000));
+        }
+        let metadata = metadata_server.location(Role::Metadata).unwrap();
+        let data = data_server.location(Role::Data).unwrap();
+        let client = client();
+        let mut stream = client
+            .get(&[&metadata, &data], b"t", &GetOptions::default(), None)
+            .unwrap();
+        let kept = read_all(&mut stream).unwrap();
+        drop(stream);
+        for server in [&metadata_server, &data_server] {
+            eventually("both servers are done", || {
+                server.stats().streams_active == 0
+            });
+        }
+        assert!(data_server.stats().lent_outstanding > 0);
+        drop(kept);
+        eventually("everything lent is back", || {
+            data_server.stats().lent_outstanding == 0
+        });
+    }
+}
+
+/// Rule F4: copies made for a client that is cut off are given back to the system.
+#[test]
+fn regions_of_a_cut_client_are_given_back() {
+    let (server, uri) = server("shm", ServerOptions::default());
+    serve(&server, "t", counting(1_000_000, 20_000));
+    let client = client();
+    let mut stream = client
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    let schema = stream.schema().unwrap();
+    let kept = import(stream.next().unwrap().unwrap(), &schema);
+    assert!(server.stats().region_bytes > 0);
+    server.stop(Duration::ZERO).unwrap();
+    assert_eq!(server.stats().region_bytes, 0);
+    assert_eq!(kept.columns(), batch(0, 20_000).columns());
+}
