@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -229,7 +230,7 @@ impl Shared {
                 }
                 let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
                 if let Some(source) = source {
-                    source.ready();
+                    guarded(|| source.ready());
                 }
             }
             self.run_timers();
@@ -254,9 +255,17 @@ impl Shared {
             };
             let Some(Reverse(timer)) = due else { return };
             if let Some(source) = timer.source.upgrade() {
-                source.timer();
+                guarded(|| source.timer());
             }
         }
+    }
+}
+
+/// Runs a call to a source. A panic there is a bug of ours: it is logged, and costs that call and
+/// not every other connection.
+fn guarded(call: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!("a call on an I/O thread panicked: please report this bug");
     }
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Control, FreeQueue, Span};
 use crate::transport::{Connection, Incoming, Outgoing, Payload, Readiness, Resolved};
@@ -44,6 +44,8 @@ struct Frees {
     armed: bool,
 }
 
+/// How long after the end of a connection its server's end is waited for, to say which it was.
+const DEATH_WAIT: Duration = Duration::from_millis(10);
 /// How long to leave a full socket alone before it is written to again.
 const WRITE_RETRY: Duration = Duration::from_millis(10);
 
@@ -170,7 +172,18 @@ impl FetchLink {
     ///
     /// The connection is over; every later call says the same.
     pub fn receive(&self) -> Result<Option<Incoming>> {
-        self.with(|state| self.receive_with(state))
+        self.with(|state| {
+            self.receive_with(state).map_err(|error| {
+                // A killed process's sockets end a moment before the process does.
+                let ended = error.status() == Status::Disconnected
+                    && self.readiness.peer_dies_within(DEATH_WAIT);
+                if ended { self.has_ended() } else { error }
+            })
+        })
+    }
+
+    fn has_ended(&self) -> Error {
+        Error::disconnected(format!("the server's process ({}) has ended", self.peer))
     }
 
     fn receive_with(&self, state: &mut State) -> Result<Option<Incoming>> {
@@ -184,10 +197,7 @@ impl FetchLink {
                 }
                 Some(message) => return Ok(Some(message)),
                 None if self.readiness.peer_has_died() => {
-                    return Err(Error::disconnected(format!(
-                        "the server's process ({}) has ended",
-                        self.peer
-                    )));
+                    return Err(self.has_ended());
                 }
                 None => return unwritten.map_or(Ok(None), Err),
             }

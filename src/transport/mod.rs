@@ -198,15 +198,17 @@ pub struct Readiness {
 impl Readiness {
     /// Whether the peer's process has ended.
     pub fn peer_has_died(&self) -> bool {
+        self.peer_dies_within(Duration::ZERO)
+    }
+
+    /// Whether the peer's process has ended, or ends within `wait`.
+    pub fn peer_dies_within(&self, wait: Duration) -> bool {
         let Some(death) = &self.peer_death else {
             return false;
         };
         let mut polled = [PollFd::new(death, PollFlags::IN)];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        matches!(poll(&mut polled, Some(&at_once)), Ok(ready) if ready > 0)
+        let wait = Timespec::try_from(wait).ok();
+        matches!(poll(&mut polled, wait.as_ref()), Ok(ready) if ready > 0)
     }
 }
 
