@@ -16,4 +16,4 @@ pub use encode::{Compression, EncodeOptions, EncodedMessage, Encoder};
 pub use owned::{
     CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,
 };
-pub use shared::share;
+pub(crate) use shared::share;

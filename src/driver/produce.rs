@@ -195,7 +195,7 @@ impl Production {
             return Err(Error::invalid_argument("the stream has its schema already"));
         }
         DeviceKind(device_type).ensure_readable()?;
-        let encoder = Encoder::for_schema(schema, self.options.encode)?;
+        let encoder = Encoder::new(schema, self.options.encode)?;
         let info = StreamInfo {
             version: VERSION,
             features: 0,
