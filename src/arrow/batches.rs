@@ -35,7 +35,8 @@ pub fn schema_to_c(schema: &Schema) -> Result<OwnedSchema> {
     // fields in the same order, sizes and alignments compared above; transmuting moves the value,
     // so that it has one owner still.
     let raw = unsafe { mem::transmute::<FFI_ArrowSchema, ArrowSchema>(exported) };
-    Ok(OwnedSchema::from_raw(raw))
+    // SAFETY: arrow-rs exports schemas that follow the C data interface, and this is the only owner.
+    Ok(unsafe { OwnedSchema::from_raw(raw) })
 }
 
 /// The columns that a C schema describes.
@@ -61,10 +62,13 @@ pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
     let exported = FFI_ArrowArray::new(&StructArray::from(batch).to_data());
     // SAFETY: as in `schema_to_c`, for the struct ArrowArray.
     let array = unsafe { mem::transmute::<FFI_ArrowArray, ArrowArray>(exported) };
-    OwnedDeviceArray::from_raw(ArrowDeviceArray {
+    let device = ArrowDeviceArray {
         array,
         ..ArrowDeviceArray::empty()
-    })
+    };
+    // SAFETY: arrow-rs exports arrays that follow the C data interface, on the host as `empty`
+    // says, and this is the only owner.
+    unsafe { OwnedDeviceArray::from_raw(device) }
 }
 
 /// The batch that a C array holds. It shares the array's buffers and releases the array when the
@@ -286,7 +290,8 @@ mod tests {
     fn device_memory_is_refused() {
         let batch = batch();
         let mut array = batch_to_c(batch.clone());
-        array.raw_mut().device_type = 2;
+        // SAFETY: a lie about the device changes no pointer and no release.
+        unsafe { array.raw_mut() }.device_type = 2;
         // SAFETY: the array is that of a valid batch.
         let refused = unsafe { batch_from_c(array, &batch.schema()) }.unwrap_err();
         assert_eq!(refused.status(), crate::error::Status::Unsupported);

@@ -6,9 +6,15 @@ use crate::arrow::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
 
+mod sealed {
+    /// Keeps [`CStruct`](super::CStruct) to Arrow's own structs, on which [`Owned`](super::Owned)
+    /// builds.
+    pub trait Sealed {}
+}
+
 /// One of Arrow's C structs: it is released by a function pointer of its own, and is released, or
 /// moved away, when that pointer is NULL.
-pub trait CStruct: Sized {
+pub trait CStruct: sealed::Sealed + Sized {
     /// A released structure.
     const EMPTY: Self;
 
@@ -28,7 +34,9 @@ pub trait CStruct: Sized {
 
 macro_rules! c_struct {
     ($($raw:ident { $($path:ident).* })*) => {
-        $(impl CStruct for $raw {
+        $(impl sealed::Sealed for $raw {}
+
+        impl CStruct for $raw {
             const EMPTY: Self = $raw::empty();
 
             fn is_released(&self) -> bool {
@@ -61,6 +69,25 @@ c_struct! {
 }
 
 /// A C struct that this side must release.
+///
+/// # What it promises
+///
+/// Whoever makes one, by [`take`](Self::take) or [`from_raw`](Self::from_raw), or changes it
+/// through [`raw_mut`](Self::raw_mut), promises this, and safe code relies on it: the structure is
+/// released, or
+///
+/// - nobody else owns it, calls its functions or writes to anything under it, and its release
+///   function may be called once, on any thread;
+/// - each pointer under it that is not NULL leads to what Arrow's C interface puts there, as large
+///   as the numbers in it and its type ask, for as long as it is not released;
+/// - the schemas and arrays that a stream hands out keep the same promise, and its arrays are of
+///   its schema.
+///
+/// Not promised, and so checked by whoever reads it: that numbers make sense (a negative length,
+/// too few children), that parts are there (a NULL buffer), and that counts agree with the schema.
+///
+/// An array carries no type of its own: "its type" is that of the schema it was made with. Whoever
+/// brings an array and a schema together answers for that.
 #[derive(Debug)]
 pub struct Owned<T: CStruct>(T);
 
@@ -75,9 +102,10 @@ pub type OwnedStream = Owned<ArrowArrayStream>;
 /// A stream of device arrays to release.
 pub type OwnedDeviceStream = Owned<ArrowDeviceArrayStream>;
 
-// SAFETY: Arrow's C interfaces allow a structure to be moved to another thread and released there,
-// as long as its functions are not called at the same time; `&self` gives no way to call them
-// without unsafe code, whose author takes that duty over.
+// SAFETY: `T` is one of the five structs above (the trait is sealed). Arrow's C interfaces allow
+// them to be moved to another thread and released there, as long as their functions are not called
+// at the same time; `&self` gives no way to call them without unsafe code, whose author takes that
+// duty over.
 unsafe impl<T: CStruct> Send for Owned<T> {}
 // SAFETY: as above: a shared reference reads plain fields.
 unsafe impl<T: CStruct> Sync for Owned<T> {}
@@ -87,8 +115,8 @@ impl<T: CStruct> Owned<T> {
     ///
     /// # Safety
     ///
-    /// `source` points to an initialised structure that follows Arrow's C interface, and nobody
-    /// else uses it during the call.
+    /// `source` points to an initialised structure that nobody else uses during the call, and that
+    /// keeps the [promise](Self#what-it-promises) once this is its owner.
     pub unsafe fn take(source: *mut T) -> Self {
         // SAFETY: the caller promises that `source` is readable and initialised. This leaves two
         // bitwise copies; disarming the source makes this one the only owner, which is how the C
@@ -100,7 +128,12 @@ impl<T: CStruct> Owned<T> {
     }
 
     /// Owns a structure that was made here.
-    pub fn from_raw(raw: T) -> Self {
+    ///
+    /// # Safety
+    ///
+    /// It keeps the [promise](Self#what-it-promises): it is released, or follows Arrow's C
+    /// interface and is owned by nobody else.
+    pub unsafe fn from_raw(raw: T) -> Self {
         Self(raw)
     }
 
@@ -120,7 +153,11 @@ impl<T: CStruct> Owned<T> {
     }
 
     /// The structure, for calls through its function pointers.
-    pub fn raw_mut(&mut self) -> &mut T {
+    ///
+    /// # Safety
+    ///
+    /// Whatever the caller does to it, it keeps the [promise](Self#what-it-promises) afterwards.
+    pub unsafe fn raw_mut(&mut self) -> &mut T {
         &mut self.0
     }
 }
@@ -128,7 +165,8 @@ impl<T: CStruct> Owned<T> {
 impl<T: CStruct> Drop for Owned<T> {
     fn drop(&mut self) {
         if !self.0.is_released() {
-            // SAFETY: it is not released, and this is its only owner.
+            // SAFETY: it is not released; it follows Arrow's C interface and this is its only owner,
+            // as `take`, `from_raw` and `raw_mut` were promised.
             unsafe { self.0.release() };
         }
     }

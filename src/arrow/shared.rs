@@ -11,10 +11,10 @@ use crate::arrow::abi::{ArrowArray, ArrowDeviceArray};
 ///
 /// The view is for reading. Its children belong to `source`, so they cannot be moved out of it as
 /// the C data interface would allow: it must not be handed to the host.
-pub fn share(source: &Arc<OwnedDeviceArray>) -> OwnedDeviceArray {
+pub(crate) fn share(source: &Arc<OwnedDeviceArray>) -> OwnedDeviceArray {
     let raw = source.raw();
     let holder = Box::into_raw(Box::new(Arc::clone(source)));
-    OwnedDeviceArray::from_raw(ArrowDeviceArray {
+    let view = ArrowDeviceArray {
         array: ArrowArray {
             length: raw.array.length,
             null_count: raw.array.null_count,
@@ -31,7 +31,11 @@ pub fn share(source: &Arc<OwnedDeviceArray>) -> OwnedDeviceArray {
         device_type: raw.device_type,
         sync_event: raw.sync_event,
         reserved: [0; 3],
-    })
+    };
+    // SAFETY: `source` keeps the promise of an owned array, and the view has the same parts; the
+    // `Arc` behind its release keeps them alive. Nobody writes to them: `source` is shared, so that
+    // only references to it are left, and views are only read.
+    unsafe { OwnedDeviceArray::from_raw(view) }
 }
 
 unsafe extern "C" fn release_view(view: *mut ArrowArray) {

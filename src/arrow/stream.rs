@@ -9,9 +9,7 @@ use std::ptr;
 use crate::arrow::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
-use crate::arrow::{
-    CStruct, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,
-};
+use crate::arrow::{CStruct, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result, Status};
 
@@ -49,7 +47,9 @@ pub fn export_device_stream(reader: Box<dyn ArrayReader>) -> OwnedDeviceStream {
     stream.get_last_error = Some(get_last_error::<ArrowDeviceArrayStream>);
     stream.release = Some(release::<ArrowDeviceArrayStream>);
     stream.private_data = Exported::boxed(reader);
-    OwnedDeviceStream::from_raw(stream)
+    // SAFETY: all four functions are those of `Exported`, which `private_data` is, and nobody else
+    // has it. What they hand out are owned schemas and arrays of the reader's.
+    unsafe { OwnedDeviceStream::from_raw(stream) }
 }
 
 /// Hands a reader of host arrays out as a host stream.
@@ -65,7 +65,9 @@ pub fn export_stream(reader: Box<dyn ArrayReader>) -> Result<OwnedStream> {
     stream.get_last_error = Some(get_last_error::<ArrowArrayStream>);
     stream.release = Some(release::<ArrowArrayStream>);
     stream.private_data = Exported::boxed(reader);
-    Ok(OwnedStream::from_raw(stream))
+    // SAFETY: as in `export_device_stream`; `Stream::array` refuses arrays that no host stream can
+    // hand out.
+    Ok(unsafe { OwnedStream::from_raw(stream) })
 }
 
 /// A device stream of host arrays as a host stream.
@@ -84,23 +86,39 @@ pub fn to_device(stream: OwnedStream) -> OwnedDeviceStream {
 
 /// Why a device stream that [`export_device_stream`] made failed last; `None` where it did not.
 ///
+/// # Safety
+///
+/// `stream` is released or follows the C device stream interface, and nobody calls its functions
+/// while the result is in use.
+///
 /// # Errors
 ///
 /// `InvalidArgument` when the stream is released or is not one of ours.
-pub fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error>> {
-    Ok(ours(stream)?.error.clone())
+pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error>> {
+    // SAFETY: the caller promises what `ours` asks for.
+    Ok(unsafe { ours(stream) }?.error.clone())
 }
 
 /// The reader behind a device stream that [`export_device_stream`] made.
 ///
+/// # Safety
+///
+/// As [`last_error`].
+///
 /// # Errors
 ///
 /// As [`last_error`].
-pub fn reader(stream: &ArrowDeviceArrayStream) -> Result<&dyn ArrayReader> {
-    Ok(ours(stream)?.reader.as_ref())
+pub unsafe fn reader(stream: &ArrowDeviceArrayStream) -> Result<&dyn ArrayReader> {
+    // SAFETY: the caller promises what `ours` asks for.
+    Ok(unsafe { ours(stream) }?.reader.as_ref())
 }
 
-fn ours(stream: &ArrowDeviceArrayStream) -> Result<&Exported> {
+/// What a stream of ours holds.
+///
+/// # Safety
+///
+/// As [`last_error`].
+unsafe fn ours(stream: &ArrowDeviceArrayStream) -> Result<&Exported> {
     let ours = stream.get_next.is_some_and(|function| {
         ptr::fn_addr_eq(
             function,
@@ -111,8 +129,9 @@ fn ours(stream: &ArrowDeviceArrayStream) -> Result<&Exported> {
                 ) -> c_int,
         )
     });
-    // SAFETY: a stream that carries our functions and is not released has in `private_data` what
-    // `Exported::boxed` gave; C streams are used by one caller at a time.
+    // SAFETY: a stream that follows the interface, carries our functions and is not released has in
+    // `private_data` what `Exported::boxed` gave; the caller promises that nobody calls its
+    // functions, which alone write there, while the result is in use.
     let exported = (ours && stream.release.is_some())
         .then(|| unsafe { stream.private_data.cast::<Exported>().as_ref() })
         .flatten();
@@ -330,7 +349,8 @@ macro_rules! imported {
     ($stream:ident, $array:ident) => {
         impl Imported<$stream> {
             fn outcome(&mut self, callback: &str, errno: c_int) -> Result<()> {
-                let stream = self.0.raw_mut();
+                // SAFETY: it is only passed to its own function, which leaves it a valid stream.
+                let stream = unsafe { self.0.raw_mut() };
                 let mut text = ptr::null();
                 if let Some(get_last_error) = stream.get_last_error
                     && errno != 0
@@ -343,7 +363,8 @@ macro_rules! imported {
             }
 
             fn schema(&mut self) -> Result<OwnedSchema> {
-                let stream = self.0.raw_mut();
+                // SAFETY: as in `outcome`.
+                let stream = unsafe { self.0.raw_mut() };
                 let (Some(get_schema), false) = (stream.get_schema, stream.is_released()) else {
                     return Err(missing("get_schema"));
                 };
@@ -358,11 +379,14 @@ macro_rules! imported {
                         "get_schema of the stream gave a released schema",
                     ));
                 }
-                Ok(OwnedSchema::from_raw(schema))
+                // SAFETY: an owned stream promises that what its `get_schema` hands out follows the
+                // interface and is the caller's alone.
+                Ok(unsafe { OwnedSchema::from_raw(schema) })
             }
 
-            fn next(&mut self) -> Result<Option<$array>> {
-                let stream = self.0.raw_mut();
+            fn next(&mut self) -> Result<Option<crate::arrow::Owned<$array>>> {
+                // SAFETY: as in `outcome`.
+                let stream = unsafe { self.0.raw_mut() };
                 let (Some(get_next), false) = (stream.get_next, stream.is_released()) else {
                     return Err(missing("get_next"));
                 };
@@ -371,11 +395,10 @@ macro_rules! imported {
                 // makes this the only call; `array` is writable.
                 let errno = unsafe { get_next(stream, &raw mut array) };
                 self.outcome("get_next", errno)?;
-                Ok(if array.is_released() {
-                    None
-                } else {
-                    Some(array)
-                })
+                // SAFETY: an owned stream promises that what its `get_next` hands out follows the
+                // interface and is the caller's alone; at the end it is released.
+                let array = unsafe { crate::arrow::Owned::from_raw(array) };
+                Ok((!array.is_released()).then_some(array))
             }
         }
     };
@@ -400,7 +423,7 @@ impl ArrayReader for DeviceStreamReader {
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        Ok(self.0.next()?.map(OwnedDeviceArray::from_raw))
+        self.0.next()
     }
 
     fn device_type(&self) -> i32 {
@@ -424,11 +447,12 @@ impl ArrayReader for StreamReader {
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        let array = self.0.next()?.map(OwnedArray::from_raw);
+        let array = self.0.next()?;
         Ok(array.map(|array| {
             let mut device = ArrowDeviceArray::empty();
             device.array = array.into_raw();
-            OwnedDeviceArray::from_raw(device)
+            // SAFETY: the array was an owned one until now, in host memory, as `empty` says.
+            unsafe { OwnedDeviceArray::from_raw(device) }
         }))
     }
 

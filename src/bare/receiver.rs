@@ -179,10 +179,15 @@ impl BareReceiver {
 
     /// Says where the server's memory from `address` on can be read, for bodies that are lent.
     ///
+    /// # Safety
+    ///
+    /// The memory lies on the host, and can be read until its owner is dropped as far as address
+    /// lists given to this receiver name it; nobody but the server writes to it.
+    ///
     /// # Errors
     ///
     /// `InvalidArgument` when it overlaps memory named before, or goes past the last address.
-    pub fn add_memory(&mut self, address: u64, lendable: Lendable) -> Result<()> {
+    pub unsafe fn add_memory(&mut self, address: u64, lendable: Lendable) -> Result<()> {
         let len = lendable.memory.len as u64;
         let end = address
             .checked_add(len)
@@ -442,11 +447,10 @@ impl BareReceiver {
             buffers.push(buffer);
             held._owners.push(owner);
         }
-        Ok(ReceivedBody {
-            buffers,
-            owner: Arc::new(held),
-            shared: true,
-        })
+        // SAFETY: each buffer lies inside memory that `look_up` knows by `add_memory`, whose caller
+        // promised that it can be read on the host until its owner, now in `held`, is dropped, and
+        // that only the server writes to it.
+        Ok(unsafe { ReceivedBody::new(buffers, Arc::new(held), true) })
     }
 
     fn look_up(&self, span: &Span) -> Option<(BufferRef, Arc<dyn Any + Send + Sync>)> {

@@ -127,7 +127,7 @@ impl BareSender {
     /// a device that cannot be read here, `Cancelled`.
     pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         DeviceKind(device_type).ensure_readable()?;
-        let encoder = Encoder::for_schema(schema, EncodeOptions::default())?;
+        let encoder = Encoder::new(schema, EncodeOptions::default())?;
         self.machine.accept(StreamInfo {
             version: VERSION,
             features: 0,

@@ -104,14 +104,15 @@ fn read(array: OwnedDeviceArray) -> RecordBatch {
     unsafe { batch_from_c(array, &schema()) }.unwrap()
 }
 
-/// The whole of this process's memory, for address lists.
-fn everything() -> Lendable {
+/// Names the whole of this process's memory, for address lists.
+fn lend_everything(receiver: &mut BareReceiver) {
     let len = (isize::MAX as usize) / 2;
     let data = std::ptr::with_exposed_provenance(1);
-    Lendable {
-        memory: BufferRef { data, len },
-        owner: Arc::new(()),
-    }
+    let memory = BufferRef { data, len };
+    let owner = Arc::new(());
+    // SAFETY: the only lists that the receiver is given are those of a sender in this process,
+    // which keeps what they name until it comes back.
+    unsafe { receiver.add_memory(1, Lendable { memory, owner }) }.unwrap();
 }
 
 /// Rules M1, M4, D3, D4, F1: batches cross in both kinds, by the extension and without it, and what
@@ -122,7 +123,7 @@ fn batches_cross_between_a_pair() {
         let mut sender = BareSender::new(SenderConfig::default(), lend).unwrap();
         let mut receiver = receiver(16, extension);
         if lend {
-            receiver.add_memory(1, everything()).unwrap();
+            lend_everything(&mut receiver);
         }
         receiver.start(NOW);
         exchange(&mut sender, &mut receiver, NOW);
@@ -231,10 +232,14 @@ fn addresses_outside_named_memory_are_refused() {
         memory: BufferRef::of(&small),
         owner: Arc::new(()),
     };
-    receiver.add_memory(4096, lendable()).unwrap();
-    assert!(receiver.add_memory(4100, lendable()).is_err()); // overlaps
-    assert!(receiver.add_memory(u64::MAX, lendable()).is_err());
-    assert!(receiver.add_memory(0, lendable()).is_err());
+    let mut add = |address| {
+        // SAFETY: `small` outlives the receiver, and nobody writes to it.
+        unsafe { receiver.add_memory(address, lendable()) }
+    };
+    add(4096).unwrap();
+    assert!(add(4100).is_err()); // overlaps
+    assert!(add(u64::MAX).is_err());
+    assert!(add(0).is_err());
     receiver.start(NOW);
     exchange(&mut sender, &mut receiver, NOW);
     sender.start(&c_schema(), 1).unwrap();
@@ -250,7 +255,7 @@ fn addresses_outside_named_memory_are_refused() {
 fn cancelling_ends_both_sides() {
     let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
     let mut receiver = receiver(4, true);
-    receiver.add_memory(1, everything()).unwrap();
+    lend_everything(&mut receiver);
     receiver.start(NOW);
     exchange(&mut sender, &mut receiver, NOW);
     sender.start(&c_schema(), 1).unwrap();

@@ -440,11 +440,9 @@ impl Fetch {
                 } = self.data.resolve(&spans)?;
                 lent._memory = Some(owner);
                 self.stats.bytes_lent += spans.iter().map(|span| span.length).sum::<u64>();
-                Ok(ReceivedBody {
-                    buffers,
-                    owner: Arc::new(lent),
-                    shared,
-                })
+                // SAFETY: the transport resolved the spans to host memory that `owner`, which is in
+                // `lent`, keeps mapped; whether the peer could still write is what it said.
+                Ok(unsafe { ReceivedBody::new(buffers, Arc::new(lent), shared) })
             }
         }
     }

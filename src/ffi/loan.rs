@@ -59,7 +59,10 @@ struct Original<T: CStruct> {
 impl<T: CStruct> Drop for Original<T> {
     fn drop(&mut self) {
         if *self.accepted.get_mut() {
-            drop(self.raw.take().map(Owned::from_raw));
+            // SAFETY: the caller of `Loan::new` promised a struct that follows Arrow's interface;
+            // `accept` has marked the caller's own as moved, and the stand-in, whose last reference
+            // this is, has been released: nobody else owns it.
+            drop(self.raw.take().map(|raw| unsafe { Owned::from_raw(raw) }));
         }
     }
 }
@@ -104,7 +107,11 @@ impl<T: Lendable> Loan<T> {
         // SAFETY: as above; its release is replaced before anything can call it.
         let mut stand_in = unsafe { std::ptr::read(source) };
         stand_in.stand_in(Arc::into_raw(Arc::clone(&original)).cast_mut().cast());
-        Ok((Self { source, original }, Owned::from_raw(stand_in)))
+        // SAFETY: it has the parts of a struct that follows Arrow's interface, used by nobody else,
+        // as the caller promises, and a release of ours; `original` keeps the parts alive where the
+        // loan is accepted, and where it is not the crate has dropped the stand-in by then.
+        let stand_in = unsafe { Owned::from_raw(stand_in) };
+        Ok((Self { source, original }, stand_in))
     }
 
     /// The call succeeded: the caller's struct is marked as moved, and the stand-in, which may
@@ -137,7 +144,9 @@ pub(super) unsafe fn try_schema(
     }
     // SAFETY: as above. The copy is never dropped, so the caller stays the one that releases.
     let copy = unsafe { std::ptr::read(schema) };
-    Ok(ManuallyDrop::new(OwnedSchema::from_raw(copy)))
+    // SAFETY: it follows the interface and is not written to while the result is used, as the caller
+    // promises; never dropped, it does not act as the owner that it is not.
+    Ok(ManuallyDrop::new(unsafe { OwnedSchema::from_raw(copy) }))
 }
 
 #[cfg(test)]

@@ -72,7 +72,10 @@ impl Provider for ForeignProvider {
                 "the provider returned 0 and gave no stream: the release of `out` is NULL",
             ));
         }
-        Ok(with_request(OwnedDeviceStream::from_raw(stream), request))
+        // SAFETY: the host promised in `dipc_server_serve` streams that follow Arrow's interface, and
+        // gave this one away with the 0.
+        let stream = unsafe { OwnedDeviceStream::from_raw(stream) };
+        Ok(with_request(stream, request))
     }
 
     fn is_deterministic(&self) -> bool {
@@ -102,10 +105,13 @@ fn with_request(stream: OwnedDeviceStream, request: Box<dipc_request>) -> OwnedD
         stream,
         _request: request,
     }));
-    OwnedDeviceStream::from_raw(ArrowDeviceArrayStream {
+    let outer = ArrowDeviceArrayStream {
         private_data: tied.cast(),
         ..outer
-    })
+    };
+    // SAFETY: each function passes the call on to the stream inside `tied`, which keeps the promise
+    // of an owned stream; nobody else has `outer`.
+    unsafe { OwnedDeviceStream::from_raw(outer) }
 }
 
 /// The host's own stream inside one of [`with_request`]'s.
@@ -118,7 +124,9 @@ unsafe fn inner<'a>(outer: *mut ArrowDeviceArrayStream) -> &'a mut ArrowDeviceAr
     let tied = unsafe { (*outer).private_data }.cast::<Tied>();
     // SAFETY: `with_request` put a boxed `Tied` there, which lives until the stream is released;
     // the caller promises exclusive use.
-    unsafe { &mut *tied }.stream.raw_mut()
+    let tied = unsafe { &mut *tied };
+    // SAFETY: the callers pass it to its own functions only, which leave it a valid stream.
+    unsafe { tied.stream.raw_mut() }
 }
 
 unsafe extern "C" fn get_schema(

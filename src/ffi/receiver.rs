@@ -329,10 +329,9 @@ pub unsafe extern "C" fn dipc_receiver_add_memory(
             memory,
             owner: Arc::clone(&owner) as _,
         };
-        receiver
-            .inner
-            .add_memory(address, named)
-            .inspect_err(|_| owner.relinquish())
+        // SAFETY: the caller promises memory that is readable until the finalizer is called, which
+        // dropping the owner does.
+        unsafe { receiver.inner.add_memory(address, named) }.inspect_err(|_| owner.relinquish())
     };
     // SAFETY: the caller promises `receiver` is NULL, or live and exclusive.
     unsafe { guard_mut(receiver, error, body) }

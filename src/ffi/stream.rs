@@ -35,7 +35,8 @@ pub const DIPC_STREAM_STAT_BYTES_RECEIVED: i32 = 5;
 ///
 /// # Safety
 ///
-/// `stream` is NULL or follows Arrow's C device stream interface; `error` is NULL or writable.
+/// `stream` is NULL or follows Arrow's C device stream interface, and none of its callbacks runs
+/// during the call; `error` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_stream_status(
     stream: *const ArrowDeviceArrayStream,
@@ -46,7 +47,9 @@ pub unsafe extern "C" fn dipc_stream_status(
     guard(error, || {
         // SAFETY: the caller promises `stream` is NULL or initialised.
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
-        stream::last_error(stream)?.map_or(Ok(()), Err)
+        // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
+        // not running.
+        unsafe { stream::last_error(stream) }?.map_or(Ok(()), Err)
     })
 }
 
@@ -64,8 +67,9 @@ pub unsafe extern "C" fn dipc_stream_status(
 ///
 /// # Safety
 ///
-/// `stream` is NULL or follows Arrow's C device stream interface; `buffer` is NULL or writable for
-/// `size_bytes`; `out_len_bytes` and `error` are NULL or writable.
+/// `stream` is NULL or follows Arrow's C device stream interface, and none of its callbacks runs
+/// during the call; `buffer` is NULL or writable for `size_bytes`; `out_len_bytes` and `error` are
+/// NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_stream_metadata(
     stream: *const ArrowDeviceArrayStream,
@@ -81,7 +85,10 @@ pub unsafe extern "C" fn dipc_stream_metadata(
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises both are NULL or writable.
         let out = unsafe { TextOut::new(buffer, size_bytes, out_len_bytes) }?;
-        out.set_bytes(&encode_metadata(fetched(stream)?.custom_metadata())?)
+        // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
+        // not running.
+        let stream = unsafe { fetched(stream) }?;
+        out.set_bytes(&encode_metadata(stream.custom_metadata())?)
     })
 }
 
@@ -96,8 +103,8 @@ pub unsafe extern "C" fn dipc_stream_metadata(
 ///
 /// # Safety
 ///
-/// `stream` is NULL or follows Arrow's C device stream interface; `out` and `error` are NULL or
-/// writable.
+/// `stream` is NULL or follows Arrow's C device stream interface, and none of its callbacks runs
+/// during the call; `out` and `error` are NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_stream_stat(
     stream: *const ArrowDeviceArrayStream,
@@ -112,7 +119,9 @@ pub unsafe extern "C" fn dipc_stream_stat(
         let stream = unsafe { stream.as_ref() }.ok_or_else(|| null_argument("stream"))?;
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
-        let stats = fetched(stream)?.stats();
+        // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
+        // not running.
+        let stats = unsafe { fetched(stream) }?.stats();
         out.set(match stat {
             DIPC_STREAM_STAT_ROWS => stats.rows,
             DIPC_STREAM_STAT_BATCHES => stats.batches,
@@ -200,8 +209,14 @@ pub unsafe extern "C" fn dipc_stream_from_host(
 }
 
 /// The client's stream behind a C stream of ours.
-fn fetched(stream: &ArrowDeviceArrayStream) -> Result<&Stream> {
-    let reader: &dyn ArrayReader = stream::reader(stream)?;
+///
+/// # Safety
+///
+/// `stream` follows Arrow's C device stream interface, and none of its callbacks runs while the
+/// result is in use.
+unsafe fn fetched(stream: &ArrowDeviceArrayStream) -> Result<&Stream> {
+    // SAFETY: the caller promises it.
+    let reader: &dyn ArrayReader = unsafe { stream::reader(stream) }?;
     reader
         .as_any()
         .and_then(|reader| reader.downcast_ref())

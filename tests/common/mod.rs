@@ -38,17 +38,21 @@ pub fn export(batch: &RecordBatch) -> OwnedDeviceArray {
     let (array, _) = to_ffi(&data).unwrap();
     // SAFETY: both are Arrow's C structure, whose layout its document fixes.
     let array = unsafe { std::mem::transmute::<FFI_ArrowArray, ArrowArray>(array) };
-    OwnedDeviceArray::from_raw(ArrowDeviceArray {
+    let device = ArrowDeviceArray {
         array,
         ..ArrowDeviceArray::empty()
-    })
+    };
+    // SAFETY: arrow-rs exported it to this owner alone, in host memory, as `empty` says.
+    unsafe { OwnedDeviceArray::from_raw(device) }
 }
 
 /// Moves an arrow-rs schema into the C struct.
 pub fn export_schema(schema: &Schema) -> OwnedSchema {
     let schema = FFI_ArrowSchema::try_from(schema).unwrap();
     // SAFETY: both are Arrow's C structure, whose layout its document fixes.
-    OwnedSchema::from_raw(unsafe { std::mem::transmute::<FFI_ArrowSchema, ArrowSchema>(schema) })
+    let schema = unsafe { std::mem::transmute::<FFI_ArrowSchema, ArrowSchema>(schema) };
+    // SAFETY: arrow-rs exported it to this owner alone.
+    unsafe { OwnedSchema::from_raw(schema) }
 }
 
 /// Moves a received array into arrow-rs.

@@ -53,11 +53,9 @@ fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) 
             BufferRef::of(bytes.unwrap_or_default())
         });
         let buffers = buffers.collect();
-        let body = ReceivedBody {
-            buffers,
-            owner: Arc::new(memory),
-            shared,
-        };
+        // SAFETY: the buffers are slices of `memory`, whose bytes do not move with it and which
+        // nobody writes to.
+        let body = unsafe { ReceivedBody::new(buffers, Arc::new(memory), shared) };
         // A stream goes on after a wrong message here, so that one does not hide the next.
         if header.kind() == HeaderKind::Dictionary {
             let _ = decoder.add_dictionary(&header, &body);

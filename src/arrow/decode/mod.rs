@@ -63,16 +63,32 @@ impl Default for DecodeOptions {
 /// The body of a message where it was received.
 #[derive(Clone)]
 pub struct ReceivedBody {
-    /// One for each buffer of the header, in order; on the host.
-    pub buffers: Vec<BufferRef>,
-    /// Keeps the memory of `buffers` alive. Dropped, on any thread, when the last array that uses
-    /// it is released.
-    pub owner: Arc<dyn Any + Send + Sync>,
-    /// Whether the peer could still write to the memory: it was lent, not sent.
-    pub shared: bool,
+    buffers: Vec<BufferRef>,
+    owner: Arc<dyn Any + Send + Sync>,
+    shared: bool,
 }
 
 impl ReceivedBody {
+    /// A body that lies in `buffers`, one for each buffer of the header, in order. `owner` is
+    /// dropped, on any thread, when the last array that uses it is released. `shared`: the peer
+    /// could still write to the memory, for it was lent, not sent.
+    ///
+    /// # Safety
+    ///
+    /// The buffers lie on the host and can be read until `owner` is dropped; nobody writes to them
+    /// but, where `shared`, the peer.
+    pub unsafe fn new(
+        buffers: Vec<BufferRef>,
+        owner: Arc<dyn Any + Send + Sync>,
+        shared: bool,
+    ) -> Self {
+        Self {
+            buffers,
+            owner,
+            shared,
+        }
+    }
+
     /// A packed body (rule D3): the header's buffer ranges found in `memory`.
     ///
     /// # Errors

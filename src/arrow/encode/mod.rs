@@ -29,7 +29,7 @@ use memory::Memory;
 use plan::Plan;
 use scratch::Scratch;
 
-use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
+use crate::arrow::abi::ArrowDeviceArray;
 use crate::arrow::format::{Metadata, Schema, parse_metadata};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::{BufferRef, DeviceKind};
@@ -99,36 +99,17 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// [`new`](Self::new) for a schema that is owned.
+    /// An encoder for streams of this schema, which is read and not kept. The arrays given to
+    /// [`encode`](Self::encode) later are of this schema.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
-    pub fn for_schema(schema: &OwnedSchema, options: EncodeOptions) -> Result<Self> {
-        if schema.is_released() {
-            return Err(Error::invalid_data("the schema is released"));
-        }
-        // SAFETY: whoever made the owned schema, and makes the owned arrays that come later,
-        // promised that they follow the C data interface and that nobody else writes to them.
-        unsafe { Self::new(schema.raw(), options) }
-    }
-
-    /// An encoder for streams of this schema, which is read and not kept.
-    ///
-    /// # Safety
-    ///
-    /// `schema` follows the C data interface and nobody writes to it during the call. So does every
-    /// array given to [`encode`](Self::encode) later, of this schema: it has as many buffers and
-    /// children as it says, and its buffers hold what type, offset, length and offsets call for.
-    /// Counts, signs, NULL pointers and disagreement with the schema are checked.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidData` when the schema is not valid or no struct; `Unsupported` when the IPC format
-    /// cannot say it.
-    pub unsafe fn new(schema: &ArrowSchema, options: EncodeOptions) -> Result<Self> {
-        // SAFETY: the caller promises a schema that follows the C data interface.
-        let schema = unsafe { Schema::from_c(schema) }?;
+    /// `InvalidData` when the schema is released, not valid or no struct; `Unsupported` when the
+    /// IPC format cannot say it.
+    pub fn new(schema: &OwnedSchema, options: EncodeOptions) -> Result<Self> {
+        // SAFETY: an owned schema is released or follows the C data interface, and nobody else
+        // writes to it ("What it promises"); the borrow keeps it from being released meanwhile.
+        let schema = unsafe { Schema::from_c(schema.raw()) }?;
         let mut headers = Headers::default();
         let schema_header = headers.schema(&schema);
         Ok(Self {
@@ -152,7 +133,8 @@ impl Encoder {
     }
 
     /// Encodes a record batch: first the dictionaries that have changed, then the batch.
-    /// `custom_metadata` is the batch's own, in the C data interface's encoding.
+    /// `custom_metadata` is the batch's own, in the C data interface's encoding. The array was made
+    /// with the schema that the encoder was made for.
     ///
     /// # Errors
     ///
@@ -183,7 +165,10 @@ impl Encoder {
             .map_err(|error| {
                 // Messages made before the failure are dropped by now, so that this is the only owner.
                 let array = Arc::into_inner(array);
-                let released = || OwnedDeviceArray::from_raw(ArrowDeviceArray::empty());
+                let released = || {
+                    // SAFETY: `empty` is a released structure.
+                    unsafe { OwnedDeviceArray::from_raw(ArrowDeviceArray::empty()) }
+                };
                 Box::new((error, array.unwrap_or_else(released)))
             })
     }
@@ -208,8 +193,10 @@ impl Encoder {
         } = self;
         let device = DeviceKind(owner.raw().device_type);
         let memory = Memory::of(device)?;
-        // SAFETY: the caller of `new` promised that arrays follow the C data interface; `owner`
-        // lives for the whole call, and afterwards in the messages.
+        // SAFETY: an owned array is released (checked there) or follows the C data interface, and
+        // nobody else writes to it ("What it promises"); it is of this schema, as whoever brings
+        // the two together answers for; `owner` lives for the whole call, and afterwards in the
+        // messages.
         let batch = unsafe { Column::of_batch(&schema.fields, &owner.raw().array, memory) }?;
         let start = batch.start(0, batch.len)?;
         if batch.null_count(start, batch.len)? > 0 {

@@ -74,7 +74,8 @@ impl ArrayReader for Acting {
             Act::Foreign => {
                 let mut array = StreamReader::new(theirs()).next()?.unwrap().into_raw();
                 array.device_type = 2;
-                Ok(Some(OwnedDeviceArray::from_raw(array)))
+                // SAFETY: it was owned until now; a lie about the device changes no pointer.
+                Ok(Some(unsafe { OwnedDeviceArray::from_raw(array) }))
             }
         }
     }
@@ -100,15 +101,25 @@ fn acting(act: Act) -> (Box<Acting>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
 fn next(stream: &mut OwnedDeviceStream) -> (c_int, OwnedDeviceArray) {
     let mut array = ArrowDeviceArray::empty();
     let get_next = stream.raw().get_next.unwrap();
+    // SAFETY: it is only passed to its own function.
+    let stream = unsafe { stream.raw_mut() };
     // SAFETY: the stream is live and used by this thread only; the array is writable.
-    let errno = unsafe { get_next(stream.raw_mut(), &raw mut array) };
-    (errno, OwnedDeviceArray::from_raw(array))
+    let errno = unsafe { get_next(stream, &raw mut array) };
+    // SAFETY: the stream filled it for this caller, or left it released.
+    (errno, unsafe { OwnedDeviceArray::from_raw(array) })
+}
+
+fn last_error_of(stream: &OwnedDeviceStream) -> Option<Error> {
+    // SAFETY: an owned stream follows the interface, and only this thread uses it.
+    unsafe { last_error(stream.raw()) }.unwrap()
 }
 
 fn text_of(stream: &mut OwnedDeviceStream) -> Option<String> {
     let get_last_error = stream.raw().get_last_error.unwrap();
+    // SAFETY: it is only passed to its own function.
+    let stream = unsafe { stream.raw_mut() };
     // SAFETY: the stream is live and used by this thread only.
-    let text = unsafe { get_last_error(stream.raw_mut()) };
+    let text = unsafe { get_last_error(stream) };
     // SAFETY: a text that is not NULL is valid until the next call on the stream.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned())
 }
@@ -153,12 +164,12 @@ fn schemas_repeat_and_ends_stay() {
 fn errors_have_number_and_text() {
     let (reader, drops, _) = acting(Act::Fail);
     let mut stream = export_device_stream(reader);
-    assert_eq!(last_error(stream.raw()).unwrap(), None);
+    assert_eq!(last_error_of(&stream), None);
     let (errno, array) = next(&mut stream);
     assert_eq!((errno, array.is_released()), (libc::ECONNRESET, true));
     assert_eq!(text_of(&mut stream).unwrap(), "the peer is gone really");
     assert_eq!(
-        last_error(stream.raw()).unwrap().unwrap().status(),
+        last_error_of(&stream).unwrap().status(),
         Status::Disconnected
     );
     // Read back by us it is the provider's failure, with its text.
@@ -182,10 +193,7 @@ fn panics_are_errors() {
         );
     }
     assert_eq!(calls.load(Ordering::SeqCst), 1);
-    assert_eq!(
-        last_error(stream.raw()).unwrap().unwrap().status(),
-        Status::Panic
-    );
+    assert_eq!(last_error_of(&stream).unwrap().status(), Status::Panic);
     drop(stream);
     assert_eq!(drops.load(Ordering::SeqCst), 1);
 }
@@ -215,11 +223,13 @@ fn misuse_is_an_error() {
         stream.raw().get_next.unwrap(),
         stream.raw().get_schema.unwrap(),
     );
+    // SAFETY: it is only passed to its own functions.
+    let raw = unsafe { stream.raw_mut() };
     // SAFETY: the stream is live; NULL is what is under test.
-    let errno = unsafe { get_next(stream.raw_mut(), ptr::null_mut()) };
+    let errno = unsafe { get_next(raw, ptr::null_mut()) };
     assert_eq!(errno, libc::EINVAL);
     // SAFETY: as above.
-    let errno = unsafe { get_schema(stream.raw_mut(), ptr::null_mut()) };
+    let errno = unsafe { get_schema(raw, ptr::null_mut()) };
     assert_eq!(errno, libc::EINVAL);
     assert!(text_of(&mut stream).unwrap().contains("get_schema"));
     let mut array = ArrowDeviceArray::empty();
@@ -229,12 +239,15 @@ fn misuse_is_an_error() {
 
     let mut raw = stream.into_raw();
     raw.get_next = None;
-    let mut reader = DeviceStreamReader::new(OwnedDeviceStream::from_raw(raw));
+    // SAFETY: it was owned until now; that a function is missing is what is under test.
+    let mut reader = DeviceStreamReader::new(unsafe { OwnedDeviceStream::from_raw(raw) });
     assert_eq!(reader.next().unwrap_err().status(), Status::InvalidArgument);
-    let mut reader =
-        DeviceStreamReader::new(OwnedDeviceStream::from_raw(ArrowDeviceArrayStream::empty()));
+    // SAFETY: it is released.
+    let released = unsafe { OwnedDeviceStream::from_raw(ArrowDeviceArrayStream::empty()) };
+    let mut reader = DeviceStreamReader::new(released);
     assert!(reader.schema().is_err());
-    assert!(last_error(&ArrowDeviceArrayStream::empty()).is_err());
+    // SAFETY: it is released.
+    assert!(unsafe { last_error(&ArrowDeviceArrayStream::empty()) }.is_err());
 }
 
 unsafe extern "C" fn no_schema(_: *mut ArrowArrayStream, _: *mut ArrowSchema) -> c_int {
@@ -258,7 +271,8 @@ fn careless_producers_are_errors() {
     stream.get_schema = Some(no_schema);
     stream.get_next = Some(errno_only);
     stream.release = Some(release_nothing);
-    let mut reader = StreamReader::new(OwnedStream::from_raw(stream));
+    // SAFETY: the functions need nothing but the stream, and hand out nothing.
+    let mut reader = StreamReader::new(unsafe { OwnedStream::from_raw(stream) });
     let error = reader.schema().unwrap_err();
     assert_eq!(error.status(), Status::Provider);
     assert!(error.text().contains("get_schema"), "{error}");

@@ -152,7 +152,7 @@ impl Production {
             ));
         }
         DeviceKind(device_type).ensure_readable()?;
-        let encoder = Encoder::for_schema(schema, self.options.encode)?;
+        let encoder = Encoder::new(schema, self.options.encode)?;
         let info = StreamInfo {
             version: VERSION,
             features: 0,

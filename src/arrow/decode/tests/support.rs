@@ -67,14 +67,13 @@ pub fn place(header: &Header, body: &[u8], place: Place, drops: &Arc<AtomicUsize
             BufferRef::of(buffer.unwrap_or_default())
         })
         .collect();
-    ReceivedBody {
-        buffers,
-        owner: Arc::new(Counted {
-            memory,
-            drops: Arc::clone(drops),
-        }),
-        shared: place == Place::Shared,
-    }
+    let owner = Arc::new(Counted {
+        memory,
+        drops: Arc::clone(drops),
+    });
+    // SAFETY: the buffers are slices of the owner's memory, whose bytes do not move with it, and
+    // which is written to only when the owner is dropped.
+    unsafe { ReceivedBody::new(buffers, owner, place == Place::Shared) }
 }
 
 /// A stream decoded.

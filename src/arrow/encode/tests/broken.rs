@@ -325,10 +325,9 @@ fn broken_batches_are_named() {
     let mut error = |change: &dyn Fn(&mut ArrowDeviceArray)| {
         let mut raw = export(&batch).into_raw();
         change(&mut raw);
-        encoder
-            .try_encode(OwnedDeviceArray::from_raw(raw), None)
-            .unwrap_err()
-            .0
+        // SAFETY: the changes below are to numbers, or put a static buffer in.
+        let array = unsafe { OwnedDeviceArray::from_raw(raw) };
+        encoder.try_encode(array, None).unwrap_err().0
     };
     let nulls: &'static [u8] = &[0b101];
     let with_nulls = |raw: &mut ArrowDeviceArray, count| {
@@ -373,7 +372,8 @@ fn broken_batches_are_named() {
         assert_eq!(error.status(), *status);
         assert!(error.text().contains(text), "{error}");
     }
-    let released = OwnedDeviceArray::from_raw(ArrowDeviceArray::empty());
+    // SAFETY: it is released.
+    let released = unsafe { OwnedDeviceArray::from_raw(ArrowDeviceArray::empty()) };
     let error = encoder.encode(released, None).unwrap_err();
     assert!(error.text().contains("released already"), "{error}");
     let error = encoder

@@ -16,11 +16,8 @@ use crate::proto::Header;
 fn body_of(message: &EncodedMessage, header: &Header, lent: bool) -> ReceivedBody {
     if lent {
         let owner = Arc::clone(&message.owner);
-        return ReceivedBody {
-            buffers: message.buffers.clone(),
-            owner,
-            shared: true,
-        };
+        // SAFETY: the owner of a message keeps its buffers, on the host; nobody writes to them.
+        return unsafe { ReceivedBody::new(message.buffers.clone(), owner, true) };
     }
     let packed = pack_body(message);
     let mut memory = HostBuffer::new(packed.len()).unwrap();

@@ -31,14 +31,12 @@ pub(super) fn export_struct(array: &StructArray) -> OwnedDeviceArray {
     let array = unsafe { OwnedArray::take((&raw mut ffi).cast()) };
     let mut device = ArrowDeviceArray::empty();
     device.array = array.into_raw();
-    OwnedDeviceArray::from_raw(device)
+    // SAFETY: it was owned until now, and lies in host memory, as `empty` says.
+    unsafe { OwnedDeviceArray::from_raw(device) }
 }
 
 pub(super) fn encoder(schema: &Schema, options: EncodeOptions) -> Encoder {
-    let schema = export_schema(schema);
-    // SAFETY: the tests give it arrays that follow the C data interface, or break it where the
-    // encoder checks.
-    unsafe { Encoder::new(schema.raw(), options) }.unwrap()
+    Encoder::new(&export_schema(schema), options).unwrap()
 }
 
 /// The bytes of a buffer.
@@ -141,14 +139,17 @@ pub(super) fn named(name: &str, column: ArrayRef) -> (Field, ArrayRef) {
     (Field::new(name, column.data_type().clone(), true), column)
 }
 
-/// Changes the C struct of an array and of what is under it.
+/// Changes the C struct of an array and of what is under it: to another that keeps the promise of
+/// an owned array, or breaks it only where it is checked (numbers, absent parts).
 pub(super) fn edit(
     array: OwnedDeviceArray,
     change: impl FnOnce(&mut ArrowArray),
 ) -> OwnedDeviceArray {
     let mut raw = array.into_raw();
     change(&mut raw.array);
-    OwnedDeviceArray::from_raw(raw)
+    // SAFETY: the tests' changes leave every pointer valid and buffers as large as before or as
+    // asked, as said above; the release is arrow-rs's own still.
+    unsafe { OwnedDeviceArray::from_raw(raw) }
 }
 
 /// The child of an array, to be changed.
