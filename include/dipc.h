@@ -491,7 +491,7 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_BYTES_SENT 7
 
 /**
- * Messages lent and not yet given back.
+ * Buffers lent and not yet given back.
  */
 #define DIPC_SERVER_STAT_LENT_OUTSTANDING 8
 

@@ -203,7 +203,7 @@ impl ServedLink {
         self.half.lock().sender.batches_taken()
     }
 
-    /// Messages lent and not yet given back.
+    /// Buffers lent and not yet given back.
     pub fn lent_outstanding(&self) -> u64 {
         self.half.lock().sender.lent_outstanding() as u64
     }

@@ -49,7 +49,7 @@ pub const DIPC_SERVER_STAT_BYTES_LENT: i32 = 5;
 pub const DIPC_SERVER_STAT_BYTES_COPIED: i32 = 6;
 /// Body bytes sent through connections, since the start.
 pub const DIPC_SERVER_STAT_BYTES_SENT: i32 = 7;
-/// Messages lent and not yet given back.
+/// Buffers lent and not yet given back.
 pub const DIPC_SERVER_STAT_LENT_OUTSTANDING: i32 = 8;
 /// Bytes of regions for copies that exist now.
 pub const DIPC_SERVER_STAT_REGION_BYTES: i32 = 9;

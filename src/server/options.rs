@@ -51,7 +51,7 @@ pub struct ServerStats {
     pub bytes_copied: u64,
     /// Body bytes sent through connections, since the start.
     pub bytes_sent: u64,
-    /// Messages lent and not yet given back.
+    /// Buffers lent and not yet given back.
     pub lent_outstanding: u64,
     /// Bytes of regions for copies that exist now.
     pub region_bytes: u64,
