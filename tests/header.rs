@@ -25,7 +25,9 @@ fn generated() -> String {
     let mut sources: Vec<_> = fs::read_dir(root().join("src/ffi"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
+        // Not mod.rs: its `mod` lines would bring every other file in a second time.
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter(|path| !path.ends_with("mod.rs"))
         .collect();
     sources.sort();
     // What the rest is about comes first, so that the header reads top-down.
@@ -102,10 +104,11 @@ fn the_committed_header_is_the_generated_one() {
     );
 }
 
-/// Promise of `dipc.h`: every function says what each argument is and what it returns.
+/// Promise of `dipc.h`: every function is there once, and says what each argument is and what it
+/// returns.
 #[test]
-fn every_function_is_documented() {
-    let mut functions = 0;
+fn every_function_is_documented_once() {
+    let mut functions = std::collections::HashSet::new();
     for piece in generated().split("/**").skip(1) {
         let Some((doc, rest)) = piece.split_once("*/") else {
             continue;
@@ -118,7 +121,10 @@ fn every_function_is_documented() {
         if declaration.contains("typedef") || !name.starts_with("dipc_") {
             continue;
         }
-        functions += 1;
+        assert!(
+            functions.insert(name.to_owned()),
+            "{name} is declared twice"
+        );
         let arguments = tail.rsplit_once(')').unwrap().0;
         for argument in arguments.split(',').filter(|argument| *argument != "void") {
             let argument = argument.trim().rsplit([' ', '*']).next().unwrap();
@@ -131,7 +137,7 @@ fn every_function_is_documented() {
             "{name}: @return"
         );
     }
-    assert!(functions > 10, "only {functions} functions were found");
+    assert!(functions.len() > 100, "only {functions:?} were found");
 }
 
 /// Runs a compiler over `source`, with every warning an error.
