@@ -1,0 +1,289 @@
+//! How streams end: by their consumer, by their server, and what comes back then.
+
+use crate::common;
+use crate::common::{FnProvider, batch, counting, import, read_all, stream_of};
+use crate::{SCHEMES, assert_same, client, eventually, serve, server};
+use dipc::arrow::stream::ArrayReader;
+use dipc::cancel::Cancel;
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::error::Status;
+use dipc::proto::Role;
+use dipc::server::{Request, ServerOptions};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// Rules D7, F2, F6: arrays stay valid after stream, client and connection handles are gone, and give
+/// their memory back when released, on any thread.
+#[test]
+fn arrays_outlive_their_stream_and_client() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(10, 5_000));
+        let client = client();
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        let received = read_all(&mut stream).unwrap();
+        drop(stream);
+        drop(client);
+        assert!(server.stats().lent_outstanding > 0);
+        let expected: Vec<_> = (0..10).map(|index| batch(index * 5_000, 5_000)).collect();
+        assert_same(&received, &expected);
+        thread::spawn(move || drop(received)).join().unwrap();
+        eventually("everything lent is back", || {
+            server.stats().lent_outstanding == 0
+        });
+        eventually("the connection is closed", || {
+            server.stats().connections == 0
+        });
+    }
+}
+
+/// A token cancels a `get` that waits for its schema, and a stream that waits for a batch.
+#[test]
+fn a_token_cancels_waiting_calls() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        let (let_go, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(parking_lot::Mutex::new(gate));
+        let blocked = Arc::clone(&gate);
+        let opening = FnProvider(move |_: &Request| {
+            let _ = blocked.lock().recv();
+            Err(common::broken("opened too late"))
+        });
+        serve(&server, "opening", Box::new(opening));
+        let blocked = Arc::clone(&gate);
+        let reading = FnProvider(move |_: &Request| {
+            let blocked = Arc::clone(&blocked);
+            let batches = (0..2).map(move |index| {
+                if index == 1 {
+                    let _ = blocked.lock().recv();
+                }
+                Ok(batch(index, 10))
+            });
+            Ok(stream_of(common::schema(), batches))
+        });
+        serve(&server, "reading", Box::new(reading));
+        let client = client();
+        for ticket in ["opening", "reading"] {
+            let cancel = Cancel::new().unwrap();
+            let canceller = cancel.clone();
+            let other = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(50));
+                canceller.cancel();
+            });
+            let options = GetOptions::default();
+            let outcome = client
+                .get(&[&uri], ticket.as_bytes(), &options, Some(&cancel))
+                .and_then(|mut stream| read_all(&mut stream));
+            assert_eq!(outcome.unwrap_err().status(), Status::Cancelled);
+            other.join().unwrap();
+            let_go.send(()).unwrap();
+        }
+        drop(let_go);
+        eventually("both streams have ended", || {
+            server.stats().streams_active == 0
+        });
+    }
+}
+
+/// A stream abandoned half-read is cancelled at the server; what it lent comes back, and the
+/// connection serves the next stream.
+#[test]
+fn an_abandoned_stream_is_cancelled() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(1_000_000, 1_000));
+        serve(&server, "next", counting(2, 10));
+        let client = client();
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        let schema = stream.schema().unwrap();
+        let first = import(stream.next().unwrap().unwrap(), &schema);
+        drop(stream);
+        eventually("the server has given up", || {
+            server.stats().streams_active == 0
+        });
+        assert_eq!(first.columns(), batch(0, 1_000).columns());
+        drop(first);
+        eventually("everything lent is back", || {
+            server.stats().lent_outstanding == 0
+        });
+        eventually("the connection is kept", || {
+            client.stats().connections_idle == 1
+        });
+        let mut stream = client
+            .get(&[&uri], b"next", &GetOptions::default(), None)
+            .unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 2);
+        assert_eq!(client.stats().connections_made, 1);
+    }
+}
+
+/// A stall timeout ends a stream whose server says nothing.
+#[test]
+fn a_stalled_stream_times_out() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        server.serve_pull(b"t").unwrap();
+        let options = GetOptions {
+            stall_timeout: Some(Duration::from_millis(50)),
+            ..Default::default()
+        };
+        let error = client()
+            .get(&[&uri], b"t", &options, None)
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(error.status(), Status::Timeout, "{error}");
+    }
+}
+
+/// A stop drains: streams under way end well within the deadline, new ones are refused.
+#[test]
+fn a_stop_drains_first() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(200, 100));
+        let client = client();
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        thread::scope(|scope| {
+            let stopping = scope.spawn(|| server.stop(Duration::from_secs(10)));
+            eventually("no listener is left", || {
+                let fresh = Client::new(ClientOptions::default()).unwrap();
+                fresh
+                    .get(&[&uri], b"t", &GetOptions::default(), None)
+                    .is_err()
+            });
+            assert_eq!(read_all(&mut stream).unwrap().len(), 200);
+            stopping.join().unwrap().unwrap();
+        });
+        assert_eq!(server.stats().connections, 0);
+        let error = server
+            .serve(b"u", counting(1, 1))
+            .map_err(|(error, _)| error)
+            .unwrap_err();
+        assert_eq!(error.status(), Status::Stopped);
+    }
+}
+
+/// A stop past its deadline cuts: the client gets an error that says so, and arrays it holds stay
+/// valid and unchanged.
+#[test]
+fn a_stop_past_its_deadline_cuts() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(1_000_000, 1_000));
+        let mut stream = client()
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        let schema = stream.schema().unwrap();
+        let first = import(stream.next().unwrap().unwrap(), &schema);
+        server.stop(Duration::from_millis(20)).unwrap();
+        let error = read_all(&mut stream).unwrap_err();
+        assert!(
+            matches!(error.status(), Status::Stopped | Status::Disconnected),
+            "{error}"
+        );
+        assert_eq!(first.columns(), batch(0, 1_000).columns());
+    }
+}
+
+/// Rule F2: what was lent for batches that nobody took comes back, also when the end of the stream
+/// had arrived before the consumer left it.
+#[test]
+fn a_small_stream_left_half_read_gives_everything_back() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(8, 5_000));
+        let client = client();
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        eventually("the server has said everything", || {
+            server.stats().streams_active == 0
+        });
+        drop(stream.next().unwrap().unwrap());
+        drop(stream);
+        eventually("everything lent is back", || {
+            server.stats().lent_outstanding == 0
+        });
+        eventually("the connection is kept", || {
+            client.stats().connections_idle == 1
+        });
+    }
+}
+
+/// A stream that timed out here lets go of its connection, and so of the server's thread.
+#[test]
+fn a_stalled_stream_is_cut() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        server.serve_pull(b"t").unwrap();
+        let options = GetOptions {
+            stall_timeout: Some(Duration::from_millis(20)),
+            ..Default::default()
+        };
+        let client = client();
+        let outcome = client.get(&[&uri], b"t", &options, None).map(drop);
+        assert_eq!(outcome.unwrap_err().status(), Status::Timeout);
+        let request = server.next_request(None, None).unwrap().unwrap();
+        eventually("the request is of no use any more", || {
+            request.is_cancelled()
+        });
+        eventually("the connection is closed", || {
+            server.stats().connections == 0
+        });
+    }
+}
+
+/// A server of the bodies alone is done when the consumer has everything, not when it has released
+/// everything.
+#[test]
+fn a_data_server_does_not_wait_for_releases() {
+    for scheme in SCHEMES {
+        let (metadata_server, _) = server(scheme, ServerOptions::default());
+        let (data_server, _) = server(scheme, ServerOptions::default());
+        for server in [&metadata_server, &data_server] {
+            serve(server, "t", counting(10, 2_000));
+        }
+        let metadata = metadata_server.location(Role::Metadata).unwrap();
+        let data = data_server.location(Role::Data).unwrap();
+        let client = client();
+        let mut stream = client
+            .get(&[&metadata, &data], b"t", &GetOptions::default(), None)
+            .unwrap();
+        let kept = read_all(&mut stream).unwrap();
+        drop(stream);
+        for server in [&metadata_server, &data_server] {
+            eventually("both servers are done", || {
+                server.stats().streams_active == 0
+            });
+        }
+        assert!(data_server.stats().lent_outstanding > 0);
+        drop(kept);
+        eventually("everything lent is back", || {
+            data_server.stats().lent_outstanding == 0
+        });
+    }
+}
+
+/// Rule F4: copies made for a client that is cut off are given back to the system.
+#[test]
+fn regions_of_a_cut_client_are_given_back() {
+    let (server, uri) = server("shm", ServerOptions::default());
+    serve(&server, "t", counting(1_000_000, 20_000));
+    let client = client();
+    let mut stream = client
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    let schema = stream.schema().unwrap();
+    let kept = import(stream.next().unwrap().unwrap(), &schema);
+    assert!(server.stats().region_bytes > 0);
+    server.stop(Duration::ZERO).unwrap();
+    assert_eq!(server.stats().region_bytes, 0);
+    assert_eq!(kept.columns(), batch(0, 20_000).columns());
+}

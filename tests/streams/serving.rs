@@ -1,0 +1,262 @@
+//! Providers, the pull form, and what is refused.
+
+use crate::common;
+use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
+use crate::{SCHEMES, assert_same, client, serve, server};
+use arrow::array::RecordBatch;
+use dipc::arrow::stream::ArrayReader;
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::error::{Error, Status};
+use dipc::server::{Request, ServerOptions};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// One status for each way that a request can be refused.
+#[test]
+fn refusals_name_their_cause() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(
+            scheme,
+            ServerOptions {
+                max_streams: 1,
+                ..Default::default()
+            },
+        );
+        serve(&server, "t", counting(1000, 1000));
+        let client = client();
+        let options = GetOptions::default();
+        let failed = |uris: &[&str], ticket: &[u8]| {
+            client
+                .get(uris, ticket, &options, None)
+                .map(drop)
+                .unwrap_err()
+        };
+        let error = failed(&[&uri], b"other");
+        assert_eq!(error.status(), Status::NotFound, "{error}");
+        assert!(error.text().contains("`other`"), "{error}");
+        let stream = client.get(&[&uri], b"t", &options, None).unwrap();
+        assert_eq!(failed(&[&uri], b"t").status(), Status::Busy);
+        drop(stream);
+        assert_eq!(
+            failed(&[&format!("{scheme}:@nobody-here")], b"t").status(),
+            Status::Unreachable
+        );
+        assert_eq!(
+            failed(&["carrier-pigeon:@x"], b"t").status(),
+            Status::Unsupported
+        );
+        assert_eq!(
+            failed(&["no uri at all"], b"t").status(),
+            Status::InvalidUri
+        );
+        assert_eq!(failed(&[], b"t").status(), Status::InvalidUri);
+        let (error, _) = server.serve(b"t", counting(1, 1)).unwrap_err();
+        assert_eq!(error.status(), Status::AlreadyExists);
+        assert_eq!(
+            server.withdraw(b"other").unwrap_err().status(),
+            Status::NotFound
+        );
+    }
+}
+
+/// design.md, "Failure is per stream": a provider that fails ends its own stream with its words.
+#[test]
+fn a_failing_provider_ends_its_stream_only() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "good", counting(5, 10));
+        let refusing = FnProvider(|_: &Request| Err(common::broken("the disk is on fire")));
+        serve(&server, "refusing", Box::new(refusing));
+        let breaking = FnProvider(|_: &Request| {
+            let batches = (0..5).map(|index| match index {
+                3 => Err(common::broken("batch 3 is unreadable")),
+                _ => Ok(batch(index, 10)),
+            });
+            Ok(stream_of(common::schema(), batches))
+        });
+        serve(&server, "breaking", Box::new(breaking));
+        let worded = FnProvider(|request: &Request| {
+            request.fail(-7777, "in my own words");
+            Err(common::broken("not these"))
+        });
+        serve(&server, "worded", Box::new(worded));
+        let panicking = FnProvider(|_: &Request| panic!("this provider panics on purpose"));
+        serve(&server, "panicking", Box::new(panicking));
+        let client = client();
+        let options = GetOptions::default();
+        let failed = |ticket: &[u8]| client.get(&[&uri], ticket, &options, None).map(drop);
+        let error = failed(b"refusing").unwrap_err();
+        assert_eq!(error.status(), Status::Provider);
+        assert!(error.text().contains("the disk is on fire"), "{error}");
+        let error = failed(b"worded").unwrap_err();
+        assert_eq!(error.status(), Status::Provider);
+        assert!(error.text().contains("in my own words"), "{error}");
+        assert!(failed(b"panicking").is_err());
+        let mut stream = client.get(&[&uri], b"breaking", &options, None).unwrap();
+        for _ in 0..3 {
+            assert!(stream.next().unwrap().is_some());
+        }
+        let error = stream.next().unwrap_err();
+        assert!(error.text().contains("batch 3 is unreadable"), "{error}");
+        // A stream that has failed goes on saying so.
+        assert_eq!(stream.next().unwrap_err(), error);
+        let mut stream = client.get(&[&uri], b"good", &options, None).unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 5);
+        assert_eq!(client.stats().connections_made, 1);
+    }
+}
+
+/// A broken array (here: a negative length) ends the stream, and is released.
+#[test]
+fn a_broken_array_ends_its_stream() {
+    let (server, uri) = server("shm", ServerOptions::default());
+    server.serve_pull(b"t").unwrap();
+    let producer = thread::spawn(move || {
+        let request = server
+            .next_request(Some(Duration::from_secs(10)), None)
+            .unwrap()
+            .unwrap();
+        request.start(&export_schema(&common::schema()), 1).unwrap();
+        request
+            .push(export(&batch(0, 10)), None, None)
+            .map_err(|(error, _)| error)
+            .unwrap();
+        let mut broken = export(&batch(0, 10));
+        // SAFETY: a number that makes no sense is checked by whoever reads it; pointers and
+        // release stay.
+        unsafe { broken.raw_mut() }.array.length = -1;
+        let (error, array) = request.push(broken, None, None).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidData, "{error}");
+        assert!(!array.is_released());
+        request.fail(error.status().code(), error.text());
+        server
+    });
+    let mut stream = client()
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    assert!(stream.next().unwrap().is_some());
+    assert_eq!(stream.next().unwrap_err().status(), Status::InvalidData);
+    producer.join().unwrap();
+}
+
+/// The pull form: the host's own thread pushes, and releases run only where it drains them.
+#[test]
+fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        server.serve_pull(b"t").unwrap();
+        let none = server
+            .next_request(Some(Duration::from_millis(1)), None)
+            .unwrap();
+        assert!(none.is_none());
+        let consumer = thread::spawn(move || {
+            let mut stream = client()
+                .get(&[&uri], b"t", &GetOptions::default(), None)
+                .unwrap();
+            read_all(&mut stream).unwrap()
+        });
+        let request = server.next_request(None, None).unwrap().unwrap();
+        assert_eq!(request.ticket(), b"t");
+        request.start(&export_schema(&common::schema()), 1).unwrap();
+        for index in 0..100 {
+            let array = export(&batch(index * 50, 50));
+            request
+                .push(array, None, None)
+                .map_err(|(error, _)| error)
+                .unwrap();
+            server.drain_releases();
+        }
+        request.finish(None).unwrap();
+        let received = consumer.join().unwrap();
+        let expected: Vec<_> = (0..100).map(|index| batch(index * 50, 50)).collect();
+        assert_same(&received, &expected);
+    }
+}
+
+/// A provider may fetch from its own server, and may block.
+#[test]
+fn a_provider_may_fetch_from_its_own_server() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "inner", counting(30, 100));
+        let inner_uri = uri.clone();
+        let provider = FnProvider(move |_: &Request| {
+            let client = Client::new(ClientOptions::default())?;
+            let stream = client.get(&[&inner_uri], b"inner", &GetOptions::default(), None)?;
+            Ok(dipc::arrow::stream::export_device_stream(Box::new(stream)))
+        });
+        serve(&server, "outer", Box::new(provider));
+        let mut stream = client()
+            .get(&[&uri], b"outer", &GetOptions::default(), None)
+            .unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 30);
+    }
+}
+
+/// design.md, "Threads": no callback of the host runs on an I/O thread.
+#[test]
+fn host_callbacks_never_run_on_an_io_thread() {
+    struct Watched {
+        seen: Arc<parking_lot::Mutex<HashSet<String>>>,
+        batches: std::vec::IntoIter<RecordBatch>,
+    }
+    fn note(seen: &parking_lot::Mutex<HashSet<String>>) {
+        seen.lock()
+            .insert(thread::current().name().unwrap_or("?").to_owned());
+    }
+    impl Iterator for Watched {
+        type Item = Result<RecordBatch, Error>;
+        fn next(&mut self) -> Option<Self::Item> {
+            note(&self.seen);
+            self.batches.next().map(Ok)
+        }
+    }
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            note(&self.seen);
+        }
+    }
+    let (server, uri) = server("shm", ServerOptions::default());
+    let seen = Arc::new(parking_lot::Mutex::new(HashSet::new()));
+    let notes = Arc::clone(&seen);
+    let provider = FnProvider(move |_: &Request| {
+        note(&notes);
+        let batches: Vec<_> = (0..20).map(|index| batch(index, 2_000)).collect();
+        let watched = Watched {
+            seen: Arc::clone(&notes),
+            batches: batches.into_iter(),
+        };
+        Ok(stream_of(common::schema(), watched))
+    });
+    serve(&server, "t", Box::new(provider));
+    let mut stream = client()
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    read_all(&mut stream).unwrap();
+    drop(server);
+    let seen = seen.lock();
+    assert!(!seen.is_empty());
+    assert!(seen.iter().all(|name| !name.contains("-io")), "{seen:?}");
+}
+
+/// A place among `max_streams` is free as soon as a client can know that its stream has ended.
+#[test]
+fn a_client_that_comes_back_at_once_is_served() {
+    for scheme in SCHEMES {
+        let options = ServerOptions {
+            max_streams: 1,
+            ..Default::default()
+        };
+        let (server, uri) = server(scheme, options);
+        serve(&server, "t", counting(3, 10));
+        let client = client();
+        for _ in 0..200 {
+            let mut stream = client
+                .get(&[&uri], b"t", &GetOptions::default(), None)
+                .unwrap();
+            assert_eq!(read_all(&mut stream).unwrap().len(), 3);
+        }
+    }
+}

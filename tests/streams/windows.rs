@@ -1,0 +1,161 @@
+//! Back-pressure (rule E5).
+
+use crate::common;
+use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
+use crate::{SCHEMES, client, eventually, serve, server};
+use arrow::array::RecordBatch;
+use dipc::client::GetOptions;
+use dipc::error::Status;
+use dipc::proto::Credit;
+use dipc::server::{Request, ServerOptions};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// Rule E5: a consumer that keeps every batch of a table larger than the window gets all of it.
+#[test]
+fn a_consumer_that_keeps_everything_is_not_starved() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(100, 20_000));
+        let options = GetOptions {
+            window: Credit {
+                batches: 4,
+                bytes: 1 << 20,
+            },
+            lent_limit: 8 << 20,
+            ..Default::default()
+        };
+        let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+        let received = read_all(&mut stream).unwrap();
+        assert_eq!(
+            received.iter().map(RecordBatch::num_rows).sum::<usize>(),
+            2_000_000
+        );
+        let stats = stream.stats();
+        // Past the limit of lent memory bodies come as bytes (rule E5, "Back-pressure").
+        assert!(
+            stats.bytes_lent > 0 && stats.bytes_lent <= 9 << 20,
+            "{stats:?}"
+        );
+        assert!(stats.bytes_received > 0, "{stats:?}");
+    }
+}
+
+/// Rule E5: a consumer that never reads stops the producer being pulled.
+#[test]
+fn a_consumer_that_never_reads_stops_the_producer() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        let pulled = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&pulled);
+        let provider = FnProvider(move |_: &Request| {
+            let counted = Arc::clone(&counted);
+            Ok(stream_of(
+                common::schema(),
+                (0..1000).map(move |index| {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    Ok(batch(index * 100, 100))
+                }),
+            ))
+        });
+        serve(&server, "t", Box::new(provider));
+        let options = GetOptions {
+            window: Credit {
+                batches: 8,
+                bytes: 1 << 30,
+            },
+            ..Default::default()
+        };
+        let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+        eventually("the window is full", || pulled.load(Ordering::SeqCst) >= 8);
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(pulled.load(Ordering::SeqCst), 8);
+        // And it goes on when the consumer does.
+        assert_eq!(read_all(&mut stream).unwrap().len(), 1000);
+    }
+}
+
+/// Rule E5: one batch is admitted when nothing is outstanding, however large.
+#[test]
+fn a_batch_larger_than_the_window_passes() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(5, 100_000));
+        let options = GetOptions {
+            window: Credit {
+                batches: 2,
+                bytes: 1000,
+            },
+            ..Default::default()
+        };
+        let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 5);
+    }
+}
+
+/// The pull form: a push that finds no room in time gives the array back.
+#[test]
+fn a_push_without_room_times_out_and_keeps_the_array() {
+    let (server, uri) = server("shm", ServerOptions::default());
+    server.serve_pull(b"t").unwrap();
+    let options = GetOptions {
+        window: Credit {
+            batches: 2,
+            bytes: 1 << 30,
+        },
+        ..Default::default()
+    };
+    let (ready, go) = mpsc::channel::<()>();
+    let consumer = thread::spawn(move || {
+        let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+        go.recv().unwrap();
+        read_all(&mut stream).unwrap().len()
+    });
+    let request = server.next_request(None, None).unwrap().unwrap();
+    request.start(&export_schema(&common::schema()), 1).unwrap();
+    let wait = Some(Duration::from_millis(20));
+    for _ in 0..2 {
+        request
+            .push(export(&batch(0, 5)), None, wait)
+            .map_err(|(error, _)| error)
+            .unwrap();
+    }
+    let (error, array) = request.push(export(&batch(0, 5)), None, wait).unwrap_err();
+    assert_eq!(error.status(), Status::Timeout, "{error}");
+    ready.send(()).unwrap();
+    request
+        .push(array, None, None)
+        .map_err(|(error, _)| error)
+        .unwrap();
+    request.finish(None).unwrap();
+    assert_eq!(consumer.join().unwrap(), 3);
+}
+
+/// A consumer that cancels while the producer waits for room to finish is answered.
+#[test]
+fn a_finish_without_room_can_be_cancelled() {
+    for scheme in SCHEMES {
+        let (server, uri) = server(scheme, ServerOptions::default());
+        serve(&server, "t", counting(6, 20_000));
+        let options = GetOptions {
+            // Four batches and a part of the fifth.
+            window: Credit {
+                batches: 100,
+                bytes: 2_000_000,
+            },
+            ..Default::default()
+        };
+        let client = client();
+        for _ in 0..3 {
+            let stream = client.get(&[&uri], b"t", &options, None).unwrap();
+            thread::sleep(Duration::from_millis(20));
+            drop(stream);
+            eventually("the connection is kept", || {
+                client.stats().connections_idle == 1
+            });
+        }
+        assert_eq!(client.stats().connections_made, 1);
+    }
+}
