@@ -233,6 +233,9 @@ impl Field {
     }
 
     /// What a type asks of its children beyond their number.
+    // Choice: entries and keys of maps, and run ends, may say that they can be null, which the
+    // format forbids. Engines in use export maps so, nothing is read by that flag, and a consumer
+    // that minds can see it.
     pub(super) fn check_children(&self) -> Result<(), String> {
         match (&self.ty, self.children.as_slice()) {
             (Type::Map { .. }, [entries])

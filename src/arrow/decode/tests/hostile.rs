@@ -21,7 +21,7 @@ fn decode_anyhow(messages: &[(Vec<u8>, Vec<u8>)]) {
             };
             touch(&decoded);
             if level == Level::Full {
-                let schema = import_schema(decoded.schema);
+                let schema = import_nullable(decoded.schema);
                 // Scales and names that arrow-rs does not take are not ours to refuse.
                 if Schema::try_from(&schema).is_err() {
                     continue;
@@ -29,7 +29,7 @@ fn decode_anyhow(messages: &[(Vec<u8>, Vec<u8>)]) {
                 for batch in decoded.batches {
                     if let Ok(array) = try_import(&schema, batch.array) {
                         match array.to_data().validate_full() {
-                            // Whether a field may be null is the producer's promise, not structure.
+                            // Keys and entries of maps that are null all the same.
                             Err(error) if error.to_string().contains("non-nullable") => {}
                             checked => checked.unwrap(),
                         }
@@ -112,6 +112,61 @@ fn broken(ty: DataType, len: usize, buffers: Vec<Buffer>, children: Vec<ArrayDat
     // SAFETY: wrong on purpose; it is only written, and what writing reads is in bounds.
     let data = unsafe { builder.build_unchecked() };
     RecordBatch::try_from_iter_with_nullable([("broken", make_array(data), true)]).unwrap()
+}
+
+/// What a schema says of nulls is taken as said, also where the format forbids it and arrow-rs
+/// refuses it: entries and keys of maps, and run ends.
+#[test]
+fn fields_that_must_not_be_null_may_say_that_they_can_be() {
+    let keys = StringArray::from(vec!["a", "b"]).into_data();
+    let values = Int32Array::from(vec![1, 2]).into_data();
+    let map = |entries_nullable, key_nullable| {
+        let fields = Fields::from(vec![
+            Field::new("key", DataType::Utf8, key_nullable),
+            Field::new("value", DataType::Int32, true),
+        ]);
+        let entries = ArrayData::builder(DataType::Struct(fields))
+            .len(2)
+            .child_data(vec![keys.clone(), values.clone()])
+            .build()
+            .unwrap();
+        let field = Field::new("entries", entries.data_type().clone(), entries_nullable);
+        let offsets = vec![Buffer::from_slice_ref([0i32, 2])];
+        broken(
+            DataType::Map(Arc::new(field), false),
+            1,
+            offsets,
+            vec![entries],
+        )
+    };
+    let runs = {
+        let ends = Int32Array::from(vec![2, 5]).into_data();
+        let ty = DataType::RunEndEncoded(
+            Arc::new(Field::new("run_ends", DataType::Int32, true)),
+            Arc::new(Field::new("values", DataType::Int32, true)),
+        );
+        broken(ty, 5, vec![], vec![ends, values.clone()])
+    };
+    for batch in [map(true, false), map(false, true), runs] {
+        let bytes = write(
+            &batch.schema(),
+            std::slice::from_ref(&batch),
+            IpcWriteOptions::default(),
+        );
+        let decoded = decode(&bytes, Level::Structure, Place::Packed).unwrap();
+        let said = Schema::try_from(&import_schema(decoded.schema)).unwrap();
+        assert_eq!(said, *batch.schema());
+        for at in PLACES {
+            for level in LEVELS {
+                let decoded = decode(&bytes, level, at).unwrap();
+                touch(&decoded);
+                let schema = import_nullable(decoded.schema);
+                for batch in decoded.batches {
+                    import(&schema, batch.array);
+                }
+            }
+        }
+    }
 }
 
 /// The error of decoding one batch, where there is one.

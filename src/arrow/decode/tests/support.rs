@@ -1,5 +1,6 @@
 //! Streams taken apart, decoded, and read back with arrow-rs.
 
+use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,6 +132,34 @@ pub fn import_schema(schema: OwnedSchema) -> FFI_ArrowSchema {
     // SAFETY: both are the struct of the C data interface, and of one size (asserted above);
     // `from_raw` moves the schema out of `raw`.
     unsafe { FFI_ArrowSchema::from_raw((&raw mut raw).cast()) }
+}
+
+/// Imports a schema as arrow-rs wants it: all fields may be null but the entries and keys of maps
+/// and run ends. What the schema says of nulls is the producer's word (`check_children` of the
+/// format), and arrow-rs would look at it before it looks at the values.
+pub fn import_nullable(mut schema: OwnedSchema) -> FFI_ArrowSchema {
+    fn set(schema: &mut abi::ArrowSchema, nullable: bool, entries: bool) {
+        schema.flags &= !abi::FLAG_NULLABLE;
+        schema.flags |= if nullable { abi::FLAG_NULLABLE } else { 0 };
+        // SAFETY: the decoder's schemas follow the C data interface: the format is a C string.
+        let format = unsafe { CStr::from_ptr(schema.format) };
+        let (map, run_ends) = (format == c"+m", format == c"+r");
+        for index in 0..usize::try_from(schema.n_children).unwrap() {
+            // SAFETY: as above, for as many children as the schema says.
+            let child = unsafe { schema.children.wrapping_add(index).read() };
+            // SAFETY: children are live as long as their parent, which is borrowed exclusively.
+            let child = unsafe { &mut *child };
+            let never = map || (index == 0 && (run_ends || entries));
+            set(child, !never, map);
+        }
+        // SAFETY: NULL or live as long as its parent, as children are.
+        if let Some(values) = unsafe { schema.dictionary.as_mut() } {
+            set(values, true, false);
+        }
+    }
+    // SAFETY: only flags change, to others that the interface knows.
+    set(unsafe { schema.raw_mut() }, false, false);
+    import_schema(schema)
 }
 
 /// Imports a batch with arrow-rs, which checks it fully.

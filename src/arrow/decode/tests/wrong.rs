@@ -137,6 +137,14 @@ fn wrong_headers_are_found_at_level_structure() {
         ),
         (
             "run ends",
+            |parts| {
+                parts.nodes[1].1 = 1;
+                parts.buffers[0] = (parts.buffers[1].0, 1);
+            },
+            "a run end is null",
+        ),
+        (
+            "run ends",
             |parts| parts.nodes[0].1 = 1,
             "no validity bitmap",
         ),
