@@ -186,7 +186,12 @@ impl ArrayReader for Batches {
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
         match self.0.next() {
-            Some(Ok(batch)) => Ok(Some(batch_to_c(batch))),
+            Some(Ok(batch)) => {
+                // Nothing else makes a reader keep to its schema, and an array read with another
+                // type is read past its end.
+                ensure_types(&self.0.schema(), &batch)?;
+                Ok(Some(batch_to_c(batch)))
+            }
             Some(Err(error)) => Err(provider_error(error)),
             None => Ok(None),
         }
@@ -195,6 +200,22 @@ impl ArrayReader for Batches {
     fn device_type(&self) -> i32 {
         DeviceKind::CPU.0
     }
+}
+
+/// Whether a batch has the columns that its reader has said.
+fn ensure_types(said: &Schema, batch: &RecordBatch) -> Result<()> {
+    let given = batch.columns().iter().map(|column| column.data_type());
+    let said = said.fields().iter().map(|field| field.data_type());
+    let same = given.len() == said.len()
+        && given
+            .zip(said)
+            .all(|(given, said)| given.equals_datatype(said));
+    if same {
+        return Ok(());
+    }
+    Err(Error::invalid_data(
+        "the reader's batch does not have the columns of the reader's schema",
+    ))
 }
 
 /// What a reader says of its own failure; one of ours that it carries is told as it is.
@@ -283,6 +304,24 @@ mod tests {
         assert_eq!(error.status(), Status::Provider);
         assert!(error.text().contains("the disk is gone"));
         assert_eq!(back.next_batch().unwrap(), None);
+    }
+
+    /// Promise of `Owned`: a stream's arrays are of its schema, also where a reader lies.
+    #[test]
+    fn batches_of_other_columns_are_refused() {
+        let other: ArrayRef = Arc::new(arrow::array::Int64Array::from(vec![1]));
+        let word: ArrayRef = Arc::new(StringViewArray::from(vec!["a"]));
+        let items = [
+            RecordBatch::try_from_iter([("number", other), ("word", Arc::clone(&word))]).unwrap(),
+            RecordBatch::try_from_iter([("word", word)]).unwrap(),
+        ];
+        for item in items {
+            let reader =
+                arrow::record_batch::RecordBatchIterator::new([Ok(item)], batch().schema());
+            let error = Batches(Box::new(reader)).next().unwrap_err();
+            assert_eq!(error.status(), Status::InvalidData);
+            assert!(error.text().contains("columns"), "{error}");
+        }
     }
 
     /// Memory of a device that this build cannot read is refused, and the array released.
