@@ -2,8 +2,9 @@
 
 use crate::common;
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
-use crate::{SCHEMES, client, eventually, serve, server};
-use arrow::array::RecordBatch;
+use crate::{SCHEMES, assert_same, client, eventually, serve, server};
+use arrow::array::{ArrayRef, DictionaryArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, Int32Type, Schema};
 use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Credit;
@@ -157,5 +158,46 @@ fn a_finish_without_room_can_be_cancelled() {
             });
         }
         assert_eq!(client.stats().connections_made, 1);
+    }
+}
+
+/// Rule E5: dictionaries use no place in the batch window, so a batch may need more of them than it
+/// has places, and each may be larger than the byte window.
+#[test]
+fn more_dictionaries_than_the_window_has_batches() {
+    let columns = 20;
+    let fields: Vec<_> = (0..columns)
+        .map(|index| {
+            let values = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+            Field::new(format!("c{index}"), values, true)
+        })
+        .collect();
+    let schema = Arc::new(Schema::new(fields));
+    let table = |number: usize| {
+        let arrays = (0..columns).map(|column| {
+            let words = (0..500).map(|row| format!("{number} {column} {}", row % 300));
+            let words: Vec<_> = words.collect();
+            let array: DictionaryArray<Int32Type> = words.iter().map(String::as_str).collect();
+            Arc::new(array) as ArrayRef
+        });
+        RecordBatch::try_new(Arc::clone(&schema), arrays.collect()).unwrap()
+    };
+    let tables: Vec<_> = (0..4).map(table).collect();
+    for scheme in SCHEMES {
+        for bytes in [1000, 1 << 20] {
+            let (server, uri) = server(scheme, ServerOptions::default());
+            let (served, fields) = (tables.clone(), Arc::clone(&schema));
+            let provider = FnProvider(move |_: &Request| {
+                let batches = served.clone().into_iter().map(Ok);
+                Ok(stream_of(Arc::clone(&fields), batches))
+            });
+            serve(&server, "t", Box::new(provider));
+            let options = GetOptions {
+                window: Credit { batches: 2, bytes },
+                ..Default::default()
+            };
+            let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+            assert_same(&read_all(&mut stream).unwrap(), &tables);
+        }
     }
 }
