@@ -26,7 +26,7 @@ demo:
 test:
 	@tools/setup.sh test
 	cargo test $(CARGO_FLAGS) --locked --all-features
-	tools/test-c.sh
+	tests/c/run.sh plain valgrind
 	tests/packaging.sh
 	tools/test-python.sh $(PYTHON)
 

@@ -50,7 +50,7 @@ for part in "${parts[@]}"; do
     asan) sanitized address asan ;;
     # std is not instrumented: the fences in it are replaced or suppressed in tools/tsan.supp.
     tsan) sanitized thread tsan -Cunsafe-allow-abi-mismatch=sanitizer ;;
-    c) step "C tests under AddressSanitizer" 1800 tools/test-c.sh address ;;
+    c) step "C tests under AddressSanitizer" 1800 tests/c/run.sh asan ;;
     loom)
       if grep -rq 'cfg(loom)' src; then
         step loom 1800 env RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
