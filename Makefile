@@ -13,7 +13,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 help:
 	@echo 'make demo       serve a table in one process, fetch it in another, compare'
 	@echo 'make test       all tests but the slow ones'
-	@echo 'make test-slow  sanitizers, valgrind, fuzzing, loom'
+	@echo 'make test-slow  sanitizers, fuzzing, loom (CONTRIBUTING.md says which)'
 	@echo 'make lint       format, clippy, documentation, header, shell scripts'
 	@echo 'make install    into PREFIX ($(PREFIX))'
 

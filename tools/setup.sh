@@ -86,6 +86,13 @@ case $purpose in
     fi
     ;;
   slow)
+    # ThreadSanitizer must see into std, which is built from source for it. Without rustup the test
+    # is skipped and says so.
+    sources=$(rustc --print sysroot)/lib/rustlib/src/rust/library
+    if [ ! -d "$sources" ] && have rustup; then
+      say "installing the Rust component rust-src"
+      rustup --quiet component add rust-src
+    fi
     if [ -d fuzz ] && [ ! -x .tools/bin/cargo-fuzz ]; then
       say "installing cargo-fuzz into .tools"
       cargo install --quiet --locked --root .tools cargo-fuzz

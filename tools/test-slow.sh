@@ -1,79 +1,159 @@
 #!/usr/bin/env bash
-# The tests that take long: memory and thread sanitizers, loom, fuzzing. Each has a bound on its
-# time; what cannot run here is skipped with the reason.
+# The tests that take long: thread and memory sanitizers, the C tests under AddressSanitizer, loom,
+# fuzzing. Each step has a bound on its time; what cannot run here is skipped with the reason, and a
+# failed step does not keep the others from running.
 #
-#   tools/test-slow.sh [asan|tsan|c|loom|fuzz ...]      default: all
+#   tools/test-slow.sh [tsan|asan|c|loom|fuzz ...]      default: all
 #
-# FUZZ_SECONDS: time for each fuzz target.
+# FUZZ_SECONDS     time for each fuzz target (60)
+# BUILD_SECONDS    bound on each build (1800)
+# CARGO_FLAGS      for cargo test, as -j2
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=$PWD
 host=$(rustc -vV | sed -n 's/^host: //p')
 lib=$(rustc --print target-libdir)
+build_seconds=${BUILD_SECONDS:-1800}
 failed=()
+# The switches of the sanitizers are unstable; the compiler takes them from a stable toolchain with
+# this. Only they get it: some packages choose other code where they see it.
+unstable=(env RUSTC_BOOTSTRAP=1)
 
 say() { printf '\ntest-slow: %s\n' "$*"; }
 
 # Whether the toolchain carries the runtime of a sanitizer.
 runtime() { compgen -G "$lib/librustc-*_rt.$1.a" >/dev/null; }
 
-# NAME SECONDS COMMAND...: the others run also where this one fails.
+# NAME SECONDS COMMAND...: false where it fails or takes too long.
 step() {
-  local name=$1 seconds=$2 code=0
+  local name=$1 seconds=$2 code=0 begun=$SECONDS
   shift 2
   say "$name"
   timeout --kill-after=30 "$seconds" "$@" || code=$?
-  [ "$code" = 0 ] || failed+=("$name (status $code)")
+  say "$name: status $code after $((SECONDS - begun)) s"
+  [ "$code" = 0 ] || { failed+=("$name (status $code)"); return 1; }
 }
 
-# Tests under a sanitizer: NAME RUNTIME FLAGS...
+# NAME BODY MESSAGE: whether the sanitizer is there and reports, shown with a program that is wrong.
+# Without this a run that checks nothing looks like one that finds nothing.
+reports() {
+  local name=$1 body=$2 message=$3 work out code=0
+  work=$(mktemp -d)
+  printf '%s\n' "$body" >"$work/wrong.rs"
+  "${unstable[@]}" rustc --edition 2021 -Zsanitizer="$name" -Cunsafe-allow-abi-mismatch=sanitizer \
+    -o "$work/wrong" "$work/wrong.rs"
+  out=$("$work/wrong" 2>&1) || code=$?
+  rm -rf "$work"
+  [ "$code" != 0 ] && [[ $out == *"$message"* ]]
+}
+
+# Test programs under a sanitizer: NAME SECONDS SUITES -- CARGO OPTIONS...
+# Built first, so that the bound on the run is not used up by the compiler. proc-macros and build
+# scripts are of the host and stay without the sanitizer, hence --target.
 sanitized() {
-  local name=$1 short=$2
+  local name=$1 seconds=$2 suites=()
   shift 2
-  if ! runtime "$short"; then
-    say "$name: skipped, for this Rust toolchain has no runtime for it"
+  while [ "$1" != -- ]; do
+    suites+=("$1")
+    shift
+  done
+  shift
+  export RUSTFLAGS="-Zsanitizer=$name" CARGO_PROFILE_DEV_DEBUG=line-tables-only
+  # shellcheck disable=SC2206 # CARGO_FLAGS is a list of words.
+  local cargo=("${unstable[@]}" cargo test ${CARGO_FLAGS:-} --locked --target "$host" --target-dir "target/$name"
+    "$@" "${suites[@]}")
+  if step "$name: build" "$build_seconds" "${cargo[@]}" --no-run; then
+    step "$name: run" "$seconds" "${cargo[@]}" --no-fail-fast || true
+  fi
+  unset RUSTFLAGS CARGO_PROFILE_DEV_DEBUG
+}
+
+# std is built with the sanitizer too (-Zbuild-std): its locks, channels and Arc synchronise in code
+# that ThreadSanitizer must see, or it reports races that are none. So nothing is suppressed.
+thread() {
+  if ! runtime tsan; then
+    say "thread: skipped, for this Rust toolchain has no ThreadSanitizer"
     return
   fi
-  # The switches are unstable; the compiler takes them from a stable toolchain with this variable.
-  # proc-macros and build scripts are of the host and stay without, hence --target.
-  step "$name" 3600 env RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=${name} $*" \
-    ASAN_OPTIONS=detect_leaks=1 \
-    TSAN_OPTIONS="suppressions=$root/tools/tsan.supp halt_on_error=1" \
-    cargo test --locked --features cli --target "$host" --target-dir "target/$short" --lib \
-    --test '*'
+  if [ ! -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ]; then
+    say "thread: skipped, for the sources of std are missing: rustup component add rust-src"
+    return
+  fi
+  # A report makes the program's status 66. A race is reported only while the history still has
+  # the earlier of its two accesses, hence the longest.
+  export TSAN_OPTIONS=history_size=7
+  if reports thread 'static mut N: u32 = 0;
+    fn main() {
+        let other = std::thread::spawn(|| unsafe { N += 1 });
+        unsafe { N += 1 }
+        other.join().unwrap();
+    }' 'data race'; then
+    # The suites with threads; what lib has besides runs in one thread and is for AddressSanitizer.
+    sanitized thread 900 --lib --test conformance --test streams --test shm -- -Zbuild-std
+  else
+    failed+=("thread: the sanitizer reports nothing")
+  fi
+  unset TSAN_OPTIONS
 }
 
+# Leaks are reported too (LeakSanitizer). Left out: what only reads sources (header, exports), and
+# the command (cli), whose packages take as long to build as all the rest.
+address() {
+  if ! runtime asan; then
+    say "address: skipped, for this Rust toolchain has no AddressSanitizer"
+    return
+  fi
+  export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1"
+  if reports address 'fn main() {
+        let gone = { let b = Box::new([7_u8; 16]); &raw const *b };
+        std::process::exit(i32::from(unsafe { (*gone)[3] }) - 7);
+    }' 'heap-use-after-free'; then
+    sanitized address 900 --lib --test conformance --test streams --test shm --test interop --
+  else
+    failed+=("address: the sanitizer reports nothing")
+  fi
+  unset ASAN_OPTIONS
+}
+
+loom() {
+  if ! grep -rq 'cfg(loom)' src; then
+    say "loom: skipped, for no module has a loom model"
+    return
+  fi
+  step loom 900 env RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
+    cargo test --locked --release --target-dir target/loom --lib loom || true
+}
+
+fuzz() {
+  local target seconds=${FUZZ_SECONDS:-60}
+  if ! runtime asan; then
+    say "fuzz: skipped, for this Rust toolchain has no AddressSanitizer"
+    return
+  fi
+  if ! cargo fuzz --version >/dev/null 2>&1; then
+    say "fuzz: skipped, for cargo-fuzz is missing: tools/setup.sh slow"
+    return
+  fi
+  step "fuzz: build" "$build_seconds" "${unstable[@]}" cargo fuzz build || return 0
+  for target in $(cargo fuzz list); do
+    # The fuzzer writes what it finds new into the first folder, and only reads the second: the
+    # committed corpus holds inputs that a person has chosen.
+    mkdir -p "target/fuzz-corpus/$target"
+    step "fuzz: $target" $((seconds + 120)) "${unstable[@]}" cargo fuzz run "$target" \
+      "target/fuzz-corpus/$target" "fuzz/corpus/$target" -- \
+      "-max_total_time=$seconds" -rss_limit_mb=4096 -timeout=20 || true
+  done
+}
+
+export PATH=$PWD/.tools/bin:$PATH
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(asan tsan c loom fuzz)
+[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz)
 for part in "${parts[@]}"; do
   case $part in
-    asan) sanitized address asan ;;
-    # std is not instrumented: the fences in it are replaced or suppressed in tools/tsan.supp.
-    tsan) sanitized thread tsan -Cunsafe-allow-abi-mismatch=sanitizer ;;
-    c) step "C tests under AddressSanitizer" 1800 tests/c/run.sh asan ;;
-    loom)
-      if grep -rq 'cfg(loom)' src; then
-        step loom 1800 env RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 \
-          cargo test --locked --release --target-dir target/loom --lib loom
-      else
-        say "loom: skipped, for no module has a loom model"
-      fi
-      ;;
-    fuzz)
-      if [ ! -d fuzz ]; then
-        say "fuzz: skipped, for there is no folder fuzz"
-        continue
-      fi
-      if ! runtime asan; then
-        say "fuzz: skipped, for this Rust toolchain has no AddressSanitizer"
-        continue
-      fi
-      export PATH=$PWD/.tools/bin:$PATH RUSTC_BOOTSTRAP=1
-      for target in $(cargo fuzz list); do
-        step "fuzz $target" 1800 cargo fuzz run "$target" -- \
-          "-max_total_time=${FUZZ_SECONDS:-60}" -rss_limit_mb=4096
-      done
-      ;;
+    tsan) thread ;;
+    asan) address ;;
+    c) step "C tests under AddressSanitizer" 1200 tests/c/run.sh asan || true ;;
+    loom) loom ;;
+    fuzz) fuzz ;;
     *)
       printf 'test-slow: unknown part %s\n' "$part" >&2
       exit 2
@@ -82,7 +162,7 @@ for part in "${parts[@]}"; do
 done
 
 if [ "${#failed[@]}" -gt 0 ]; then
-  say "FAILED: ${failed[*]}"
+  printf '\ntest-slow: FAILED: %s\n' "${failed[@]}"
   exit 1
 fi
 say "all passed"
