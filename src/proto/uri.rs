@@ -129,10 +129,7 @@ impl Uri {
 
     /// The URI without its query: what a transport listens at or connects to.
     pub fn bare(&self) -> String {
-        let host_and_port = self.address.rsplit_once(':').is_some_and(|(host, port)| {
-            !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok()
-        });
-        if host_and_port {
+        if is_host_and_port(&self.address) {
             return format!("{}://{}", self.scheme, self.address);
         }
         // Two slashes would start a host: the second is escaped.
@@ -218,8 +215,19 @@ fn address(text: &str, url: &url::Url) -> Result<String, Error> {
             Some(port) => Ok(format!("{host}:{port}{path}")),
             None => Ok(format!("{host}{path}")),
         },
+        (_, None) if is_host_and_port(&path) => Err(invalid(format!(
+            "`{text}` lacks the slashes before its host: write `{}://host:port`",
+            url.scheme()
+        ))),
         (_, None) => Ok(path.into_owned()),
     }
+}
+
+/// Whether an address is written after `//`.
+fn is_host_and_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && !host.contains(['/', '@']) && port.parse::<u16>().is_ok()
+    })
 }
 
 /// The names of [`Parameters`].
