@@ -79,15 +79,16 @@ thread() {
     return
   fi
   # A report makes the program's status 66. A race is reported only while the history still has
-  # the earlier of its two accesses, hence the longest.
-  export TSAN_OPTIONS=history_size=7
+  # the earlier of its two accesses, hence the longest. An allocation that cannot be gives NULL, as
+  # it does without a sanitizer: tests ask for some.
+  export TSAN_OPTIONS=history_size=7:allocator_may_return_null=1
   if reports thread 'static mut N: u32 = 0;
     fn main() {
         let other = std::thread::spawn(|| unsafe { N += 1 });
         unsafe { N += 1 }
         other.join().unwrap();
     }' 'data race'; then
-    # The suites with threads; what lib has besides runs in one thread and is for AddressSanitizer.
+    # The suites with threads. interop has those of streams, and many more bytes.
     sanitized thread 900 --lib --test conformance --test streams --test shm -- -Zbuild-std
   else
     failed+=("thread: the sanitizer reports nothing")
@@ -102,7 +103,7 @@ address() {
     say "address: skipped, for this Rust toolchain has no AddressSanitizer"
     return
   fi
-  # An allocation that cannot be must give NULL, as it does without the sanitizer: tests ask for some.
+  # As for ThreadSanitizer; leaks are errors.
   export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1
   if reports address 'fn main() {
         let gone = { let b = Box::new([7_u8; 16]); &raw const *b };
