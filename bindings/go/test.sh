@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Tests the Go package against an installed libdipc: vet, then the tests with the race detector and
+# with cgo's pointer checks, then the matrix peer and the examples build.
+#
+#   bindings/go/test.sh [go test arguments]
+#
+# The library is the one under DIPC_PREFIX, or the one that pkg-config knows; without either it is
+# built from this tree. DIPC_TEST_SCHEME=tcp tests over another transport than shm. DIPC_GO_RACE=0
+# and DIPC_GO_CGOCHECK=0 leave one run out. Arguments replace the runs by one of go test with them.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+
+have() { command -v "$1" >/dev/null 2>&1; }
+have go || { echo "go/test.sh: Go 1.25 or later is missing: install it (Debian's is too old)" >&2; exit 1; }
+
+if [ -z "${DIPC_PREFIX:-}" ] && ! pkg-config --exists dipc; then
+  DIPC_PREFIX=$root/target/go-prefix
+  build=$root/target/go-build
+  cmake -S "$root" -B "$build" -DDIPC_CARGO_PROFILE=dev "-DDIPC_CARGO_TARGET_DIR=$root/target" >/dev/null
+  cmake --build "$build" >/dev/null
+  cmake --install "$build" --prefix "$DIPC_PREFIX" >/dev/null
+fi
+if [ -n "${DIPC_PREFIX:-}" ]; then
+  export PKG_CONFIG_PATH=$DIPC_PREFIX/lib/pkgconfig:$DIPC_PREFIX/lib64/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+fi
+# The library may lie where the loader does not look.
+library=$(pkg-config --variable=libdir dipc)
+export LD_LIBRARY_PATH=$library${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export CGO_ENABLED=1
+
+cd "$here"
+if [ $# -gt 0 ]; then
+  exec go test "$@"
+fi
+unformatted=$(gofmt -l .)
+[ -z "$unformatted" ] || { printf 'go/test.sh: run gofmt -w on\n%s\n' "$unformatted" >&2; exit 1; }
+go vet ./...
+[ "${DIPC_GO_RACE:-1}" = 0 ] || go test -race ./...
+# Checks each pointer that is stored into the memory of C.
+[ "${DIPC_GO_CGOCHECK:-1}" = 0 ] || GOEXPERIMENT=cgocheck2 go test ./...
+(cd "$root/bindings/matrix/go" && go vet ./... && go build -o /dev/null .)
