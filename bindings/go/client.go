@@ -65,11 +65,11 @@ func (c *Client) Get(ctx context.Context, uri, ticket string, options ...GetOpti
 	if ctx.Err() != nil {
 		return nil, contextEnded(ctx)
 	}
-	asked, err := newGetRequest(uri, options)
-	if err != nil {
+	asked := &getRequest{}
+	defer asked.free()
+	if err := asked.fill(uri, options); err != nil {
 		return nil, err
 	}
-	defer asked.free()
 	object, err := c.handle.use()
 	if err != nil {
 		return nil, err
@@ -137,26 +137,20 @@ type getRequest struct {
 	options      *C.dipc_get_options
 }
 
-func newGetRequest(uri string, options []GetOption) (asked *getRequest, err error) {
-	asked = &getRequest{}
-	defer func() {
-		if err != nil {
-			asked.free()
-		}
-	}()
-	if asked.uri, err = cString("URI", uri); err != nil {
-		return nil, err
+func (r *getRequest) fill(uri string, options []GetOption) (err error) {
+	if r.uri, err = cString("URI", uri); err != nil {
+		return err
 	}
 	var failure *C.dipc_error
-	if err = check(C.dipc_get_options_new(&asked.options, &failure), failure); err != nil {
-		return nil, err
+	if err := check(C.dipc_get_options_new(&r.options, &failure), failure); err != nil {
+		return err
 	}
 	for _, option := range options {
-		if err = option.set(asked); err != nil {
-			return nil, err
+		if err := option.set(r); err != nil {
+			return err
 		}
 	}
-	return asked, nil
+	return nil
 }
 
 func (r *getRequest) free() {

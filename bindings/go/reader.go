@@ -33,11 +33,10 @@ var _ array.RecordReader = (*Reader)(nil)
 
 // newReader reads the schema and takes s over; on failure s is still the caller's.
 func newReader(ctx context.Context, s *stream) (*Reader, error) {
-	schema, err := s.schema()
-	if err != nil {
+	if err := s.readSchema(); err != nil {
 		return nil, err
 	}
-	r := &Reader{ctx: ctx, schema: schema, cancel: s.cancel, stream: s}
+	r := &Reader{ctx: ctx, schema: s.schema, cancel: s.cancel, stream: s}
 	r.references.Store(1)
 	// The current batch is not released with it: the program may still look at it, though it has
 	// forgotten the reader.
@@ -90,7 +89,7 @@ func (r *Reader) Next() bool {
 		r.err = contextEnded(r.ctx)
 		return false
 	}
-	batch, err := r.stream.next(r.schema)
+	batch, err := r.stream.next()
 	if err != nil {
 		r.err = withContext(r.ctx, err)
 		if r.references.Load() <= 0 {

@@ -21,6 +21,8 @@ type stream struct {
 	batch  *C.struct_ArrowDeviceArray       // where the library puts the next one
 	cancel *token
 	unhook func() bool // takes cancel off the context
+
+	stored, schema *arrow.Schema // as importSchema gives them
 }
 
 // close cancels what has not arrived and frees everything; batches that were handed out stay valid.
@@ -35,23 +37,24 @@ func (s *stream) close() {
 	s.cancel.free()
 }
 
-// schema reads the schema, which has arrived already.
-func (s *stream) schema() (*arrow.Schema, error) {
+// readSchema reads the schema, which has arrived already.
+func (s *stream) readSchema() error {
 	if s.object.device_type != C.ARROW_DEVICE_CPU {
-		return nil, &Error{Status: ErrUnsupported, Text: fmt.Sprintf(
+		return &Error{Status: ErrUnsupported, Text: fmt.Sprintf(
 			"the batches lie on a device of type %d, and arrow-go reads the host's memory alone", s.object.device_type)}
 	}
 	described := (*C.struct_ArrowSchema)(C.calloc(1, C.sizeof_struct_ArrowSchema))
 	defer C.free(unsafe.Pointer(described))
 	var failure *C.dipc_error
-	if err := check(C.dipcgo_stream_schema(s.object, described, &failure), failure); err != nil {
-		return nil, err
+	err := check(C.dipcgo_stream_schema(s.object, described, &failure), failure)
+	if err == nil {
+		s.stored, s.schema, err = importSchema(described)
 	}
-	return importSchema(described)
+	return err
 }
 
 // next gives the next batch, or nil at the end.
-func (s *stream) next(schema *arrow.Schema) (arrow.RecordBatch, error) {
+func (s *stream) next() (arrow.RecordBatch, error) {
 	var metadataBytes C.size_t
 	var failure *C.dipc_error
 	if err := check(C.dipcgo_stream_next(s.object, s.batch, &metadataBytes, &failure), failure); err != nil {
@@ -60,7 +63,7 @@ func (s *stream) next(schema *arrow.Schema) (arrow.RecordBatch, error) {
 	if s.batch.array.release == nil {
 		return nil, nil
 	}
-	batch, err := importBatch(&s.batch.array, schema)
+	batch, err := s.importBatch(&s.batch.array)
 	if err != nil || metadataBytes == 0 {
 		return batch, err
 	}
@@ -69,11 +72,11 @@ func (s *stream) next(schema *arrow.Schema) (arrow.RecordBatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return array.NewRecordBatchWithMetadata(schema, batch.Columns(), batch.NumRows(), metadata), nil
+	return array.NewRecordBatchWithMetadata(s.schema, batch.Columns(), batch.NumRows(), metadata), nil
 }
 
 // importBatch takes in over; its buffers go back when the batch is released.
-func importBatch(in *C.struct_ArrowArray, schema *arrow.Schema) (batch arrow.RecordBatch, err error) {
+func (s *stream) importBatch(in *C.struct_ArrowArray) (batch arrow.RecordBatch, err error) {
 	defer func() {
 		// Where the importer refuses in, it may have taken it over or not.
 		if reason := recover(); reason != nil {
@@ -83,9 +86,12 @@ func importBatch(in *C.struct_ArrowArray, schema *arrow.Schema) (batch arrow.Rec
 			C.dipcgo_array_release(in)
 		}
 	}()
-	batch, err = cdata.ImportCRecordBatchWithSchema((*cdata.CArrowArray)(unsafe.Pointer(in)), schema)
+	batch, err = cdata.ImportCRecordBatchWithSchema((*cdata.CArrowArray)(unsafe.Pointer(in)), s.stored)
 	if err != nil {
 		return nil, unreadable(err)
+	}
+	if s.stored != s.schema {
+		batch = withTypes(batch, s.schema)
 	}
 	return batch, nil
 }
