@@ -28,7 +28,8 @@ func TestGetFails(t *testing.T) {
 	fails(t, err, dipc.ErrInvalidArgument, "NUL")
 	_, err = dipc.Get(ctx, uri, "table", dipc.WithDataURI("a"), dipc.WithDataURI("b\x00"))
 	fails(t, err, dipc.ErrInvalidArgument, "NUL")
-	_, err = dipc.Get(nil, uri, "table") //nolint:staticcheck // what happens then is the question
+	//lint:ignore SA1012 what happens then is the question
+	_, err = dipc.Get(nil, uri, "table")
 	fails(t, err, dipc.ErrInvalidArgument, "context")
 	for _, option := range []dipc.GetOption{
 		dipc.WithWindow(0, 1), dipc.WithValidation(99), dipc.WithConnectTimeout(-1), dipc.WithStallTimeout(-time.Second),
@@ -126,47 +127,57 @@ func stuck(waiting chan<- struct{}) dipc.Provider {
 	}
 }
 
-// A context ends a Next that waits, whether it was cancelled or ran out of time.
+// A context ends a Next that waits.
 func TestContextEndsNext(t *testing.T) {
-	for name, limited := range map[string]struct {
-		context func(<-chan struct{}) (context.Context, context.CancelFunc)
-		wanted  error
-	}{
-		"cancelled": {func(waiting <-chan struct{}) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancel(testContext(t))
-			go func() {
-				<-waiting
-				cancel()
-			}()
-			return ctx, cancel
-		}, context.Canceled},
-		"out of time": {func(<-chan struct{}) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(testContext(t), 200*time.Millisecond)
-		}, context.DeadlineExceeded},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server, uri := newServer(t)
-			waiting := make(chan struct{})
-			if err := server.Serve("stuck", stuck(waiting)); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := limited.context(waiting)
-			defer cancel()
-			got, err := dipc.Get(ctx, uri, "stuck")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer got.Release()
-			for got.Next() {
-			}
-			fails(t, got.Err(), dipc.ErrCancelled, "context")
-			if !errors.Is(got.Err(), limited.wanted) {
-				t.Fatalf("%v is not %v", got.Err(), limited.wanted)
-			}
-			if got.Next() {
-				t.Fatal("the stream goes on")
-			}
-		})
+	server, uri := newServer(t)
+	waiting := make(chan struct{})
+	if err := server.Serve("stuck", stuck(waiting)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	got, err := dipc.Get(ctx, uri, "stuck")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Release()
+	if !got.Next() {
+		t.Fatal(got.Err())
+	}
+	go func() {
+		<-waiting
+		cancel()
+	}()
+	if got.Next() {
+		t.Fatal("the provider gave one batch")
+	}
+	fails(t, got.Err(), dipc.ErrCancelled, "context")
+	if !errors.Is(got.Err(), context.Canceled) {
+		t.Fatalf("%v is not the context's", got.Err())
+	}
+	if got.Next() {
+		t.Fatal("the stream goes on")
+	}
+}
+
+// A deadline ends a stream wherever it is by then, in Get or in Next.
+func TestDeadlineEndsStream(t *testing.T) {
+	server, uri := newServer(t)
+	if err := server.Serve("stuck", stuck(make(chan struct{}))); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(testContext(t), 100*time.Millisecond)
+	defer cancel()
+	got, err := dipc.Get(ctx, uri, "stuck")
+	if err == nil {
+		defer got.Release()
+		for got.Next() {
+		}
+		err = got.Err()
+	}
+	fails(t, err, dipc.ErrCancelled, "context")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%v is not the context's", err)
 	}
 }
 

@@ -150,7 +150,7 @@ func contextEnded(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	text := "the context ended the stream: " + ctx.Err().Error()
 	causes := []error{ctx.Err()}
-	if cause != nil && cause != ctx.Err() { //nolint:errorlint // the very same error need not be said twice
+	if cause != nil && cause != ctx.Err() { // the very same error need not be said twice
 		text += ": " + cause.Error()
 		causes = append(causes, cause)
 	}

@@ -30,6 +30,14 @@ func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowArray) error {
 		C.size_t(need.sizes), &w.block) {
 		return &Error{Status: ErrOutOfMemory, Text: "no memory for the description of a batch"}
 	}
+	finished := false
+	defer func() {
+		// A panic on the way is somebody else's to report; nothing may stay pinned.
+		if !finished {
+			w.hold.pins.Unpin()
+			C.dipcgo_block_free(&w.block)
+		}
+	}()
 	w.arrays = unsafe.Slice(w.block.arrays, need.arrays)
 	w.children = unsafe.Slice(w.block.children, need.children)
 	w.buffers = unsafe.Slice(w.block.buffers, need.buffers)
@@ -43,6 +51,7 @@ func exportBatch(batch arrow.RecordBatch, out *C.struct_ArrowArray) error {
 		children[i] = w.write(column.Data())
 	}
 	batch.Retain()
+	finished = true
 	C.dipcgo_block_finish(&w.block, C.size_t(need.arrays), C.uintptr_t(cgo.NewHandle(w.hold)), out)
 	return nil
 }

@@ -164,3 +164,40 @@ func TestGoMemoryIsPinned(t *testing.T) {
 		t.Fatal(got.Err())
 	}
 }
+
+// sly is an array whose data panics from the second look on.
+type sly struct {
+	arrow.Array
+	looks *int
+}
+
+func (s sly) Data() arrow.ArrayData {
+	if *s.looks++; *s.looks > 1 {
+		panic("not again")
+	}
+	return s.Array.Data()
+}
+
+// A panic in the middle of a batch is the stream's error, and leaves nothing pinned: the garbage
+// collector ends a process that forgets pins.
+func TestPanicWhileExporting(t *testing.T) {
+	server, uri := newServer(t)
+	if err := server.Serve("sly", provide(func() array.RecordReader {
+		whole := numbers(memory.NewGoAllocator(), 0, 1000)
+		schema := arrow.NewSchema([]arrow.Field{numbersSchema.Field(0), numbersSchema.Field(0)}, nil)
+		columns := []arrow.Array{whole.Column(0), sly{whole.Column(0), new(int)}}
+		return &reader{schema: schema, release: whole.Release, next: func() (arrow.RecordBatch, error) {
+			return array.NewRecordBatch(schema, columns, 1000), nil
+		}}
+	})); err != nil {
+		t.Fatal(err)
+	}
+	got := get(t, uri, "sly")
+	if got.Next() {
+		t.Fatal("there is no such batch")
+	}
+	fails(t, got.Err(), dipc.ErrProvider, "not again")
+	for range 3 {
+		runtime.GC()
+	}
+}

@@ -1,6 +1,7 @@
 package dipc
 
 // #cgo pkg-config: dipc
+// #cgo LDFLAGS: -ldl
 // #include "shim.h"
 import "C"
 

@@ -91,7 +91,7 @@ func dipcgoProduceNext(handle C.uintptr_t, out *C.struct_ArrowDeviceArray) (code
 		}
 	}()
 	if !p.reader.Next() {
-		if err := p.reader.Err(); err != nil && err != io.EOF { //nolint:errorlint // a wrapped EOF is a failure
+		if err := p.reader.Err(); err != nil && err != io.EOF { // a wrapped EOF is a failure
 			return C.int(p.fail(err))
 		}
 		return 0 // out is cleared, which is the end
@@ -137,7 +137,7 @@ func (p *producer) end() {
 func (p *producer) fail(err error) C.int32_t {
 	text := err.Error()
 	var failure *Error
-	if errors.As(err, &failure) && err == error(failure) { //nolint:errorlint // only the bare error has the prefix
+	if errors.As(err, &failure) && err == error(failure) { // only the bare error has the prefix
 		text = failure.Text
 	}
 	return p.say(statusOf(err), text)

@@ -154,8 +154,14 @@ _Bool dipcgo_block_new(size_t n_arrays, size_t n_children, size_t n_buffers, siz
   return 1;
 }
 
+static owner *block_owner(const dipcgo_block *block) {
+  return (owner *)((char *)block->arrays - sizeof(owner));
+}
+
+void dipcgo_block_free(dipcgo_block *block) { free(block_owner(block)); }
+
 void dipcgo_block_finish(dipcgo_block *block, size_t n_arrays, uintptr_t hold, struct ArrowArray *out) {
-  owner *o = (owner *)((char *)block->arrays - sizeof(owner));
+  owner *o = block_owner(block);
   o->hold = hold;
   atomic_init(&o->live, n_arrays);
   for (size_t i = 0; i < n_arrays; i++) {

