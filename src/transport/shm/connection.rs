@@ -252,6 +252,7 @@ impl Connection for ShmConnection {
     fn readiness(&self) -> Readiness {
         Readiness {
             fd: Arc::clone(&self.socket),
+            socket: true,
             peer_death: self.death.clone(),
         }
     }
@@ -319,7 +320,7 @@ impl Connection for ShmConnection {
         self.regions.unmap(id)
     }
 
-    fn resolve(&mut self, spans: &[Span]) -> Result<Resolved> {
+    fn resolve(&mut self, _seq: u32, spans: &[Span]) -> Result<Resolved> {
         self.regions.resolve(spans)
     }
 
