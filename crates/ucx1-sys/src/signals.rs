@@ -1,14 +1,16 @@
-//! The host's signal handlers, kept as they were.
+//! What the host does on signals, kept as it was.
 
 use std::mem::MaybeUninit;
 
 /// Signal numbers end here on Linux.
 const LAST: i32 = 64;
 
-/// Runs `call` and then gives every signal the handler that it had before.
+/// Runs `call` and then gives every signal the handler that it had before, and this thread its stack
+/// for handlers.
 ///
-/// Loading UCX 1.13 installs its own for SEGV, BUS, FPE and others. UCX can be told not to by the
-/// environment, but changing that races with every thread that reads it.
+/// Loading UCX 1.13 installs handlers for HUP, ILL, BUS, FPE and SEGV and a stack for them, loading 1.22
+/// one for HUP; initialising either changes nothing. UCX can be told not to by the environment, but
+/// changing that races with every thread that reads it.
 ///
 /// A signal that arrives while `call` runs is handled by UCX, and a handler that another thread installs
 /// meanwhile is lost: load UCX before there are threads that do so.
@@ -18,21 +20,30 @@ pub fn keep_signal_handlers<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
-struct Saved(Vec<(i32, libc::sigaction)>);
+struct Saved {
+    handlers: Vec<(i32, libc::sigaction)>,
+    stack: libc::stack_t,
+}
 
 impl Saved {
     fn now() -> Self {
-        Self(
-            (1..=LAST)
+        Self {
+            handlers: (1..=LAST)
                 .filter_map(|signal| Some((signal, current(signal)?)))
                 .collect(),
-        )
+            stack: stack(),
+        }
     }
 }
 
 impl Drop for Saved {
     fn drop(&mut self) {
-        for (signal, before) in &self.0 {
+        if stack().ss_sp != self.stack.ss_sp {
+            // SAFETY: the stack that the thread had, or "none": whoever set it keeps its memory until
+            // the thread ends or the stack is replaced, and it was replaced behind their back.
+            unsafe { libc::sigaltstack(&raw const self.stack, std::ptr::null_mut()) };
+        }
+        for (signal, before) in &self.handlers {
             if current(*signal).is_some_and(|now| same(&now, before)) {
                 continue;
             }
@@ -42,6 +53,18 @@ impl Drop for Saved {
             unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
         }
     }
+}
+
+/// The stack on which this thread runs handlers.
+fn stack() -> libc::stack_t {
+    let mut stack = libc::stack_t {
+        ss_sp: std::ptr::null_mut(),
+        ss_flags: libc::SS_DISABLE,
+        ss_size: 0,
+    };
+    // SAFETY: a NULL stack changes nothing, and the other is writable. It cannot fail.
+    unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) };
+    stack
 }
 
 /// What happens on `signal`; `None` for the two that the C library keeps for itself.

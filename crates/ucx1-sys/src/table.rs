@@ -1,6 +1,6 @@
 //! The functions of the loaded library, as methods.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::fmt;
 use std::path::Path;
 
@@ -49,6 +49,17 @@ impl Api {
     /// Major, minor and release number of the library, not of the headers.
     pub fn version(&self) -> (u32, u32, u32) {
         self.version
+    }
+
+    /// What a status means, in UCX's words: `ucs_status_string`.
+    pub fn status_text(&self, status: ucs_status_t) -> String {
+        // SAFETY: takes any number.
+        let text = unsafe { self.ucs_status_string(status) };
+        // SAFETY: a string that lives as long as the library, one of its constants; for a number that
+        // it does not know, a buffer of its own, which always holds a zero.
+        unsafe { CStr::from_ptr(text) }
+            .to_string_lossy()
+            .into_owned()
     }
 
     /// `ucp_init` of `ucp.h`, which is `ucp_init_version` with the version that the caller was made for.
