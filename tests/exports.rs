@@ -260,6 +260,30 @@ fn the_documents_show_the_examples_that_are_built() {
     }
 }
 
+/// Promise of docs/troubleshooting.md: the texts that it explains are texts of the code.
+#[test]
+fn the_troubleshooting_page_quotes_texts_that_exist() {
+    let mut sources = String::new();
+    let mut folders = vec![root().join("src"), root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                // A text may go on in the next line of the source.
+                let text = fs::read_to_string(path).unwrap();
+                sources.extend(text.split("\\\n").map(str::trim_start));
+            }
+        }
+    }
+    let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    let quoted = page.lines().filter_map(|line| line.strip_prefix("### "));
+    for text in quoted.map(|line| line.trim_matches('`')) {
+        assert!(sources.contains(text), "no text of the code has: {text}");
+    }
+}
+
 /// Packaging promises: the SONAME holds the minor version, and the library stays mapped.
 #[test]
 fn the_library_has_its_soname_and_is_never_unmapped() {
