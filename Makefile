@@ -43,6 +43,7 @@ lint:
 	cargo clippy $(CARGO_FLAGS) --locked --lib -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --locked --workspace --no-deps --lib
 	cargo test $(CARGO_FLAGS) --locked --test header
+	mkdir -p build/docs/c && doxygen docs/Doxyfile
 	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --severity=warning
 
 docs:

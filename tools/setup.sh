@@ -34,7 +34,7 @@ case $purpose in
   build) ;;
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
     python3:python3) ;;
-  lint) programs+=(shellcheck:shellcheck git:git) ;;
+  lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen) ;;
   slow) programs+=(c++:build-essential ninja:ninja-build) ;;
   docs) programs+=(doxygen:doxygen) ;;
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
