@@ -65,6 +65,12 @@ struct StreamTraits<Result<T>> {
   }
 };
 
+/// Whatever StreamTraits knows as a Stream.
+template <class T>
+Result<Stream> to_stream(T&& source) {
+  return StreamTraits<std::decay_t<T>>::convert(std::forward<T>(source));
+}
+
 namespace detail {
 
 /// Says to the client why there is no stream, or no more of it. A text that is not UTF-8, which

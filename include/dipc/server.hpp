@@ -51,8 +51,7 @@ template <class F, bool Catches>
 std::int32_t provide(void* userdata, dipc_request* request, ArrowDeviceArrayStream* out) {
   Result<Stream> stream = guarded<Catches>([&]() -> Result<Stream> {
     const F& provider = *static_cast<const F*>(userdata);
-    return StreamTraits<std::decay_t<decltype(provider(RequestRef(request)))>>::convert(
-        provider(RequestRef(request)));
+    return to_stream(provider(RequestRef(request)));
   });
   if (!stream) {
     fail_request(request, stream.error());
@@ -156,8 +155,12 @@ class Server {
     return done;
   }
 
-  /// Publishes what a stream gives: it is read to its end now.
-  Result<void> publish(std::string_view ticket, Stream&& stream) const {
+  /// Publishes what a stream gives, or whatever StreamTraits knows; it is read to its end now.
+  template <class T>
+  Result<void> publish(std::string_view ticket, T&& source) const {
+    auto opened = to_stream(std::forward<T>(source));
+    if (!opened) return std::move(opened).error();
+    Stream stream = *std::move(opened);
     auto schema = stream.schema();
     if (!schema) return std::move(schema).error();
     std::vector<DeviceArray> batches;
