@@ -14,6 +14,7 @@ out=$root/target/matrix/native
 program=$out/peer-$language
 
 build() {
+  rm -f "$out/CMakeCache.txt" # it may name another prefix
   cmake -S "$here" -B "$out" "-DCMAKE_PREFIX_PATH=${DIPC_PREFIX:-}" \
     "-DDIPC_PYTHON=${DIPC_PYTHON:-$root/.tools/venv/bin/python}" &&
     cmake --build "$out" --target "peer-$language"
