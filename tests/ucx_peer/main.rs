@@ -80,7 +80,7 @@ fn large(folder: &Path) -> PathBuf {
 
 /// A table of so many columns that its metadata is far larger than what UCX sends at once.
 fn wide(folder: &Path) -> PathBuf {
-    let columns = (0..4000).map(|column| {
+    let columns = (0..8000).map(|column| {
         let values: ArrayRef = Arc::new(Int32Array::from(vec![column]));
         (format!("column {column}"), values)
     });

@@ -114,6 +114,9 @@ impl Peer {
                 if options.minimal { "minimal" } else { "all" },
             ])
             .args(["--timeout", &limit_seconds.to_string()])
+            // UCX 1.13 prints an error for each connection that its client closed, to standard output,
+            // which nobody reads while a server runs: full, the pipe would stop it.
+            .env("UCX_LOG_LEVEL", "fatal")
             .envs(
                 self.libraries
                     .as_ref()
@@ -214,7 +217,7 @@ pub struct Server {
     peer: &'static Peer,
     /// Holds the process.
     _running: Running,
-    /// Stays open: UCX prints its warnings there, and would end by SIGPIPE.
+    /// Stays open, so that nothing that is printed after the URIs ends the server by SIGPIPE.
     _output: BufReader<ChildStdout>,
     uris: [String; 2],
 }
