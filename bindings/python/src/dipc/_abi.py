@@ -71,11 +71,16 @@ def release(struct: Structure) -> None:
         RELEASE(inner.release)(ctypes.addressof(inner))
 
 
+def forget(struct: Structure) -> None:
+    """Marks a struct as released, after its contents were moved elsewhere."""
+    _releasable(struct).release = None
+
+
 def move(source: S) -> S:
     """A struct with what `source` held; `source` is then released, as Arrow's interface says."""
     target = type(source)()
     ctypes.memmove(ctypes.addressof(target), ctypes.addressof(source), ctypes.sizeof(source))
-    _releasable(source).release = None
+    forget(source)
     return target
 
 

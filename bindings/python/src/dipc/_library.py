@@ -168,11 +168,16 @@ def plain(name: str) -> Callable[..., Any]:
     return _plain[name]
 
 
+def address(name: str) -> int | None:
+    """Where a function is, for other native code."""
+    return ctypes.cast(getattr(_library, name), c_void_p).value
+
+
 _error_code, _error_text = plain("dipc_error_code"), plain("dipc_error_text")
 _error_os_errno, _error_free = plain("dipc_error_os_errno"), plain("dipc_error_free")
 
 
-def _raised(error: c_void_p, status: int) -> _errors.DipcError:
+def raised(error: c_void_p, status: int) -> _errors.DipcError:
     """The exception for a failed call; frees the library's error."""
     try:
         code = _error_code(error) if error else status
@@ -193,7 +198,7 @@ def checked(name: str) -> Callable[..., int]:
         error = c_void_p()
         status: int = function(*arguments, ctypes.byref(error))
         if status < 0:
-            raise _raised(error, status)
+            raise raised(error, status)
         return status
 
     return call

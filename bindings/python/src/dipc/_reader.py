@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from . import _abi, _capsule, _errors, _wait
+from . import _abi, _capsule, _errors, _native, _wait
 from ._schema import Schema, decode_metadata
 from ._stream import Stream, StreamStats
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class Batch:
     """One record batch. ``pyarrow.record_batch(batch)``, ``polars.DataFrame(batch)`` take it as it is.
 
-    It points into memory that the server lent or that was received, and gives it back when it is collected,
-    or when what another library made of it is. It can be handed over once.
+    It points into memory that the server lent or that was received, which goes back when the batch, and
+    all that other libraries made of it, are gone.
     """
 
-    __slots__ = ("_struct", "device_id", "device_type", "encoded_metadata", "num_rows", "schema")
+    __slots__ = ("_shared", "device_id", "device_type", "encoded_metadata", "num_rows", "schema")
 
     schema: Schema
     num_rows: int
@@ -32,12 +32,13 @@ class Batch:
     device_id: int
 
     def __init__(self, struct: _abi.ArrowDeviceArray, schema: Schema, encoded_metadata: bytes) -> None:
-        self._struct = struct
+        """Moves out of `struct`."""
         self.schema = schema
         self.num_rows = struct.array.length
         self.encoded_metadata = encoded_metadata
         self.device_type = struct.device_type
         self.device_id = struct.device_id
+        self._shared = _native.Shared("array", struct)
 
     @property
     def metadata(self) -> dict[bytes, bytes]:
@@ -51,34 +52,25 @@ class Batch:
     def __len__(self) -> int:
         return self.num_rows
 
-    def _ensure_here(self) -> None:
-        if _abi.is_released(self._struct):
-            raise _errors.ClosedError("the batch was handed to another library before, which owns it now")
-
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
-        """Hands the batch over, as PyCapsules of schema and array. Host memory only; no casts."""
-        self._ensure_here()
+        """PyCapsules of schema and array, which share the batch's memory. Host memory only; no casts."""
         if self.device_type != _abi.CPU:
             raise _errors.UnsupportedError(
                 f"the batch lies on a device of type {self.device_type}: use __arrow_c_device_array__"
             )
-        return _capsule.wrap(self.schema.export()), _capsule.wrap(self._struct.array)
+        return self.schema.__arrow_c_schema__(), _capsule.wrap(self._shared.give().array)
 
     def __arrow_c_device_array__(
         self, requested_schema: object | None = None, **_kwargs: object
     ) -> tuple[object, object]:
-        """Hands the batch over, as PyCapsules of schema and device array; no casts."""
-        self._ensure_here()
-        return _capsule.wrap(self.schema.export()), _capsule.wrap(self._struct)
+        """PyCapsules of schema and device array, which share the batch's memory; no casts."""
+        return self.schema.__arrow_c_schema__(), _capsule.wrap(self._shared.give())
 
     def __repr__(self) -> str:
         return f"<dipc.Batch {self.num_rows} rows, {self.num_columns} columns>"
-
-    def __del__(self, release: Any = _abi.release) -> None:
-        release(self._struct)
 
 
 class Reader:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import struct
 from ctypes import c_void_p
-from typing import Any
 
-from . import _abi, _capsule
+from . import _abi, _capsule, _native
 
 
 class Schema:
@@ -17,7 +15,7 @@ class Schema:
     ``pyarrow.schema(schema)``, ``nanoarrow.Schema(schema)`` and the like take it as it is.
     """
 
-    __slots__ = ("_metadata", "children", "dictionary", "flags", "format", "name")
+    __slots__ = ("_metadata", "_shared", "children", "dictionary", "flags", "format", "name")
 
     format: str
     """The type, as the C data interface spells it: ``"+s"`` for a schema, ``"l"`` for int64."""
@@ -29,14 +27,18 @@ class Schema:
     """The values' type, where the field is dictionary-encoded."""
 
     def __init__(self, source: _abi.ArrowSchema) -> None:
-        """Reads `source`, which stays its owner's."""
+        """Moves out of `source`."""
         self.format = (source.format or b"").decode()
         self.name = (source.name or b"").decode(errors="surrogateescape")
         self.flags = source.flags
         self._metadata = ctypes.string_at(source.metadata, _metadata_len(source.metadata)) if source.metadata else None
-        children = (c_void_p * source.n_children).from_address(source.children) if source.n_children else ()
-        self.children = tuple(Schema(_abi.ArrowSchema.from_address(child)) for child in children)
-        self.dictionary = Schema(_abi.ArrowSchema.from_address(source.dictionary)) if source.dictionary else None
+        self._shared = _native.Shared("schema", source)
+        # Arrow allows that children are moved out of their parent.
+        parts = self.export()
+        pointers = (c_void_p * parts.n_children).from_address(parts.children) if parts.n_children else ()
+        self.children = tuple(Schema(_abi.ArrowSchema.from_address(child)) for child in pointers)
+        self.dictionary = Schema(_abi.ArrowSchema.from_address(parts.dictionary)) if parts.dictionary else None
+        _abi.release(parts)
 
     @property
     def names(self) -> list[str]:
@@ -58,14 +60,14 @@ class Schema:
 
     def export(self) -> _abi.ArrowSchema:
         """A copy of the schema, owned by the caller."""
-        exported = _abi.ArrowSchema()
-        _fill(exported, self)
+        exported: _abi.ArrowSchema = self._shared.give()
         return exported
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schema):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        names = ("format", "name", "flags", "_metadata", "children", "dictionary")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def __hash__(self) -> int:
         return hash((self.format, self.name, self.flags, self.children))
@@ -73,61 +75,6 @@ class Schema:
     def __repr__(self) -> str:
         fields = ", ".join(f"{child.name}: {child.format}" for child in self.children)
         return f"<dipc.Schema {fields}>" if self.format == "+s" else f"<dipc.Schema {self.name}: {self.format}>"
-
-
-# What an exported node points to, by its private_data. Each node has an entry of its own, since a consumer
-# may move a child out of its parent and keep it.
-_kept: dict[int, Any] = {}
-_numbers = itertools.count(1)
-
-
-def _release(
-    address: int,
-    kept: dict[int, Any] = _kept,
-    schema: Any = _abi.ArrowSchema,
-    pointers: Any = c_void_p,
-    release: Any = _abi.release,
-) -> None:
-    node = schema.from_address(address)
-    keep = kept.pop(node.private_data, None)
-    for child in (pointers * node.n_children).from_address(node.children) if node.n_children else ():
-        release(schema.from_address(child))
-    if node.dictionary:
-        release(schema.from_address(node.dictionary))
-    node.release = None
-    del keep
-
-
-# Whoever imports a schema may release it late, so the function is never freed.
-_release_callback = _abi.RELEASE(_release)
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_release_callback))
-_release_address = ctypes.cast(_release_callback, c_void_p).value
-
-
-def _fill(node: _abi.ArrowSchema, schema: Schema) -> None:
-    """Writes `schema` into `node`; what it points to lives until the node is released."""
-    children = [_abi.ArrowSchema() for _ in schema.children]
-    for child, source in zip(children, schema.children):
-        _fill(child, source)
-    pointers = (c_void_p * max(1, len(children)))(*(ctypes.addressof(child) for child in children))
-    dictionary = None
-    if schema.dictionary is not None:
-        dictionary = _abi.ArrowSchema()
-        _fill(dictionary, schema.dictionary)
-    strings = [
-        ctypes.create_string_buffer(text.encode(errors="surrogateescape")) for text in (schema.format, schema.name)
-    ]
-    metadata = ctypes.create_string_buffer(schema._metadata) if schema._metadata is not None else None
-    number = next(_numbers)
-    _kept[number] = (children, pointers, dictionary, strings, metadata)
-    node.format, node.name = (ctypes.cast(text, ctypes.c_char_p) for text in strings)
-    node.metadata = ctypes.addressof(metadata) if metadata is not None else None
-    node.flags = schema.flags
-    node.n_children = len(children)
-    node.children = ctypes.addressof(pointers)
-    node.dictionary = ctypes.addressof(dictionary) if dictionary is not None else None
-    node.private_data = number
-    node.release = _release_address
 
 
 def _metadata_len(address: int) -> int:

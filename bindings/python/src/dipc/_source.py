@@ -50,7 +50,7 @@ def open_source(obj: Any) -> Source:
     if isinstance(obj, Reader):
         return _ReaderSource(obj)
     if hasattr(obj, "__arrow_c_device_stream__"):
-        return _StreamSource(_capsule.take(obj.__arrow_c_device_stream__(), _abi.ArrowDeviceArrayStream))
+        return StreamSource(_capsule.take(obj.__arrow_c_device_stream__(), _abi.ArrowDeviceArrayStream))
     if hasattr(obj, "__arrow_c_device_array__"):
         schema, array = obj.__arrow_c_device_array__()
         return _OneBatch(obj, schema, _capsule.take(array, _abi.ArrowDeviceArray))
@@ -58,7 +58,7 @@ def open_source(obj: Any) -> Source:
         host = _capsule.take(obj.__arrow_c_stream__(), _abi.ArrowArrayStream)
         device = _abi.ArrowDeviceArrayStream()
         _from_host(ctypes.addressof(host), ctypes.addressof(device))
-        return _StreamSource(device)
+        return StreamSource(device)
     if hasattr(obj, "__arrow_c_array__"):
         schema, array = obj.__arrow_c_array__()
         return _OneBatch(obj, schema, _abi.on_host(_capsule.take(array, _abi.ArrowArray)))
@@ -67,32 +67,35 @@ def open_source(obj: Any) -> Source:
     raise TypeError(f"cannot serve {type(obj).__name__}: give {KINDS}")
 
 
-class _StreamSource:
+class StreamSource:
     """A C stream: reading it needs the GIL only where its own callbacks do."""
 
+    stream: _abi.ArrowDeviceArrayStream
+
     def __init__(self, stream: _abi.ArrowDeviceArrayStream) -> None:
-        self._stream = stream
+        self.stream = stream
         self._next = _abi.GET(stream.get_next)
         self.device_type: int = stream.device_type
         self.schema = _abi.ArrowSchema()
         if _abi.GET(stream.get_schema)(ctypes.addressof(stream), ctypes.addressof(self.schema)):
-            error = self._failure()
+            error = self.failure()
             self.close()
             raise error
 
-    def _failure(self) -> _errors.ProviderError:
-        text = _abi.GET_LAST_ERROR(self._stream.get_last_error)(ctypes.addressof(self._stream))
+    def failure(self) -> _errors.ProviderError:
+        """Why a callback of the stream failed, just now."""
+        text = _abi.GET_LAST_ERROR(self.stream.get_last_error)(ctypes.addressof(self.stream))
         return _errors.ProviderError((text or b"the stream failed and gave no reason").decode(errors="replace"))
 
     def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         array = _abi.ArrowDeviceArray()
-        if self._next(ctypes.addressof(self._stream), ctypes.addressof(array)):
-            raise self._failure()
+        if self._next(ctypes.addressof(self.stream), ctypes.addressof(array)):
+            raise self.failure()
         return None if _abi.is_released(array) else (array, b"")
 
     def close(self) -> None:
         _abi.release(self.schema)
-        _abi.release(self._stream)
+        _abi.release(self.stream)
 
 
 class _ReaderSource:

@@ -51,10 +51,7 @@ class Stream:
         schema = _abi.ArrowSchema()
         if _abi.GET(self._struct.get_schema)(ctypes.addressof(self._struct), ctypes.addressof(schema)):
             raise self._failure()
-        try:
-            return Schema(schema)
-        finally:
-            _abi.release(schema)
+        return Schema(schema)
 
     def _failure(self) -> _errors.DipcError:
         """Why a callback of the stream failed."""
