@@ -8,9 +8,10 @@ import pathlib
 import subprocess
 import sys
 
-import dipc
 import pyarrow as pa
 import pytest
+
+import dipc
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 _numbers = itertools.count()

@@ -6,9 +6,8 @@ import ctypes
 import re
 
 import dipc
-from dipc import _library, _server, _stream
-
 from conftest import ROOT
+from dipc import _library, _server, _stream
 
 HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "include/dipc.h").read_text(), flags=re.DOTALL)
 
@@ -51,8 +50,8 @@ def test_statuses_are_the_headers():
 
 
 def test_figures_are_the_headers():
-    for kind_, figures in (("SERVER", _server.ServerStats), ("STREAM", _stream.StreamStats), ("CLIENT", dipc.ClientStats),
-                           ("ARENA", dipc.ArenaStats)):  # fmt: skip
+    for figures in (_server.ServerStats, _stream.StreamStats, dipc.ClientStats, dipc.ArenaStats):
+        kind_ = figures.__name__.removesuffix("Stats").upper()
         found = re.findall(rf"#define DIPC_{kind_}_STAT_(\w+) (\d+)$", HEADER, flags=re.MULTILINE)
         names = [name.lower() for name, number in sorted(found, key=lambda pair: int(pair[1]))]
         assert tuple(names) == figures._fields
@@ -60,5 +59,5 @@ def test_figures_are_the_headers():
 
 def test_the_version_is_the_headers():
     found = dict(re.findall(r"#define DIPC_VERSION_(\w+) (\d+)$", HEADER, flags=re.MULTILINE))
-    assert _library.VERSION == (int(found["MAJOR"]), int(found["MINOR"]))
+    assert (int(found["MAJOR"]), int(found["MINOR"])) == _library.VERSION
     assert dipc.library_version() == f"{found['MAJOR']}.{found['MINOR']}.{found['PATCH']}"

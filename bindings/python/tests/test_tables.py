@@ -8,17 +8,16 @@ import os
 import pathlib
 import struct
 
-import dipc
 import duckdb
 import nanoarrow
-import numpy
-import pandas
-import polars
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
-from dipc import _abi, _capsule
 
+import dipc
 from conftest import ROOT, new_address, table
+from dipc import _abi, _capsule
 
 GOLDEN = pathlib.Path(os.environ.get("DIPC_GOLDEN", ROOT / "../shared/golden")) / "streams"
 FILES = {path.name: path for path in [*(ROOT / "tests/vectors").glob("*.arrows"), *GOLDEN.glob("*.stream")]}
@@ -26,8 +25,8 @@ FILES = {path.name: path for path in [*(ROOT / "tests/vectors").glob("*.arrows")
 # What each library makes of one table, and of a reader.
 LIBRARIES = {
     "pyarrow": (lambda made: made, pa.table),
-    "polars": (polars.from_arrow, polars.DataFrame),
-    "duckdb": (lambda made: duckdb.from_arrow(made), lambda reader: duckdb.from_arrow(pa.table(reader))),
+    "polars": (pl.from_arrow, pl.DataFrame),
+    "duckdb": (duckdb.from_arrow, lambda reader: duckdb.from_arrow(pa.table(reader))),
     "pandas": (lambda made: made.to_pandas(), lambda reader: pa.table(reader).to_pandas()),
     "nanoarrow": (nanoarrow.ArrayStream, nanoarrow.ArrayStream),
 }
@@ -99,7 +98,7 @@ def test_providers_of_every_shape(server):
     server.serve("method", Object().method)
     server.serve("iterator", lambda: iter(batches))
     server.serve("tables", lambda: halves)
-    server.serve("polars", lambda: (polars.DataFrame(half) for half in halves))
+    server.serve("polars", lambda: (pl.DataFrame(half) for half in halves))
     server.serve("generator", generator)
     server.serve("own batches", lambda: dipc.get(server.uri, "generator"))
     server.serve("own batches, by one", lambda: (batch for batch in dipc.get(server.uri, "generator")))
@@ -204,8 +203,8 @@ def test_batches_outlive_reader_and_server():
 def test_an_array_in_an_arena_is_lent_without_a_copy(server):
     arena = dipc.Arena()
     block = arena.alloc(8 * 100_000)
-    numbers = numpy.frombuffer(block, dtype=numpy.int64)
-    numbers[:] = numpy.arange(100_000)
+    numbers = np.frombuffer(block, dtype=np.int64)
+    numbers[:] = np.arange(100_000)
     column = pa.Array.from_buffers(pa.int64(), 100_000, [None, pa.py_buffer(block)])
     server.publish("arena", pa.table({"x": column}))
     server.publish("copied", arena.copy(table()))

@@ -7,10 +7,10 @@ import os
 import signal
 import threading
 
-import dipc
 import pyarrow as pa
 import pytest
 
+import dipc
 from conftest import WAIT, new_address, table
 
 
@@ -238,10 +238,12 @@ def test_stall_timeout(stuck):
 
 
 SERVER = """
-import dipc, os, sys, threading
+import dipc, pyarrow, sys, threading
 server = dipc.Server()
 def endless():
-    batch = dipc.Arena().copy({"x": range(100_000)}) if sys.argv[2] == "arena" else __import__("pyarrow").table({"x": range(100_000)})
+    batch = pyarrow.table({"x": range(100_000)})
+    if sys.argv[2] == "arena":
+        batch = dipc.Arena().copy(batch)
     while True:
         yield batch
 server.serve("endless", endless)

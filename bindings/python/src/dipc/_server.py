@@ -212,8 +212,8 @@ class Server:
 
 def _shut(handle: Handle, pump: _serving.Pump) -> None:
     """Closes a server, once."""
-    pump.stop()
     try:
+        pump.stop()
         with handle as server:
             _stop(server, 0)
     except (_errors.ForkedError, _errors.ClosedError):
