@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import dipc
-from peers import FOUND, NAMES, ROOT, SCHEMES, Peer, peer, unavailable
+from peers import FOUND, NAMES, PEERS, ROOT, SCHEMES, UNAVAILABLE_SCHEMES, Peer
 
 GOLDEN = pathlib.Path(os.environ.get("DIPC_GOLDEN", ROOT / "../shared/golden")) / "streams"
 FILES = {path.name: path for path in [*sorted((ROOT / "tests/vectors").glob("*.arrows")), *sorted(GOLDEN.glob("*"))]}
@@ -27,61 +27,43 @@ def new_address(scheme):
 
 def pytest_addoption(parser):
     parser.addoption("--all-files", action="store_true", help="every file with every pair, rather than a sample")
-
-
-def pytest_report_header():
-    lines = [f"matrix: {name}: {found}" for name, found in FOUND.items() if isinstance(found, str)]
-    if not GOLDEN.is_dir():
-        lines.append(f"matrix: golden streams are left out: no folder {GOLDEN} (DIPC_GOLDEN names another)")
-    return lines
+    parser.addoption("--all-peers", action="store_true", help="a language or transport that is missing is a failure")
 
 
 def sample(config, name):
-    """The files that a server serves: a table of many batches, and some or all of the others."""
+    """The files that a server serves: some, or all."""
     others = list(FILES)
     if not config.getoption("--all-files"):
         mine = others[NAMES.index(name) :: len(NAMES)]
         others = mine[:: len(mine) // SAMPLE][:SAMPLE]
-    return ["made", *others]
+    return others
 
 
 def pytest_generate_tests(metafunc):
-    if "served" in metafunc.fixturenames:
-        pairs = [(scheme, name, file) for scheme in SCHEMES for name in NAMES for file in sample(metafunc.config, name)]
-        metafunc.parametrize("served", pairs, ids="-".join, indirect=True, scope="module")
-    if "serving_long" in metafunc.fixturenames:
-        pairs = [(scheme, name) for scheme in SCHEMES for name in NAMES]
-        metafunc.parametrize("serving_long", pairs, ids="-".join, indirect=True)
+    """Every pair of what is there; what is not is told by test_here.py."""
+    schemes = [scheme for scheme in SCHEMES if UNAVAILABLE_SCHEMES[scheme] is None]
+    each = list(itertools.product(schemes, PEERS))
+    ways = {
+        "served": [(*one, file) for one in each for file in sample(metafunc.config, one[1])],
+        "served_made": [(*one, "made") for one in each],
+        "served_long": [(*one, "long") for one in each],
+    }
+    for way, what in ways.items():
+        if way in metafunc.fixturenames:
+            # One server at a time, for all clients; but one for each test that may kill it.
+            scope = "function" if way == "served_long" else "module"
+            metafunc.parametrize(way, what, ids="-".join, indirect=True, scope=scope)
     if "scheme" in metafunc.fixturenames:
-        metafunc.parametrize("scheme", SCHEMES, indirect=True)
+        metafunc.parametrize("scheme", schemes)
     if "client" in metafunc.fixturenames:
-        metafunc.parametrize("client", NAMES, indirect=True)
-
-
-@pytest.fixture(scope="session")
-def reasons():
-    return {scheme: unavailable(scheme) for scheme in SCHEMES}
-
-
-def ensure_available(scheme, reasons):
-    if reasons[scheme]:
-        pytest.skip(f"{scheme}: {reasons[scheme]}")
-
-
-@pytest.fixture
-def scheme(request, reasons):
-    ensure_available(request.param, reasons)
-    return request.param
-
-
-@pytest.fixture
-def client(request) -> Peer:
-    return peer(request.param)
+        metafunc.parametrize("client", PEERS.values(), ids=PEERS)
 
 
 @pytest.fixture
 def command() -> Peer:
-    return peer("dipc")
+    if "dipc" not in PEERS:
+        pytest.skip(FOUND["dipc"])
+    return PEERS["dipc"]
 
 
 @pytest.fixture(scope="session")
@@ -107,25 +89,36 @@ def long(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def served(request, reasons, made):
-    """A server of one file; its name, its file and its URI. Shared by all clients."""
-    scheme, name, file = request.param
-    ensure_available(scheme, reasons)
-    path = made if file == "made" else FILES[file]
-    with peer(name).serve(new_address(scheme), path) as server:
+def serve(made_files, what):
+    """A server of one file, for a fixture; it has its name, its file and its URI."""
+    scheme, name, file = what
+    path = made_files.get(file) or FILES[file]
+    with PEERS[name].serve(new_address(scheme), path) as server:
         server.name, server.path = name, path
         yield server
 
 
+@pytest.fixture(scope="session")
+def made_files(made, long):
+    return {"made": made, "long": long}
+
+
+@pytest.fixture(scope="module")
+def served(request, made_files):
+    """A server of each file, shared by all clients."""
+    yield from serve(made_files, request.param)
+
+
+@pytest.fixture(scope="module")
+def served_made(request, made_files):
+    """A server of the table of many batches, shared by all clients."""
+    yield from serve(made_files, request.param)
+
+
 @pytest.fixture
-def serving_long(request, reasons, long):
-    """A server of the long table, for one test."""
-    scheme, name = request.param
-    ensure_available(scheme, reasons)
-    with peer(name).serve(new_address(scheme), long) as server:
-        server.name, server.path = name, long
-        yield server
+def served_long(request, made_files):
+    """A server of the long table, which the test may kill."""
+    yield from serve(made_files, request.param)
 
 
 @pytest.fixture

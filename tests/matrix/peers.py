@@ -171,12 +171,7 @@ NAMES = (*LANGUAGES, "dipc")
 FOUND = {name: find(name) for name in NAMES}
 
 
-def peer(name):
-    """A peer; skips the test, with the reason, where there is none."""
-    found = FOUND[name]
-    if isinstance(found, str):
-        pytest.skip(found)
-    return found
+PEERS = {name: found for name, found in FOUND.items() if isinstance(found, Peer)}
 
 
 def unavailable(scheme):
@@ -189,6 +184,9 @@ def unavailable(scheme):
     if scheme not in known:
         return "dipc info does not know it"
     return None if known[scheme]["available"] else known[scheme]["reason"]
+
+
+UNAVAILABLE_SCHEMES = {scheme: unavailable(scheme) for scheme in SCHEMES}
 
 
 def read(path):

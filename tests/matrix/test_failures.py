@@ -57,21 +57,21 @@ def hold(client, tmp_path):
         yield start
 
 
-def test_a_killed_server(serving_long, hold):
+def test_a_killed_server(served_long, hold):
     """Its client says so, rather than that the table is over."""
-    held = hold(serving_long)
-    serving_long.kill()
+    held = hold(served_long)
+    served_long.kill()
     got = held.let_go()
     assert (got.code, got.status) == (3, "DIPC_ERR_DISCONNECTED"), got.text
 
 
-def test_a_killed_client(serving_long, hold):
+def test_a_killed_client(served_long, hold):
     """Its server serves on."""
-    held = hold(serving_long)
+    held = hold(served_long)
     held.process.kill()
     held.process.wait()
-    schema, batches = read(serving_long.path)
-    with dipc.get(serving_long.uri, "table") as reader:
+    schema, batches = read(served_long.path)
+    with dipc.get(served_long.uri, "table") as reader:
         assert sum(len(batch) for batch in reader) == sum(batch.num_rows for batch in batches)
         assert pa.schema(reader.schema) == schema
 

@@ -63,7 +63,7 @@ ENDS = {
     "a half-read reader": "reader = dipc.get(uri, 'endless'); next(reader)",
     "a kept batch": "batch = next(dipc.get(uri, 'endless'))",
     "a stream that pyarrow holds": "reader = pyarrow.RecordBatchReader.from_stream(dipc.get(uri, 'endless'))",
-    "capsules": "reader = dipc.get(uri, 'endless'); kept = next(reader).__arrow_c_array__(), reader.__arrow_c_stream__()",
+    "capsules": "one = dipc.get(uri, 'endless'); kept = next(one).__arrow_c_array__(), one.__arrow_c_stream__()",
     "an open server": "server.publish('x', pyarrow.table({'x': [1]})); reader = dipc.get(server.listen(mine), 'x')",
     "a provider that computes": """
 def compute():
