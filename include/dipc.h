@@ -511,6 +511,12 @@ struct ArrowDeviceArrayStream {
 #define DIPC_BODY_PACKED 1
 
 /**
+ * Bodies are lent wherever that is possible, small ones and those of clients that do not speak
+ * libdipc's extension included.
+ */
+#define DIPC_BODY_LENT 2
+
+/**
  * Bodies are not compressed.
  */
 #define DIPC_COMPRESSION_NONE 0
@@ -1130,6 +1136,106 @@ dipc_status dipc_get_options_set_first_sequence(struct dipc_get_options *options
  * @param options  Options, or NULL.
  */
 void dipc_get_options_free(struct dipc_get_options *options);
+
+/**
+ * Lets a server listen on tcp where other machines can connect. Default false: a tcp listener has
+ * neither encryption nor authentication, and beyond the loopback interface it is refused with
+ * DIPC_ERR_PERMISSION.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param allow_remote  Whether to allow it.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_allow_remote(struct dipc_server_options *options,
+                                                 bool allow_remote,
+                                                 struct dipc_error **error);
+
+/**
+ * Says that every process that can reach this server's network is trusted. Default false, and then
+ * every ucx listener, on the loopback interface too, is refused with DIPC_ERR_PERMISSION: UCX
+ * checks no access rights on some of its paths, so whoever connects can read and write the memory
+ * of this process.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param trusted_network  Whether it is so.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_trusted_network(struct dipc_server_options *options,
+                                                    bool trusted_network,
+                                                    struct dipc_error **error);
+
+/**
+ * Sets what only one transport knows. `ucx.KEY` for each key of UCX's configuration, without its
+ * UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
+ * `peer` (the default: a dead peer is noticed) or `none` (faster on some transports).
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param name     The scheme, a dot, and the name; UTF-8.
+ * @param value    The value; UTF-8.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it.
+ */
+dipc_status dipc_server_options_set_transport(struct dipc_server_options *options,
+                                              const char *name,
+                                              const char *value,
+                                              struct dipc_error **error);
+
+/**
+ * Sets what only one transport knows. `ucx.KEY` for each key of UCX's configuration, without its
+ * UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
+ * `peer` (the default: a dead peer is noticed) or `none` (faster on some transports).
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param name     The scheme, a dot, and the name; UTF-8.
+ * @param value    The value; UTF-8.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it.
+ */
+dipc_status dipc_client_options_set_transport(struct dipc_client_options *options,
+                                              const char *name,
+                                              const char *value,
+                                              struct dipc_error **error);
+
+/**
+ * Sets how long the server's I/O thread looks for work before it sleeps. Default 0. While it spins
+ * it uses a whole core, and answers sooner.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param spin_ns  Nanoseconds.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_server_options_set_spin_ns(struct dipc_server_options *options,
+                                            uint64_t spin_ns,
+                                            struct dipc_error **error);
+
+/**
+ * Sets how long a thread that waits for the stream looks for it before it sleeps. Default 0. While
+ * it spins it uses a whole core, and notices sooner.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param spin_ns  Nanoseconds.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_spin_ns(struct dipc_get_options *options,
+                                         uint64_t spin_ns,
+                                         struct dipc_error **error);
+
+/**
+ * Sets how many connections carry one stream where the transport can spread bodies over several
+ * (tcp). Default 1.
+ *
+ * @param options  Options to change; exclusive during the call.
+ * @param connections  1 to 64.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: not 1 to 64.
+ */
+dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
+                                             uint32_t connections,
+                                             struct dipc_error **error);
 
 /**
  * Makes a receiver for one stream.

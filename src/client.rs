@@ -20,13 +20,15 @@ use crate::driver::link::FetchLink;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Credit, Header, ReceiverConfig, Request, SideConfig, Uri};
-use crate::transport::{self, LinkOptions};
+use crate::transport::{self, LinkOptions, Settings};
 
 /// Options of a client.
 #[derive(Debug, Clone, Default)]
 pub struct ClientOptions {
     /// Accept servers of every user, not only of this process's own.
     pub any_user: bool,
+    /// What only one transport knows.
+    pub settings: Settings,
 }
 
 /// Options of one stream.
@@ -45,6 +47,10 @@ pub struct GetOptions {
     /// How much of what arrives is checked; `None`: the structure alone from a server of the same
     /// user, everything from others (rule A8).
     pub level: Option<Level>,
+    /// How long a waiting consumer looks for the stream before it sleeps.
+    pub spin: Duration,
+    /// Connections for the stream, where the transport can spread bodies over several.
+    pub connections: u16,
     /// Number of the schema message: 0, but in tests of the wrap-around (rule M4).
     pub first_seq: u32,
 }
@@ -61,10 +67,15 @@ impl Default for GetOptions {
             lent_limit: 1 << 30,
             device: DeviceKind::CPU,
             level: None,
+            spin: Duration::ZERO,
+            connections: 1,
             first_seq: 0,
         }
     }
 }
+
+/// How long a server that cannot say no is waited for (rule R5).
+pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Figures of a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -112,7 +123,7 @@ impl Client {
             inner: Arc::new(Inner {
                 options,
                 generation: Generation::now(),
-                io: IoThread::start("dipc-client-io")?,
+                io: IoThread::start("dipc-client-io", Duration::ZERO)?,
                 pool: Mutex::default(),
                 streams: AtomicU64::new(0),
                 connections: AtomicU64::new(0),
@@ -184,7 +195,8 @@ impl Client {
 
 impl Inner {
     fn connect(&self, uri: &Uri, keep: bool, options: &GetOptions) -> Result<Connected> {
-        let key = uri.to_string();
+        // Connections made otherwise are other connections.
+        let key = format!("{uri} {}", options.connections);
         if keep
             && let Some(link) = self.pool.lock().get_mut(&key).and_then(|kept| {
                 loop {
@@ -206,6 +218,8 @@ impl Inner {
             connect_timeout: options.connect_timeout,
             any_user: self.options.any_user,
             unexpected_bytes: options.window.bytes,
+            connections: options.connections,
+            settings: self.options.settings.clone(),
             ..LinkOptions::default()
         };
         let connection = transport.connect(uri, &link_options)?;
@@ -242,6 +256,7 @@ impl Inner {
             data: data.as_ref().map(|(uri, _)| side(uri)),
             first_seq: options.first_seq,
             stall_timeout: options.stall_timeout,
+            silence_timeout: Some(SILENCE_TIMEOUT),
         };
         let same_user = metadata.link.same_user()
             && data
@@ -258,7 +273,7 @@ impl Inner {
             level,
             ..DecodeOptions::default()
         };
-        let mut fetch = Fetch::start(config, first, second, decode)?;
+        let mut fetch = Fetch::start(config, first, second, decode, options.spin)?;
         if let Err(error) = fetch.wait_for_schema(cancel) {
             settle(&Arc::downgrade(self), fetch, metadata.key);
             return Err(error);

@@ -160,6 +160,7 @@ impl BareReceiver {
             data: sides.next(),
             first_seq: options.first_seq,
             stall_timeout: options.stall_timeout,
+            silence_timeout: Some(crate::client::SILENCE_TIMEOUT),
         };
         let level = options.level.unwrap_or(Level::Full);
         Self::new(

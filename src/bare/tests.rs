@@ -44,6 +44,7 @@ fn receiver(window: u64, extension: bool) -> BareReceiver {
         data: None,
         first_seq: 0,
         stall_timeout: None,
+        silence_timeout: None,
     };
     BareReceiver::new(config, DecodeOptions::default()).unwrap()
 }

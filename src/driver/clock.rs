@@ -28,6 +28,11 @@ pub fn until(deadline: Timestamp) -> Duration {
     Duration::from_nanos(deadline.as_nanos().saturating_sub(now().as_nanos()))
 }
 
+/// How long ago `start` was.
+pub fn since(start: Timestamp) -> Duration {
+    now().saturating_since(start)
+}
+
 /// The point `wait` from now.
 pub fn after(wait: Duration) -> Timestamp {
     now().saturating_add(wait)

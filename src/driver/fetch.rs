@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -43,6 +44,8 @@ pub struct Fetch {
     schema: Option<Arc<Header>>,
     decoder: Option<Decoder>,
     decode: DecodeOptions,
+    /// How long to look for messages before sleeping.
+    spin: Duration,
     stats: StreamStats,
     /// Why the stream is over, when it did not end well.
     failed: Option<Error>,
@@ -61,6 +64,7 @@ impl Fetch {
         metadata: Arc<FetchLink>,
         data: Arc<FetchLink>,
         decode: DecodeOptions,
+        spin: Duration,
     ) -> Result<Self> {
         metadata.unwatch();
         data.unwatch();
@@ -74,6 +78,7 @@ impl Fetch {
             schema: None,
             decoder: None,
             decode,
+            spin,
             stats: StreamStats::default(),
             failed: None,
             gone: [false; 2],
@@ -118,7 +123,10 @@ impl Fetch {
     /// Whether the server has said its last word on this stream, so that its connection can serve
     /// another.
     pub fn is_settled(&self) -> bool {
-        self.receiver.is_over_on_wire() && self.links().iter().all(|link| link.closed().is_none())
+        let sound = |link: &Arc<FetchLink>| {
+            link.closed().is_none() && (link.is_ordered() || self.receiver.is_whole())
+        };
+        self.receiver.is_over_on_wire() && self.links().iter().all(sound)
     }
 
     /// Waits for the schema.
@@ -187,8 +195,13 @@ impl Fetch {
 
     /// Whether the stream is of no use to its connections any more: the server broke a rule or said
     /// nothing in time, and what it may still say could not be told from the next stream.
+    ///
+    /// So is one that did not come to its end on a connection that keeps no order: what is still
+    /// under way of it could come between the messages of the next.
     pub fn is_broken(&self) -> bool {
-        self.receiver.state() == ReceiverState::Failed && !self.receiver.is_over_on_wire()
+        let failed = self.receiver.state() == ReceiverState::Failed;
+        let unordered = self.links().iter().any(|link| !link.is_ordered());
+        (failed && !self.receiver.is_over_on_wire()) || (unordered && !self.is_settled())
     }
 
     /// Cuts the connections. Arrays handed out stay valid.
@@ -237,10 +250,25 @@ impl Fetch {
         // Rule E5: before sleeping, the server is told of everything taken, or both would wait.
         self.receiver.flush_credit();
         self.pump();
+        if self.look_on(cancel) {
+            return Ok(());
+        }
         self.sleep(cancel)?;
         self.receiver.handle_timeout(clock::now());
         self.pump();
         Ok(())
+    }
+
+    /// Spins for a while. Returns whether something came, or the token was triggered.
+    fn look_on(&mut self, cancel: Option<&Cancel>) -> bool {
+        let start = clock::now();
+        while !self.spin.is_zero() && clock::since(start) < self.spin {
+            if self.step() || cancel.is_some_and(Cancel::is_cancelled) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
     }
 
     /// Reads everything there is and may be read. Returns whether there was something.
@@ -376,10 +404,10 @@ impl Fetch {
             if self.gone[side_index(side)] || !(reads || writes) {
                 continue;
             }
-            let mut events = PollFlags::empty();
-            events.set(PollFlags::IN, reads);
-            events.set(PollFlags::OUT, writes);
             let readiness = link.readiness();
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::IN, reads || !readiness.socket);
+            events.set(PollFlags::OUT, writes && readiness.socket);
             fds.push(PollFd::new(&readiness.fd, events));
             if let Some(death) = &readiness.peer_death {
                 fds.push(PollFd::new(death, PollFlags::IN));
@@ -397,8 +425,8 @@ impl Fetch {
 
     /// Turns a message into an array; a dictionary gives none.
     fn decode(&mut self, message: Message<HostBuffer>) -> Result<Option<DecodedBatch>> {
-        let Message { header, body, .. } = message;
-        let body = self.find_body(&header, body)?;
+        let Message { seq, header, body } = message;
+        let body = self.find_body(seq, &header, body)?;
         let Some(decoder) = &mut self.decoder else {
             return Err(Error::protocol(
                 "a record batch came before the schema (rule M4)",
@@ -415,7 +443,12 @@ impl Fetch {
         Ok(Some(batch))
     }
 
-    fn find_body(&mut self, header: &Header, body: Body<HostBuffer>) -> Result<ReceivedBody> {
+    fn find_body(
+        &mut self,
+        seq: u32,
+        header: &Header,
+        body: Body<HostBuffer>,
+    ) -> Result<ReceivedBody> {
         match body {
             Body::Packed(memory) => {
                 self.stats.bytes_received += memory.len() as u64;
@@ -437,12 +470,22 @@ impl Fetch {
                     buffers,
                     owner,
                     shared,
-                } = self.data.resolve(&spans)?;
-                lent._memory = Some(owner);
-                self.stats.bytes_lent += spans.iter().map(|span| span.length).sum::<u64>();
-                // SAFETY: the transport resolved the spans to host memory that `owner`, which is in
-                // `lent`, keeps mapped; whether the peer could still write is what it said.
-                Ok(unsafe { ReceivedBody::new(buffers, Arc::new(lent), shared) })
+                    pulled,
+                } = self.data.resolve(seq, &spans)?;
+                let bytes = spans.iter().map(|span| span.length).sum::<u64>();
+                let owner: Arc<dyn Any + Send + Sync> = if pulled {
+                    self.stats.bytes_received += bytes;
+                    drop(lent);
+                    owner
+                } else {
+                    self.stats.bytes_lent += bytes;
+                    lent._memory = Some(owner);
+                    Arc::new(lent)
+                };
+                // SAFETY: the transport resolved the spans to host memory that `owner` keeps mapped,
+                // by itself or from inside `lent`; whether the peer could still write is what it
+                // said.
+                Ok(unsafe { ReceivedBody::new(buffers, owner, shared) })
             }
         }
     }

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -66,6 +67,7 @@ struct Shared {
     epoll: OwnedFd,
     /// Written to wake the thread: a timer is due earlier, or it shall stop.
     wake: OwnedFd,
+    spin: Duration,
     stop: AtomicBool,
     next_key: AtomicU64,
     sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
@@ -76,12 +78,12 @@ struct Shared {
 const WAKE: u64 = 0;
 
 impl IoThread {
-    /// Starts the thread.
+    /// Starts the thread. It looks for work for `spin` before it sleeps.
     ///
     /// # Errors
     ///
     /// `OutOfResources` when the process has no descriptors or threads left.
-    pub fn start(name: &str) -> Result<Self> {
+    pub fn start(name: &str, spin: Duration) -> Result<Self> {
         let failed = |errno| Error::os("cannot set up an I/O thread", errno);
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
@@ -90,6 +92,7 @@ impl IoThread {
             generation: Generation::now(),
             epoll,
             wake,
+            spin,
             stop: AtomicBool::new(false),
             next_key: AtomicU64::new(WAKE + 1),
             sources: Mutex::default(),
@@ -207,8 +210,14 @@ impl Shared {
 
     fn run(&self) {
         let mut events = Vec::with_capacity(64);
+        let mut idle_since = clock::now();
         while !self.stop.load(Ordering::Acquire) {
-            let timeout = self.next_timeout();
+            let spins = !self.spin.is_zero() && clock::since(idle_since) < self.spin;
+            let timeout = if spins {
+                Some(rustix::event::Timespec::default())
+            } else {
+                self.next_timeout()
+            };
             events.clear();
             match epoll::wait(
                 &self.epoll,
@@ -220,6 +229,9 @@ impl Shared {
                     tracing::error!("an I/O thread cannot wait and ends: {errno}");
                     return;
                 }
+            }
+            if !events.is_empty() {
+                idle_since = clock::now();
             }
             for event in &events {
                 let key = event.data.u64();

@@ -18,6 +18,7 @@ use crate::transport::{Connection, Incoming, Outgoing, Payload, Readiness, Resol
 pub struct FetchLink {
     peer: String,
     same_user: bool,
+    ordered: bool,
     readiness: Readiness,
     /// Before `state`, so that the thread outlives what it watches.
     io: IoThread,
@@ -55,6 +56,7 @@ impl FetchLink {
         Arc::new_cyclic(|me| Self {
             peer: link.peer().to_owned(),
             same_user: link.same_user(),
+            ordered: link.is_ordered(),
             readiness: link.readiness(),
             io: io.clone(),
             me: Weak::clone(me),
@@ -156,13 +158,18 @@ impl FetchLink {
         self.state.lock().link.clear_posted();
     }
 
-    /// Finds lent memory.
+    /// Finds the lent memory of a message.
     ///
     /// # Errors
     ///
     /// `Protocol` when a span is outside the regions that the server announced.
-    pub fn resolve(&self, spans: &[Span]) -> Result<Resolved> {
-        self.state.lock().link.resolve(spans)
+    pub fn resolve(&self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+        self.state.lock().link.resolve(seq, spans)
+    }
+
+    /// Whether what the server sent first arrives first.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered
     }
 
     /// The next message of a stream, or `None` when there is none now. Regions, which belong to the

@@ -306,7 +306,9 @@ impl ServedLink {
                 break;
             }
         }
-        let interest = if half.is_flooded() {
+        let interest = if !self.readiness.socket {
+            Interest::Read
+        } else if half.is_flooded() {
             Interest::Write
         } else if half.link.queued_bytes() > 0 {
             Interest::ReadWrite

@@ -3,18 +3,21 @@
 use std::time::Duration;
 
 use crate::arrow::Compression;
-use crate::driver::produce::BodyPolicy;
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
 use crate::ffi::handle::{State, try_out};
 use crate::ffi::status::dipc_status;
 use crate::server::ServerOptions;
+use crate::transport::BodyPolicy;
 
 /// Bodies are lent where that is possible and worth it, and sent as bytes elsewhere.
 pub const DIPC_BODY_AUTO: i32 = 0;
 /// Bodies are always sent as bytes.
 pub const DIPC_BODY_PACKED: i32 = 1;
+/// Bodies are lent wherever that is possible, small ones and those of clients that do not speak
+/// libdipc's extension included.
+pub const DIPC_BODY_LENT: i32 = 2;
 
 /// Bodies are not compressed.
 pub const DIPC_COMPRESSION_NONE: i32 = 0;
@@ -283,6 +286,7 @@ pub unsafe extern "C" fn dipc_server_options_set_body(
         options.inner.body = match body {
             DIPC_BODY_AUTO => BodyPolicy::Auto,
             DIPC_BODY_PACKED => BodyPolicy::Packed,
+            DIPC_BODY_LENT => BodyPolicy::Lent,
             _ => {
                 return Err(Error::invalid_argument(format!(
                     "body is {body}: no DIPC_BODY_*"

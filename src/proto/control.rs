@@ -74,6 +74,12 @@ impl Request {
         }
     }
 
+    /// What CANCEL and CREDIT name the stream by: the low half of its id. On a transport that does
+    /// not keep control messages and requests in order, one of an earlier stream may come late.
+    pub fn mark(&self) -> u64 {
+        u64::try_from(self.stream_id & u128::from(u64::MAX)).unwrap_or_default()
+    }
+
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
         let fixed = usize::from(REQUEST_FIXED);
@@ -170,9 +176,17 @@ pub enum Control {
         text: String,
     },
     /// Client: the stream is not wanted any more.
-    Cancel,
+    Cancel {
+        /// Which one it means: [`Request::mark`].
+        stream: u64,
+    },
     /// Client: totals since the start (rule E5).
-    Credit(Credit),
+    Credit {
+        /// Which stream it means: [`Request::mark`].
+        stream: u64,
+        /// The totals.
+        credit: Credit,
+    },
     /// Server: addresses may name this region from now on.
     Region {
         /// Its number, from 1.
@@ -223,9 +237,14 @@ impl Control {
                 bytes.extend_from_slice(text.as_bytes());
                 bytes
             }
-            Self::Cancel => vec![CANCEL],
-            Self::Credit(credit) => {
+            Self::Cancel { stream } => {
+                let mut bytes = vec![CANCEL];
+                bytes.extend_from_slice(&stream.to_le_bytes());
+                bytes
+            }
+            Self::Credit { stream, credit } => {
                 let mut bytes = vec![CREDIT];
+                bytes.extend_from_slice(&stream.to_le_bytes());
                 bytes.extend_from_slice(&credit.batches.to_le_bytes());
                 bytes.extend_from_slice(&credit.bytes.to_le_bytes());
                 bytes
@@ -262,7 +281,7 @@ impl Control {
         let (name, message) = match *kind {
             STREAM => ("STREAM", Self::stream(payload)),
             ERROR => ("ERROR", Self::error(payload)),
-            CANCEL => ("CANCEL", payload.is_empty().then_some(Self::Cancel)),
+            CANCEL => ("CANCEL", Self::cancel(payload)),
             CREDIT => ("CREDIT", Self::credit(payload)),
             REGION => ("REGION", Self::region(payload)),
             REGION_GONE => (
@@ -309,14 +328,22 @@ impl Control {
         (status < 0).then_some(Self::Error { status, seq, text })
     }
 
+    fn cancel(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let stream = fields.u64()?;
+        fields.end()?;
+        Some(Self::Cancel { stream })
+    }
+
     fn credit(payload: &[u8]) -> Option<Self> {
         let mut fields = Fields::new(payload);
+        let stream = fields.u64()?;
         let credit = Credit {
             batches: fields.u64()?,
             bytes: fields.u64()?,
         };
         fields.end()?;
-        Some(Self::Credit(credit))
+        Some(Self::Credit { stream, credit })
     }
 
     fn region(payload: &[u8]) -> Option<Self> {
@@ -341,8 +368,8 @@ impl Control {
         match self {
             Self::Stream(_) => "STREAM",
             Self::Error { .. } => "ERROR",
-            Self::Cancel => "CANCEL",
-            Self::Credit(_) => "CREDIT",
+            Self::Cancel { .. } => "CANCEL",
+            Self::Credit { .. } => "CREDIT",
             Self::Region { .. } => "REGION",
             Self::RegionGone { .. } => "REGION_GONE",
             Self::RegionForgotten { .. } => "REGION_FORGOTTEN",

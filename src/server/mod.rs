@@ -47,13 +47,14 @@ impl Server {
     ///
     /// `OutOfResources` when the process has no threads or descriptors left.
     pub fn new(options: ServerOptions) -> Result<Self> {
-        let io = IoThread::start("dipc-server-io")?;
+        let io = IoThread::start("dipc-server-io", options.spin)?;
         let (callbacks, callback_thread) = Callbacks::start()?;
         let pulls = Pulls::new()?;
         let mut link_options = options.link.clone();
         // Clients send no bodies.
         link_options.unexpected_bytes = 0;
         link_options.budget = Arc::new(Budget::new(options.max_bytes));
+        link_options.body = options.body;
         let shared = Arc::new_cyclic(|me| Shared {
             options,
             link_options,
@@ -77,7 +78,7 @@ impl Server {
         })
     }
 
-    /// Listens at `uri` (`shm:/path`, `shm:@name`) and returns the URI to give to clients.
+    /// Listens at `uri` (`shm:/path`, `shm:@name`, `tcp://host:port`, `ucx://host:port`) and returns the URI to give to clients.
     ///
     /// # Errors
     ///
@@ -93,6 +94,7 @@ impl Server {
         uri.tags
             .free_data
             .get_or_insert(Tags::DEFAULT.free_data.unwrap_or_default());
+        listener.complete(&mut uri);
         // The tags of the URI are those of both streams; each role alone has its defaults.
         let tags = RoleTags::DEFAULT.with(Role::Both, uri.tags);
         tags.validate()?;
@@ -116,13 +118,24 @@ impl Server {
 
     /// The URI of the first listener, for one role (rule U3): both streams, or one of two.
     pub fn location(&self, role: Role) -> Option<String> {
+        self.locations(role).into_iter().next()
+    }
+
+    /// The URIs of all listeners, oldest first, for one role.
+    pub fn locations(&self, role: Role) -> Vec<String> {
         let listeners = self.shared.listeners.lock();
-        let mut uri = listeners.first()?.uri.clone();
-        if role != Role::Both {
-            uri.role = Some(role);
-            uri.tags = Tags::default_for(role);
-        }
-        Some(uri.to_string())
+        let of_role = |listening: &Listening| {
+            let mut uri = listening.uri.clone();
+            if role != Role::Both {
+                uri.role = Some(role);
+                let free_data = uri.tags.free_data;
+                uri.tags = Tags::default_for(role);
+                // Rule U2: named by each role's URI, or by none.
+                uri.tags.free_data = uri.tags.free_data.filter(|_| free_data.is_some());
+            }
+            uri.to_string()
+        };
+        listeners.iter().map(of_role).collect()
     }
 
     /// Serves `ticket` by calling `provider` for each stream.

@@ -1,8 +1,9 @@
 //! What a server can be told when it is made, and what it can be asked.
 
+use std::time::Duration;
+
 use crate::arrow::Compression;
-use crate::driver::produce::BodyPolicy;
-use crate::transport::LinkOptions;
+use crate::transport::{BodyPolicy, LinkOptions};
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -17,6 +18,8 @@ pub struct ServerOptions {
     pub compression: Option<Compression>,
     /// How bodies travel.
     pub body: BodyPolicy,
+    /// How long the I/O thread looks for work before it sleeps.
+    pub spin: Duration,
     /// Number of each stream's schema message: 0, but in tests of the wrap-around (rule M4).
     pub first_seq: u32,
 }
@@ -29,6 +32,7 @@ impl Default for ServerOptions {
             max_bytes: 16 << 30,
             compression: None,
             body: BodyPolicy::default(),
+            spin: Duration::ZERO,
             first_seq: 0,
         }
     }

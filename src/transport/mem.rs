@@ -195,6 +195,7 @@ impl Connection for MemConnection {
     fn readiness(&self) -> Readiness {
         Readiness {
             fd: Arc::clone(&self.incoming.ready),
+            socket: true,
             peer_death: None,
         }
     }
@@ -262,7 +263,7 @@ impl Connection for MemConnection {
         )))
     }
 
-    fn resolve(&mut self, spans: &[Span]) -> Result<Resolved> {
+    fn resolve(&mut self, _seq: u32, spans: &[Span]) -> Result<Resolved> {
         let lent = self.lender.lent.bodies.lock();
         let mut owners = Vec::new();
         let mut buffers = Vec::with_capacity(spans.len());
@@ -284,6 +285,7 @@ impl Connection for MemConnection {
             buffers,
             owner: Arc::new(owners),
             shared: true,
+            pulled: false,
         })
     }
 

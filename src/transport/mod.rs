@@ -19,6 +19,7 @@ pub mod shm;
 pub(crate) mod stream;
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,18 @@ pub trait Transport: Send + Sync {
     ///
     /// `Unsupported`, with a text that says what is missing and how to get it.
     fn available(&self) -> Result<()>;
+
+    /// Whether it has a setting of that name (scheme, dot, name).
+    fn knows_setting(&self, name: &str) -> bool {
+        let _ = name;
+        false
+    }
+
+    /// What `dipc info` says of it, where there is more to say than that it works: versions,
+    /// devices, choices made. One line each, name and value.
+    fn describe(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
 
     /// Starts to listen at the URI's address.
     ///
@@ -100,6 +113,63 @@ pub struct LinkOptions {
     /// A body that comes before its header is read at once up to this many bytes; a larger one
     /// waits in the connection until [`Connection::post_body`] names it.
     pub unexpected_bytes: u64,
+    /// How bodies travel; the sender decides for all transports that can lend.
+    pub body: BodyPolicy,
+    /// Listen also where other machines can connect, on transports that neither encrypt nor
+    /// authenticate.
+    pub allow_remote: bool,
+    /// Every process that can reach the listener may read and write this process's memory.
+    pub trusted_network: bool,
+    /// Connections that a client opens for one stream, where the transport can spread bodies over
+    /// several.
+    pub connections: u16,
+    /// What only one transport knows, as `ucx.TLS`: name and value.
+    pub settings: Settings,
+}
+
+/// How bodies travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyPolicy {
+    /// Lent where that is possible and worth it.
+    #[default]
+    Auto,
+    /// Always as bytes (kind 0).
+    Packed,
+    /// Lent wherever that is possible, small bodies and baseline peers included.
+    Lent,
+}
+
+/// Settings of single transports, by name: the scheme, a dot, and what the transport calls it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Settings(BTreeMap<String, String>);
+
+impl Settings {
+    /// Sets one; an earlier value is replaced.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no transport of this build has such a setting.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let known = ALL
+            .iter()
+            .any(|transport| transport.knows_setting(name) && !value.contains('\0'));
+        if !known {
+            return Err(Error::invalid_argument(format!(
+                "no transport has a setting `{name}`; there are `ucx.KEY` for each key of UCX's \
+                 configuration (as ucx.TLS), ucx.library and ucx.error_handling"
+            )));
+        }
+        self.0.insert(name.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    /// The settings of one scheme, names without it.
+    pub fn of<'a>(&'a self, scheme: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.0.iter().filter_map(move |(name, value)| {
+            let name = name.strip_prefix(scheme)?.strip_prefix('.')?;
+            Some((name, value.as_str()))
+        })
+    }
 }
 
 impl Default for LinkOptions {
@@ -113,6 +183,11 @@ impl Default for LinkOptions {
             region_idle: Duration::from_secs(10),
             budget: Arc::new(Budget::new(u64::MAX)),
             unexpected_bytes: 256 << 20,
+            body: BodyPolicy::default(),
+            allow_remote: false,
+            trusted_network: false,
+            connections: 1,
+            settings: Settings::default(),
         }
     }
 }
@@ -175,6 +250,12 @@ pub trait Listener: Send {
     /// The URI that reaches this listener, without any query; ports that the system chose filled in.
     fn address(&self) -> String;
 
+    /// Fills in what else clients need to know of this listener (rules U2, E1): on ucx the version
+    /// and, where baseline peers are lent memory, the key to it.
+    fn complete(&self, uri: &mut Uri) {
+        let _ = uri;
+    }
+
     /// The next connection, or `None` when there is none now.
     ///
     /// # Errors
@@ -189,8 +270,10 @@ pub trait Listener: Send {
 #[derive(Debug, Clone)]
 pub struct Readiness {
     /// Becomes readable when [`Connection::receive`] has something, and writable when
-    /// [`Connection::flush`] can go on.
+    /// [`Connection::flush`] can go on; both show as readable where it is not a `socket`.
     pub fd: Arc<OwnedFd>,
+    /// Whether room to write is told apart from something to read.
+    pub socket: bool,
     /// Becomes readable when the peer's process has ended, where the system can tell.
     pub peer_death: Option<Arc<OwnedFd>>,
 }
@@ -286,6 +369,8 @@ pub struct Resolved {
     pub owner: Arc<dyn Any + Send + Sync>,
     /// Whether the peer could still write to the memory.
     pub shared: bool,
+    /// Whether this is a copy of our own: the peer can have its memory back at once.
+    pub pulled: bool,
 }
 
 /// One connection to one peer. Every call returns at once.
@@ -338,6 +423,12 @@ pub trait Connection: Send {
     /// [`clear_posted`](Self::clear_posted) has it thrown away, and the descriptor stays readable.
     fn is_waiting(&self) -> bool;
 
+    /// Whether what the peer sent first arrives first. Where not, the next stream may begin only
+    /// when every message of the last one has arrived.
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
     /// The sending side's memory for lending, where the transport can lend.
     fn lender(&self) -> Option<Arc<dyn Lender>>;
 
@@ -356,12 +447,13 @@ pub trait Connection: Send {
     /// `Protocol` when no region has that id.
     fn unmap_region(&mut self, id: u16) -> Result<()>;
 
-    /// Finds the memory of an address list. Spans of length 0 are empty whatever their address.
+    /// Finds the memory of the address list that came for message `seq`. Spans of length 0 are
+    /// empty whatever their address.
     ///
     /// # Errors
     ///
     /// `Protocol` when a span is not inside a region that the peer announced.
-    fn resolve(&mut self, spans: &[Span]) -> Result<Resolved>;
+    fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved>;
 
     /// Cuts the connection; the peer sees the end, and later calls fail with `Disconnected`.
     fn close(&mut self);

@@ -32,7 +32,7 @@ fn announce(client: &mut dyn Connection, lease: &Lease) {
 }
 
 fn read(client: &mut dyn Connection, spans: &[Span]) -> Vec<Vec<u8>> {
-    let found = client.resolve(spans).unwrap();
+    let found = client.resolve(1, spans).unwrap();
     // SAFETY: `found.owner` is alive, and nothing lent is written in these tests.
     found
         .buffers
@@ -116,7 +116,7 @@ fn arena_memory_is_not_copied() {
             let lease = lend(&lender, &[buffer, buffer]);
             assert_eq!((lease.copied, lease.borrowed), (0, 2 * size as u64));
             announce(pair.client.as_mut(), &lease);
-            let found = pair.client.resolve(&lease.spans).unwrap();
+            let found = pair.client.resolve(1, &lease.spans).unwrap();
             assert_eq!(found.buffers[0].data, found.buffers[1].data);
             // SAFETY: `found.owner` is alive and nobody writes any more.
             let bytes = unsafe { found.buffers[0].as_slice() };
@@ -174,7 +174,7 @@ fn idle_regions_are_retired() {
             let bytes = pattern(50_000, n);
             let lease = lend(&lender, &[BufferRef::of(&bytes)]);
             announce(pair.client.as_mut(), &lease);
-            let found = pair.client.resolve(&lease.spans).unwrap();
+            let found = pair.client.resolve(1, &lease.spans).unwrap();
             drop(lease);
             assert_eq!(lender.retire_idle(), (vec![1], None));
             pair.client.unmap_region(1).unwrap();
@@ -204,7 +204,7 @@ fn a_cut_leaves_lent_memory_unchanged() {
         let copied = pattern(50_000, 1);
         let lease = lend(&lender, &[borrowed, BufferRef::of(&copied)]);
         announce(pair.client.as_mut(), &lease);
-        let found = pair.client.resolve(&lease.spans).unwrap();
+        let found = pair.client.resolve(1, &lease.spans).unwrap();
         pair.client.close();
         // The end of the connection is the end of its lending, whoever forgets to say so.
         drop(pair.server);
@@ -283,7 +283,7 @@ fn a_region_message_brings_its_descriptor() {
             regions += 1;
         }
         for (n, lease) in (0..).zip(&leases) {
-            let found = pair.client.resolve(&lease.spans).unwrap();
+            let found = pair.client.resolve(1, &lease.spans).unwrap();
             // SAFETY: `found.owner` is alive, and nothing lent is written in this test.
             let seen = unsafe { found.buffers[0].as_slice() };
             assert!(seen == pattern((3 << 20) + usize::from(n), n), "{n}");

@@ -6,9 +6,9 @@ use dipc::arrow::Compression;
 use dipc::arrow::decode::Level;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
-use dipc::driver::produce::BodyPolicy;
 use dipc::proto::{Role, Uri};
 use dipc::server::{Request, Server, ServerOptions};
+use dipc::transport::BodyPolicy;
 use dipc::transport::LinkOptions;
 
 use crate::common::{FnProvider, import, stream_of};

@@ -175,12 +175,12 @@ fn region_ids_are_checked() {
         span(4000, 1),
         span(u64::MAX, 1),
     ] {
-        let error = connection.resolve(&outside).err().unwrap();
+        let error = connection.resolve(1, &outside).err().unwrap();
         assert_eq!(error.status(), Status::Protocol, "{error}");
     }
     assert_eq!(
         connection
-            .resolve(&span(1 << 48 | 4000, 96))
+            .resolve(1, &span(1 << 48 | 4000, 96))
             .unwrap()
             .buffers[0]
             .len,

@@ -60,6 +60,18 @@ pub struct Args {
     #[arg(long)]
     any_user: bool,
 
+    /// Connections that carry the stream, where the transport can use several (tcp)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    connections: u16,
+
+    /// How long to look for data before sleeping; uses a whole core meanwhile
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
+    spin: Duration,
+
+    /// Set what only one transport knows, as ucx.TLS=tcp; may be given several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    settings: Vec<(String, String)>,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -91,8 +103,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let start = Instant::now();
     let client = Client::new(ClientOptions {
         any_user: args.any_user,
+        settings: crate::settings(&args.settings)?,
     })?;
-    let mut options = GetOptions::default();
+    let mut options = GetOptions {
+        connections: args.connections,
+        spin: args.spin,
+        ..GetOptions::default()
+    };
     if let Some(timeout) = args.timeout {
         options.connect_timeout = timeout;
         options.stall_timeout = Some(timeout);

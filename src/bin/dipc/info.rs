@@ -1,10 +1,11 @@
 //! `dipc info`: what works on this machine.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use dipc::device::DeviceKind;
-use dipc::transport;
+use dipc::transport::{self, Transport};
 use serde::Serialize;
 
 use crate::output;
@@ -16,9 +17,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// Schemes of the URIs that libdipc knows of, in this version or a planned one.
-const SCHEMES: [&str; 3] = ["shm", "tcp", "ucx"];
 
 /// Devices that Arrow numbers and libdipc is meant for.
 const DEVICES: [(&str, i32); 2] = [("cpu", DeviceKind::CPU.0), ("cuda", 2)];
@@ -36,6 +34,8 @@ struct Part {
     available: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    details: BTreeMap<String, String>,
 }
 
 impl Part {
@@ -45,22 +45,27 @@ impl Part {
             name,
             available: reason.is_none(),
             reason,
+            details: BTreeMap::new(),
         }
     }
 }
 
 /// Runs `dipc info`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let transport = |name| {
-        Part::new(
-            name,
-            transport::by_scheme(name).and_then(|transport| transport.available()),
-        )
+    let transport = |transport: &&dyn Transport| Part {
+        details: transport.describe().into_iter().collect(),
+        ..Part::new(transport.scheme(), transport.available())
     };
+    // What is inside one process is for tests.
+    let across = |transport: &&&dyn Transport| transport.scheme() != "mem";
     let device = |(name, kind)| Part::new(name, DeviceKind(kind).ensure_readable());
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
-        transports: SCHEMES.into_iter().map(transport).collect(),
+        transports: transport::ALL
+            .iter()
+            .filter(across)
+            .map(transport)
+            .collect(),
         devices: DEVICES.into_iter().map(device).collect(),
     };
     if args.json {
@@ -69,12 +74,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut text = format!("dipc {}", info.version);
     for (kind, parts) in [("transport", &info.transports), ("device", &info.devices)] {
-        for Part { name, reason, .. } in parts {
+        for part in parts {
+            let Part { name, reason, .. } = part;
             let state = match reason {
                 None => "works".to_owned(),
                 Some(reason) => format!("does not work: {reason}"),
             };
             text.push_str(&format!("\n{kind:9} {name:4} {state}"));
+            for (name, value) in &part.details {
+                text.push_str(&format!("\n               {name}: {value}"));
+            }
         }
     }
     output::print(&text)?;

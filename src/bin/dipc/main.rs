@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+use dipc::transport::Settings;
 use tracing::level_filters::LevelFilter;
 
 /// Moves Apache Arrow tables between processes without serialising them.
@@ -104,6 +105,23 @@ fn parse_duration(text: &str) -> Result<Duration> {
         .parse()
         .map_err(|_| anyhow!("{digits:?} is not a number"))?;
     Duration::try_from_secs_f64(number * scale).map_err(|error| anyhow!("{text:?}: {error}"))
+}
+
+/// Reads `NAME=VALUE`.
+fn parse_setting(text: &str) -> Result<(String, String)> {
+    match text.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => bail!("{text:?} is not NAME=VALUE, as ucx.TLS=tcp"),
+    }
+}
+
+/// The settings of transports that were given.
+fn settings(given: &[(String, String)]) -> dipc::error::Result<Settings> {
+    let mut settings = Settings::default();
+    for (name, value) in given {
+        settings.set(name, value)?;
+    }
+    Ok(settings)
 }
 
 /// Reads a number of bytes: `4096`, `64K`, `512M`, `16G`, in powers of 1024.

@@ -16,7 +16,9 @@ use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::{OwnedDeviceStream, batch_to_c, export_batches, schema_to_c};
 use dipc::device::DeviceKind;
 use dipc::error::{Error, Status};
+use dipc::proto::Role;
 use dipc::server::{Provider, Request, Server, ServerOptions};
+use dipc::transport::BodyPolicy;
 use serde::Serialize;
 use tracing::{info, warn};
 
@@ -28,7 +30,8 @@ use crate::{Usage, lend, output, signals};
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to listen: shm:@NAME (abstract) or shm:/PATH; may be given several times
+    /// Where to listen: shm:@NAME (abstract), shm:/PATH, tcp://HOST:PORT or ucx://HOST:PORT (port 0:
+    /// any); may be given several times
     #[arg(long, value_name = "URI", required = true)]
     listen: Vec<String>,
 
@@ -66,6 +69,31 @@ pub struct Args {
     #[arg(long)]
     any_user: bool,
 
+    /// Listen on tcp also where other machines can connect: without encryption or authentication
+    #[arg(long)]
+    allow_remote: bool,
+
+    /// Trust every process that can connect: needed for ucx, whose peers can read and write this
+    /// process's memory
+    #[arg(long)]
+    trusted_network: bool,
+
+    /// How bodies travel: lent where that pays, always as bytes, or lent wherever that is possible
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    body: Body,
+
+    /// Print two URIs more for each address: for clients that take metadata and bodies from two
+    #[arg(long)]
+    roles: bool,
+
+    /// How long to look for requests before sleeping; uses a whole core meanwhile
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
+    spin: Duration,
+
+    /// Set what only one transport knows, as ucx.TLS=tcp; may be given several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    settings: Vec<(String, String)>,
+
     /// How long streams under way may go on after the first SIGINT or SIGTERM; a second one ends
     /// them at once
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_duration)]
@@ -74,6 +102,13 @@ pub struct Args {
     /// Print JSON, one object on each line
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Body {
+    Auto,
+    Packed,
+    Lent,
 }
 
 /// Runs `dipc serve`.
@@ -93,9 +128,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut options = ServerOptions {
         max_streams: args.max_streams.get(),
         max_bytes: args.max_memory,
+        body: match args.body {
+            Body::Auto => BodyPolicy::Auto,
+            Body::Packed => BodyPolicy::Packed,
+            Body::Lent => BodyPolicy::Lent,
+        },
+        spin: args.spin,
         ..ServerOptions::default()
     };
     options.link.any_user = args.any_user;
+    options.link.allow_remote = args.allow_remote;
+    options.link.trusted_network = args.trusted_network;
+    options.link.settings = crate::settings(&args.settings)?;
     let server = Arc::new(Server::new(options)?);
     // Tickets first: whoever sees the address finds them there.
     for (ticket, source) in tickets {
@@ -108,7 +152,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let bound = server
             .listen(uri)
             .with_context(|| format!("cannot listen at {uri}"))?;
-        announce(&bound, &server, args.json)?;
+        announce(&bound, &server, args)?;
     }
     // An error means that the watching thread is gone, which it never is.
     let _ = stops.recv();
@@ -225,20 +269,30 @@ impl Provider for SourceProvider {
 #[derive(Serialize)]
 struct Ready<'a> {
     ready: &'a str,
+    metadata: String,
+    data: String,
     tickets: Vec<String>,
 }
 
-fn announce(uri: &str, server: &Server, json: bool) -> Result<()> {
+fn announce(uri: &str, server: &Server, args: &Args) -> Result<()> {
+    // It is the newest listener's.
+    let location = |role| server.locations(role).pop().unwrap_or_default();
+    let (metadata, data) = (location(Role::Metadata), location(Role::Data));
     let tickets = server.tickets();
     let tickets = tickets
         .iter()
         .map(|ticket| String::from_utf8_lossy(ticket).into_owned());
-    let text = match json {
-        true => serde_json::to_string(&Ready {
+    let text = if args.json {
+        serde_json::to_string(&Ready {
             ready: uri,
+            metadata,
+            data,
             tickets: tickets.collect(),
-        })?,
-        false => format!("ready {uri}"),
+        })?
+    } else if args.roles {
+        format!("ready {uri}\nmetadata {metadata}\ndata {data}")
+    } else {
+        format!("ready {uri}")
     };
     match output::print(&text) {
         // Whoever started this may not care for the line; clients may know the address all the same.

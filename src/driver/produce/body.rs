@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use crate::arrow::EncodedMessage;
 use crate::device::BufferRef;
 use crate::driver::callbacks::Deferred;
-use crate::driver::produce::{BodyPolicy, ProduceOptions};
+use crate::driver::produce::ProduceOptions;
 use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::error::Result;
 use crate::proto::OutBody;
-use crate::transport::{Placement, RegionNotice};
+use crate::transport::{BodyPolicy, Placement, RegionNotice};
 
 /// Decides how the body of `message` travels; copies it where it is lent from a region.
 pub(super) fn place(
@@ -21,7 +21,7 @@ pub(super) fn place(
     let counters = &options.counters;
     let owner = || Deferred::new(Arc::clone(&message.owner), options.callbacks.clone());
     // Rule A4: compressed bodies are packed ones.
-    let lender = (options.body == BodyPolicy::Auto && !message.compressed)
+    let lender = (options.body != BodyPolicy::Packed && !message.compressed)
         .then(|| link.lender())
         .flatten();
     if let Some(lender) = lender

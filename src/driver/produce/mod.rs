@@ -29,17 +29,8 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
 };
+use crate::transport::BodyPolicy;
 use body::place;
-
-/// How bodies travel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum BodyPolicy {
-    /// Lent where that is possible and worth it.
-    #[default]
-    Auto,
-    /// Always as bytes (kind 0).
-    Packed,
-}
 
 /// Counters of a server, shared by its streams.
 #[derive(Debug, Default)]

@@ -86,8 +86,7 @@ impl<B> Receiver<B> {
     /// Time has passed. Does nothing before the time that [`poll_timeout`](Self::poll_timeout)
     /// names.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        let (Some(deadline), Some(timeout)) = (self.poll_timeout(), self.config.stall_timeout)
-        else {
+        let (Some(deadline), Some(timeout)) = (self.poll_timeout(), self.patience()) else {
             return;
         };
         if now < deadline {
@@ -98,9 +97,14 @@ impl<B> Receiver<B> {
             self.last_heard = now;
             return;
         }
+        let hint = if self.is_unanswered_baseline() {
+            "such a server is silent when it does not know the ticket, or when the URI's numbers are \
+             not its own"
+        } else {
+            "raise the stall timeout if its data takes longer to make"
+        };
         self.fail(Error::timeout(format!(
-            "the server has sent nothing for {timeout:?}: raise the stall timeout if its data takes \
-             longer to make"
+            "the server has sent nothing for {timeout:?}: {hint}"
         )));
     }
 
@@ -271,7 +275,7 @@ impl<B> Receiver<B> {
                 self.control_out(side, Control::RegionForgotten { id }.encode());
                 Ok(())
             }
-            Control::Cancel | Control::Credit(_) | Control::RegionForgotten { .. } => {
+            Control::Cancel { .. } | Control::Credit { .. } | Control::RegionForgotten { .. } => {
                 Err(ProtocolError::new(
                     "E3",
                     format!(

@@ -5,6 +5,7 @@ mod input;
 mod types;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::error::{Error, Status};
 use crate::proto::window::{Arrived, Window};
@@ -67,6 +68,8 @@ pub struct Receiver<B> {
     stop: Option<Stop>,
     /// Whether the metadata connection has carried its last message of this stream.
     over_on_wire: bool,
+    /// Whether everything before the server's ERROR has arrived.
+    whole: bool,
     error: Option<Error>,
     abandoned: Vec<u64>,
     last_heard: Timestamp,
@@ -119,6 +122,7 @@ impl<B> Receiver<B> {
             credit: CreditCount::new(request.credit),
             stop: None,
             over_on_wire: false,
+            whole: false,
             error: None,
             abandoned: Vec::new(),
             last_heard: Timestamp::default(),
@@ -177,7 +181,8 @@ impl<B> Receiver<B> {
         let Some(credit) = self.credit.tell() else {
             return;
         };
-        let bytes = Control::Credit(credit).encode();
+        let stream = self.config.request.mark();
+        let bytes = Control::Credit { stream, credit }.encode();
         // Rule E5: both connections get it, as long as the stream runs there: later it could be
         // taken for the next stream's.
         let ended = self.window.end_seen() || self.metadata.failed;
@@ -229,6 +234,13 @@ impl<B> Receiver<B> {
             .is_none_or(|error| !matches!(error.status(), Status::Protocol | Status::Disconnected));
         let arrived = self.state == ReceiverState::Ended || self.state.is_broken();
         self.over_on_wire && arrived && sound
+    }
+
+    /// Whether every message that the server numbered has arrived. On a connection that keeps no
+    /// order only this, together with [`is_over_on_wire`](Self::is_over_on_wire), says that nothing
+    /// more of the stream can come.
+    pub fn is_whole(&self) -> bool {
+        self.state == ReceiverState::Ended || self.whole
     }
 
     /// Whether the driver should go on reading this connection. Not while what waits for the consumer
@@ -291,9 +303,25 @@ impl<B> Receiver<B> {
         if !self.started || !awaited || !self.ready.is_empty() {
             return None;
         }
-        self.config
-            .stall_timeout
+        self.patience()
             .map(|timeout| self.last_heard.saturating_add(timeout))
+    }
+
+    /// How long the server may say nothing now.
+    fn patience(&self) -> Option<Duration> {
+        let stall = self.config.stall_timeout;
+        if self.is_unanswered_baseline() {
+            // Rule R5: that is how such a server says that it does not know a ticket.
+            return stall.or(self.config.silence_timeout);
+        }
+        stall
+    }
+
+    /// Whether nothing has come from a server that may never say why.
+    fn is_unanswered_baseline(&self) -> bool {
+        let baseline =
+            !self.config.metadata.extension || self.config.data.is_some_and(|side| !side.extension);
+        baseline && self.state == ReceiverState::AwaitingSchema
     }
 
     fn control_out(&mut self, side: Side, bytes: Vec<u8>) {
@@ -314,6 +342,7 @@ impl<B> Receiver<B> {
             return;
         }
         let end_seen = self.window.end_seen();
+        let stream = self.config.request.mark();
         for side in [Side::Metadata, Side::Data] {
             let over = side == Side::Metadata && end_seen;
             let Some(peer) = self.peer_mut(side) else {
@@ -321,7 +350,7 @@ impl<B> Receiver<B> {
             };
             if peer.config.extension && !over && !peer.failed && !peer.cancelled {
                 peer.cancelled = true;
-                self.control_out(side, Control::Cancel.encode());
+                self.control_out(side, Control::Cancel { stream }.encode());
             }
         }
     }
@@ -401,6 +430,7 @@ impl<B> Receiver<B> {
         let over = self.state.is_broken() || self.state == ReceiverState::Ended;
         if reached && self.ready.is_empty() && !over {
             let error = stop.error.clone();
+            self.whole = true;
             self.fail(error);
         }
     }

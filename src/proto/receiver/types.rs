@@ -36,6 +36,9 @@ pub struct ReceiverConfig {
     pub first_seq: u32,
     /// How long the server may be silent while the consumer waits.
     pub stall_timeout: Option<Duration>,
+    /// The same for the first answer of a baseline server, which cannot refuse (rule R5), where
+    /// there is no stall timeout; `None`: for ever.
+    pub silence_timeout: Option<Duration>,
 }
 
 /// The body of a message as it arrived.

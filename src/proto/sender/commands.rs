@@ -125,7 +125,7 @@ impl<P, K> Sender<P, K> {
         }
         let ended = self.stream.take();
         if role == Role::Data {
-            self.tail = ended.and_then(|stream| stream.window);
+            self.tail = ended.and_then(|stream| Some((stream.mark, stream.window?)));
         }
         self.state = if extension && role != Role::Data {
             SenderState::Idle

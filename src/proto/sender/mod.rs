@@ -15,6 +15,8 @@ use window::Window;
 /// The stream being served.
 #[derive(Debug)]
 struct Stream {
+    /// What the client's CANCEL and CREDIT name it by.
+    mark: u64,
     role: Role,
     next_seq: u32,
     schema_sent: bool,
@@ -38,8 +40,8 @@ pub struct Sender<P, K> {
     extension: bool,
     stream: Option<Stream>,
     /// Role Data after its end: credit goes on counting, since it alone says when the consumer has
-    /// everything.
-    tail: Option<Window>,
+    /// everything. With the mark of its stream.
+    tail: Option<(u64, Window)>,
     ledger: Ledger<K>,
     /// Regions the peer knows, and whether it was told that they are gone.
     regions: BTreeMap<u16, bool>,
@@ -160,7 +162,9 @@ impl<P, K> Sender<P, K> {
     /// Record batches of the stream that the consumer has taken, as its credit says; 0 for a baseline
     /// peer, which gives none.
     pub fn batches_taken(&self) -> u64 {
-        let window = self.window().or(self.tail.as_ref());
+        let window = self
+            .window()
+            .or(self.tail.as_ref().map(|(_, window)| window));
         window.map_or(0, Window::batches_taken)
     }
 
@@ -196,6 +200,7 @@ impl<P, K> Sender<P, K> {
         self.extension = extension;
         let window = extension.then(|| Window::new(request.credit));
         self.stream = Some(Stream {
+            mark: request.mark(),
             role,
             next_seq: self.config.first_seq,
             schema_sent: false,
@@ -243,19 +248,11 @@ impl<P, K> Sender<P, K> {
             ));
         }
         match message {
-            Control::Cancel => {
-                // Between streams it has crossed the end of the one it means: nothing to do.
-                if let Some(stream) = &mut self.stream
-                    && !std::mem::replace(&mut stream.cancelled, true)
-                {
-                    self.events.push_back(SenderEvent::Cancelled);
-                } else if let Some(tail) = &mut self.tail {
-                    tail.take_all();
-                    self.events.push_back(SenderEvent::CreditChanged);
-                }
+            Control::Cancel { stream } => {
+                self.cancel(*stream);
                 Ok(())
             }
-            Control::Credit(credit) => self.credit(*credit),
+            Control::Credit { stream, credit } => self.credit(*stream, *credit),
             Control::RegionForgotten { id } => {
                 // Rule E3: the acknowledgement of REGION_GONE, and of nothing else.
                 if self.regions.get(id) != Some(&true) {
@@ -282,13 +279,28 @@ impl<P, K> Sender<P, K> {
         }
     }
 
-    fn credit(&mut self, credit: Credit) -> Result<(), ProtocolError> {
-        // Of a stream that has ended since, or from a peer that was given no window.
+    /// One that names another stream has crossed the end of that: nothing to do.
+    fn cancel(&mut self, mark: u64) {
+        let running = self.stream.as_mut().filter(|stream| stream.mark == mark);
+        if let Some(stream) = running {
+            if !std::mem::replace(&mut stream.cancelled, true) {
+                self.events.push_back(SenderEvent::Cancelled);
+            }
+        } else if let Some((_, tail)) = self.tail.as_mut().filter(|(of, _)| *of == mark) {
+            tail.take_all();
+            self.events.push_back(SenderEvent::CreditChanged);
+        }
+    }
+
+    fn credit(&mut self, mark: u64, credit: Credit) -> Result<(), ProtocolError> {
         let running = self
             .stream
             .as_mut()
+            .filter(|stream| stream.mark == mark)
             .and_then(|stream| stream.window.as_mut());
-        let Some(window) = running.or(self.tail.as_mut()) else {
+        let tail = self.tail.as_mut().filter(|(of, _)| *of == mark);
+        // None: of a stream that has ended since, or from a peer that was given no window.
+        let Some(window) = running.or(tail.map(|(_, window)| window)) else {
             return Ok(());
         };
         window.update(credit)?;

@@ -16,11 +16,16 @@ fn every_kind() -> Vec<Control> {
             seq: 0x0A0B_0C0D,
             text: "no «x»".into(),
         },
-        Control::Cancel,
-        Control::Credit(Credit {
-            batches: 16,
-            bytes: 1 << 40,
-        }),
+        Control::Cancel {
+            stream: 0x0807_0605_0403_0201,
+        },
+        Control::Credit {
+            stream: 9,
+            credit: Credit {
+                batches: 16,
+                bytes: 1 << 40,
+            },
+        },
         Control::Region {
             id: 1,
             handle: vec![7, 8],
@@ -42,8 +47,10 @@ fn control_messages_have_the_documented_bytes() {
             2, 0xFB, 255, 255, 255, 0x0D, 0x0C, 0x0B, 0x0A, b'n', b'o', b' ', 0xC2, 0xAB, b'x',
             0xC2, 0xBB,
         ],
-        &[3],
-        &[4, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0],
+        &[3, 1, 2, 3, 4, 5, 6, 7, 8],
+        &[
+            4, 9, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0,
+        ],
         &[5, 1, 0, 7, 8],
         &[6, 1, 2],
         &[7, 255, 255],

@@ -198,6 +198,7 @@ impl World {
             data: setup.separate.then(|| side(Role::Data)),
             first_seq: setup.first_seq,
             stall_timeout: None,
+            silence_timeout: None,
         }
     }
 

@@ -10,6 +10,8 @@ use crate::proto::{
     Role, Span, Tags, VERSION, body_tag,
 };
 
+#[path = "receiver_networks.rs"]
+mod networks;
 #[path = "receiver_table.rs"]
 mod table;
 
@@ -44,6 +46,7 @@ fn config(extension: bool, separate: bool) -> ReceiverConfig {
         data: separate.then(|| side(Role::Data)),
         first_seq: 0,
         stall_timeout: Some(STALL),
+        silence_timeout: None,
     }
 }
 
@@ -360,7 +363,7 @@ fn credits(receiver: &mut TestReceiver) -> Vec<(Side, Credit)> {
         .into_iter()
         .filter_map(|transmit| match transmit {
             ReceiverTransmit::Control { side, bytes } => match Control::decode(&bytes) {
-                Ok(Some(Control::Credit(credit))) => Some((side, credit)),
+                Ok(Some(Control::Credit { credit, .. })) => Some((side, credit)),
                 other => panic!("{other:?}"),
             },
             ReceiverTransmit::Tagged { .. } => None,
@@ -553,7 +556,7 @@ fn an_error_on_one_connection_cancels_the_other() {
             .unwrap_err();
         assert_eq!(error.status(), Status::Provider);
         assert_eq!(receiver.state(), ReceiverState::Failed);
-        let bytes = Control::Cancel.encode();
+        let bytes = Control::Cancel { stream: 0 }.encode();
         assert_eq!(
             drain(&mut receiver).0,
             [ReceiverTransmit::Control { side: other, bytes }]
@@ -624,7 +627,7 @@ fn cancelling_frees_what_nobody_will_see() {
         put_list(&mut receiver, 2, 256).unwrap();
         receiver.cancel();
         receiver.cancel();
-        let bytes = Control::Cancel.encode();
+        let bytes = Control::Cancel { stream: 0 }.encode();
         let cancel = ReceiverTransmit::Control {
             side: Side::Metadata,
             bytes,
@@ -659,7 +662,7 @@ fn what_is_over_on_the_wire_is_not_cancelled_there() {
     receiver.handle_metadata(NOW, &end(2)).unwrap();
     drain(&mut receiver);
     receiver.cancel();
-    let bytes = Control::Cancel.encode();
+    let bytes = Control::Cancel { stream: 0 }.encode();
     assert_eq!(
         drain(&mut receiver).0,
         [ReceiverTransmit::Control {
@@ -733,7 +736,7 @@ fn silence_is_an_error_while_the_consumer_waits() {
         (Status::Timeout, None)
     );
     // The server is told to stop.
-    let bytes = Control::Cancel.encode();
+    let bytes = Control::Cancel { stream: 0 }.encode();
     assert_eq!(
         drain(&mut receiver).0,
         [ReceiverTransmit::Control {

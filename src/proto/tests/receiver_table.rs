@@ -140,7 +140,7 @@ const EVENTS: &[(&str, Step)] = &[
         r.handle_control(NOW, Side::Metadata, &Control::RegionGone { id: 1 }.encode())
     }),
     ("CANCEL", |r| {
-        r.handle_control(NOW, Side::Metadata, &Control::Cancel.encode())
+        r.handle_control(NOW, Side::Metadata, &Control::Cancel { stream: 0 }.encode())
     }),
     ("control of unknown kind", |r| {
         r.handle_control(NOW, Side::Metadata, &[99])

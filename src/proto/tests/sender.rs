@@ -85,7 +85,11 @@ fn send_packed(sender: &mut TestSender, length: u64) {
 }
 
 fn credit(batches: u64, bytes: u64) -> Vec<u8> {
-    Control::Credit(Credit { batches, bytes }).encode()
+    Control::Credit {
+        stream: 0,
+        credit: Credit { batches, bytes },
+    }
+    .encode()
 }
 
 /// Rules M1, M2, M4, M5, D1, D2: what a baseline peer sees of a stream, byte for byte.
@@ -364,8 +368,12 @@ fn versions_that_cannot_talk_are_refused() {
 fn a_cancel_is_answered() {
     for fail in [false, true] {
         let mut sender = streaming(Role::Both, true);
-        sender.handle_control(&Control::Cancel.encode()).unwrap();
-        sender.handle_control(&Control::Cancel.encode()).unwrap();
+        sender
+            .handle_control(&Control::Cancel { stream: 0 }.encode())
+            .unwrap();
+        sender
+            .handle_control(&Control::Cancel { stream: 0 }.encode())
+            .unwrap();
         assert_eq!(drain(&mut sender).1, [SenderEvent::Cancelled]);
         let (header, len) = batch(&[8]);
         let error = sender.send_batch(header, len, packed(len)).unwrap_err();
@@ -397,7 +405,9 @@ fn what_crossed_the_end_is_ignored() {
     let mut sender = streaming(Role::Both, true);
     sender.end().unwrap();
     drain(&mut sender);
-    sender.handle_control(&Control::Cancel.encode()).unwrap();
+    sender
+        .handle_control(&Control::Cancel { stream: 0 }.encode())
+        .unwrap();
     sender.handle_control(&credit(1, 1)).unwrap();
     assert_eq!(drain(&mut sender), (vec![], vec![]));
 }
@@ -630,4 +640,36 @@ fn tags_of_other_roles_are_unknown() {
         .unwrap_err();
     assert_eq!(error.rule(), "U1");
     assert_eq!(RoleTags::only(Role::Data, tags(Role::Data)).both, None);
+}
+
+/// Rule E4: on a transport without order a CREDIT or CANCEL of the stream before may come late; it
+/// changes nothing.
+#[test]
+fn what_names_another_stream_is_ignored() {
+    let mut sender = TestSender::new(SenderConfig::default());
+    let request = Request {
+        stream_id: (7 << 64) | 2,
+        ..Request::new("ticket", WINDOW)
+    };
+    sender
+        .handle_tagged(Tags::DEFAULT.dipc_want, &request.encode())
+        .unwrap();
+    drain(&mut sender);
+    let late = Control::Credit {
+        stream: 1,
+        credit: Credit {
+            batches: 100,
+            bytes: 1 << 30,
+        },
+    };
+    sender.handle_control(&late.encode()).unwrap();
+    sender
+        .handle_control(&Control::Cancel { stream: 1 }.encode())
+        .unwrap();
+    assert!(drain(&mut sender).1.is_empty() && !sender.is_cancelled());
+    // The low half of the id is what names it.
+    sender
+        .handle_control(&Control::Cancel { stream: 2 }.encode())
+        .unwrap();
+    assert!(sender.is_cancelled());
 }

@@ -25,7 +25,9 @@ fn states() -> Vec<(&'static str, TestSender)> {
         (
             "requested_cancelled",
             with(requested(Role::Both, true), |sender| {
-                sender.handle_control(&Control::Cancel.encode()).unwrap();
+                sender
+                    .handle_control(&Control::Cancel { stream: 0 }.encode())
+                    .unwrap();
             }),
         ),
         (
@@ -45,7 +47,9 @@ fn states() -> Vec<(&'static str, TestSender)> {
             "streaming_cancelled",
             with(streaming(Role::Both, true), |sender| {
                 lend(sender);
-                sender.handle_control(&Control::Cancel.encode()).unwrap();
+                sender
+                    .handle_control(&Control::Cancel { stream: 0 }.encode())
+                    .unwrap();
             }),
         ),
         (
@@ -123,7 +127,7 @@ const EVENTS: &[(&str, Step)] = &[
     }),
     ("foreign tag", |s| Ok(s.handle_tagged(3, &[])?)),
     ("CANCEL", |s| {
-        Ok(s.handle_control(&Control::Cancel.encode())?)
+        Ok(s.handle_control(&Control::Cancel { stream: 0 }.encode())?)
     }),
     ("CREDIT more", |s| Ok(s.handle_control(&credit(9, 9999))?)),
     ("CREDIT less", |s| Ok(s.handle_control(&credit(0, 0))?)),

@@ -104,6 +104,7 @@ impl RegionTable {
             buffers,
             owner,
             shared: true,
+            pulled: false,
         })
     }
 }

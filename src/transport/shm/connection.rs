@@ -12,7 +12,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::Span;
-use crate::transport::lend::{Pool, RegionTable};
+use crate::transport::lend::{ByDescriptor, Pool, RegionTable};
 use crate::transport::shm::REGION_KIND;
 use crate::transport::shm::socket::Peer;
 use crate::transport::stream::Outbox;
@@ -95,7 +95,7 @@ impl ShmConnection {
             inbox,
             outbox: Outbox::default(),
             regions: RegionTable::default(),
-            lender: Arc::new(Pool::new(options)),
+            lender: Arc::new(Pool::new(options, Box::new(ByDescriptor))),
             over: None,
             broken: None,
         })
@@ -252,6 +252,7 @@ impl Connection for ShmConnection {
     fn readiness(&self) -> Readiness {
         Readiness {
             fd: Arc::clone(&self.socket),
+            socket: true,
             peer_death: self.death.clone(),
         }
     }
@@ -319,7 +320,7 @@ impl Connection for ShmConnection {
         self.regions.unmap(id)
     }
 
-    fn resolve(&mut self, spans: &[Span]) -> Result<Resolved> {
+    fn resolve(&mut self, _seq: u32, spans: &[Span]) -> Result<Resolved> {
         self.regions.resolve(spans)
     }
 
