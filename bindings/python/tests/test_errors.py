@@ -142,7 +142,7 @@ def test_wrong_types_are_refused(server):
         with pytest.raises(TypeError):
             dipc.get(server.uri, "x", **{name: wrong})
     for name, wrong in (("connect_timeout", -1), ("stall_timeout", math.nan), ("window", (0, 1)), ("window", (-1, 1)),
-                        ("lent_limit_bytes", 2**64), ("device", "floppy"), ("validation", None)):  # fmt: skip
+                        ("lent_limit_bytes", 2**64), ("connections", 2**32 + 1), ("connections", 0), ("spin", -1), ("device", "floppy"), ("validation", None)):  # fmt: skip
         with pytest.raises(dipc.InvalidArgumentError):
             dipc.get(server.uri, "x", **{name: wrong})
     for wrong in ({"max_streams": 0}, {"body": "square"}, {"compression": "rar"}, {"region_bytes": 0}):
@@ -151,6 +151,12 @@ def test_wrong_types_are_refused(server):
     with pytest.raises(dipc.UnsupportedError):
         server.publish("x", table(1))
         dipc.get(server.uri, "x", device="cuda")
+    for kind in (dipc.Server, dipc.Client):
+        with pytest.raises(dipc.InvalidArgumentError):
+            kind(transport={"nowhere.key": "value"})
+        for wrong in ({"ucx.TLS": 1}, {1: "tcp"}):
+            with pytest.raises(TypeError, match="transport"):
+                kind(transport=wrong)
     with pytest.raises(dipc.UnsupportedError, match="nowhere"):
         dipc.check_transport("nowhere")
     dipc.check_transport("shm")
@@ -304,6 +310,7 @@ def test_a_missing_library_is_named():
 @pytest.mark.parametrize(
     ("source", "words"),
     [
+        ("unsigned dipc_version(void) { return 1000; }", "is libdipc 0.1.0, but older than this package: it has no"),
         ("unsigned dipc_version(void) { return 2000; }", "is libdipc 0.2, and this package needs 0.1"),
         ("unsigned dipc_version(void) { return 1001000; }", "is libdipc 1.1, and this package needs 0.1"),
         ("int other;", "is not libdipc"),

@@ -116,6 +116,8 @@ def get(
     stall_timeout: float | None = None,
     window: tuple[int, int] | None = None,
     lent_limit_bytes: int | None = None,
+    connections: int | None = None,
+    spin: float | None = None,
     device: str = "cpu",
     validation: str = "auto",
 ) -> Reader:
@@ -128,6 +130,8 @@ def get(
         stall_timeout=stall_timeout,
         window=window,
         lent_limit_bytes=lent_limit_bytes,
+        connections=connections,
+        spin=spin,
         device=device,
         validation=validation,
     )
@@ -142,6 +146,8 @@ async def aget(
     stall_timeout: float | None = None,
     window: tuple[int, int] | None = None,
     lent_limit_bytes: int | None = None,
+    connections: int | None = None,
+    spin: float | None = None,
     device: str = "cpu",
     validation: str = "auto",
 ) -> Reader:
@@ -154,6 +160,8 @@ async def aget(
         stall_timeout=stall_timeout,
         window=window,
         lent_limit_bytes=lent_limit_bytes,
+        connections=connections,
+        spin=spin,
         device=device,
         validation=validation,
     )

@@ -49,11 +49,8 @@ class Arena:
     """
 
     def __init__(self, *, region_bytes: int | None = None, max_bytes: int | None = None) -> None:
-        values: dict[str, tuple[Any, ...]] = {}
-        for name, number in (("region_bytes", region_bytes), ("max_bytes", max_bytes)):
-            if number is not None:
-                values[name] = (_arguments.count(number, name),)
-        with options("arena_options", values, _checked, _plain("dipc_arena_options_free")) as pointer:
+        values = _arguments.some({"region_bytes": region_bytes, "max_bytes": max_bytes})
+        with options("arena_options", [*values], _checked, _plain("dipc_arena_options_free")) as pointer:
             self._handle = make("arena", _checked("dipc_arena_new"), _plain("dipc_arena_free"), _abi.CPU, pointer)
 
     def alloc(self, size: int) -> memoryview:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Union
 
 from . import _errors
@@ -46,12 +46,12 @@ def nanoseconds(seconds: float, name: str) -> int:
     return FOREVER if seconds >= 2**63 / 1e9 else round(seconds * 1e9)
 
 
-def count(number: int, name: str) -> int:
+def count(number: int, name: str, most: int = FOREVER) -> int:
     """A number of things or bytes."""
     if isinstance(number, bool) or not isinstance(number, int):
         raise TypeError(f"{name} is a whole number, not {type(number).__name__}")
-    if not 0 <= number < 2**64:
-        raise _errors.InvalidArgumentError(f"{name} is {number}: give a number from 0 to 2**64 - 1")
+    if not 0 <= number <= most:
+        raise _errors.InvalidArgumentError(f"{name} is {number}: give a number from 0 to {most}")
     return number
 
 
@@ -61,3 +61,23 @@ def choice(value: str, name: str, choices: dict[str, int]) -> int:
         return choices[value]
     except (KeyError, TypeError):
         raise _errors.InvalidArgumentError(f"{name} is {value!r}: give one of {', '.join(choices)}") from None
+
+
+def transport(settings: Mapping[str, str]) -> list[tuple[str, tuple[bytes, bytes]]]:
+    """Settings of single transports, each as a call of `set_transport`."""
+    for name, value in settings.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"transport has names and values of text, as {{'ucx.TLS': 'tcp'}}, not {name!r}: {value!r}")
+        if "\0" in name + value:
+            raise _errors.InvalidArgumentError(f"transport holds a NUL character: {name!r}: {value!r}")
+    return [("transport", (name.encode(), value.encode())) for name, value in settings.items()]
+
+
+def some(numbers: Mapping[str, int | None]) -> list[tuple[str, tuple[int]]]:
+    """Those numbers that are given, each as a call of its setter."""
+    return [(name, (count(number, name),)) for name, number in numbers.items() if number is not None]
+
+
+def some_seconds(durations: Mapping[str, float | None]) -> list[tuple[str, tuple[int]]]:
+    """Those durations that are given, each as a call of its setter, which takes nanoseconds."""
+    return [(f"{name}_ns", (nanoseconds(value, name),)) for name, value in durations.items() if value is not None]

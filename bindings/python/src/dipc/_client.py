@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from ctypes import c_char_p
 from types import TracebackType
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 from . import _abi, _arguments, _library, _process, _wait
 from ._arguments import Ticket, Uris
 from ._cancel import Cancel, Token
-from ._handle import make, options
+from ._handle import Setting, make, options
 from ._reader import Reader
 from ._stream import Stream
 
@@ -38,10 +39,11 @@ class Client:
 
     :param any_user: Take streams from servers of every user of this machine, not only of the user that
         runs this process.
+    :param transport: What single transports know, as ``{"ucx.TLS": "tcp"}``.
     """
 
-    def __init__(self, *, any_user: bool = False) -> None:
-        values: dict[str, tuple[Any, ...]] = {"any_user": (bool(any_user),)}
+    def __init__(self, *, any_user: bool = False, transport: Mapping[str, str] | None = None) -> None:
+        values: list[Setting] = [("any_user", (bool(any_user),)), *_arguments.transport(transport or {})]
         with options("client_options", values, _checked, _plain("dipc_client_options_free")) as pointer:
             self._handle = make("client", _checked("dipc_client_new"), _plain("dipc_client_free"), pointer)
 
@@ -55,6 +57,8 @@ class Client:
         stall_timeout: float | None = None,
         window: tuple[int, int] | None = None,
         lent_limit_bytes: int | None = None,
+        connections: int | None = None,
+        spin: float | None = None,
         device: str = "cpu",
         validation: str = "auto",
     ) -> Reader:
@@ -69,13 +73,26 @@ class Client:
         :param window: How many batches, and how many bytes, the server may run ahead; 16 and 256 MiB by
             default.
         :param lent_limit_bytes: The most bytes of copies that the server lends at once; 1 GiB by default.
+        :param connections: How many connections carry the stream, where the transport can spread it (tcp);
+            1 by default.
+        :param spin: Seconds that a thread looks for the next batch before it sleeps; 0 by default.
         :param device: Where batches shall land: "cpu", "cuda", "cuda_host" or "cuda_managed".
         :param validation: How much of what arrives is checked: "structure", "full" (values too), or "auto",
             which is "structure" for a server of the same user and "full" for others.
         :raises DipcError: one of its subclasses, as NotFoundError, UnreachableError, TimeoutError.
         """
         token, open_ = self._prepare(
-            uri, ticket, cancel, connect_timeout, stall_timeout, window, lent_limit_bytes, device, validation
+            uri,
+            ticket,
+            cancel,
+            connect_timeout,
+            stall_timeout,
+            window,
+            lent_limit_bytes,
+            connections,
+            spin,
+            device,
+            validation,
         )
         return _wait.call(open_, token.trigger)
 
@@ -89,12 +106,24 @@ class Client:
         stall_timeout: float | None = None,
         window: tuple[int, int] | None = None,
         lent_limit_bytes: int | None = None,
+        connections: int | None = None,
+        spin: float | None = None,
         device: str = "cpu",
         validation: str = "auto",
     ) -> Reader:
         """:meth:`get` for coroutines: cancelling the task cancels the call."""
         token, open_ = self._prepare(
-            uri, ticket, cancel, connect_timeout, stall_timeout, window, lent_limit_bytes, device, validation
+            uri,
+            ticket,
+            cancel,
+            connect_timeout,
+            stall_timeout,
+            window,
+            lent_limit_bytes,
+            connections,
+            spin,
+            device,
+            validation,
         )
         return await _wait.acall(open_, token.trigger)
 
@@ -107,26 +136,30 @@ class Client:
         stall_timeout: float | None,
         window: tuple[int, int] | None,
         lent_limit_bytes: int | None,
+        connections: int | None,
+        spin: float | None,
         device: str,
         validation: str,
     ) -> tuple[Token, Callable[[], Reader]]:
         """Checks the arguments; gives the call's token, and the call."""
         uris, ticket_ = _arguments.uris_bytes(uri), _arguments.ticket_bytes(ticket)
-        values: dict[str, tuple[Any, ...]] = {
-            "device": (_arguments.choice(device, "device", _DEVICES),),
-            "validation": (_arguments.choice(validation, "validation", _VALIDATION),),
-        }
-        for name, seconds in (("connect_timeout", connect_timeout), ("stall_timeout", stall_timeout)):
-            if seconds is not None:
-                values[f"{name}_ns"] = (_arguments.nanoseconds(seconds, name),)
+        values: list[Setting] = [
+            ("device", (_arguments.choice(device, "device", _DEVICES),)),
+            ("validation", (_arguments.choice(validation, "validation", _VALIDATION),)),
+            *_arguments.some_seconds(
+                {"connect_timeout": connect_timeout, "stall_timeout": stall_timeout, "spin": spin}
+            ),
+            *_arguments.some({"lent_limit_bytes": lent_limit_bytes}),
+        ]
+        if connections is not None:
+            values.append(("connections", (_arguments.count(connections, "connections", 2**32 - 1),)))
         if window is not None:
             batches, bytes_ = window
-            values["window"] = (
+            numbers = (
                 _arguments.count(batches, "the window's batches"),
                 _arguments.count(bytes_, "the window's bytes"),
             )
-        if lent_limit_bytes is not None:
-            values["lent_limit_bytes"] = (_arguments.count(lent_limit_bytes, "lent_limit_bytes"),)
+            values.append(("window", numbers))
         settings = options("get_options", values, _checked, _plain("dipc_get_options_free"))
         token = Token()
         if cancel is not None:

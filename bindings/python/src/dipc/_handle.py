@@ -73,15 +73,19 @@ def make(what: str, new: Callable[..., int], free: Callable[..., Any], *argument
     return Handle(what, pointer, free)
 
 
+Setting = tuple[str, tuple[Any, ...]]
+"""The end of a setter's name, and what it is called with."""
+
+
 def options(
     kind: str,
-    values: dict[str, tuple[Any, ...]],
+    settings: list[Setting],
     checked: Callable[[str], Callable[..., int]],
     free: Callable[..., Any],
 ) -> Handle:
-    """An options handle of the library: ``dipc_KIND_new``, and a ``dipc_KIND_set_NAME`` for each value."""
+    """An options handle of the library: ``dipc_KIND_new``, and a ``dipc_KIND_set_NAME`` for each setting."""
     handle = make(kind, checked(f"dipc_{kind}_new"), free)
     with handle as pointer:
-        for name, arguments in values.items():
+        for name, arguments in settings:
             checked(f"dipc_{kind}_set_{name}")(pointer, *arguments)
     return handle

@@ -89,6 +89,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_arena_stat": [P, c_int32, OUT],
     "dipc_client_options_new": [OUT],
     "dipc_client_options_set_any_user": [P, c_bool],
+    "dipc_client_options_set_transport": [P, TEXT, TEXT],
     "dipc_client_new": [P, OUT],
     "dipc_client_get": [P, OUT, SIZE, BYTES, SIZE, P, P, OUT],
     "dipc_client_stat": [P, c_int32, OUT],
@@ -99,6 +100,8 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_get_options_set_lent_limit_bytes": [P, U64],
     "dipc_get_options_set_device": [P, c_int32],
     "dipc_get_options_set_validation": [P, c_int32],
+    "dipc_get_options_set_spin_ns": [P, U64],
+    "dipc_get_options_set_connections": [P, c_uint32],
     "dipc_request_ticket": [P, OUT, SIZE, OUT],
     "dipc_request_peer": [P, OUT, SIZE, OUT],
     "dipc_request_start": [P, P, c_int32],
@@ -113,6 +116,10 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_server_options_set_inline_bytes": [P, U64],
     "dipc_server_options_set_lent_limit_bytes": [P, U64],
     "dipc_server_options_set_any_user": [P, c_bool],
+    "dipc_server_options_set_allow_remote": [P, c_bool],
+    "dipc_server_options_set_trusted_network": [P, c_bool],
+    "dipc_server_options_set_transport": [P, TEXT, TEXT],
+    "dipc_server_options_set_spin_ns": [P, U64],
     "dipc_server_options_set_body": [P, c_int32],
     "dipc_server_options_set_compression": [P, c_int32],
     "dipc_server_new": [P, OUT],
@@ -154,7 +161,12 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def _declare(name: str, result: Any, arguments: list[Any]) -> Callable[..., Any]:
-    function = getattr(_library, name)
+    try:
+        function = getattr(_library, name)
+    except AttributeError:
+        raise LibraryError(
+            f"{path} is libdipc {version}, but older than this package: it has no {name}(). Install the two together."
+        ) from None
     function.restype, function.argtypes = result, arguments
     return function  # type: ignore[no-any-return]
 

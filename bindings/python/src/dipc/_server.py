@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from . import _abi, _arguments, _errors, _library, _process, _serving, _source, _wait
 from ._arguments import Ticket
-from ._handle import Handle, make, options
+from ._handle import Handle, Setting, make, options
 
 _checked, _plain = _library.checked, _library.plain
 _listen, _location = _checked("dipc_server_listen"), _checked("dipc_server_location")
@@ -17,7 +18,7 @@ _serve_pull, _publish = _checked("dipc_server_serve_pull"), _checked("dipc_serve
 _withdraw, _ticket = _checked("dipc_server_withdraw"), _checked("dipc_server_ticket")
 _stat, _stop = _checked("dipc_server_stat"), _checked("dipc_server_stop")
 
-_BODIES = {"auto": 0, "packed": 1}
+_BODIES = {"auto": 0, "packed": 1, "lent": 2}
 _COMPRESSIONS = {"none": 0, "lz4": 1, "zstd": 2}
 _ROLES = {"both": 0, "metadata": 1, "data": 2}
 
@@ -58,7 +59,13 @@ class Server:
     :param inline_bytes: Up to which size a body travels as bytes; 4096 by default.
     :param lent_limit_bytes: The most bytes of copies lent to one connection; 1 GiB by default.
     :param any_user: Admit clients of every user of this machine, not only of the user that runs this process.
-    :param body: "auto", or "packed": bodies are always sent as bytes.
+    :param allow_remote: Let `listen` take tcp addresses that other machines can reach: there is neither
+        encryption nor authentication.
+    :param trusted_network: Let `listen` take ucx addresses: every process that can reach one can read and
+        write this process's memory.
+    :param spin: Seconds that the I/O thread looks for work before it sleeps; 0 by default.
+    :param transport: What single transports know, as ``{"ucx.TLS": "tcp"}``.
+    :param body: "auto", "packed" (bodies are always sent as bytes) or "lent" (wherever possible).
     :param compression: "none", "lz4" or "zstd"; compressed bodies travel as bytes.
     """
 
@@ -72,25 +79,31 @@ class Server:
         inline_bytes: int | None = None,
         lent_limit_bytes: int | None = None,
         any_user: bool = False,
+        allow_remote: bool = False,
+        trusted_network: bool = False,
+        spin: float | None = None,
+        transport: Mapping[str, str] | None = None,
         body: str = "auto",
         compression: str = "none",
     ) -> None:
-        values: dict[str, tuple[Any, ...]] = {
-            "any_user": (bool(any_user),),
-            "body": (_arguments.choice(body, "body", _BODIES),),
-            "compression": (_arguments.choice(compression, "compression", _COMPRESSIONS),),
-        }
-        for name, number in (
-            ("max_streams", max_streams),
-            ("max_region_bytes", max_region_bytes),
-            ("region_bytes", region_bytes),
-            ("inline_bytes", inline_bytes),
-            ("lent_limit_bytes", lent_limit_bytes),
-        ):
-            if number is not None:
-                values[name] = (_arguments.count(number, name),)
-        if region_idle is not None:
-            values["region_idle_ns"] = (_arguments.nanoseconds(region_idle, "region_idle"),)
+        values: list[Setting] = [
+            ("any_user", (bool(any_user),)),
+            ("allow_remote", (bool(allow_remote),)),
+            ("trusted_network", (bool(trusted_network),)),
+            ("body", (_arguments.choice(body, "body", _BODIES),)),
+            ("compression", (_arguments.choice(compression, "compression", _COMPRESSIONS),)),
+            *_arguments.some(
+                {
+                    "max_streams": max_streams,
+                    "max_region_bytes": max_region_bytes,
+                    "region_bytes": region_bytes,
+                    "inline_bytes": inline_bytes,
+                    "lent_limit_bytes": lent_limit_bytes,
+                }
+            ),
+            *_arguments.some_seconds({"region_idle": region_idle, "spin": spin}),
+            *_arguments.transport(transport or {}),
+        ]
         with options("server_options", values, _checked, _plain("dipc_server_options_free")) as pointer:
             self._handle = make("server", _checked("dipc_server_new"), _plain("dipc_server_free"), pointer)
         self._pump = _serving.Pump(self._handle)
