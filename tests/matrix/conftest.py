@@ -10,13 +10,10 @@ import pyarrow as pa
 import pytest
 
 import dipc
-from peers import FOUND, NAMES, PEERS, ROOT, SCHEMES, UNAVAILABLE_SCHEMES, Peer
+from peers import FOUND, PEERS, ROOT, SCHEMES, UNAVAILABLE_SCHEMES, Peer
 
 GOLDEN = pathlib.Path(os.environ.get("DIPC_GOLDEN", ROOT / "../shared/golden")) / "streams"
 FILES = {path.name: path for path in [*sorted((ROOT / "tests/vectors").glob("*.arrows")), *sorted(GOLDEN.glob("*"))]}
-SAMPLE = 2
-"""Files of each server by default; no two servers then have the same."""
-
 _numbers = itertools.count()
 
 
@@ -30,13 +27,10 @@ def pytest_addoption(parser):
     parser.addoption("--all-peers", action="store_true", help="a language or transport that is missing is a failure")
 
 
-def sample(config, name):
-    """The files that a server serves: some, or all."""
-    others = list(FILES)
-    if not config.getoption("--all-files"):
-        mine = others[NAMES.index(name) :: len(NAMES)]
-        others = mine[:: len(mine) // SAMPLE][:SAMPLE]
-    return others
+def sample(config, number):
+    """The files of one server: every file, or one that no other server has."""
+    files = list(FILES)
+    return files if config.getoption("--all-files") else [files[number * len(files) // 20 % len(files)]]
 
 
 def pytest_generate_tests(metafunc):
@@ -44,7 +38,7 @@ def pytest_generate_tests(metafunc):
     schemes = [scheme for scheme in SCHEMES if UNAVAILABLE_SCHEMES[scheme] is None]
     each = list(itertools.product(schemes, PEERS))
     ways = {
-        "served": [(*one, file) for one in each for file in sample(metafunc.config, one[1])],
+        "served": [(*one, file) for number, one in enumerate(each) for file in sample(metafunc.config, number)],
         "served_made": [(*one, "made") for one in each],
         "served_long": [(*one, "long") for one in each],
     }

@@ -141,8 +141,11 @@ def test_wrong_types_are_refused(server):
     ):
         with pytest.raises(TypeError):
             dipc.get(server.uri, "x", **{name: wrong})
-    for name, wrong in (("connect_timeout", -1), ("stall_timeout", math.nan), ("window", (0, 1)), ("window", (-1, 1)),
-                        ("lent_limit_bytes", 2**64), ("connections", 2**32 + 1), ("connections", 0), ("spin", -1), ("device", "floppy"), ("validation", None)):  # fmt: skip
+    for name, wrong in (
+        ("connect_timeout", -1), ("stall_timeout", math.nan), ("window", (0, 1)), ("window", (-1, 1)),
+        ("lent_limit_bytes", 2**64), ("connections", 2**32 + 1), ("connections", 0), ("spin", -1),
+        ("device", "floppy"), ("validation", None),
+    ):  # fmt: skip
         with pytest.raises(dipc.InvalidArgumentError):
             dipc.get(server.uri, "x", **{name: wrong})
     for wrong in ({"max_streams": 0}, {"body": "square"}, {"compression": "rar"}, {"region_bytes": 0}):
