@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 
 use crate::error::{Error, Result, Status};
 use crate::proto::Span;
-use crate::transport::lend::{Pool, RegionTable};
+use crate::transport::lend::{ByDescriptor, Pool, RegionTable};
 use crate::transport::shm::REGION_KIND;
 use crate::transport::shm::socket::Peer;
 use crate::transport::stream::{Channel, Frame, Intake};
@@ -67,7 +67,7 @@ impl ShmConnection {
             death: peer.watch_death(),
             same_user: peer.is_same_user(),
             regions: RegionTable::default(),
-            lender: Arc::new(Pool::new(options)),
+            lender: Arc::new(Pool::new(options, Box::new(ByDescriptor))),
         })
     }
 }
