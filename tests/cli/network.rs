@@ -21,7 +21,7 @@ const LARGE: [&str; 4] = ["--tpch", "lineitem", "--scale", "10"];
 /// A fetch of `LARGE` under way: the server has a stream, which the first bytes of rows show.
 fn long_fetch(command: Command, uri: &str, folder: &std::path::Path, args: &[&str]) -> Child {
     let mut command = command;
-    let output = folder.join("t.parquet");
+    let output = folder.join("t.arrows");
     let child = command
         .args(["get", uri, "lineitem", "--output", output.to_str().unwrap()])
         .args(args)
@@ -121,11 +121,15 @@ fn a_kill_over_tcp_ends_one_stream() {
     }
 }
 
-/// Two namespaces with a link between them, gone when dropped.
+/// Two namespaces that stand for machines, and one between them that passes on what they send; gone
+/// when dropped.
 struct Link {
     server: String,
     client: String,
+    between: String,
 }
+
+const SERVER: &str = "192.0.2.1";
 
 impl Link {
     /// `None` where this user may not make one, which is said.
@@ -135,75 +139,50 @@ impl Link {
             println!("skipped: only root may make network namespaces");
             return None;
         }
-        let name = |end| {
-            let number = NEXT.load(Ordering::Relaxed);
-            format!("dipc-{end}-{}-{number}", std::process::id())
-        };
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = |end| format!("dipc-{end}-{}-{number}", std::process::id());
         let link = Self {
-            server: name("s"),
-            client: name("c"),
+            server: name("server"),
+            client: name("client"),
+            between: name("between"),
         };
-        NEXT.fetch_add(1, Ordering::Relaxed);
-        for namespace in [&link.server, &link.client] {
-            if let Err(error) = ip(&["netns", "add", namespace]) {
-                println!("skipped: no network namespace can be made here: {error}");
-                return None;
-            }
-        }
-        let made = [
-            &[
-                "-n",
-                &link.server,
-                "link",
-                "add",
-                "far",
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "near",
-            ][..],
-            &[
-                "-n",
-                &link.server,
-                "link",
-                "set",
-                "near",
-                "netns",
-                &link.client,
-            ],
-            &[
-                "-n",
-                &link.server,
-                "address",
-                "add",
-                "192.0.2.1/24",
-                "dev",
-                "far",
-            ],
-            &[
-                "-n",
-                &link.client,
-                "address",
-                "add",
-                "192.0.2.2/24",
-                "dev",
-                "near",
-            ],
-            &["-n", &link.server, "link", "set", "far", "up"],
-            &["-n", &link.client, "link", "set", "near", "up"],
-            &["-n", &link.server, "link", "set", "lo", "up"],
-            &["-n", &link.client, "link", "set", "lo", "up"],
-        ]
-        .into_iter()
-        .try_for_each(ip);
-        match made {
+        match link.make() {
             Ok(()) => Some(link),
             Err(error) => {
-                println!("skipped: no link can be made here: {error}");
+                println!("skipped: no network namespaces can be made here: {error}");
                 None
             }
         }
+    }
+
+    fn make(&self) -> Result<(), String> {
+        for namespace in [&self.server, &self.client, &self.between] {
+            ip(&format!("netns add {namespace}"))?;
+            ip(&format!("-n {namespace} link set lo up"))?;
+        }
+        for (end, net, host, other) in [
+            (&self.server, "192.0.2", 1, "198.51.100"),
+            (&self.client, "198.51.100", 2, "192.0.2"),
+        ] {
+            let between = &self.between;
+            let (near, far) = ("wire", format!("to-{host}"));
+            ip(&format!(
+                "-n {end} link add {near} type veth peer name {far}"
+            ))?;
+            ip(&format!("-n {end} link set {far} netns {between}"))?;
+            ip(&format!("-n {end} address add {net}.{host}/24 dev {near}"))?;
+            ip(&format!("-n {between} address add {net}.254/24 dev {far}"))?;
+            ip(&format!("-n {end} link set {near} up"))?;
+            ip(&format!("-n {between} link set {far} up"))?;
+            ip(&format!("-n {end} route add {other}.0/24 via {net}.254"))?;
+        }
+        self.pass_on(true)
+    }
+
+    /// Whether the link carries anything. Where not, neither end is told.
+    fn pass_on(&self, on: bool) -> Result<(), String> {
+        let set = format!("sysctl -qw net.ipv4.ip_forward={}", u8::from(on));
+        ip(&format!("netns exec {} {set}", self.between))
     }
 
     /// The command in one of the namespaces.
@@ -217,17 +196,8 @@ impl Link {
 
     fn serve(&self, args: &[&str]) -> Server {
         let args = [&["--allow-remote"], args].concat();
-        let at = "tcp://192.0.2.1:4000";
-        Server::start_as(Self::dipc(&self.server), at, at, &args)
-    }
-
-    /// The link carries nothing any more, and neither end is told.
-    fn cut(&self) {
-        let filter = "tc qdisc replace dev far root netem loss 100%";
-        let args = [&["netns", "exec", &self.server][..], &words(filter)].concat();
-        ip(&args).unwrap();
-        let back = "tc qdisc replace dev near root netem loss 100%";
-        ip(&[&["netns", "exec", &self.client][..], &words(back)].concat()).unwrap();
+        let at = format!("tcp://{SERVER}:4000");
+        Server::start_as(Self::dipc(&self.server), &at, &at, &args)
     }
 
     /// Connections that one end has.
@@ -245,32 +215,27 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        for namespace in [&self.server, &self.client] {
-            let _ = ip(&["netns", "delete", namespace]);
+        for namespace in [&self.server, &self.client, &self.between] {
+            let _ = ip(&format!("netns delete {namespace}"));
         }
     }
 }
 
-fn words(text: &str) -> Vec<&str> {
-    text.split(' ').collect()
-}
-
-fn ip(args: &[&str]) -> Result<(), String> {
-    let output = Command::new("ip").args(args).output();
+fn ip(args: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(args.split(' ')).output();
     let output = output.map_err(|error| format!("ip: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("ip {}: {}", args.join(" "), text(&output.stderr)))
+    Err(format!("ip {args}: {}", text(&output.stderr)))
 }
 
 /// Over a link with delay and loss a table arrives equal, over one connection and several.
 #[test]
 fn tables_arrive_over_a_slow_and_lossy_link() {
     let Some(link) = Link::new() else { return };
-    let netem = "tc qdisc add dev far root netem delay 5ms 2ms loss 1%";
-    let args = [&["netns", "exec", &link.server][..], &words(netem)].concat();
-    if let Err(error) = ip(&args) {
+    let netem = "tc qdisc add dev wire root netem delay 5ms 2ms loss 1%";
+    if let Err(error) = ip(&format!("netns exec {} {netem}", link.server)) {
         println!("skipped: this machine has no netem: {error}");
         return;
     }
@@ -304,10 +269,10 @@ fn a_cut_link_ends_the_stream_at_both_ends() {
         let args = [&short[..], &["--connections", connections]].concat();
         let client = long_fetch(Link::dipc(&link.client), &server.uri, folder.path(), &args);
         assert!(link.connections(&link.server) > 0);
-        link.cut();
+        link.pass_on(false).unwrap();
         let told = fail_of(client);
         assert!(
-            told.contains("192.0.2.1") && told.contains("does not answer"),
+            told.contains(SERVER) && told.contains("does not answer"),
             "{told}"
         );
         assert!(names(folder.path()).is_empty());
@@ -326,8 +291,8 @@ fn a_cut_link_ends_the_stream_at_both_ends() {
 #[test]
 fn a_socket_does_not_take_itself_for_a_server() {
     let Some(link) = Link::new() else { return };
-    let range = "echo 40000 40001 > /proc/sys/net/ipv4/ip_local_port_range";
-    ip(&["netns", "exec", &link.client, "sh", "-c", range]).unwrap();
+    let range = "sysctl -qw net.ipv4.ip_local_port_range=40000\t40001";
+    ip(&format!("netns exec {} {range}", link.client)).unwrap();
     for port in ["40000", "40001", "40000", "40001"] {
         let uri = format!("tcp://127.0.0.1:{port}");
         let output = Link::dipc(&link.client)
@@ -352,11 +317,11 @@ fn a_machine_that_is_not_there_is_said() {
         text(&output.stderr)
     };
     // No machine of the link has this number; and no way leads to the other.
-    let told = get("tcp://192.0.2.77:4000", "30s");
+    let told = get("tcp://198.51.100.77:4000", "30s");
     assert!(told.contains("cannot be reached"), "{told}");
-    let told = get("tcp://198.51.100.1:4000", "30s");
+    let told = get("tcp://203.0.113.1:4000", "30s");
     assert!(told.contains("no network"), "{told}");
-    link.cut();
+    link.pass_on(false).unwrap();
     let told = get("tcp://192.0.2.1:4000", "200ms");
     assert!(told.contains("within 200ms"), "{told}");
 }
