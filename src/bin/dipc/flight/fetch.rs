@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use crate::flight::caller::{Caller, Peer};
 use crate::flight::do_get::DoGet;
-use crate::flight::locations::{Way, ways};
+use crate::flight::locations::{Unusable, Way, ways};
 use crate::get::Counted;
 
 /// How the data of one endpoint was fetched.
@@ -114,20 +114,17 @@ impl Fetch {
             .ticket
             .ok_or_else(|| Error::protocol("an endpoint of the Flight server has no ticket"))?;
         let locations: Vec<_> = endpoint.location.into_iter().map(|l| l.uri).collect();
-        let mut last = None;
+        let mut last: Option<(String, Error)> = None;
         for way in ways(&locations) {
+            // Not of the last one, which is the error that all end with.
+            if let Some((location, reason)) = last.take() {
+                warn!(location, %reason, "skipped");
+            }
             let way = match way {
                 Ok(way) => way,
-                Err(unusable) => {
-                    warn!(
-                        location = unusable.location,
-                        reason = unusable.reason,
-                        "skipped"
-                    );
-                    last = Some(Error::unsupported(format!(
-                        "{}: {}",
-                        unusable.location, unusable.reason
-                    )));
+                Err(Unusable { location, reason }) => {
+                    let text = format!("{location}: {reason}");
+                    last = Some((location, Error::unsupported(text)));
                     continue;
                 }
             };
@@ -143,22 +140,17 @@ impl Fetch {
                     return Ok(Some(stream));
                 }
                 Err(error) if error.status() == Status::Cancelled => return Err(error),
-                Err(error) => {
-                    let location = from.join(" ");
-                    warn!(by, location, reason = error.text(), "skipped");
-                    last = Some(error);
-                }
+                Err(error) => last = Some((from.join(" "), error)),
             }
         }
-        let error = last.unwrap_or_else(|| Error::protocol("an endpoint has no location"));
         // One location: its error says it all.
-        Err(if locations.len() <= 1 {
-            error
-        } else {
-            error.context(format_args!(
+        Err(match last {
+            Some((_, error)) if locations.len() > 1 => error.context(format_args!(
                 "none of the {} locations of the table works; the last one",
                 locations.len()
-            ))
+            )),
+            Some((_, error)) => error,
+            None => Error::protocol("an endpoint has no location"),
         })
     }
 

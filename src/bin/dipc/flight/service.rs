@@ -168,57 +168,51 @@ fn read_schema(table: &Table) -> anyhow::Result<Vec<u8>> {
     Ok(schema_message(&table.reader()?.schema())?)
 }
 
-/// Sends a table, message by message, as fast as the client takes it; `Ok(None)` is its end.
-fn pump(
-    table: &Table,
-    messages: &mpsc::Sender<Result<Option<FlightData>, Status>>,
-    counters: &Counters,
-) -> anyhow::Result<()> {
+/// What goes from a reader to its connection; `None` is the end of the table.
+type Messages = mpsc::Sender<Result<Option<FlightData>, Status>>;
+
+/// Sends a table, message by message, as fast as the client takes it, but for its end.
+fn pump(table: &Table, messages: &Messages, counters: &Counters) -> anyhow::Result<()> {
     let reader = table.reader()?;
     let mut encoder = FlightEncoder::new(&reader.schema()).context("cannot send the table")?;
     // Waits while the client is slow, and fails once it has gone.
     let mut send = |message: FlightData| {
         let len = message.data_body.len() as u64;
-        if messages.blocking_send(Ok(Some(message))).is_err() {
-            return ControlFlow::Break(());
-        }
         counters.bytes_sent.fetch_add(len, Ordering::Relaxed);
-        ControlFlow::Continue(())
+        match messages.blocking_send(Ok(Some(message))) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
     };
     if send(encoder.schema()).is_break() {
         return Ok(());
     }
     for batch in reader {
         if encoder.encode(&batch?, &mut send)?.is_break() {
-            return Ok(());
+            break;
         }
     }
-    let _ = messages.blocking_send(Ok(None));
     Ok(())
 }
 
-/// [`pump`], with its failure told to the client.
-fn serve(
-    table: &Table,
-    messages: &mpsc::Sender<Result<Option<FlightData>, Status>>,
-    counters: &Counters,
-    slot: OwnedSemaphorePermit,
-) {
-    let failure = match calm::catch(|| pump(table, messages, counters)) {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(failed(&error)),
-        Err(panic) => Some(Status::internal(panic)),
+/// [`pump`], and then how it ended.
+fn serve(table: &Table, messages: &Messages, counters: &Counters, slot: OwnedSemaphorePermit) {
+    let end = match calm::catch(|| pump(table, messages, counters)) {
+        Ok(Ok(())) => Ok(None),
+        Ok(Err(error)) => Err(failed(&error)),
+        Err(panic) => Err(Status::internal(panic)),
     };
-    counters.streams.fetch_add(1, Ordering::Relaxed);
-    // The client may ask again as soon as it is told.
-    drop(slot);
-    if let Some(status) = failure {
+    if let Err(status) = &end {
         warn!(
             reason = status.message(),
             "a table could not be sent by DoGet"
         );
-        let _ = messages.blocking_send(Err(status));
     }
+    counters.streams.fetch_add(1, Ordering::Relaxed);
+    // The client may ask again as soon as it is told.
+    drop(slot);
+    // It may have gone, too.
+    let _ = messages.blocking_send(end);
 }
 
 /// What a reader sends as a stream. One that falls silent without its end has failed: a table must
