@@ -10,6 +10,8 @@ use crate::proto::{
     Role, Span, Tags, VERSION, body_tag,
 };
 
+#[path = "receiver_networks.rs"]
+mod networks;
 #[path = "receiver_table.rs"]
 mod table;
 

@@ -1,0 +1,75 @@
+//! What networks add at the consuming side: servers that cannot refuse, and connections that keep no
+//! order.
+
+use super::*;
+
+const SILENCE: Duration = Duration::from_secs(60);
+
+fn baseline_without_stall() -> ReceiverConfig {
+    ReceiverConfig {
+        stall_timeout: None,
+        silence_timeout: Some(SILENCE),
+        ..config(false, true)
+    }
+}
+
+/// Rule R5: a server that does not know a ticket is silent, so its silence ends, with a text that
+/// says what it usually means.
+#[test]
+fn a_baseline_server_that_never_answers_is_given_up() {
+    let mut receiver = started(baseline_without_stall());
+    let deadline = receiver.poll_timeout().unwrap();
+    assert_eq!(deadline, NOW.saturating_add(SILENCE));
+    receiver.handle_timeout(deadline);
+    let error = receiver.error().unwrap();
+    assert_eq!(error.status(), Status::Timeout);
+    assert!(error.text().contains("does not know the ticket"), "{error}");
+}
+
+/// A baseline server that has answered once may take its time, as others may.
+#[test]
+fn silence_after_the_schema_is_the_providers() {
+    let mut receiver = started(baseline_without_stall());
+    receiver
+        .handle_metadata(NOW, &metadata(0, &schema()))
+        .unwrap();
+    assert_eq!(receiver.poll_timeout(), None);
+    let with_extension = ReceiverConfig {
+        stall_timeout: None,
+        silence_timeout: Some(SILENCE),
+        ..config(true, false)
+    };
+    assert_eq!(started(with_extension).poll_timeout(), None);
+}
+
+/// Rule E4 where nothing keeps order: ERROR may overtake what it stands behind, and only with that
+/// is the connection free.
+#[test]
+fn a_stream_is_whole_when_everything_before_its_error_has_come() {
+    let mut receiver = streaming(true, false);
+    receiver
+        .handle_control(NOW, Side::Metadata, &error_at(2))
+        .unwrap();
+    assert!(!receiver.is_whole() && receiver.state() == ReceiverState::Streaming);
+    put_header(&mut receiver, 1).unwrap();
+    assert!(!receiver.is_whole());
+    put_packed(&mut receiver, 1).unwrap();
+    assert!(receiver.next_message().is_some());
+    assert!(receiver.is_whole() && receiver.is_over_on_wire());
+}
+
+/// A refusal has nothing before it; a cancelled stream may still have messages under way.
+#[test]
+fn a_refused_stream_is_whole_and_a_cancelled_one_is_not() {
+    let mut refused = started(config(true, false));
+    refused
+        .handle_control(NOW, Side::Metadata, &error_at(0))
+        .unwrap_err();
+    assert!(refused.is_whole() && refused.is_over_on_wire());
+    let mut cancelled = streaming(true, false);
+    cancelled.cancel();
+    cancelled
+        .handle_control(NOW, Side::Metadata, &error_at(3))
+        .unwrap();
+    assert!(cancelled.is_over_on_wire() && !cancelled.is_whole());
+}
