@@ -25,7 +25,7 @@ demo:
 
 test:
 	@tools/setup.sh test
-	cargo test $(CARGO_FLAGS) --locked --all-features
+	cargo test $(CARGO_FLAGS) --locked --workspace --all-features
 	tests/c/run.sh plain valgrind
 	tests/packaging.sh
 	tools/test-python.sh $(PYTHON)
@@ -36,10 +36,10 @@ test-slow:
 
 lint:
 	@tools/setup.sh lint
-	cargo fmt --check
-	cargo clippy $(CARGO_FLAGS) --locked --all-targets --all-features -- -D warnings
+	cargo fmt --all --check
+	cargo clippy $(CARGO_FLAGS) --locked --workspace --all-targets --all-features -- -D warnings
 	cargo clippy $(CARGO_FLAGS) --locked --lib -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --locked --no-deps --lib
+	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --locked --workspace --no-deps --lib
 	cargo test $(CARGO_FLAGS) --locked --test header
 	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --severity=warning
 

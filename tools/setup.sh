@@ -42,6 +42,10 @@ missing=()
 for entry in "${programs[@]}"; do
   have "${entry%%:*}" || missing+=("${entry#*:}")
 done
+# UCX is loaded when it is needed; its tests, and their peer in C, need it.
+if [ "$purpose" = test ] && ! pkg-config --exists ucx 2>/dev/null; then
+  missing+=(libucx-dev)
+fi
 if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
   apt_install "${missing[@]}"
