@@ -8,15 +8,18 @@
 //! |---|---|---|
 //! | [`mem`] | `mem:` | both kinds, inside one process; for tests |
 //! | [`shm`] | `shm:` | lent regions; small ones as bytes |
+//! | [`ucx`] | `ucx://` | as bytes, over whatever UCX finds |
 //!
 //! A connection never blocks: the driver sleeps on [`Connection::readiness`] and calls
 //! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
 //! is done when `tests/conformance` passes with it.
 
+mod address;
 mod lend;
 pub mod mem;
 pub mod shm;
 pub(crate) mod stream;
+pub mod ucx;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -89,7 +92,7 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
 }
 
 /// Every transport of this build.
-pub const ALL: &[&dyn Transport] = &[&shm::Shm, &mem::Mem];
+pub const ALL: &[&dyn Transport] = &[&shm::Shm, &ucx::Ucx, &mem::Mem];
 
 /// What both ends of a connection can be told about it.
 #[derive(Debug, Clone)]

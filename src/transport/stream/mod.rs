@@ -6,5 +6,7 @@ mod frame;
 pub(crate) mod fuzzing;
 mod outbox;
 
-pub(super) use frame::{Frame, FrameReader};
+pub(super) use frame::{
+    Frame, FrameReader, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES,
+};
 pub(super) use outbox::Outbox;
