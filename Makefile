@@ -8,13 +8,15 @@ PYTHON = .tools/venv/bin/python
 # A toolchain that rustup has just installed may not be in the PATH yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help demo test test-slow lint install
+.PHONY: help demo test test-slow lint docs package install
 
 help:
 	@echo 'make demo       serve a table in one process, fetch it in another, compare'
 	@echo 'make test       all tests but the slow ones'
 	@echo 'make test-slow  sanitizers, fuzzing, loom (CONTRIBUTING.md says which)'
 	@echo 'make lint       format, clippy, documentation, header, shell scripts'
+	@echo 'make docs       the book and the C reference, into build/docs'
+	@echo 'make package    Debian packages, a tarball and a Python wheel, into build/packages'
 	@echo 'make install    into PREFIX ($(PREFIX))'
 
 # SCALE=1 makes the table six million rows.
@@ -41,7 +43,17 @@ lint:
 	cargo clippy $(CARGO_FLAGS) --locked --lib -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc $(CARGO_FLAGS) --locked --workspace --no-deps --lib
 	cargo test $(CARGO_FLAGS) --locked --test header
+	mkdir -p build/docs/c && doxygen docs/Doxyfile
 	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --severity=warning
+
+docs:
+	@tools/setup.sh docs
+	tools/docs.sh
+
+package:
+	@tools/setup.sh package
+	tools/package.sh build/packages
+	tests/packages.sh build/packages
 
 install:
 	@tools/setup.sh build

@@ -241,16 +241,47 @@ fn the_c_tests_give_null_to_every_function() {
     }
 }
 
-/// Promise of README: its C example is the program that the C tests build and run.
+/// Promise of README and of the guide: their C examples are the programs that the C tests build and
+/// run.
 #[test]
-fn the_readme_shows_the_example_that_is_built() {
-    let example = fs::read_to_string(root().join("tests/c/readme_example.c")).unwrap();
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let code = example.split_once("*/\n").unwrap().1.trim();
-    assert!(
-        readme.contains(code),
-        "README.md does not show tests/c/readme_example.c as it is"
-    );
+fn the_documents_show_the_examples_that_are_built() {
+    for (page, example) in [
+        ("README.md", "readme_example.c"),
+        ("docs/guide/c.md", "readme_example.c"),
+        ("docs/guide/c.md", "guide_serve.c"),
+    ] {
+        let source = fs::read_to_string(root().join("tests/c").join(example)).unwrap();
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let code = source.split_once("*/\n").unwrap().1.trim();
+        assert!(
+            text.contains(code),
+            "{page} does not show tests/c/{example} as it is"
+        );
+    }
+}
+
+/// Promise of docs/troubleshooting.md: the texts that it explains are texts of the code.
+#[test]
+fn the_troubleshooting_page_quotes_texts_that_exist() {
+    let mut sources = String::new();
+    let mut folders = vec![root().join("src"), root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                // A text may go on in the next line of the source.
+                let text = fs::read_to_string(path).unwrap();
+                sources.extend(text.split("\\\n").map(str::trim_start));
+            }
+        }
+    }
+    let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    let quoted = page.lines().filter_map(|line| line.strip_prefix("### "));
+    for text in quoted.map(|line| line.trim_matches('`')) {
+        assert!(sources.contains(text), "no text of the code has: {text}");
+    }
 }
 
 /// Packaging promises: the SONAME holds the minor version, and the library stays mapped.

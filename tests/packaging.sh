@@ -34,7 +34,8 @@ quietly cmake --install "$work/build" --prefix "$prefix"
 
 say "what is installed"
 expected="include/dipc.h lib/cmake/dipc/dipcConfig.cmake lib/cmake/dipc/dipcConfigVersion.cmake
-lib/libdipc.a lib/libdipc.so lib/libdipc.so.$minor lib/libdipc.so.$version lib/pkgconfig/dipc.pc"
+lib/libdipc.a lib/libdipc.so lib/libdipc.so.$minor lib/libdipc.so.$version lib/pkgconfig/dipc.pc
+share/doc/dipc-tools/copyright share/doc/libdipc-dev/copyright share/doc/libdipc$minor/copyright"
 [ "$command" = ON ] && expected="bin/dipc $expected"
 diff <(tr ' ' '\n' <<<"$expected" | sort) <(cd "$prefix" && find . ! -type d -printf '%P\n' | sort) ||
   fail "the install tree has other files (< expected, > installed)"
@@ -48,8 +49,9 @@ quietly cmake --install "$work/build" --prefix "$work/runtime" --component runti
 [ -e "$work/runtime/lib/libdipc.so.$minor" ] || fail "component runtime lacks the library"
 [ ! -e "$work/runtime/include" ] || fail "component runtime has the header"
 quietly cmake --install "$work/build" --prefix "$work/runtime" --component dev
+quietly cmake --install "$work/build" --prefix "$work/runtime" --component tools
 diff <(cd "$prefix" && find . | sort) <(cd "$work/runtime" && find . | sort) ||
-  fail "runtime and dev together are not everything"
+  fail "runtime, dev and tools together are not everything"
 
 say "the list of native libraries is rustc's"
 printed=$(cd "$root" && cargo rustc -q --profile "$profile" --target-dir "$target" $flags --lib \

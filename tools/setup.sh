@@ -2,7 +2,7 @@
 # Installs what is missing to build and test libdipc on Debian and its like. Says nothing and
 # changes nothing where nothing is missing.
 #
-#   tools/setup.sh build|test|lint|slow
+#   tools/setup.sh build|test|lint|slow|docs|package
 #
 # Programs come from apt (as root, or through sudo), Python packages into .tools/venv.
 set -euo pipefail
@@ -34,9 +34,11 @@ case $purpose in
   build) ;;
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
     python3:python3) ;;
-  lint) programs+=(shellcheck:shellcheck git:git) ;;
+  lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen) ;;
   slow) programs+=(c++:build-essential ninja:ninja-build) ;;
-  *) fail "unknown purpose $purpose: build, test, lint or slow" ;;
+  docs) programs+=(doxygen:doxygen) ;;
+  package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
+  *) fail "unknown purpose $purpose: build, test, lint, slow, docs or package" ;;
 esac
 missing=()
 for entry in "${programs[@]}"; do
@@ -87,6 +89,12 @@ case $purpose in
       .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check \
         -r tools/requirements.txt
       cp tools/requirements.txt "$stamp"
+    fi
+    ;;
+  docs)
+    if ! have mdbook && [ ! -x .tools/bin/mdbook ]; then
+      say "installing mdbook into .tools"
+      cargo install --quiet --locked --root .tools mdbook
     fi
     ;;
   slow)

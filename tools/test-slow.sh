@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The tests that take long: thread and memory sanitizers, the C tests under AddressSanitizer, loom,
-# fuzzing. Each step has a bound on its time; what cannot run here is skipped with the reason, and a
+# fuzzing, kills at random moments. Each step has a bound on its time; what cannot run here is skipped with the reason, and a
 # failed step does not keep the others from running.
 #
-#   tools/test-slow.sh [tsan|asan|c|loom|fuzz ...]      default: all
+#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills ...]      default: all
 #
 # FUZZ_SECONDS     time for each fuzz target (60)
+# DIPC_KILLS       kills of each kind on each transport (200)
 # BUILD_SECONDS    bound on each build (1800)
 # CARGO_FLAGS      for cargo test, as -j2
 set -euo pipefail
@@ -148,7 +149,7 @@ fuzz() {
 
 export PATH=$PWD/.tools/bin:$PATH
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz)
+[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills)
 for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
@@ -156,6 +157,11 @@ for part in "${parts[@]}"; do
     c) step "C tests under AddressSanitizer" 1200 tests/c/run.sh asan || true ;;
     loom) loom ;;
     fuzz) fuzz ;;
+    kills)
+      # The seed that is printed repeats a run (DIPC_SEED).
+      step kills 3600 env DIPC_KILLS="${DIPC_KILLS:-200}" \
+        cargo test --locked --all-features --test kills -- --nocapture || true
+      ;;
     *)
       printf 'test-slow: unknown part %s\n' "$part" >&2
       exit 2

@@ -44,9 +44,14 @@ static void options(void) {
   NULLS("options", dipc_server_options_set_body(NULL, 0, &error_));
   NULLS("options", dipc_server_options_set_compression(NULL, 0, &error_));
   NULLS("options", dipc_server_options_set_first_sequence(NULL, 0, &error_));
+  NULLS("options", dipc_server_options_set_allow_remote(NULL, true, &error_));
+  NULLS("options", dipc_server_options_set_trusted_network(NULL, true, &error_));
+  NULLS("options", dipc_server_options_set_transport(NULL, "ucx.TLS", "tcp", &error_));
+  NULLS("options", dipc_server_options_set_spin_ns(NULL, 1, &error_));
   dipc_server_options_free(NULL);
   NULLS("out", dipc_client_options_new(NULL, &error_));
   NULLS("options", dipc_client_options_set_any_user(NULL, true, &error_));
+  NULLS("options", dipc_client_options_set_transport(NULL, "ucx.TLS", "tcp", &error_));
   dipc_client_options_free(NULL);
   NULLS("out", dipc_get_options_new(NULL, &error_));
   NULLS("options", dipc_get_options_set_connect_timeout_ns(NULL, 1, &error_));
@@ -56,6 +61,8 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_device(NULL, 1, &error_));
   NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_first_sequence(NULL, 0, &error_));
+  NULLS("options", dipc_get_options_set_spin_ns(NULL, 1, &error_));
+  NULLS("options", dipc_get_options_set_connections(NULL, 1, &error_));
   dipc_get_options_free(NULL);
   NULLS("out", dipc_arena_options_new(NULL, &error_));
   NULLS("options", dipc_arena_options_set_region_bytes(NULL, 1, &error_));

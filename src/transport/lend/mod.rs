@@ -1,13 +1,16 @@
-//! Lending memory to a process on this host, for the transports that can pass descriptors.
+//! Lending memory to a peer that can reach it: a process on this host by a descriptor, one elsewhere by a
+//! key ([`Export`] is what differs).
 //!
 //! [`Pool`] is the sender's side: it finds buffers in arenas, copies the others into regions of the
 //! connection, and knows what is out. [`RegionTable`] is the receiver's: the regions mapped, and
 //! the addresses in them.
 
+mod export;
 mod hold;
 mod pool;
 mod table;
 
+pub(super) use export::{ByDescriptor, Export, Exported};
 pub(super) use pool::Pool;
 pub(super) use table::RegionTable;
 
@@ -23,7 +26,7 @@ fn address(id: u16, offset: u64) -> u64 {
 }
 
 /// The id and the offset of an address.
-fn split_address(address: u64) -> (u16, u64) {
+pub(super) fn split_address(address: u64) -> (u16, u64) {
     let id = u16::try_from(address >> ID_SHIFT).unwrap_or_default();
     (id, address & OFFSET_BITS)
 }

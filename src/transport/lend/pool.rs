@@ -15,15 +15,16 @@ use crate::device::BufferRef;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
+use crate::transport::lend::export::{Export, Exported};
 use crate::transport::lend::hold::Hold;
-use crate::transport::{Budget, Lender, LinkOptions, Placement, RegionNotice};
+use crate::transport::{BodyPolicy, Budget, Lender, LinkOptions, Placement, RegionNotice};
 
 /// Copies begin at multiples of this (rule A2).
 const ALIGNMENT: u64 = 64;
 /// Size of a connection's first region, where the option does not ask for smaller ones.
 const FIRST_REGION_BYTES: u64 = 1 << 20;
 
-/// [`Lender`] over sealed regions.
+/// [`Lender`] over regions.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -33,6 +34,7 @@ pub struct Pool {
 #[derive(Debug)]
 pub(super) struct Shared {
     options: LinkOptions,
+    export: Box<dyn Export>,
     pub(super) generation: Generation,
     pub(super) state: Mutex<State>,
 }
@@ -57,6 +59,8 @@ pub(super) struct State {
 
 #[derive(Debug)]
 pub(super) struct Pooled {
+    /// First: the peer's access ends before the memory does.
+    exported: Exported,
     region: Arc<Region>,
     charge: Charge,
     announced: bool,
@@ -69,6 +73,7 @@ pub(super) struct Borrowed {
     id: u16,
     /// Weak, so that an arena can give the region up.
     region: Weak<Region>,
+    exported: Exported,
     announced: bool,
     /// Leases that are out.
     pub(super) leases: usize,
@@ -139,9 +144,10 @@ pub(super) struct Block {
 
 impl Pool {
     /// An empty pool for one connection.
-    pub fn new(options: &LinkOptions) -> Self {
+    pub fn new(options: &LinkOptions, export: Box<dyn Export>) -> Self {
         let shared = Shared {
             options: options.clone(),
+            export,
             generation: Generation::now(),
             state: Mutex::new(State {
                 abandoned: false,
@@ -166,12 +172,21 @@ impl Lender for Pool {
         let total = buffers.iter().try_fold(0u64, |sum, buffer| {
             sum.checked_add(u64::try_from(buffer.len).ok()?)
         });
-        if total.is_none_or(|total| total <= shared.options.inline_bytes) {
+        let always = shared.options.body == BodyPolicy::Lent;
+        let least = if always {
+            0
+        } else {
+            shared.options.inline_bytes
+        };
+        if total.is_none_or(|total| total <= least) {
             return Ok(Placement::Packed);
         }
         let Some((sources, copies)) = find_sources(buffers) else {
             return Ok(Placement::Packed);
         };
+        if copies > 0 && !always && !shared.export.lends_copies() {
+            return Ok(Placement::Packed);
+        }
         let Some((hold, announce)) = shared.reserve(&sources, copies) else {
             return Ok(Placement::Packed);
         };
@@ -217,6 +232,7 @@ impl Lender for Pool {
         for borrowed in std::mem::take(&mut state.borrowed).into_values() {
             // Rule F4. Under the lock: no lease can come back between the look and the mark.
             if borrowed.leases > 0
+                && !self.shared.export.is_revocable()
                 && let Some(region) = borrowed.region.upgrade()
             {
                 region.taint();
@@ -269,21 +285,35 @@ impl Shared {
         // Made at once: it gives the block back where the rest fails.
         let mut hold = Hold::new(Arc::clone(self), block);
         let mut state = self.state.lock();
-        if state.abandoned {
-            return None;
-        }
         for source in sources {
             if let Source::Arena { region, .. } = source
                 && hold.borrowed_id(region).is_none()
             {
+                if !state.borrowed.contains_key(&region.identity()) {
+                    drop(state);
+                    let exported = self.export(region)?;
+                    state = self.state.lock();
+                    state.learn_region(region, exported)?;
+                }
                 let id = state.borrow_region(region)?;
                 hold.add_borrowed(id, Arc::clone(region));
             }
+        }
+        if state.abandoned {
+            return None;
         }
         // Only now is it certain that the lease goes out.
         let announce = state.announce(&hold);
         drop(state);
         Some((hold, announce))
+    }
+
+    /// `None`: the bytes can still be sent.
+    fn export(&self, region: &Arc<Region>) -> Option<Exported> {
+        let exported = self.export.export(region);
+        exported
+            .inspect_err(|error| tracing::debug!("bodies travel as bytes: {error}"))
+            .ok()
     }
 
     fn take_block(&self, len: u64) -> Option<Block> {
@@ -305,18 +335,20 @@ impl Shared {
         let region = Region::create(charge.bytes, "dipc-copies")
             .inspect_err(|error| tracing::debug!("bodies travel as bytes: {error}"))
             .ok()?;
+        let region = Arc::new(region);
+        let exported = self.export(&region)?;
         let mut state = self.state.lock();
         if state.abandoned {
             return None;
         }
         let id = state.ids.take()?;
         let idle_since = Some(Instant::now());
-        let region = Arc::new(region);
         state.pooled.insert(
             id,
             Pooled {
                 region,
                 charge,
+                exported,
                 announced: false,
                 idle_since,
             },
@@ -324,6 +356,9 @@ impl Shared {
         state.take_block(len).ok().flatten()
     }
 }
+
+/// A region that is given up: first the peer's access goes, then the memory.
+type Retired = (Exported, Option<Arc<Region>>);
 
 /// No pooled region has room.
 struct NoRoom {
@@ -363,22 +398,30 @@ impl State {
         Ok(Some(block))
     }
 
-    /// Counts one more lease of an arena's region; `None` when no id is left for it.
-    fn borrow_region(&mut self, region: &Arc<Region>) -> Option<u16> {
-        if let Some(known) = self.borrowed.get_mut(&region.identity()) {
-            known.leases += 1;
-            return Some(known.id);
+    /// Numbers an arena's region, unless another thread has; `None` when no id is left for it, or
+    /// nothing may be lent any more.
+    fn learn_region(&mut self, region: &Arc<Region>, exported: Exported) -> Option<()> {
+        if self.abandoned {
+            return None;
         }
-        let id = self.ids.take()?;
-        let region_known = Arc::downgrade(region);
-        let known = Borrowed {
-            id,
-            region: region_known,
-            announced: false,
-            leases: 1,
-        };
-        self.borrowed.insert(region.identity(), known);
-        Some(id)
+        if !self.borrowed.contains_key(&region.identity()) {
+            let known = Borrowed {
+                id: self.ids.take()?,
+                region: Arc::downgrade(region),
+                exported,
+                announced: false,
+                leases: 0,
+            };
+            self.borrowed.insert(region.identity(), known);
+        }
+        Some(())
+    }
+
+    /// Counts one more lease of an arena's region.
+    fn borrow_region(&mut self, region: &Arc<Region>) -> Option<u16> {
+        let known = self.borrowed.get_mut(&region.identity())?;
+        known.leases += 1;
+        Some(known.id)
     }
 
     /// The regions of a lease that the peer was not told of yet; from now on it counts as told.
@@ -388,21 +431,21 @@ impl State {
             if let Some(known) = self.borrowed.get_mut(&region.identity())
                 && !std::mem::replace(&mut known.announced, true)
             {
-                notices.push(notice(*id, region));
+                notices.push(known.exported.notice(*id));
             }
         }
         if let Some(block) = &hold.block
             && let Some(pooled) = self.pooled.get_mut(&block.id)
             && !std::mem::replace(&mut pooled.announced, true)
         {
-            notices.push(notice(block.id, &block.region));
+            notices.push(pooled.exported.notice(block.id));
         }
         notices
     }
 
     /// Takes out the regions that have been idle for `idle` and those whose arena is done with
     /// them. Returns their ids, the time until the next look, and what is to be unmapped.
-    fn retire(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Vec<Arc<Region>>) {
+    fn retire(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Vec<Retired>) {
         let now = Instant::now();
         let mut gone = Vec::new();
         let mut regions = Vec::new();
@@ -423,12 +466,13 @@ impl State {
             Pooled {
                 region,
                 charge,
+                exported,
                 announced,
                 ..
             },
         ) in due
         {
-            regions.push(region);
+            regions.push((exported, Some(region)));
             if announced {
                 self.retiring.insert(id, Some(charge));
                 gone.push(id);
@@ -440,7 +484,14 @@ impl State {
         let done = self
             .borrowed
             .extract_if(|_, b| b.leases == 0 && b.region.strong_count() == 0);
-        for (_, Borrowed { id, announced, .. }) in done {
+        for (_, known) in done {
+            let Borrowed {
+                id,
+                announced,
+                exported,
+                ..
+            } = known;
+            regions.push((exported, None));
             if announced {
                 self.retiring.insert(id, None);
                 gone.push(id);
@@ -453,15 +504,6 @@ impl State {
             next = Some(next.map_or(idle, |next| next.min(idle)));
         }
         (gone, next, regions)
-    }
-}
-
-fn notice(id: u16, region: &Region) -> RegionNotice {
-    let len = u64::try_from(region.len()).unwrap_or(u64::MAX);
-    RegionNotice {
-        id,
-        handle: len.to_le_bytes().to_vec(),
-        fd: Some(Arc::clone(region.fd())),
     }
 }
 

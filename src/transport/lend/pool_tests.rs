@@ -5,7 +5,7 @@ use crate::arena::{Arena, ArenaOptions};
 use crate::device::DeviceKind;
 use crate::proto::Span;
 use crate::transport::Lease;
-use crate::transport::lend::{RegionTable, split_address};
+use crate::transport::lend::{ByDescriptor, RegionTable, split_address};
 
 const KIB: usize = 1 << 10;
 
@@ -16,6 +16,14 @@ fn options() -> LinkOptions {
         lent_limit: 1 << 20,
         ..LinkOptions::default()
     }
+}
+
+fn pool() -> Pool {
+    pool_with(&options())
+}
+
+fn pool_with(options: &LinkOptions) -> Pool {
+    Pool::new(options, Box::new(ByDescriptor))
 }
 
 fn lend(pool: &Pool, buffers: &[BufferRef]) -> Lease {
@@ -50,7 +58,7 @@ fn read(table: &RegionTable, spans: &[Span]) -> Vec<Vec<u8>> {
 /// one block, and the peer is told of the region once.
 #[test]
 fn copies_go_into_one_region() {
-    let (pool, mut table) = (Pool::new(&options()), RegionTable::default());
+    let (pool, mut table) = (pool(), RegionTable::default());
     let bytes: Vec<u8> = (0..6000u16).map(|n| n.to_le_bytes()[0]).collect();
     let buffers = [
         BufferRef::of(&bytes),
@@ -79,7 +87,7 @@ fn copies_go_into_one_region() {
 /// Blocks are used again only after the lease is dropped.
 #[test]
 fn a_block_is_used_again_only_after_its_return() {
-    let pool = Pool::new(&options());
+    let pool = pool();
     let bytes = vec![1; 30 * KIB];
     let buffers = [BufferRef::of(&bytes)];
     let first = lend(&pool, &buffers);
@@ -102,7 +110,7 @@ fn a_block_is_used_again_only_after_its_return() {
 fn past_a_limit_bodies_travel_as_bytes() {
     let bytes = vec![1; 600 * KIB];
     let buffers = [BufferRef::of(&bytes)];
-    let pool = Pool::new(&options());
+    let pool = pool();
     let lease = lend(&pool, &buffers);
     assert!(packed(&pool, &buffers), "lent_limit is 1 MiB");
     drop(lease);
@@ -116,7 +124,7 @@ fn past_a_limit_bodies_travel_as_bytes() {
         ..options()
     };
     // The budget has no room for a whole region, but for one of the body's own size.
-    let (one, two) = (Pool::new(&limited), Pool::new(&limited));
+    let (one, two) = (pool_with(&limited), pool_with(&limited));
     let lease = lend(&one, &buffers);
     assert_eq!(budget.used(), 600 << 10);
     assert!(packed(&two, &buffers));
@@ -133,7 +141,7 @@ fn past_a_limit_bodies_travel_as_bytes() {
 /// Small bodies travel as bytes, whatever lies where.
 #[test]
 fn small_bodies_travel_as_bytes() {
-    let pool = Pool::new(&options());
+    let pool = pool();
     let bytes = vec![1; 4097];
     assert!(packed(&pool, &[]));
     assert!(packed(&pool, &[BufferRef::EMPTY]));
@@ -144,7 +152,7 @@ fn small_bodies_travel_as_bytes() {
 /// Rule E3: an idle region is retired, and its id used again only once the peer has forgotten it.
 #[test]
 fn ids_wait_for_the_peer() {
-    let pool = Pool::new(&LinkOptions {
+    let pool = pool_with(&LinkOptions {
         region_idle: Duration::from_millis(20),
         ..options()
     });
@@ -170,7 +178,7 @@ fn ids_wait_for_the_peer() {
 /// Out of ids, bodies travel as bytes, and nothing stays taken.
 #[test]
 fn out_of_ids_bodies_travel_as_bytes() {
-    let pool = Pool::new(&options());
+    let pool = pool();
     pool.shared.state.lock().ids.last = u16::MAX - 1;
     let bytes = vec![1; 60 * KIB];
     let buffers = [BufferRef::of(&bytes)];
@@ -196,7 +204,7 @@ fn out_of_ids_bodies_travel_as_bytes() {
 /// arena has given it up.
 #[test]
 fn arena_memory_is_lent_without_a_copy() {
-    let (pool, mut table) = (Pool::new(&options()), RegionTable::default());
+    let (pool, mut table) = (pool(), RegionTable::default());
     let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
     let block = arena.alloc(8 * KIB).unwrap();
     // SAFETY: the block has 8 KiB and is this test's alone.
@@ -234,7 +242,7 @@ fn arena_memory_is_lent_without_a_copy() {
 /// regions are let go and arena regions with leases out give nothing out any more.
 #[test]
 fn abandoned_memory_is_never_used_again() {
-    let (pool, mut table) = (Pool::new(&options()), RegionTable::default());
+    let (pool, mut table) = (pool(), RegionTable::default());
     let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
     let block = arena.alloc(8 * KIB).unwrap();
     // SAFETY: the block has 8 KiB and is this test's alone.
@@ -269,7 +277,7 @@ fn abandoned_memory_is_never_used_again() {
 /// Rule F4: a cut with nothing lent leaves the arena as it is.
 #[test]
 fn a_clean_end_leaves_the_arena_alone() {
-    let pool = Pool::new(&options());
+    let pool = pool();
     let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
     let block = arena.alloc(8 * KIB).unwrap();
     let lease = lend(
@@ -292,7 +300,7 @@ fn a_clean_end_leaves_the_arena_alone() {
 /// Leases come back on any thread, while others are taken.
 #[test]
 fn leases_come_back_on_any_thread() {
-    let pool = Pool::new(&options());
+    let pool = pool();
     let bytes = vec![1; 10 * KIB];
     let (sender, receiver) = std::sync::mpsc::channel::<Lease>();
     std::thread::scope(|scope| {
@@ -318,7 +326,7 @@ fn leases_come_back_on_any_thread() {
 #[test]
 fn regions_grow_with_what_is_lent() {
     let budget = Arc::new(Budget::new(u64::MAX));
-    let pool = Pool::new(&LinkOptions {
+    let pool = pool_with(&LinkOptions {
         budget: Arc::clone(&budget),
         region_bytes: 4 << 20,
         lent_limit: 1 << 30,

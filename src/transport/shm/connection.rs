@@ -12,7 +12,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::Span;
-use crate::transport::lend::{Pool, RegionTable};
+use crate::transport::lend::{ByDescriptor, Pool, RegionTable};
 use crate::transport::shm::REGION_KIND;
 use crate::transport::shm::socket::Peer;
 use crate::transport::stream::Outbox;
@@ -95,7 +95,7 @@ impl ShmConnection {
             inbox,
             outbox: Outbox::default(),
             regions: RegionTable::default(),
-            lender: Arc::new(Pool::new(options)),
+            lender: Arc::new(Pool::new(options, Box::new(ByDescriptor))),
             over: None,
             broken: None,
         })

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Installs each package where nothing else is, and uses it from there: the Debian packages by dpkg in
+# an empty root, the tarball in a folder of its own, the wheel in a new environment.
+#
+#   tests/packages.sh DIRECTORY        where tools/package.sh has put them
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+packages=$(cd "${1:?usage: tests/packages.sh DIRECTORY}" && pwd)
+work=$(mktemp -d)
+server=
+clean_up() {
+  [ -z "$server" ] || kill "$server" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap clean_up EXIT
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -1)
+minor=${version%.*}
+
+say() { printf 'packages: %s\n' "$*"; }
+fail() { printf 'packages: FAILED: %s\n' "$*" >&2; exit 1; }
+quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "$*"; }; }
+
+# A command serves a table and fetches it: COMMAND
+moves_a_table() {
+  "$1" serve --listen "shm:@dipc-packages-$$" --tpch nation --scale 0.01 >"$work/ready" &
+  server=$!
+  for _ in $(seq 100); do
+    grep -q ready "$work/ready" && break
+    sleep 0.1
+  done
+  quietly "$1" get "shm:@dipc-packages-$$" nation --verify tpch:nation:0.01
+  kill "$server"
+  wait "$server" || fail "$1 serve did not end well"
+  server=
+}
+
+# A program against the installed files: PREFIX LIBRARY_DIRECTORY
+builds_a_program() {
+  export PKG_CONFIG_PATH=$2/pkgconfig
+  # shellcheck disable=SC2046 # the flags are words
+  quietly cc -std=c11 "$root/cmake/consumer/consumer.c" -o "$work/program" \
+    $(pkg-config --define-variable=prefix="$1" --cflags --libs dipc)
+  LD_LIBRARY_PATH=$2 quietly "$work/program"
+  quietly cmake -S "$root/cmake/consumer" -B "$work/consumer" "-DCMAKE_PREFIX_PATH=$1" \
+    -DCONSUMER_LINKS=dipc::dipc
+  quietly cmake --build "$work/consumer"
+  quietly ctest --test-dir "$work/consumer" --output-on-failure
+  rm -rf "$work/consumer"
+}
+
+say "Debian packages: libdipc$minor, libdipc-dev, dipc-tools"
+mkdir -p "$work/root/var/lib/dpkg/info" "$work/root/var/lib/dpkg/updates"
+touch "$work/root/var/lib/dpkg/status" "$work/root/var/lib/dpkg/available"
+for name in "libdipc$minor" libdipc-dev dipc-tools; do
+  found=$(find "$packages" -name "${name}_${version}_*.deb")
+  [ -n "$found" ] || fail "there is no package $name"
+  # An empty root has no libc6 for it to depend on.
+  quietly dpkg --root="$work/root" --force-depends --force-not-root --force-script-chrootless \
+    --install "$found"
+done
+for name in "libdipc$minor" dipc-tools; do
+  depends=$(dpkg-query --admindir="$work/root/var/lib/dpkg" -W -f '${Depends}' "$name")
+  grep -q libc6 <<<"$depends" || fail "$name names no dependencies: $depends"
+done
+library=$(dirname "$(find "$work/root/usr/lib" -name libdipc.so)")
+builds_a_program "$work/root/usr" "$library"
+moves_a_table "$work/root/usr/bin/dipc"
+quietly dpkg --root="$work/root" --force-not-root --force-script-chrootless --purge dipc-tools libdipc-dev "libdipc$minor"
+left=$(find "$work/root" -path "$work/root/var" -prune -o ! -type d -print)
+[ -z "$left" ] || fail "files are left after removal: $left"
+
+say "tarball"
+mkdir "$work/somewhere"
+tar -xzf "$(find "$packages" -name "dipc-$version-*.tar.gz")" -C "$work/somewhere" --strip-components=1
+builds_a_program "$work/somewhere" "$work/somewhere/lib"
+moves_a_table "$work/somewhere/bin/dipc"
+
+wheel=$(find "$packages" -name '*.whl')
+if [ -n "$wheel" ]; then
+  say "wheel"
+  quietly python3 -m venv "$work/venv"
+  quietly "$work/venv/bin/pip" install --no-index --no-deps --disable-pip-version-check "$wheel"
+  quietly env -C "$work" -u LD_LIBRARY_PATH "$work/venv/bin/python" -c \
+    'import dipc; assert dipc.__version__ == "'"$version"'", dipc.__version__; dipc.Client().close()'
+fi
+say "ok"
