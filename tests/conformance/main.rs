@@ -16,10 +16,10 @@ mod lending;
 mod messages;
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use dipc::error::Result;
+use dipc::error::{Result, Status};
 use dipc::proto::Uri;
 use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,29 +28,58 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject {
     pub(crate) scheme: &'static str,
+    /// Sockets for one connection.
+    pub(crate) connections: u16,
     /// A sender that is not read from is held up: bytes stay queued.
     pub(crate) bounded: bool,
+    /// Lends memory.
+    pub(crate) lends: bool,
     /// Lends regions, and memory of arenas where it lies.
     pub(crate) regions: bool,
     /// Checks bodies against what was posted (rule D8), and lets large ones wait until then.
     pub(crate) posts: bool,
+    /// What was sent first arrives first, also of two bodies.
+    pub(crate) ordered: bool,
+    /// Knows the user at the other end.
+    pub(crate) knows_users: bool,
 }
 
 /// Every transport.
-pub(crate) const SUBJECTS: [Subject; 2] = [
+pub(crate) const SUBJECTS: [Subject; 4] = [
     Subject {
         scheme: "mem",
         bounded: false,
         regions: false,
         posts: false,
+        ..SHM
     },
+    SHM,
+    TCP,
     Subject {
-        scheme: "shm",
-        bounded: true,
-        regions: true,
-        posts: true,
+        connections: 3,
+        ordered: false,
+        ..TCP
     },
 ];
+
+const SHM: Subject = Subject {
+    scheme: "shm",
+    connections: 1,
+    bounded: true,
+    lends: true,
+    regions: true,
+    posts: true,
+    ordered: true,
+    knows_users: true,
+};
+
+const TCP: Subject = Subject {
+    scheme: "tcp",
+    lends: false,
+    regions: false,
+    knows_users: false,
+    ..SHM
+};
 
 /// Both ends of a connection, and the listener that made it.
 pub(crate) struct Pair {
@@ -63,13 +92,18 @@ pub(crate) struct Pair {
 impl Subject {
     /// A URI that no other test uses.
     pub(crate) fn uri(self) -> Uri {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        static NEXT: AtomicU16 = AtomicU16::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let text = format!(
-            "{}:@dipc-conformance-{}-{number}",
-            self.scheme,
-            std::process::id()
-        );
+        let pid = std::process::id();
+        let text = match self.scheme {
+            // Every address that begins with 127 is this machine's. The port is none that the
+            // system gives to clients.
+            "tcp" => {
+                let [.., high, low] = pid.to_be_bytes();
+                format!("tcp://127.{high}.{low}.1:{}", 10_000 + number)
+            }
+            scheme => format!("{scheme}:@dipc-conformance-{pid}-{number}"),
+        };
         Uri::parse(&text).unwrap()
     }
 
@@ -78,7 +112,26 @@ impl Subject {
     }
 
     pub(crate) fn connect(self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        transport::by_scheme(self.scheme)?.connect(uri, options)
+        let options = LinkOptions {
+            connections: self.connections,
+            ..options.clone()
+        };
+        transport::by_scheme(self.scheme)?.connect(uri, &options)
+    }
+
+    /// The next connection, if one has come. Its sockets are read as a driver reads every connection
+    /// that it accepts: of several, the first message of each says which belong together.
+    pub(crate) fn accept(self, listener: &mut dyn Listener) -> Option<Box<dyn Connection>> {
+        if self.connections == 1 {
+            return listener.accept().unwrap();
+        }
+        for _ in 0..self.connections {
+            let mut part = listener.accept().unwrap()?;
+            let error = next(part.as_mut()).unwrap_err();
+            assert_eq!(error.status(), Status::Disconnected, "{error}");
+        }
+        assert!(wait(&listener.fd(), PollFlags::IN));
+        Some(listener.accept().unwrap().expect("the whole"))
     }
 
     pub(crate) fn pair_with(self, options: &LinkOptions) -> Pair {
@@ -89,7 +142,7 @@ impl Subject {
             wait(&listener.fd(), PollFlags::IN),
             "a connection makes the listener readable"
         );
-        let server = listener.accept().unwrap().expect("the connection");
+        let server = self.accept(listener.as_mut()).expect("the connection");
         Pair {
             _listener: listener,
             server,

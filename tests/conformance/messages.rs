@@ -9,7 +9,7 @@ use dipc::proto::{BodyKind, Tags, body_tag};
 use dipc::transport::{Incoming, LinkOptions, Outgoing, Payload};
 use rustix::event::PollFlags;
 
-use crate::{SUBJECTS, carry, next, pattern, ready_within, wait};
+use crate::{SUBJECTS, Subject, carry, next, pattern, ready_within, wait};
 
 const SIZES: [usize; 5] = [0, 1, 4 << 10, 70 << 10, 20 << 20];
 
@@ -25,6 +25,18 @@ fn tagged(tag: u64, bytes: Vec<u8>) -> Outgoing {
         tag,
         payload: Payload::Bytes(bytes),
     }
+}
+
+/// One message of each class, in the order metadata, request, body, address list, control.
+fn by_class(mut messages: Vec<Incoming>) -> [Incoming; 5] {
+    messages.sort_by_key(|message| match message {
+        Incoming::Metadata(_) => 0,
+        Incoming::Tagged { tag, .. } if *tag == Tags::DEFAULT.dipc_want => 1,
+        Incoming::Body { .. } => 2,
+        Incoming::Tagged { .. } => 3,
+        Incoming::Control { .. } => 4,
+    });
+    messages.try_into().unwrap()
 }
 
 /// Rules M2, D1 to D4, E1, E3: every class arrives as it was sent, in both directions.
@@ -61,7 +73,7 @@ fn every_class_arrives_in_every_size() {
                         },
                     ],
                 );
-                let [meta, request, body, addresses, ctl] = arrived.try_into().unwrap();
+                let [meta, request, body, addresses, ctl] = by_class(arrived);
                 let Incoming::Metadata(meta) = meta else {
                     panic!("{meta:?}")
                 };
@@ -131,7 +143,15 @@ fn each_class_keeps_its_order() {
             });
         }
         let mut seen = [0u32, 1, 2, 3];
-        for message in carry(pair.client.as_mut(), pair.server.as_mut(), messages) {
+        let mut arrived = carry(pair.client.as_mut(), pair.server.as_mut(), messages);
+        if !subject.ordered {
+            // Of bodies that took several ways, each is there once.
+            arrived.sort_by_key(|message| match message {
+                Incoming::Body { seq, .. } => Some(*seq),
+                _ => None,
+            });
+        }
+        for message in arrived {
             let (class, bytes) = match message {
                 Incoming::Metadata(bytes) => (0, bytes[5..].to_vec()),
                 Incoming::Tagged { bytes, .. } => (1, bytes),
@@ -162,7 +182,8 @@ fn a_peer_that_does_not_read_blocks_nobody() {
         }
         if subject.bounded {
             assert!(!pair.server.flush().unwrap());
-            assert!(pair.server.queued_bytes() > 50 << 20);
+            // The system's own buffers may take some of it.
+            assert!(pair.server.queued_bytes() > 20 << 20);
             let fd = pair.server.readiness().fd;
             assert!(
                 !ready_within(&fd, PollFlags::OUT, 0),
@@ -227,11 +248,18 @@ fn a_body_of_another_length_than_posted_is_refused() {
     }
 }
 
+/// Those whose bodies hold up what comes behind them.
+fn in_order() -> impl Iterator<Item = Subject> {
+    SUBJECTS
+        .into_iter()
+        .filter(|subject| subject.posts && subject.ordered)
+}
+
 /// `LinkOptions::unexpected_bytes`: a larger body waits in the connection until it is posted, and
 /// is skipped when its stream is over first.
 #[test]
 fn a_large_body_waits_until_it_is_posted() {
-    for subject in SUBJECTS.into_iter().filter(|subject| subject.posts) {
+    for subject in in_order() {
         for posted in [true, false] {
             let options = LinkOptions {
                 unexpected_bytes: 1000,

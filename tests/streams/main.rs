@@ -20,21 +20,76 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
-use dipc::client::{Client, ClientOptions};
+use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::server::{Server, ServerOptions};
 
-pub(crate) const SCHEMES: [&str; 2] = ["mem", "shm"];
-
-/// An address that no other test uses.
-pub(crate) fn address(scheme: &str) -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{scheme}:@dipc-streams-{}-{number}", std::process::id())
+/// A way to carry streams.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject {
+    pub(crate) scheme: &'static str,
+    /// Connections for one stream.
+    pub(crate) connections: u16,
+    /// Lends memory, where it is not told otherwise.
+    pub(crate) lends: bool,
 }
 
-pub(crate) fn server(scheme: &str, options: ServerOptions) -> (Server, String) {
+/// All of them.
+pub(crate) const SUBJECTS: [Subject; 4] = [
+    Subject {
+        scheme: "mem",
+        ..SHM
+    },
+    SHM,
+    Subject {
+        scheme: "tcp",
+        lends: false,
+        ..SHM
+    },
+    Subject {
+        scheme: "tcp",
+        lends: false,
+        connections: 3,
+    },
+];
+
+pub(crate) const SHM: Subject = Subject {
+    scheme: "shm",
+    connections: 1,
+    lends: true,
+};
+
+impl Subject {
+    /// What a client asks with.
+    pub(crate) fn options(self) -> GetOptions {
+        GetOptions {
+            connections: self.connections,
+            ..GetOptions::default()
+        }
+    }
+
+    /// An address that nobody listens at.
+    pub(crate) fn nowhere(self) -> String {
+        match self.scheme {
+            // Not one that the system gives out.
+            "tcp" => "tcp://127.0.0.1:1".into(),
+            scheme => format!("{scheme}:@nobody-here"),
+        }
+    }
+
+    /// An address to listen at that no other test uses.
+    pub(crate) fn address(self) -> String {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        match self.scheme {
+            "tcp" => "tcp://127.0.0.1:0".into(),
+            scheme => format!("{scheme}:@dipc-streams-{}-{number}", std::process::id()),
+        }
+    }
+}
+
+pub(crate) fn server(subject: Subject, options: ServerOptions) -> (Server, String) {
     let server = Server::new(options).unwrap();
-    let uri = server.listen(&address(scheme)).unwrap();
+    let uri = server.listen(&subject.address()).unwrap();
     (server, uri)
 }
 

@@ -1,12 +1,14 @@
 //! Frames over byte streams, for the transports that have one: what is read is cut by
-//! [`FrameReader`], what is written is gathered by [`Outbox`].
+//! [`FrameReader`], what is written is gathered by [`Outbox`], and [`Channel`] is a socket with both.
 
+mod channel;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod outbox;
 
+pub(super) use channel::{Channel, Intake};
 pub(super) use frame::{
     Frame, FrameReader, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES,
 };
-pub(super) use outbox::Outbox;
+use outbox::Outbox;
