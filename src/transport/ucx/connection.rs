@@ -103,6 +103,8 @@ impl UcxConnection {
         tagged: Tagged,
         peer: String,
     ) -> Self {
+        // Nothing is armed yet, and something may have come.
+        worker.signal();
         Self {
             api: worker.api(),
             ready: Arc::clone(worker.ready()),

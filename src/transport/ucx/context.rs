@@ -27,10 +27,9 @@ const ERROR_HANDLING: &str = "error_handling";
 /// What UCX is told unless a setting says otherwise.
 ///
 /// Shared memory within a host is only considered beside [`UCP_ERR_HANDLING_MODE_PEER`] when it is
-/// said to handle errors (UCX 1.14 and later; earlier ones know no such thing and take tcp). A port
-/// whose last connections are a minute from forgotten can be listened at again, as with tcp.
-const DEFAULTS: [(&str, &str); 2] = [("POSIX_ERROR_HANDLING", "y"), ("TCP_CM_REUSEADDR", "y")];
-/// The oldest UCX that knows the first of [`DEFAULTS`].
+/// said to handle errors (UCX 1.14 and later; earlier ones know no such thing and take tcp).
+const POSIX_ERROR_HANDLING: &str = "POSIX_ERROR_HANDLING";
+/// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
 const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 
 /// A context of UCX. It lives as long as a worker of it does.
@@ -83,6 +82,7 @@ pub(super) fn load(library: Option<&str>) -> Result<&'static Api> {
 /// UCX's log in ours. What UCX calls an error is often a peer's death, which the connection's own
 /// error tells: so each level is a step lower here.
 fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
+    eprintln!("UCXLOG {level} {text}");
     match level {
         ..UCS_LOG_LEVEL_ERROR => tracing::error!(target: "dipc::ucx", "UCX: {text}"),
         UCS_LOG_LEVEL_ERROR => tracing::warn!(target: "dipc::ucx", "UCX: {text}"),
@@ -200,14 +200,11 @@ fn init(
     extra_features: u64,
 ) -> Result<ucp_context_h> {
     let mut config = Config::read(api)?;
-    for (name, value) in DEFAULTS {
-        if name.starts_with("POSIX") && api.version() < KNOWS_POSIX_ERROR_HANDLING {
-            continue;
-        }
-        // The environment has the last word where the user said something there.
-        if std::env::var_os(format!("UCX_{name}")).is_none() {
-            config.set(name, value)?;
-        }
+    // The environment has the last word where the user said something there.
+    if api.version() >= KNOWS_POSIX_ERROR_HANDLING
+        && std::env::var_os(format!("UCX_{POSIX_ERROR_HANDLING}")).is_none()
+    {
+        config.set(POSIX_ERROR_HANDLING, "y")?;
     }
     for (name, value) in settings {
         if name != LIBRARY && name != ERROR_HANDLING {

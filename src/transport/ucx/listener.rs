@@ -89,7 +89,21 @@ impl UcxListener {
             generation: Generation::now(),
         };
         listener.fill_in_port()?;
+        if !listener.doze()?
+            && let Some(worker) = &listener.worker
+        {
+            worker.signal();
+        }
         Ok(listener)
+    }
+
+    /// Has the descriptor become readable when a client comes. Returns whether it will; otherwise
+    /// there is something to do already.
+    fn doze(&mut self) -> Result<bool> {
+        match &mut self.worker {
+            Some(worker) => Ok(!worker.progress() && worker.rest()?),
+            None => Ok(true),
+        }
     }
 
     fn fill_in_port(&mut self) -> Result<()> {
@@ -159,12 +173,11 @@ impl Listener for UcxListener {
 
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
         self.generation.ensure_same_process()?;
-        let Some(worker) = &mut self.worker else {
-            return Ok(None);
-        };
         loop {
             let next = self.waiting.0.lock().pop_front();
-            if let Some(Request(request)) = next {
+            if let Some(Request(request)) = next
+                && let Some(worker) = &self.worker
+            {
                 let peer = peer_of(worker, request);
                 return match UcxConnection::accept(&self.context, request, peer) {
                     Ok(connection) => Ok(Some(Box::new(connection))),
@@ -177,7 +190,7 @@ impl Listener for UcxListener {
                     }
                 };
             }
-            if !worker.progress() && worker.rest()? && self.waiting.0.lock().is_empty() {
+            if self.doze()? && self.waiting.0.lock().is_empty() {
                 return Ok(None);
             }
         }

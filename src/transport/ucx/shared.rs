@@ -137,7 +137,7 @@ impl Shared {
     /// `work` alive until the operation is over. The pointers that `call` passes point into memory
     /// that `work` owns on the heap, so that moving `work` does not move what they point to.
     ///
-    /// Returns the request of an operation that is under way; it can be cancelled until its
+    /// Returns the request of an operation that was not over at once; it can be cancelled until its
     /// [`Finished`] has been taken. What is over at once is among those finished already.
     pub(super) fn start(
         self: &Arc<Self>,
@@ -166,16 +166,18 @@ impl Shared {
                 params.recv_info.length = &raw mut info.length;
             }
         }
+        // Counted before: the callback of what gets a request may run inside this very call.
+        self.state.lock().under_way += 1;
         let returned = call(&raw const params);
         if UCS_PTR_IS_PTR(returned) {
-            // The callback runs in a later call: UCX calls it only for what was not over at once.
-            self.state.lock().under_way += 1;
             return NonNull::new(returned);
         }
-        // SAFETY: made above; UCX calls no callback for an operation that is over at once, so
+        // SAFETY: made above; UCX calls no callback for an operation that gets no request, so
         // nobody else takes it.
         let operation = unsafe { Box::from_raw(operation) };
-        self.state.lock().finished.push(Finished {
+        let mut state = self.state.lock();
+        state.under_way -= 1;
+        state.finished.push(Finished {
             work: operation.work,
             request: std::ptr::null_mut(),
             status: UCS_PTR_STATUS(returned),

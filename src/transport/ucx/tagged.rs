@@ -42,7 +42,7 @@ pub(super) struct Tagged {
 #[derive(Debug, Clone, Copy)]
 struct Posted {
     packed: Receive,
-    list: Option<Receive>,
+    list: Receive,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -99,11 +99,7 @@ impl Tagged {
             return Ok(());
         }
         let packed = self.receive(worker, shared, seq, BodyKind::Packed, packed)?;
-        let list = if list > 0 {
-            Some(self.receive(worker, shared, seq, BodyKind::List, list)?)
-        } else {
-            None
-        };
+        let list = self.receive(worker, shared, seq, BodyKind::List, list)?;
         self.posted.insert(seq, Posted { packed, list });
         Ok(())
     }
@@ -155,23 +151,20 @@ impl Tagged {
             seq, kind, info, ..
         } = received;
         let ours = self.posted.get(&seq).and_then(|posted| {
-            [
-                Some((BodyKind::Packed, posted.packed)),
-                posted.list.map(|l| (BodyKind::List, l)),
-            ]
-            .into_iter()
-            .flatten()
-            .find(|(_, receive)| receive.id == received.id)
-            .map(|(_, receive)| (*posted, receive))
+            let receive = match kind {
+                BodyKind::Packed => posted.packed,
+                BodyKind::List => posted.list,
+            };
+            (receive.id == received.id).then_some((*posted, receive))
         });
         let Some((posted, receive)) = ours else {
             // Cancelled: the other kind came, or the stream is over.
             return Ok(None);
         };
         self.posted.remove(&seq);
-        for other in [Some(posted.packed), posted.list].into_iter().flatten() {
-            self.cancel(worker, other.id);
-        }
+        // The one that is over is not there any more.
+        self.cancel(worker, posted.packed.id);
+        self.cancel(worker, posted.list.id);
         match received.status {
             UCS_OK | UCS_ERR_MESSAGE_TRUNCATED => {}
             status => return Err(error(worker.api(), "a body was not received", status)),

@@ -4,8 +4,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use once_cell::sync::Lazy;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -34,8 +36,11 @@ pub(super) struct Worker {
     ready: Arc<OwnedFd>,
     timer: OwnedFd,
     timer_set: bool,
-    closed: Arc<OwnedFd>,
 }
+
+/// Readable for ever: what the descriptor of a connection that is over is given to watch.
+static OVER: Lazy<Result<OwnedFd, Errno>> =
+    Lazy::new(|| eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK));
 
 // SAFETY: UCX was told that calls come from any thread, one at a time (SERIALIZED).
 unsafe impl Send for Worker {}
@@ -63,7 +68,8 @@ impl Worker {
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
         )
         .map_err(failed)?;
-        let closed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        // Made now, so that there is one when it is needed.
+        OVER.as_ref().map_err(|errno| failed(*errno))?;
         let api = context.api();
         let params = ucp_worker_params_t {
             field_mask: u64::from(UCP_WORKER_PARAM_FIELD_THREAD_MODE),
@@ -84,7 +90,6 @@ impl Worker {
             ready: Arc::new(ready),
             timer,
             timer_set: false,
-            closed: Arc::new(closed),
         };
         let mut fd = -1;
         // SAFETY: the worker lives; `fd` is writable.
@@ -96,20 +101,10 @@ impl Worker {
         }
         // SAFETY: UCX keeps this descriptor open as long as the worker, which outlives the borrow.
         let ucx = unsafe { BorrowedFd::borrow_raw(fd) };
+        let (asleep, timer) = (&worker.ready, &worker.timer);
         let watched = [
-            epoll::add(&worker.ready, ucx, EventData::new_u64(0), EventFlags::IN),
-            epoll::add(
-                &worker.ready,
-                &worker.timer,
-                EventData::new_u64(1),
-                EventFlags::IN,
-            ),
-            epoll::add(
-                &worker.ready,
-                &worker.closed,
-                EventData::new_u64(2),
-                EventFlags::IN,
-            ),
+            epoll::add(asleep, ucx, EventData::new_u64(0), EventFlags::IN),
+            epoll::add(asleep, timer, EventData::new_u64(1), EventFlags::IN),
         ];
         if let Some(errno) = watched.into_iter().find_map(Result::err) {
             worker.destroy();
@@ -230,7 +225,7 @@ impl Worker {
             }
             let mut polled = [PollFd::new(&self.ready, PollFlags::IN)];
             match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(Error::os("cannot wait for UCX", errno)),
             }
         }
@@ -238,8 +233,10 @@ impl Worker {
 
     /// Makes the descriptor readable for ever: whoever sleeps on it shall see that it is over.
     pub(super) fn wake_for_ever(&self) {
-        // A full counter is readable already.
-        let _ = rustix::io::write(&self.closed, &1_u64.to_ne_bytes());
+        if let Ok(over) = &*OVER {
+            // It fails only where it was done before.
+            let _ = epoll::add(&self.ready, over, EventData::new_u64(2), EventFlags::IN);
+        }
     }
 
     /// Destroys the worker. Every endpoint of it is closed and nothing is under way.
