@@ -182,6 +182,8 @@ impl UcxConnection {
                 break;
             }
             moved = true;
+            // The reason, before what operations end with because of it.
+            note_failure(&mut self.over, shared, self.api, &self.peer);
             self.inbox.extend(arrived);
             for announced in announced {
                 failed = failed.and(active::fetch(worker, shared, announced));
@@ -203,10 +205,7 @@ impl UcxConnection {
             }
             note(&mut self.over, failed);
         }
-        if self.over.is_none() {
-            let (refused, failed) = shared.with(|state| (state.refused.take(), state.failed));
-            self.over = refused.or_else(|| Some(lost(self.api, &self.peer, failed?)));
-        }
+        note_failure(&mut self.over, shared, self.api, &self.peer);
         moved
     }
 
@@ -326,6 +325,14 @@ impl UcxConnection {
             self.peer
         );
         let _left = ManuallyDrop::new((link, Arc::clone(&self.shared)));
+    }
+}
+
+/// Notes what callbacks told of the end of the connection.
+fn note_failure(over: &mut Option<Error>, shared: &Shared, api: &Api, peer: &str) {
+    if over.is_none() {
+        let (refused, failed) = shared.with(|state| (state.refused.take(), state.failed));
+        *over = refused.or_else(|| Some(lost(api, peer, failed?)));
     }
 }
 

@@ -82,7 +82,6 @@ pub(super) fn load(library: Option<&str>) -> Result<&'static Api> {
 /// UCX's log in ours. What UCX calls an error is often a peer's death, which the connection's own
 /// error tells: so each level is a step lower here.
 fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
-    eprintln!("UCXLOG {level} {text}");
     match level {
         ..UCS_LOG_LEVEL_ERROR => tracing::error!(target: "dipc::ucx", "UCX: {text}"),
         UCS_LOG_LEVEL_ERROR => tracing::warn!(target: "dipc::ucx", "UCX: {text}"),
