@@ -21,6 +21,7 @@ struct client {
   size_t capacity;
   size_t headers, bodies;  /* that have come */
   size_t expected_bodies;  /* that the headers announce */
+  size_t rendezvous;       /* metadata messages that had to be fetched */
   int ended;
   uint32_t end; /* the number of the end of stream */
   struct worker metadata, data;
@@ -88,6 +89,7 @@ static ucs_status_t on_metadata(void *argument, const void *header, size_t heade
     metadata_came(client, bytes, length);
     return UCS_OK;
   }
+  client->rendezvous++;
   struct receipt *receipt = allocate(sizeof *receipt);
   *receipt = (struct receipt){.client = client, .bytes = bytes, .length = length};
   ucp_request_param_t params = {
@@ -228,6 +230,7 @@ void get(const struct options *options, char *metadata_uri, char *data_uri, cons
   asked(&client.metadata, metadata_request);
   asked(&client.data, data_request);
   write_table(&client, output);
+  printf("%zu messages, %zu bodies, %zu by rendezvous\n", client.headers, client.bodies, client.rendezvous);
 
   /* Rule R6: by flush, and only now. */
   endpoint_close(&client.metadata, metadata);

@@ -88,7 +88,8 @@ void parse_uri(char *text, struct sockaddr_storage *address, socklen_t *bytes, u
 
 /* Serves the files, by their base names as tickets, until standard input ends. */
 void serve(const struct options *options, const char *host, const char *port, char **files, int count);
-/* Gets one table and writes it to `output`. */
+/* Gets one table, writes it to `output`, and prints how many messages and bodies came, and how many of the
+ * messages (metadata) by rendezvous. */
 void get(const struct options *options, char *metadata_uri, char *data_uri, const char *ticket,
          const char *output);
 

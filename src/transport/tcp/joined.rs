@@ -14,7 +14,7 @@ use rustix::time::{
 };
 
 use crate::error::{Error, Result};
-use crate::proto::{BodyKind, Span, parse_body_tag};
+use crate::proto::{Span, parse_body_tag};
 use crate::transport::tcp::connection::{Line, no_regions, resolve_nothing};
 use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved};
 
@@ -81,6 +81,11 @@ impl JoinedConnection {
         usize::try_from(seq).unwrap_or(0) % self.parts.len()
     }
 
+    /// Which socket a tagged message goes over.
+    fn part_of_tag(&self, tag: u64) -> usize {
+        parse_body_tag(tag).map_or(0, |(seq, _)| self.part_of(seq))
+    }
+
     fn ensure_open(&self) -> Result<()> {
         self.over.clone().map_or(Ok(()), Err)
     }
@@ -110,9 +115,7 @@ impl JoinedConnection {
     fn check(&self, index: usize, message: &Incoming) -> Result<()> {
         let belongs = match message {
             Incoming::Body { seq, .. } => self.part_of(*seq),
-            Incoming::Tagged { tag, .. } => {
-                parse_body_tag(*tag).map_or(0, |(seq, _kind): (u32, BodyKind)| self.part_of(seq))
-            }
+            Incoming::Tagged { tag, .. } => self.part_of_tag(*tag),
             Incoming::Metadata(_) | Incoming::Control { .. } => 0,
         };
         if belongs == index {
@@ -195,9 +198,7 @@ impl Connection for JoinedConnection {
     fn send(&mut self, message: Outgoing) -> Result<()> {
         self.ensure_open()?;
         let index = match &message {
-            Outgoing::Tagged { tag, .. } => {
-                parse_body_tag(*tag).map_or(0, |(seq, _kind)| self.part_of(seq))
-            }
+            Outgoing::Tagged { tag, .. } => self.part_of_tag(*tag),
             Outgoing::Metadata { .. } | Outgoing::Control { .. } => 0,
         };
         let sent = self.parts[index].line.channel.send(message);

@@ -74,12 +74,11 @@ impl Transport for Tcp {
 /// Opens `count` sockets, within `options.connect_timeout` in all.
 fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<Line>> {
     let start = Instant::now();
-    let left = || options.connect_timeout.saturating_sub(start.elapsed());
     let patience = Patience::of(options)?;
-    let mut candidates = address.resolve(left())?;
+    let mut candidates = address.resolve(options.connect_timeout)?;
     let mut lines = Vec::with_capacity(count.into());
     for _ in 0..count {
-        let (socket, peer) = socket::connect(address, &candidates, left())?;
+        let (socket, peer) = socket::connect(address, &candidates, start, options.connect_timeout)?;
         set_up(&socket, End::Client, patience)?;
         lines.push(Line::new(socket, peer, options.unexpected_bytes, patience));
         // The others go to the same machine.

@@ -114,13 +114,13 @@ pub fn has_fallen_silent(socket: &OwnedFd, patience: Patience) -> bool {
     result == 0 && unanswered && since >= patience.0
 }
 
-/// Connects to one of `candidates`, in their order, within `timeout` in all.
+/// Connects to one of `candidates`, in their order, within `timeout` after `start`.
 pub fn connect(
     address: &Address,
     candidates: &[SocketAddr],
+    start: Instant,
     timeout: Duration,
 ) -> Result<(OwnedFd, SocketAddr)> {
-    let start = Instant::now();
     let mut failure: Option<Error> = None;
     for (index, candidate) in candidates.iter().enumerate() {
         // One that swallows what is sent to it must not take the time of those behind it.
