@@ -9,16 +9,19 @@
 //! | [`mem`] | `mem:` | both kinds, inside one process; for tests |
 //! | [`shm`] | `shm:` | lent regions; small ones as bytes |
 //! | [`tcp`] | `tcp:` | bytes, over one socket or several |
+//! | [`ucx`] | `ucx:` | bytes, over whatever UCX finds |
 //!
 //! A connection never blocks: the driver sleeps on [`Connection::readiness`] and calls
 //! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
 //! is done when `tests/conformance` passes with it.
 
+mod address;
 mod lend;
 pub mod mem;
 pub mod shm;
 pub(crate) mod stream;
 pub mod tcp;
+pub mod ucx;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -91,7 +94,7 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
 }
 
 /// Every transport of this build.
-pub const ALL: &[&dyn Transport] = &[&shm::Shm, &tcp::Tcp, &mem::Mem];
+pub const ALL: &[&dyn Transport] = &[&shm::Shm, &ucx::Ucx, &tcp::Tcp, &mem::Mem];
 
 /// What both ends of a connection can be told about it.
 #[derive(Debug, Clone)]

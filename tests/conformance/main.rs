@@ -17,11 +17,12 @@ mod messages;
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use dipc::error::{Result, Status};
 use dipc::proto::Uri;
-use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing};
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing, Settings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A transport under test.
@@ -42,10 +43,35 @@ pub(crate) struct Subject {
     pub(crate) ordered: bool,
     /// Knows the user at the other end.
     pub(crate) knows_users: bool,
+    /// A client is connected only when the server's program has accepted it, and not by the system.
+    pub(crate) whoever_accepts: bool,
+    /// A client takes tagged messages that it was not told to expect.
+    pub(crate) unposted: bool,
+    /// `LinkOptions::settings`.
+    pub(crate) settings: &'static [(&'static str, &'static str)],
 }
 
-/// Every transport.
-pub(crate) const SUBJECTS: [Subject; 4] = [
+/// Every transport that works on this machine.
+pub(crate) struct Subjects;
+pub(crate) const SUBJECTS: Subjects = Subjects;
+
+impl IntoIterator for Subjects {
+    type Item = Subject;
+    type IntoIter = std::vec::IntoIter<Subject>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let mut works = Vec::new();
+        for subject in ALL {
+            match transport::by_scheme(subject.scheme).unwrap().available() {
+                Ok(()) => works.push(subject),
+                Err(error) => eprintln!("skipped for {}: {error}", subject.scheme),
+            }
+        }
+        works.into_iter()
+    }
+}
+
+const ALL: [Subject; 6] = [
     Subject {
         scheme: "mem",
         bounded: false,
@@ -60,6 +86,11 @@ pub(crate) const SUBJECTS: [Subject; 4] = [
         ordered: false,
         ..TCP
     },
+    UCX,
+    Subject {
+        settings: &[("ucx.TLS", "tcp")],
+        ..UCX
+    },
 ];
 
 const SHM: Subject = Subject {
@@ -71,6 +102,9 @@ const SHM: Subject = Subject {
     posts: true,
     ordered: true,
     knows_users: true,
+    whoever_accepts: false,
+    unposted: true,
+    settings: &[],
 };
 
 const TCP: Subject = Subject {
@@ -79,6 +113,14 @@ const TCP: Subject = Subject {
     regions: false,
     knows_users: false,
     ..SHM
+};
+
+const UCX: Subject = Subject {
+    scheme: "ucx",
+    ordered: false,
+    whoever_accepts: true,
+    unposted: false,
+    ..TCP
 };
 
 /// Both ends of a connection, and the listener that made it.
@@ -102,21 +144,81 @@ impl Subject {
                 let [.., high, low] = pid.to_be_bytes();
                 format!("tcp://127.{high}.{low}.1:{}", 10_000 + number)
             }
+            // UCX wants an address that an interface has.
+            "ucx" => format!(
+                "ucx://127.0.0.1:{}",
+                10_000 + pid % 300 * 70 + u32::from(number)
+            ),
             scheme => format!("{scheme}:@dipc-conformance-{pid}-{number}"),
         };
         Uri::parse(&text).unwrap()
     }
 
     pub(crate) fn listen(self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
-        transport::by_scheme(self.scheme)?.listen(uri, options)
+        transport::by_scheme(self.scheme)?.listen(uri, &self.options(options))
+    }
+
+    /// The options of a test with what this transport needs.
+    fn options(self, options: &LinkOptions) -> LinkOptions {
+        let mut settings = Settings::default();
+        for (name, value) in self.settings {
+            settings.set(name, value).unwrap();
+        }
+        LinkOptions {
+            connections: self.connections,
+            trusted_network: true,
+            settings,
+            ..options.clone()
+        }
     }
 
     pub(crate) fn connect(self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        let options = LinkOptions {
-            connections: self.connections,
-            ..options.clone()
+        transport::by_scheme(self.scheme)?.connect(uri, &self.options(options))
+    }
+
+    /// Connects `count` clients, one after the other, and accepts them.
+    pub(crate) fn join(
+        self,
+        listener: &mut dyn Listener,
+        uri: &Uri,
+        options: &LinkOptions,
+        count: usize,
+    ) -> (Vec<Box<dyn Connection>>, Vec<Box<dyn Connection>>) {
+        let connect = || {
+            let clients = (0..count).map(|_| self.connect(uri, options).unwrap());
+            clients.collect::<Vec<_>>()
         };
-        transport::by_scheme(self.scheme)?.connect(uri, &options)
+        let mut servers = Vec::new();
+        if !self.whoever_accepts {
+            let clients = connect();
+            assert!(
+                wait(&listener.fd(), PollFlags::IN),
+                "a connection makes the listener readable"
+            );
+            while let Some(server) = self.accept(listener) {
+                servers.push(server);
+            }
+            return (clients, servers);
+        }
+        let clients = thread::scope(|scope| {
+            let clients = scope.spawn(connect);
+            let start = Instant::now();
+            while servers.len() < count || !clients.is_finished() {
+                // As a driver does, which watches the listener and what it has accepted.
+                if ready_within(&listener.fd(), PollFlags::IN, 1) {
+                    servers.extend(self.accept(listener));
+                }
+                for server in &mut servers {
+                    assert!(server.receive().unwrap().is_none());
+                }
+                assert!(
+                    start.elapsed() < Duration::from_secs(30),
+                    "a connection makes the listener readable"
+                );
+            }
+            clients.join().unwrap()
+        });
+        (clients, servers)
     }
 
     /// The next connection, if one has come. Its sockets are read as a driver reads every connection
@@ -137,12 +239,11 @@ impl Subject {
     pub(crate) fn pair_with(self, options: &LinkOptions) -> Pair {
         let uri = self.uri();
         let mut listener = self.listen(&uri, options).unwrap();
-        let client = self.connect(&uri, options).unwrap();
-        assert!(
-            wait(&listener.fd(), PollFlags::IN),
-            "a connection makes the listener readable"
+        let (clients, servers) = self.join(listener.as_mut(), &uri, options, 1);
+        let ([client], [server]) = (
+            <[_; 1]>::try_from(clients).ok().unwrap(),
+            <[_; 1]>::try_from(servers).ok().expect("the connection"),
         );
-        let server = self.accept(listener.as_mut()).expect("the connection");
         Pair {
             _listener: listener,
             server,

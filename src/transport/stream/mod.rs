@@ -8,5 +8,7 @@ pub(crate) mod fuzzing;
 mod outbox;
 
 pub(super) use channel::{Channel, Intake};
-pub(super) use frame::{Frame, FrameReader};
+pub(super) use frame::{
+    Frame, FrameReader, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES,
+};
 use outbox::Outbox;

@@ -10,7 +10,7 @@ use rustix::net::{SocketFlags, sockopt};
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::transport::tcp::address::{Address, is_loopback};
+use crate::transport::address::{Address, is_loopback};
 use crate::transport::tcp::connection::{Line, TcpConnection};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{End, Patience, new_socket, set_up};

@@ -5,7 +5,6 @@
 //! Nothing here waits, except [`connect`](Transport::connect), which takes the time that its
 //! options give it.
 
-mod address;
 mod connection;
 mod group;
 mod joined;
@@ -16,7 +15,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::proto::Uri;
-use crate::transport::tcp::address::Address;
+use crate::transport::address::Address;
 use crate::transport::tcp::connection::{Line, TcpConnection};
 use crate::transport::tcp::group::{Join, MAX_SOCKETS};
 use crate::transport::tcp::joined::JoinedConnection;

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::error::{Error, Result, Status};
 use crate::transport::LinkOptions;
-use crate::transport::tcp::address::Address;
+use crate::transport::address::Address;
 
 /// How long a peer's machine may not answer before its connections are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use crate::proto::Uri;
 /// Where a listener is found: a name or number of a machine, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
+    scheme: String,
     /// As written in the URI, without the brackets of an IPv6 address.
     host: String,
     /// 0, where a listener wants any.
@@ -30,12 +31,16 @@ impl Address {
         });
         match parts {
             Some((host, port)) if !host.is_empty() => Ok(Self {
+                scheme: uri.scheme.clone(),
                 host: host.to_owned(),
                 port,
             }),
             _ => Err(Error::new(
                 Status::InvalidUri,
-                format!("tcp://{text}: write tcp://host:port, as in tcp://[::1]:4000"),
+                format!(
+                    "{0}://{text}: write {0}://host:port, as in {0}://[::1]:4000",
+                    uri.scheme
+                ),
             )),
         }
     }
@@ -43,6 +48,7 @@ impl Address {
     /// The same host with another port.
     pub fn with_port(&self, port: u16) -> Self {
         Self {
+            scheme: self.scheme.clone(),
             host: self.host.clone(),
             port,
         }
@@ -94,9 +100,9 @@ impl Address {
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.host.contains(':') {
-            write!(f, "tcp://[{}]:{}", self.host, self.port)
+            write!(f, "{}://[{}]:{}", self.scheme, self.host, self.port)
         } else {
-            write!(f, "tcp://{}:{}", self.host, self.port)
+            write!(f, "{}://{}:{}", self.scheme, self.host, self.port)
         }
     }
 }
