@@ -36,6 +36,7 @@ say "what is installed"
 expected="include/dipc.h lib/cmake/dipc/dipcConfig.cmake lib/cmake/dipc/dipcConfigVersion.cmake
 lib/libdipc.a lib/libdipc.so lib/libdipc.so.$minor lib/libdipc.so.$version lib/pkgconfig/dipc.pc
 share/doc/dipc-tools/copyright share/doc/libdipc-dev/copyright share/doc/libdipc$minor/copyright"
+expected="$expected $(cd "$root" && echo include/dipc/*.hpp)"
 [ "$command" = ON ] && expected="bin/dipc $expected"
 diff <(tr ' ' '\n' <<<"$expected" | sort) <(cd "$prefix" && find . ! -type d -printf '%P\n' | sort) ||
   fail "the install tree has other files (< expected, > installed)"
@@ -86,8 +87,12 @@ with_pkg_config() {
   # shellcheck disable=SC2046
   quietly c++ -std=c++17 -Wall -Wextra -Werror "$root/cmake/consumer/consumer.cpp" -o "$out/cpp" \
     $(pkg-config $mode --cflags --libs dipc)
+  # shellcheck disable=SC2046
+  quietly c++ -std=c++17 -Wall -Wextra -Werror "$root/cmake/consumer/consumer_hpp.cpp" \
+    -o "$out/hpp" $(pkg-config $mode --cflags --libs dipc)
   LD_LIBRARY_PATH=$from/lib quietly "$out/c"
   LD_LIBRARY_PATH=$from/lib quietly "$out/cpp"
+  LD_LIBRARY_PATH=$from/lib quietly "$out/hpp"
 }
 
 for place in installed moved; do

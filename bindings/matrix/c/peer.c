@@ -1,0 +1,129 @@
+/* The C program of the matrix. bindings/matrix/README.md has its command line. */
+#include "peer.h"
+
+#include "ipc_file.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int peer_failed(dipc_status status, dipc_error *error) {
+  printf("error %s %s\n", dipc_status_name(status), dipc_error_text(error));
+  dipc_error_free(error);
+  return EXIT_FAILED;
+}
+
+int peer_failed_with(const char *text) {
+  printf("error DIPC_UNKNOWN %s\n", text);
+  return EXIT_FAILED;
+}
+
+static dipc_status open_stream(const char *uri, const char *ticket, const dipc_cancel *cancel,
+                               struct ArrowDeviceArrayStream *out, dipc_error **error) {
+  dipc_client *client = NULL;
+  dipc_status status = dipc_client_new(NULL, &client, error);
+  if (status == DIPC_OK)
+    status = dipc_client_get(client, &uri, 1, (const uint8_t *)ticket, strlen(ticket), NULL, cancel,
+                             out, error);
+  dipc_client_free(client); /* the stream keeps what it needs */
+  return status;
+}
+
+/* Why a callback of a stream failed. */
+static int stream_failed(const struct ArrowDeviceArrayStream *stream) {
+  dipc_error *error = NULL;
+  const dipc_status status = dipc_stream_status(stream, &error);
+  return peer_failed(status, error);
+}
+
+/* Writes what is left of a stream. Gives the exit status. */
+static int write_batches(struct ArrowDeviceArrayStream *stream, ipc_writer *writer) {
+  int64_t rows = 0, batches = 0;
+  for (;;) {
+    struct ArrowDeviceArray batch;
+    if (stream->get_next(stream, &batch) != 0) return stream_failed(stream);
+    if (batch.array.release == NULL) break;
+    rows += batch.array.length;
+    batches++;
+    const char *why = ipc_writer_write(writer, &batch.array);
+    if (why != NULL) return peer_failed_with(why);
+  }
+  printf("rows=%" PRId64 " batches=%" PRId64 "\n", rows, batches);
+  return 0;
+}
+
+static int get(const char *uri, const char *ticket, const char *out) {
+  dipc_error *error = NULL;
+  struct ArrowDeviceArrayStream stream;
+  const dipc_status status = open_stream(uri, ticket, NULL, &stream, &error);
+  if (status != DIPC_OK) return peer_failed(status, error);
+  int result;
+  struct ArrowSchema schema;
+  ipc_writer *writer = NULL;
+  if (stream.get_schema(&stream, &schema) != 0) {
+    result = stream_failed(&stream);
+  } else {
+    const char *why = ipc_writer_open(out, &schema, &writer);
+    if (why != NULL) {
+      result = peer_failed_with(why);
+    } else {
+      result = write_batches(&stream, writer);
+      why = ipc_writer_close(writer);
+      if (why != NULL && result == 0) result = peer_failed_with(why);
+    }
+  }
+  stream.release(&stream);
+  return result;
+}
+
+/* Takes `count` batches, triggers the token and looks at what the stream says then. */
+static int cancel_after(struct ArrowDeviceArrayStream *stream, const dipc_cancel *token,
+                        long count) {
+  struct ArrowDeviceArray batch;
+  for (long taken = 0; taken < count; taken++) {
+    if (stream->get_next(stream, &batch) != 0) return stream_failed(stream);
+    if (batch.array.release == NULL) return peer_failed_with("the stream ended too early");
+    batch.array.release(&batch.array);
+  }
+  dipc_error *error = NULL;
+  const dipc_status status = dipc_cancel_trigger(token, &error);
+  if (status != DIPC_OK) return peer_failed(status, error);
+  /* What had come before is still handed out; the next wait is what ends. */
+  while (stream->get_next(stream, &batch) == 0) {
+    if (batch.array.release == NULL)
+      return peer_failed_with("the stream ended well after it was cancelled");
+    batch.array.release(&batch.array);
+  }
+  if (dipc_stream_status(stream, NULL) != DIPC_ERR_CANCELLED) return stream_failed(stream);
+  printf("cancelled after %ld\n", count);
+  return 0;
+}
+
+static int cancel(const char *uri, const char *ticket, long count) {
+  dipc_error *error = NULL;
+  dipc_cancel *token = NULL;
+  struct ArrowDeviceArrayStream stream;
+  dipc_status status = dipc_cancel_new(&token, &error);
+  if (status == DIPC_OK) status = open_stream(uri, ticket, token, &stream, &error);
+  if (status != DIPC_OK) {
+    dipc_cancel_free(token);
+    return peer_failed(status, error);
+  }
+  const int result = cancel_after(&stream, token, count);
+  stream.release(&stream);
+  dipc_cancel_free(token);
+  return result;
+}
+
+int main(int argc, char **argv) {
+  const char *verb = argc > 1 ? argv[1] : "";
+  if (strcmp(verb, "serve") == 0 && (argc == 4 || (argc == 5 && !strcmp(argv[4], "--block"))))
+    return peer_serve(argv[2], argv[3], argc == 5);
+  if (strcmp(verb, "get") == 0 && argc == 5) return get(argv[2], argv[3], argv[4]);
+  if (strcmp(verb, "cancel") == 0 && argc == 5)
+    return cancel(argv[2], argv[3], strtol(argv[4], NULL, 10));
+  fprintf(stderr,
+          "usage: peer-c serve URI FILE [--block] | get URI TICKET OUT | cancel URI TICKET N\n");
+  return 2;
+}

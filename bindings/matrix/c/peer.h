@@ -1,0 +1,19 @@
+/* The C program of the matrix: what its files share. */
+#ifndef DIPC_MATRIX_PEER_H
+#define DIPC_MATRIX_PEER_H
+
+#include <dipc.h>
+
+/* What a program of the matrix exits with after it has said why. */
+enum { EXIT_FAILED = 3 };
+
+/* Prints `error STATUS TEXT` and frees the error. Gives EXIT_FAILED. */
+int peer_failed(dipc_status status, dipc_error *error);
+
+/* The same for a failure that is not libdipc's. */
+int peer_failed_with(const char *text);
+
+/* Serves a file until SIGTERM, or until the end of stdin unless `block`. Gives the exit status. */
+int peer_serve(const char *uri, const char *file, bool block);
+
+#endif

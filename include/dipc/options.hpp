@@ -1,0 +1,208 @@
+// What servers, clients, streams and arenas are told when they are made. A member that is not set
+// leaves the library's default, which dipc.h names.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef DIPC_OPTIONS_HPP
+#define DIPC_OPTIONS_HPP
+
+#include <dipc/detail.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dipc {
+
+/// How bodies travel.
+enum class Body : std::int32_t {
+  automatic = DIPC_BODY_AUTO,  ///< Lent where that is possible and worth it.
+  packed = DIPC_BODY_PACKED,   ///< Always sent as bytes.
+  lent = DIPC_BODY_LENT,       ///< Lent wherever that is possible.
+};
+
+enum class Compression : std::int32_t {
+  none = DIPC_COMPRESSION_NONE,
+  lz4 = DIPC_COMPRESSION_LZ4,
+  zstd = DIPC_COMPRESSION_ZSTD,
+};
+
+/// How much of what arrives is checked.
+enum class Validation : std::int32_t {
+  automatic = DIPC_VALIDATION_AUTO,       ///< The values as well for servers of other users.
+  structure = DIPC_VALIDATION_STRUCTURE,  ///< Lengths, counts and ranges: no cost per row.
+  full = DIPC_VALIDATION_FULL,            ///< Values as well.
+};
+
+/// What only one transport knows: "ucx.TLS" and "tcp".
+using TransportOptions = std::vector<std::pair<std::string, std::string>>;
+
+/// Given to Server::make().
+struct ServerOptions {
+  std::optional<std::size_t> max_streams = {};         ///< Streams at once; one more is refused.
+  std::optional<std::uint64_t> max_region_bytes = {};  ///< Of all regions that copies are lent from.
+  std::optional<std::uint64_t> region_bytes = {};      ///< Of one such region.
+  std::optional<std::chrono::nanoseconds> region_idle = {};  ///< How long an unused one is kept.
+  std::optional<std::uint64_t> inline_bytes = {};      ///< Bodies up to this travel as bytes.
+  std::optional<std::uint64_t> lent_limit_bytes = {};  ///< Of copies lent to one connection.
+  std::optional<bool> any_user = {};                   ///< Admits every user of this machine.
+  std::optional<Body> body = {};
+  std::optional<Compression> compression = {};
+  std::optional<bool> allow_remote = {};     ///< tcp may listen where other machines can connect.
+  std::optional<bool> trusted_network = {};  ///< ucx may listen: whoever can connect is trusted.
+  std::optional<std::chrono::nanoseconds> spin = {};  ///< How long the I/O thread looks for work.
+  std::optional<std::uint32_t> first_sequence = {};   ///< For tests of the wrap-around.
+  TransportOptions transport = {};
+};
+
+/// Given to Client::make().
+struct ClientOptions {
+  std::optional<bool> any_user = {};  ///< Trusts servers of every user of this machine.
+  TransportOptions transport = {};
+};
+
+/// How far a server may run ahead of what the consumer has taken.
+struct Window {
+  std::uint64_t batches;  ///< Record batches; at least 1.
+  std::uint64_t bytes;    ///< Bytes of bodies; one batch is always admitted.
+};
+
+/// Given to Client::get().
+struct GetOptions {
+  std::optional<std::chrono::nanoseconds> connect_timeout = {};
+  std::optional<std::chrono::nanoseconds> stall_timeout = {};  ///< The server may be silent so long.
+  std::optional<Window> window = {};
+  std::optional<std::uint64_t> lent_limit_bytes = {};
+  std::optional<ArrowDeviceType> device = {};  ///< Where bodies shall land.
+  std::optional<Validation> validation = {};
+  std::optional<std::chrono::nanoseconds> spin = {};  ///< How long a wait looks before it sleeps.
+  std::optional<std::uint32_t> connections = {};      ///< Connections that carry one stream (tcp).
+  std::optional<std::uint32_t> first_sequence = {};   ///< For tests of the wrap-around.
+};
+
+/// Given to Arena::make().
+struct ArenaOptions {
+  std::optional<std::uint64_t> region_bytes = {};  ///< Of one region; a client maps whole ones.
+  std::optional<std::uint64_t> max_bytes = {};     ///< Of all regions together.
+};
+
+namespace detail {
+
+/// Makes options of dipc.h and calls their setters until one fails.
+template <class T, auto Free>
+class OptionsBuilder {
+ public:
+  template <class New>
+  explicit OptionsBuilder(New&& make) {
+    T* raw = nullptr;
+    result_ = call([&](dipc_error** error) { return make(&raw, error); });
+    raw_.reset(raw);
+  }
+
+  /// Calls `setter(options, value, error)` where the value was set.
+  template <class V, class Setter>
+  OptionsBuilder& set(const std::optional<V>& value, Setter&& setter) {
+    if (!value.has_value()) return *this;
+    return run([&](dipc_error** error) { return setter(raw_.get(), plain(*value), error); });
+    return *this;
+  }
+
+  /// Calls `setter(options, name, value, error)` for each.
+  template <class Setter>
+  OptionsBuilder& set_each(const TransportOptions& options, Setter&& setter) {
+    for (const auto& [name, value] : options) {
+      run([&, &name = name, &value = value](dipc_error** error) {
+        return setter(raw_.get(), name.c_str(), value.c_str(), error);
+      });
+    }
+    return *this;
+  }
+
+  template <class F>
+  OptionsBuilder& run(F&& function) {
+    if (result_.ok()) result_ = call(std::forward<F>(function));
+    return *this;
+  }
+
+  [[nodiscard]] T* raw() const noexcept { return raw_.get(); }
+
+  Result<Handle<T, Free>> build() {
+    if (!result_) return result_.error();
+    return std::move(raw_);
+  }
+
+ private:
+  template <class V>
+  static auto plain(V value) noexcept {
+    if constexpr (std::is_enum_v<V>) {
+      return static_cast<std::underlying_type_t<V>>(value);
+    } else if constexpr (std::is_same_v<V, std::chrono::nanoseconds>) {
+      return nanoseconds(value);
+    } else {
+      return value;
+    }
+  }
+
+  Handle<T, Free> raw_;
+  Result<void> result_;
+};
+
+inline auto build(const ServerOptions& options) {
+  return OptionsBuilder<dipc_server_options, dipc_server_options_free>(dipc_server_options_new)
+      .set(options.max_streams, dipc_server_options_set_max_streams)
+      .set(options.max_region_bytes, dipc_server_options_set_max_region_bytes)
+      .set(options.region_bytes, dipc_server_options_set_region_bytes)
+      .set(options.region_idle, dipc_server_options_set_region_idle_ns)
+      .set(options.inline_bytes, dipc_server_options_set_inline_bytes)
+      .set(options.lent_limit_bytes, dipc_server_options_set_lent_limit_bytes)
+      .set(options.any_user, dipc_server_options_set_any_user)
+      .set(options.body, dipc_server_options_set_body)
+      .set(options.compression, dipc_server_options_set_compression)
+      .set(options.allow_remote, dipc_server_options_set_allow_remote)
+      .set(options.trusted_network, dipc_server_options_set_trusted_network)
+      .set(options.spin, dipc_server_options_set_spin_ns)
+      .set(options.first_sequence, dipc_server_options_set_first_sequence)
+      .set_each(options.transport, dipc_server_options_set_transport)
+      .build();
+}
+
+inline auto build(const ClientOptions& options) {
+  return OptionsBuilder<dipc_client_options, dipc_client_options_free>(dipc_client_options_new)
+      .set(options.any_user, dipc_client_options_set_any_user)
+      .set_each(options.transport, dipc_client_options_set_transport)
+      .build();
+}
+
+inline auto build(const GetOptions& options) {
+  OptionsBuilder<dipc_get_options, dipc_get_options_free> builder(dipc_get_options_new);
+  builder.set(options.connect_timeout, dipc_get_options_set_connect_timeout_ns)
+      .set(options.stall_timeout, dipc_get_options_set_stall_timeout_ns)
+      .set(options.lent_limit_bytes, dipc_get_options_set_lent_limit_bytes)
+      .set(options.device, dipc_get_options_set_device)
+      .set(options.validation, dipc_get_options_set_validation)
+      .set(options.spin, dipc_get_options_set_spin_ns)
+      .set(options.connections, dipc_get_options_set_connections)
+      .set(options.first_sequence, dipc_get_options_set_first_sequence);
+  if (options.window.has_value()) {
+    builder.run([&](dipc_error** error) {
+      return dipc_get_options_set_window(builder.raw(), options.window->batches,
+                                         options.window->bytes, error);
+    });
+  }
+  return builder.build();
+}
+
+inline auto build(const ArenaOptions& options) {
+  return OptionsBuilder<dipc_arena_options, dipc_arena_options_free>(dipc_arena_options_new)
+      .set(options.region_bytes, dipc_arena_options_set_region_bytes)
+      .set(options.max_bytes, dipc_arena_options_set_max_bytes)
+      .build();
+}
+
+}  // namespace detail
+}  // namespace dipc
+
+#endif  // DIPC_OPTIONS_HPP

@@ -1,0 +1,254 @@
+// Server: serves tables to clients.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef DIPC_SERVER_HPP
+#define DIPC_SERVER_HPP
+
+#include <dipc/cancel.hpp>
+#include <dipc/library.hpp>
+#include <dipc/options.hpp>
+#include <dipc/request.hpp>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace dipc {
+
+/// Which connection a URI is for.
+enum class Role : std::int32_t {
+  both = DIPC_ROLE_BOTH,
+  metadata = DIPC_ROLE_METADATA,
+  data = DIPC_ROLE_DATA,
+};
+
+/// What a provider promises: Promise::deterministic where it gives the same batches for each call,
+/// so that clients that are not libdipc may fetch metadata and bodies over two connections.
+enum class Promise : std::uint32_t { nothing = 0, deterministic = DIPC_PROVIDER_DETERMINISTIC };
+
+/// A figure of a server.
+enum class ServerStat : std::int32_t {
+  connections = DIPC_SERVER_STAT_CONNECTIONS,            ///< Open now.
+  streams_active = DIPC_SERVER_STAT_STREAMS_ACTIVE,      ///< Served now.
+  streams_served = DIPC_SERVER_STAT_STREAMS_SERVED,      ///< Begun since the start.
+  batches = DIPC_SERVER_STAT_BATCHES,                    ///< Sent since the start.
+  bytes_lent = DIPC_SERVER_STAT_BYTES_LENT,              ///< Lent where they lay.
+  bytes_copied = DIPC_SERVER_STAT_BYTES_COPIED,          ///< Copied into regions, and lent.
+  bytes_sent = DIPC_SERVER_STAT_BYTES_SENT,              ///< Sent through connections.
+  lent_outstanding = DIPC_SERVER_STAT_LENT_OUTSTANDING,  ///< Buffers not yet given back.
+  region_bytes = DIPC_SERVER_STAT_REGION_BYTES,          ///< Of regions that exist now.
+};
+
+namespace detail {
+
+/// The dipc_provider of a callable: `F` is called by several threads at once, hence const.
+template <class F, bool Catches>
+std::int32_t provide(void* userdata, dipc_request* request, ArrowDeviceArrayStream* out) {
+  Result<Stream> stream = guarded<Catches>([&]() -> Result<Stream> {
+    const F& provider = *static_cast<const F*>(userdata);
+    return to_stream(provider(RequestRef(request)));
+  });
+  if (!stream) {
+    fail_request(request, stream.error());
+    return 1;
+  }
+  Generated::tie(*stream, request);
+  stream->move_to(out);
+  return 0;
+}
+
+}  // namespace detail
+
+/// Serves tables. Every call is allowed from any thread, also several at once. Destroying it stops
+/// it at once; stop() does so in peace.
+class Server {
+ public:
+  /// Makes a server that serves nothing yet; it starts two threads.
+  static Result<Server> make(const ServerOptions& options = {}) {
+    auto version = check_version();
+    if (!version) return std::move(version).error();
+    auto built = detail::build(options);
+    if (!built) return std::move(built).error();
+    auto raw = detail::call_for<dipc_server*>([&](dipc_server** out, dipc_error** error) {
+      return dipc_server_new(built->get(), out, error);
+    });
+    if (!raw) return std::move(raw).error();
+    return Server(*raw);
+  }
+
+  /// Listens, and gives the whole URI that clients need. May be called for several addresses.
+  ///
+  /// @param uri  "shm:@name", "shm:/path", or an address of another transport.
+  /// @return Status::address_in_use: a live server listens there. dipc_server_listen() has more.
+  Result<std::string> listen(std::string_view uri) const {
+    auto text = detail::c_string(uri, Status::invalid_uri, "the URI");
+    if (!text) return std::move(text).error();
+    std::string bound(DIPC_URI_BYTES, '\0');
+    std::size_t length = 0;
+    auto done = detail::call([&](dipc_error** error) {
+      return dipc_server_listen(raw_.get(), text->c_str(), bound.data(), bound.size(), &length,
+                                error);
+    });
+    if (!done) return std::move(done).error();
+    bound.resize(length);
+    return bound;
+  }
+
+  /// The URI of the first address it listens at, for one role.
+  Result<std::string> location(Role role = Role::both) const {
+    return detail::call_for_text([&](char* buffer, std::size_t size, std::size_t* length,
+                                     dipc_error** error) {
+      return dipc_server_location(raw_.get(), static_cast<std::int32_t>(role), buffer, size,
+                                  length, error);
+    });
+  }
+
+  /// Serves a ticket by calling `provider` for each stream, on a thread of the stream's own, which
+  /// also reads the stream: it may block.
+  ///
+  /// @param ticket    What clients ask for: any bytes.
+  /// @param provider  Called with a RequestRef, by several threads at once. Returns a Stream, a
+  ///                  HostStream, whatever StreamTraits knows, or a Result of one. An Error that it
+  ///                  returns, or what it throws, is what the client gets. Destroyed when the
+  ///                  ticket was withdrawn and the last call has returned.
+  /// @return Status::already_exists: the ticket is served.
+  template <class F, bool Catches = DIPC_CPP_EXCEPTIONS>
+  Result<void> serve(std::string_view ticket, F&& provider,
+                     Promise promise = Promise::nothing) const {
+    using Provider = std::decay_t<F>;
+    static_assert(std::is_invocable_v<const Provider&, RequestRef>,
+                  "a provider takes a dipc::RequestRef and is called by several threads at once: "
+                  "its operator() must be const (no mutable lambda)");
+    auto owned = std::make_unique<Provider>(std::forward<F>(provider));
+    auto done = detail::call([&](dipc_error** error) {
+      return dipc_server_serve(
+          raw_.get(), detail::byte_pointer(ticket), ticket.size(),
+          &detail::provide<Provider, Catches>, owned.get(),
+          [](void* userdata) { delete static_cast<Provider*>(userdata); },
+          static_cast<std::uint32_t>(promise), error);
+    });
+    if (done.ok()) static_cast<void>(owned.release());  // the finalizer's now
+    return done;
+  }
+
+  /// Serves a ticket with a table that can be fetched any number of times, by many clients at once.
+  ///
+  /// @param schema   Moved on success only, as are the batches.
+  /// @param batches  Released when the ticket was withdrawn and the last client gave them back.
+  Result<void> publish(std::string_view ticket, Schema&& schema,
+                       std::vector<DeviceArray>&& batches) const {
+    std::vector<ArrowDeviceArray> raw(batches.size());
+    for (std::size_t i = 0; i < raw.size(); i++) raw[i] = *batches[i];
+    auto done = detail::call([&](dipc_error** error) {
+      return dipc_server_publish(raw_.get(), detail::byte_pointer(ticket), ticket.size(),
+                                 schema.get(), raw.data(), raw.size(), error);
+    });
+    if (!done) return done;
+    // They were moved out of `raw`: what it was copied from does not own them any more.
+    for (DeviceArray& batch : batches) detail::forget(*batch.get());
+    batches.clear();
+    return done;
+  }
+
+  /// Publishes what a stream gives, or whatever StreamTraits knows; it is read to its end now.
+  template <class T>
+  Result<void> publish(std::string_view ticket, T&& source) const {
+    auto opened = to_stream(std::forward<T>(source));
+    if (!opened) return std::move(opened).error();
+    Stream stream = *std::move(opened);
+    auto schema = stream.schema();
+    if (!schema) return std::move(schema).error();
+    std::vector<DeviceArray> batches;
+    for (;;) {
+      auto batch = stream.next();
+      if (!batch) return std::move(batch).error();
+      if (!*batch) break;
+      batches.push_back(*std::move(batch));
+    }
+    return publish(ticket, *std::move(schema), std::move(batches));
+  }
+
+  /// Serves a ticket in the pull form: its requests come out of next_request(), and no thread of
+  /// the library calls the host.
+  Result<void> serve_pull(std::string_view ticket) const {
+    return detail::call([&](dipc_error** error) {
+      return dipc_server_serve_pull(raw_.get(), detail::byte_pointer(ticket), ticket.size(),
+                                    error);
+    });
+  }
+
+  /// Pull form: waits for the next request; nothing where none came in time.
+  Result<std::optional<Request>> next_request(std::chrono::nanoseconds timeout = forever,
+                                              const Cancel* cancel = nullptr) const {
+    auto raw = detail::call_for<dipc_request*>([&](dipc_request** out, dipc_error** error) {
+      return dipc_server_next_request(raw_.get(), detail::nanoseconds(timeout),
+                                      detail::raw_or_null(cancel), out, error);
+    });
+    if (!raw) return std::move(raw).error();
+    if (*raw == nullptr) return std::optional<Request>();
+    return std::optional<Request>(Request(*raw));
+  }
+
+  /// Pull form: releases, on this thread, the arrays that clients have given back; says how many.
+  Result<std::size_t> drain_releases() const {
+    return detail::call_for<std::size_t>([&](std::size_t* out, dipc_error** error) {
+      return dipc_server_drain_releases(raw_.get(), out, error);
+    });
+  }
+
+  /// Stops serving a ticket. Streams under way go on.
+  Result<void> withdraw(std::string_view ticket) const {
+    return detail::call([&](dipc_error** error) {
+      return dipc_server_withdraw(raw_.get(), detail::byte_pointer(ticket), ticket.size(), error);
+    });
+  }
+
+  /// The tickets served now, in byte order.
+  Result<std::vector<std::string>> tickets() const {
+    std::vector<std::string> all;
+    for (;;) {
+      auto ticket = detail::call_for_text([&](char* buffer, std::size_t size, std::size_t* length,
+                                              dipc_error** error) {
+        return dipc_server_ticket(raw_.get(), all.size(), reinterpret_cast<std::uint8_t*>(buffer),
+                                  size, length, error);
+      });
+      if (ticket.status() == Status::not_found) return all;
+      if (!ticket) return std::move(ticket).error();
+      all.push_back(*std::move(ticket));
+    }
+  }
+
+  Result<std::uint64_t> stat(ServerStat stat) const {
+    return detail::call_for<std::uint64_t>([&](std::uint64_t* out, dipc_error** error) {
+      return dipc_server_stat(raw_.get(), static_cast<std::int32_t>(stat), out, error);
+    });
+  }
+
+  /// Stops: no new streams; those under way may end until the deadline, then they are cut. Arrays
+  /// that clients hold stay valid.
+  ///
+  /// @return Status::timeout: a provider had still not returned a moment after the cut; it is
+  ///         destroyed when it returns.
+  Result<void> stop(std::chrono::nanoseconds deadline = std::chrono::nanoseconds::zero()) const {
+    return detail::call([&](dipc_error** error) {
+      return dipc_server_stop(raw_.get(), detail::nanoseconds(deadline), error);
+    });
+  }
+
+  /// The handle, which stays this object's.
+  [[nodiscard]] const dipc_server* raw() const noexcept { return raw_.get(); }
+
+ private:
+  explicit Server(dipc_server* raw) noexcept : raw_(raw) {}
+
+  detail::Handle<dipc_server, dipc_server_free> raw_;
+};
+
+}  // namespace dipc
+
+#endif  // DIPC_SERVER_HPP

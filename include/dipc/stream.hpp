@@ -1,0 +1,220 @@
+// Streams of record batches: Stream, wherever its arrays lie, and HostStream, on the host.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef DIPC_STREAM_HPP
+#define DIPC_STREAM_HPP
+
+#include <dipc/detail.hpp>
+#include <dipc/schema.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <utility>
+
+namespace dipc {
+
+/// A figure of a stream of Client::get().
+enum class StreamStat : std::int32_t {
+  rows = DIPC_STREAM_STAT_ROWS,                      ///< Rows handed out.
+  batches = DIPC_STREAM_STAT_BATCHES,                ///< Record batches handed out.
+  bytes_lent = DIPC_STREAM_STAT_BYTES_LENT,          ///< Lent by the server, and mapped.
+  bytes_copied = DIPC_STREAM_STAT_BYTES_COPIED,      ///< Copied in this process.
+  bytes_received = DIPC_STREAM_STAT_BYTES_RECEIVED,  ///< Come through the connection.
+};
+
+namespace detail {
+
+/// The status that an errno of a stream's callback stands for, where it stands for one alone.
+inline Status status_of_errno(int number) noexcept {
+  for (const Status status :
+       {Status::cancelled, Status::timeout, Status::disconnected, Status::not_found, Status::busy,
+        Status::out_of_memory, Status::permission, Status::unreachable, Status::protocol,
+        Status::unsupported, Status::stopped, Status::forked}) {
+    if (dipc_status_errno(static_cast<dipc_status>(status)) == number) return status;
+  }
+  return Status::io;
+}
+
+/// What a callback of a stream failed with, as far as the stream itself can say.
+template <class S>
+Error stream_error(S& stream, int number) {
+  const char* text = stream.get_last_error == nullptr ? nullptr : stream.get_last_error(&stream);
+  return Error(status_of_errno(number), text == nullptr ? std::strerror(number) : text);
+}
+
+inline Error released_stream() {
+  return Error(Status::invalid_argument,
+               "the stream is released: it was moved from, closed, or never filled");
+}
+
+template <bool Throws, class S>
+class BatchIterator {
+ public:
+  using Batch = typename S::Batch;
+  using iterator_category = std::input_iterator_tag;
+  using value_type = Batch;
+  using difference_type = std::ptrdiff_t;
+  using pointer = Batch*;
+  using reference = Batch&;
+
+  BatchIterator() noexcept = default;
+  explicit BatchIterator(S* stream) : stream_(stream) { ++*this; }
+
+  [[nodiscard]] Batch& operator*() noexcept { return batch_; }
+  [[nodiscard]] Batch* operator->() noexcept { return &batch_; }
+  BatchIterator& operator++() {
+    auto next = stream_->next();
+    if (!next) raise<Throws>(next.error());
+    batch_ = *std::move(next);
+    if (!batch_) stream_ = nullptr;
+    return *this;
+  }
+  void operator++(int) { ++*this; }
+  [[nodiscard]] bool operator==(const BatchIterator& other) const noexcept {
+    return stream_ == other.stream_;
+  }
+  [[nodiscard]] bool operator!=(const BatchIterator& other) const noexcept {
+    return stream_ != other.stream_;
+  }
+
+ private:
+  S* stream_ = nullptr;
+  Batch batch_;
+};
+
+}  // namespace detail
+
+/// A stream of batches on the host, as everything takes it that knows Arrow's C stream interface.
+/// One thread at a time.
+class HostStream : public detail::Owned<ArrowArrayStream> {
+ public:
+  using Batch = Array;
+  using Owned::Owned;
+
+  /// The schema: a struct of the columns.
+  Result<Schema> schema() {
+    if (!*this) return detail::released_stream();
+    Schema schema;
+    const int failed = get()->get_schema(get(), schema.get());
+    if (failed != 0) return detail::stream_error(*get(), failed);
+    return schema;
+  }
+
+  /// The next batch; nothing (false) at the end of the stream.
+  Result<Array> next() {
+    if (!*this) return detail::released_stream();
+    Array batch;
+    const int failed = get()->get_next(get(), batch.get());
+    if (failed != 0) return detail::stream_error(*get(), failed);
+    return batch;
+  }
+
+  /// Iterates over the batches that are left; throws dipc::Exception where the stream fails.
+  template <bool Throws = DIPC_CPP_EXCEPTIONS>
+  [[nodiscard]] auto begin() {
+    return detail::BatchIterator<Throws, HostStream>(this);
+  }
+  template <bool Throws = DIPC_CPP_EXCEPTIONS>
+  [[nodiscard]] auto end() noexcept {
+    return detail::BatchIterator<Throws, HostStream>();
+  }
+};
+
+/// A stream of batches, wherever they lie: what Client::get() gives and what a provider returns.
+/// Releasing one of Client::get() before its end cancels it. One thread at a time; its batches may
+/// be released by any, and live on without it.
+class Stream : public detail::Owned<ArrowDeviceArrayStream> {
+ public:
+  using Batch = DeviceArray;
+  using Owned::Owned;
+
+  /// Turns a stream of the host into one of this kind. `source` is moved on success.
+  static Result<Stream> from_host(HostStream&& source) {
+    Stream stream;
+    auto done = detail::call([&](dipc_error** error) {
+      return dipc_stream_from_host(source.get(), stream.get(), error);
+    });
+    if (!done) return std::move(done).error();
+    return stream;
+  }
+
+  /// Turns it into a stream of the host. Fails with Status::unsupported where the arrays lie on
+  /// another device; this stream is then as before.
+  Result<HostStream> to_host() && {
+    HostStream host;
+    auto done = detail::call([&](dipc_error** error) {
+      return dipc_stream_to_host(get(), host.get(), error);
+    });
+    if (!done) return std::move(done).error();
+    return host;
+  }
+
+  /// Where the arrays lie, as ARROW_DEVICE_CPU.
+  [[nodiscard]] ArrowDeviceType device_type() const noexcept { return get()->device_type; }
+
+  /// The schema: a struct of the columns.
+  Result<Schema> schema() {
+    if (!*this) return detail::released_stream();
+    Schema schema;
+    const int failed = get()->get_schema(get(), schema.get());
+    if (failed != 0) return why(failed);
+    return schema;
+  }
+
+  /// The next batch; nothing (false) at the end of the stream.
+  Result<DeviceArray> next() {
+    if (!*this) return detail::released_stream();
+    DeviceArray batch;
+    const int failed = get()->get_next(get(), batch.get());
+    if (failed != 0) return why(failed);
+    return batch;
+  }
+
+  /// Iterates over the batches that are left; throws dipc::Exception where the stream fails.
+  template <bool Throws = DIPC_CPP_EXCEPTIONS>
+  [[nodiscard]] auto begin() {
+    return detail::BatchIterator<Throws, Stream>(this);
+  }
+  template <bool Throws = DIPC_CPP_EXCEPTIONS>
+  [[nodiscard]] auto end() noexcept {
+    return detail::BatchIterator<Throws, Stream>();
+  }
+
+  /// Custom metadata of the batch that next() gave last. Streams of Client::get() only.
+  Result<Metadata> metadata() const {
+    auto bytes = detail::call_for_text([this](char* buffer, std::size_t size, std::size_t* length,
+                                              dipc_error** error) {
+      return dipc_stream_metadata(get(), reinterpret_cast<std::uint8_t*>(buffer), size, length,
+                                  error);
+    });
+    if (!bytes) return std::move(bytes).error();
+    return decode_metadata(*bytes);
+  }
+
+  /// One figure, so far. Streams of Client::get() only.
+  Result<std::uint64_t> stat(StreamStat stat) const {
+    return detail::call_for<std::uint64_t>([&](std::uint64_t* out, dipc_error** error) {
+      return dipc_stream_stat(get(), static_cast<std::int32_t>(stat), out, error);
+    });
+  }
+
+ private:
+  Error why(int number) {
+    Error own = detail::stream_error(*get(), number);
+    const auto full =
+        detail::call([this](dipc_error** error) { return dipc_stream_status(get(), error); });
+    // A stream of somebody else's has no status; then its own words are all there is.
+    if (full.ok() || (full.status() == Status::invalid_argument &&
+                      full.error().text() != own.text())) {
+      return own;
+    }
+    return full.error();
+  }
+};
+
+}  // namespace dipc
+
+#endif  // DIPC_STREAM_HPP
