@@ -5,7 +5,7 @@ use crate::common::{FnProvider, batch, counting, export, export_schema, read_all
 use crate::{SUBJECTS, assert_same, client, eventually, serve, server};
 use dipc::client::GetOptions;
 use dipc::proto::{Credit, Role};
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::server::{Request, ServerOptions};
 use dipc::transport::BodyPolicy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -258,7 +258,7 @@ fn the_next_stream_does_not_wait_for_the_end_of_the_one_before() {
 #[test]
 fn a_listener_with_tags_of_its_own_lends() {
     for subject in SUBJECTS {
-        let server = Server::new(ServerOptions::default()).unwrap();
+        let (server, _) = server(subject, ServerOptions::default());
         let uri = format!("{}?want_data=4611686018427387909", subject.address());
         let uri = server.listen(&uri).unwrap();
         serve(&server, "t", counting(3, 5_000));

@@ -95,7 +95,7 @@ impl Subject {
     /// Connections kept for the next stream once one was cancelled: where messages do not keep their
     /// order, what is still under way could come between those of the next.
     pub(crate) fn kept_after_cancel(self) -> u64 {
-        u64::from(self.connections == 1)
+        u64::from(self.connections == 1 && self.scheme != "ucx")
     }
 
     /// An address that nobody listens at.
