@@ -10,6 +10,8 @@
 //! | `endpoint` | one end of a connection |
 //! | `shared` | what callbacks tell, and the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
+//! | `lending`, `plain` | a server's memory, for peers of our extension and for others |
+//! | `key`, `pull` | reading it at the client |
 //! | `connection`, `listener` | the contract of [`crate::transport`] |
 
 mod active;
@@ -18,20 +20,28 @@ mod context;
 mod endpoint;
 mod error;
 mod gather;
+mod key;
+mod lending;
 mod listener;
+mod plain;
+mod pull;
 mod shared;
 mod sockaddr;
 mod tagged;
 mod version;
 mod worker;
 
+use std::sync::Arc;
 use std::time::Instant;
+
+use ucx1_sys::UCP_FEATURE_RMA;
 
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::address::Address;
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
+use crate::transport::ucx::lending::Lending;
 use crate::transport::ucx::listener::UcxListener;
 use crate::transport::{Connection, LinkOptions, Listener, Transport};
 
@@ -66,11 +76,13 @@ impl Transport for Ucx {
                 ),
             ));
         }
-        let context = Context::get(&options.settings, 0)?;
+        let context = Context::get(&options.settings, lending::features(options))?;
+        let lending = Lending::new(&context, options)?.map(Arc::new);
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            let listener = version::ensure_family(context.api(), target)
-                .and_then(|()| UcxListener::new(context.clone(), &address, target));
+            let listener = version::ensure_family(context.api(), target).and_then(|()| {
+                UcxListener::new(context.clone(), &address, target, lending.clone())
+            });
             match listener {
                 Ok(listener) => return Ok(Box::new(listener)),
                 // The last one's: where a name stands for addresses of both families, the first
@@ -83,7 +95,11 @@ impl Transport for Ucx {
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = Address::of(uri)?;
-        let context = Context::get(&options.settings, 0)?;
+        // Rule U2: what is lent can be read where the URI says how it is given back, and it comes with
+        // its keys: by REGION, or by the URI.
+        let reads = uri.tags.free_data.is_some() && (uri.extension || uri.remote_handle.is_some());
+        let features = if reads { UCP_FEATURE_RMA } else { 0 };
+        let context = Context::get(&options.settings, u64::from(features))?;
         if let Some(theirs) = &uri.ucx_version {
             version::ensure_compatible(context.api(), theirs)?;
         }
@@ -93,7 +109,12 @@ impl Transport for Ucx {
             let connection = version::ensure_family(context.api(), target)
                 .and_then(|()| UcxConnection::connect(&context, target, deadline));
             match connection {
-                Ok(connection) => return Ok(Box::new(connection)),
+                Ok(mut connection) => {
+                    if reads {
+                        connection.pull(uri.extension, uri.remote_handle.as_deref())?;
+                    }
+                    return Ok(Box::new(connection));
+                }
                 // The last one's: where a name stands for addresses of both families, the first
                 // may be one that is not used.
                 Err(error) => failed = Some(error),
