@@ -32,7 +32,7 @@ func TestGetFails(t *testing.T) {
 	_, err = dipc.Get(nil, uri, "table")
 	fails(t, err, dipc.ErrInvalidArgument, "context")
 	for _, option := range []dipc.GetOption{
-		dipc.WithWindow(0, 1), dipc.WithValidation(99), dipc.WithConnectTimeout(-1), dipc.WithStallTimeout(-time.Second),
+		dipc.WithWindow(0, 1), dipc.WithValidation(99), dipc.WithConnectTimeout(-1), dipc.WithStallTimeout(-time.Second), dipc.WithReaderSpin(-1), dipc.WithConnections(0),
 	} {
 		_, err = dipc.Get(ctx, uri, "table", option)
 		fails(t, err, dipc.ErrInvalidArgument, "")
@@ -51,13 +51,25 @@ func TestGetOptions(t *testing.T) {
 	server, uri := newServer(t)
 	publish(t, server, "table")
 	got := get(t, uri, "table", dipc.WithConnectTimeout(time.Minute), dipc.WithStallTimeout(time.Minute),
-		dipc.WithWindow(1, 1), dipc.WithLentLimit(0), dipc.WithValidation(dipc.ValidateFull))
+		dipc.WithReaderSpin(time.Microsecond), dipc.WithConnections(2), dipc.WithWindow(1, 1), dipc.WithLentLimit(0), dipc.WithValidation(dipc.ValidateFull))
 	if rows := count(t, got); rows != 10 {
 		t.Fatalf("%d rows", rows)
 	}
 	stats, err := got.Stats()
 	if err != nil || stats.Rows != 10 || stats.Batches != 1 || stats.BytesReceived == 0 {
 		t.Fatalf("%+v, %v", stats, err)
+	}
+
+	_, err = dipc.NewClient(dipc.WithClientTransport("pigeon.wings", "2"))
+	fails(t, err, dipc.ErrInvalidArgument, "pigeon.wings")
+	_, err = dipc.NewClient(dipc.WithClientTransport("ucx.TLS", "a\x00"))
+	fails(t, err, dipc.ErrInvalidArgument, "NUL")
+	if dipc.TransportAvailable("ucx") == nil {
+		set, err := dipc.NewClient(dipc.WithClientTransport("ucx.TLS", "tcp"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Close()
 	}
 
 	never := make(chan struct{})

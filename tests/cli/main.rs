@@ -6,6 +6,7 @@ mod ends;
 mod fake_flight;
 mod flight;
 mod flight_ends;
+mod network;
 mod support;
 mod tables;
 mod usage;

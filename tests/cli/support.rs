@@ -107,7 +107,12 @@ impl Server {
 
     /// Serves at `address`, and returns once it is ready.
     pub fn start_at(address: &str, args: &[&str]) -> Self {
-        let mut child = dipc()
+        Self::start_as(dipc(), address, address, args)
+    }
+
+    /// The same as `command`; the address that it prints begins with `begins`.
+    pub fn start_as(mut command: Command, begins: &str, address: &str, args: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", "--listen", address])
             .args(args)
             .stdout(Stdio::piped())
@@ -123,7 +128,7 @@ impl Server {
                 .unwrap()
                 .to_owned(),
         };
-        assert!(uri.starts_with(address), "{line}");
+        assert!(uri.starts_with(begins), "{line}");
         Self { child, uri, stdout }
     }
 
