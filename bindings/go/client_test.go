@@ -429,7 +429,7 @@ func TestForgottenHandlesAreClosed(t *testing.T) {
 
 	at := address(t)
 	func() {
-		forgotten, err := dipc.NewServer()
+		forgotten, err := dipc.NewServer(dipc.WithTrustedNetwork())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -440,7 +440,7 @@ func TestForgottenHandlesAreClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}()
-	next, err := dipc.NewServer()
+	next, err := dipc.NewServer(dipc.WithTrustedNetwork())
 	if err != nil {
 		t.Fatal(err)
 	}
