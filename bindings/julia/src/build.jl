@@ -30,7 +30,11 @@ isnull(value) = value === missing || value === nothing || value === hidden
 The values as an array of the field's type. Throws an `ArgumentError` that names the column, or what
 the conversion of a value throws.
 """
-function build(field::Field, values::AbstractVector)
+build(field::Field, values::AbstractVector) = Base.invokelatest(build_now, field, values)::Node
+
+# What goes over the elements is compiled for each type of vector, what chooses it only once: `build`
+# hides the types from the compiler, which would else follow every type through every choice.
+function build_now(field::Field, @nospecialize(values::AbstractVector))
     column = source(values)
     column !== nothing && same_layout(field, column.field) && return handed_on(column)
     field.dictionary === nothing || return build_dictionary(field, values)
@@ -93,7 +97,7 @@ function pack(values)
     return bits
 end
 
-build_nulls(field, values) =
+build_nulls(field, @nospecialize(values)) =
     all(isnull, values) ? Node(length(values), length(values), ()) :
     throw(ArgumentError("column $(field.name) is of the type null and has a value"))
 

@@ -1,7 +1,7 @@
 # Vectors as Arrow buffers, of nested and encoded types: the elements' parts are gathered into
 # vectors, which are built in their turn.
 
-function build_nested(field, format, values)
+function build_nested(field, format, @nospecialize(values))
     format == "+r" && return build_runs(field, values)
     startswith(format, "+u") && return build_union(field, format, values)
     bits, nulls = bitmap(field, values)
@@ -21,7 +21,7 @@ elements(map::MapView) = [map.keys[i] => map.values[i] for i in 1:length(map)]
 elements(other) = throw(ArgumentError("a $(typeof(other)) is no list and no dictionary"))
 
 # All elements in one vector, of a type as narrow as theirs; and where each list begins.
-function flatten(values)
+function flatten(@nospecialize(values))
     ends = Int[0]
     all = []
     for value in values
@@ -40,20 +40,20 @@ function list_offsets(field, ::Type{O}, ends) where {O}
     return convert(Vector{O}, ends)
 end
 
-function build_lists(field, ::Type{O}, values, bits, nulls) where {O}
+function build_lists(field, ::Type{O}, @nospecialize(values), bits, nulls) where {O}
     all, ends = flatten(values)
     return Node(length(values), nulls, (bits, list_offsets(field, O, ends));
                 children = [build(field.children[1], all)])
 end
 
-function build_list_views(field, ::Type{O}, values, bits, nulls) where {O}
+function build_list_views(field, ::Type{O}, @nospecialize(values), bits, nulls) where {O}
     all, ends = flatten(values)
     offsets = list_offsets(field, O, ends)
     return Node(length(values), nulls, (bits, offsets[1:end-1], diff(offsets));
                 children = [build(field.children[1], all)])
 end
 
-function build_fixed_lists(field, values, bits, nulls)
+function build_fixed_lists(field, @nospecialize(values), bits, nulls)
     size = parse(Int, parameter(field.format))
     all = []
     for (i, value) in enumerate(values)
@@ -65,7 +65,7 @@ function build_fixed_lists(field, values, bits, nulls)
     return Node(length(values), nulls, (bits,); children = [build(field.children[1], narrowed(all))])
 end
 
-function build_struct(field, values, bits, nulls)
+function build_struct(field, @nospecialize(values), bits, nulls)
     names = unique_names(field.children)
     children = [build(child, narrowed(Any[isnull(value) ? hidden : part_of(value, names[i], i)
                                           for value in values]))
@@ -80,7 +80,7 @@ part_of(pair::Pair, name, i) = pair[i]
 part_of(value::AbstractDict, name, i) = value[name]
 part_of(value, name, i) = getproperty(value, name)
 
-function build_union(field, format, values)
+function build_union(field, format, @nospecialize(values))
     ids = parse.(Int8, split(parameter(format), ','; keepempty = false))
     which = Int[child_for(field, ids, value, i) for (i, value) in enumerate(values)]
     type_ids = Int8[ids[child] for child in which]
@@ -102,7 +102,7 @@ function build_union(field, format, values)
 end
 
 # The child that takes a value: the one that it names, or the first of its type.
-function child_for(field, ids, value, i)
+function child_for(field, ids, @nospecialize(value), i)
     at = value isa UnionValue ? findfirst(==(value.id), ids) :
          value === hidden ? firstindex(ids) : findfirst(child -> takes(child, value), field.children)
     at === nothing && throw(ArgumentError(
@@ -110,7 +110,7 @@ function child_for(field, ids, value, i)
     return at
 end
 
-function takes(field::Field, value)
+function takes(field::Field, @nospecialize(value))
     isnull(value) && return field.nullable || field.format == "n"
     field.dictionary === nothing || return takes(field.dictionary, value)
     format = field.format
@@ -131,7 +131,7 @@ const JULIA_KINDS = Dict{String,Type}(
     "+v" => AbstractVector, "+m" => AbstractDict,
 )
 
-function build_dictionary(field, values)
+function build_dictionary(field, @nospecialize(values))
     T = PRIMITIVE_FORMATS[field.format]
     levels, code_of = [], Dict{Any,T}()
     codes = Vector{Union{T,Missing}}(undef, length(values))
@@ -149,7 +149,7 @@ function build_dictionary(field, values)
                 dictionary = build(field.dictionary, narrowed(levels)))
 end
 
-function build_runs(field, values)
+function build_runs(field, @nospecialize(values))
     T = PRIMITIVE_FORMATS[field.children[1].format]
     ends, firsts = T[], []
     for (i, value) in enumerate(values)

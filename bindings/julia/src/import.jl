@@ -15,7 +15,11 @@ const DECIMAL_STORAGE = Dict(32 => Int32, 64 => Int64, 128 => Int128, 256 => Int
 
 The column as a vector, with `missing` where its field allows nulls or the data has some.
 """
-function vector(column::Column)
+vector(column::Column) = Base.invokelatest(vector_now, column)::AbstractVector
+
+# Which vector it is, only the format says: without the detour of `vector` the compiler would work out
+# every type of every type.
+function vector_now(column::Column)
     values = values_vector(column)
     # These have no bitmap of their own.
     values isa Union{Nulls,Unions,Runs} && return values
@@ -103,7 +107,7 @@ end
 struct_child(column, i) = vector(child(column, i, column.offset, column.length))
 
 structs(column) = Structs(unique_names(column.field.children),
-    Tuple(struct_child(column, i) for i in eachindex(column.field.children)), column)
+    AbstractVector[struct_child(column, i) for i in eachindex(column.field.children)], column)
 
 # Names as symbols, all different: Arrow allows a name twice, named tuples do not.
 function unique_names(fields)
@@ -124,12 +128,11 @@ function unions(column, format)
     dense = startswith(format, "+ud:")
     text = parameter(format)
     ids = isempty(text) ? Int[] : parse.(Int, split(text, ','))
-    children = Tuple(dense ? vector(child(column, i)) : struct_child(column, i) for i in eachindex(ids))
+    children = AbstractVector[dense ? vector(child(column, i)) : struct_child(column, i)
+                              for i in eachindex(ids)]
     which = ntuple(code -> Int8(something(findfirst(==(code - 1), ids), 0)), 128)
     T = Union{map(eltype, children)...}
-    # A union of no types has no rows, and an empty Union no values.
-    return Unions{T,typeof(children)}(buffer(column, 1), dense ? buffer(column, 2) : C_NULL, which,
-                                      children, column)
+    return Unions{T}(buffer(column, 1), dense ? buffer(column, 2) : C_NULL, which, children, column)
 end
 
 encoded(column) = Encoded(Primitive{PRIMITIVE_FORMATS[column.field.format]}(column, buffer(column, 2)),
