@@ -31,6 +31,8 @@ test:
 	tests/c/run.sh plain valgrind
 	tests/packaging.sh
 	tools/test-python.sh $(PYTHON)
+	PYTHON=$(CURDIR)/$(PYTHON) DIPC_LIBRARY=$(CURDIR)/target/debug/libdipc.so bindings/python/test.sh
+	PYTHON=$(CURDIR)/$(PYTHON) tests/matrix/test.sh
 
 test-slow:
 	@tools/setup.sh slow
