@@ -30,13 +30,16 @@ test:
 	cargo test $(CARGO_FLAGS) --locked --workspace --all-features
 	tests/c/run.sh plain valgrind
 	tests/packaging.sh
+	bindings/cpp/test.sh
 	tools/test-python.sh $(PYTHON)
 	PYTHON=$(CURDIR)/$(PYTHON) DIPC_LIBRARY=$(CURDIR)/target/debug/libdipc.so bindings/python/test.sh
 	PYTHON=$(CURDIR)/$(PYTHON) tests/matrix/test.sh
 
 test-slow:
+	@tools/setup.sh test
 	@tools/setup.sh slow
 	tools/test-slow.sh
+	bindings/cpp/test.sh asan tidy
 
 lint:
 	@tools/setup.sh lint

@@ -22,6 +22,32 @@ func WithServersOfAnyUser() ClientOption {
 	}}
 }
 
+// WithClientTransport sets what only one transport knows, as "ucx.TLS" to "tcp".
+func WithClientTransport(name, value string) ClientOption {
+	return ClientOption{func(o *C.dipc_client_options) error {
+		return setTransport(name, value, func(name, value *C.char, failure **C.dipc_error) C.dipc_status {
+			return C.dipc_client_options_set_transport(o, name, value, failure)
+		})
+	}}
+}
+
+// setTransport gives a setting of a transport to the library.
+func setTransport(name, value string, set func(name, value *C.char, failure **C.dipc_error) C.dipc_status) error {
+	key, err := cString("name of a setting", name)
+	if err != nil {
+		return err
+	}
+	defer C.free(unsafe.Pointer(key))
+	text, err := cString("value of a setting", value)
+	if err != nil {
+		return err
+	}
+	defer C.free(unsafe.Pointer(text))
+	var failure *C.dipc_error
+	status := set(key, text, &failure)
+	return check(status, failure)
+}
+
 // GetOption changes how one stream is fetched.
 type GetOption struct {
 	set func(*getRequest) error
@@ -78,6 +104,28 @@ func WithLentLimit(bytes uint64) GetOption {
 	return GetOption{func(r *getRequest) error {
 		var failure *C.dipc_error
 		return check(C.dipc_get_options_set_lent_limit_bytes(r.options, C.uint64_t(bytes), &failure), failure)
+	}}
+}
+
+// WithReaderSpin sets how long a goroutine that waits for the stream looks for it before it sleeps, with
+// a whole core. Default 0.
+func WithReaderSpin(spin time.Duration) GetOption {
+	return GetOption{func(r *getRequest) error {
+		ns, err := nanoseconds("time to spin", spin)
+		if err != nil {
+			return err
+		}
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_spin_ns(r.options, ns, &failure), failure)
+	}}
+}
+
+// WithConnections sets how many connections carry the stream where the transport can spread bodies
+// over several (tcp). Default 1.
+func WithConnections(connections uint32) GetOption {
+	return GetOption{func(r *getRequest) error {
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_connections(r.options, C.uint32_t(connections), &failure), failure)
 	}}
 }
 

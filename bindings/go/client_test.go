@@ -32,7 +32,7 @@ func TestGetFails(t *testing.T) {
 	_, err = dipc.Get(nil, uri, "table")
 	fails(t, err, dipc.ErrInvalidArgument, "context")
 	for _, option := range []dipc.GetOption{
-		dipc.WithWindow(0, 1), dipc.WithValidation(99), dipc.WithConnectTimeout(-1), dipc.WithStallTimeout(-time.Second),
+		dipc.WithWindow(0, 1), dipc.WithValidation(99), dipc.WithConnectTimeout(-1), dipc.WithStallTimeout(-time.Second), dipc.WithReaderSpin(-1), dipc.WithConnections(0),
 	} {
 		_, err = dipc.Get(ctx, uri, "table", option)
 		fails(t, err, dipc.ErrInvalidArgument, "")
@@ -51,13 +51,25 @@ func TestGetOptions(t *testing.T) {
 	server, uri := newServer(t)
 	publish(t, server, "table")
 	got := get(t, uri, "table", dipc.WithConnectTimeout(time.Minute), dipc.WithStallTimeout(time.Minute),
-		dipc.WithWindow(1, 1), dipc.WithLentLimit(0), dipc.WithValidation(dipc.ValidateFull))
+		dipc.WithReaderSpin(time.Microsecond), dipc.WithConnections(2), dipc.WithWindow(1, 1), dipc.WithLentLimit(0), dipc.WithValidation(dipc.ValidateFull))
 	if rows := count(t, got); rows != 10 {
 		t.Fatalf("%d rows", rows)
 	}
 	stats, err := got.Stats()
 	if err != nil || stats.Rows != 10 || stats.Batches != 1 || stats.BytesReceived == 0 {
 		t.Fatalf("%+v, %v", stats, err)
+	}
+
+	_, err = dipc.NewClient(dipc.WithClientTransport("pigeon.wings", "2"))
+	fails(t, err, dipc.ErrInvalidArgument, "pigeon.wings")
+	_, err = dipc.NewClient(dipc.WithClientTransport("ucx.TLS", "a\x00"))
+	fails(t, err, dipc.ErrInvalidArgument, "NUL")
+	if dipc.TransportAvailable("ucx") == nil {
+		set, err := dipc.NewClient(dipc.WithClientTransport("ucx.TLS", "tcp"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Close()
 	}
 
 	never := make(chan struct{})
@@ -271,6 +283,43 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
+// Values that no New function made are refused, and options that say nothing change nothing.
+func TestZeroValues(t *testing.T) {
+	var server dipc.Server
+	var client dipc.Client
+	var arena dipc.Arena
+	var got dipc.Reader
+	_, listen := server.Listen("shm:@nobody")
+	_, get := client.Get(testContext(t), "shm:@nobody", "t")
+	_, stats := arena.Stats()
+	for _, err := range []error{listen, get, stats, panicOf(func() { arena.Allocate(1) })} {
+		fails(t, err, dipc.ErrInvalidArgument, "New function")
+	}
+	if got.Next() || !errors.Is(got.Err(), dipc.ErrClosed) || got.RecordBatch() != nil {
+		t.Errorf("a reader without a stream says %v", got.Err())
+	}
+	if err := errors.Join(server.Close(), client.Close(), arena.Close()); err != nil {
+		t.Error(err)
+	}
+
+	made, uri := newServer(t, dipc.ServerOption{})
+	publish(t, made, "table")
+	caller, err := dipc.NewClient(dipc.ClientOption{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer caller.Close()
+	reader, err := caller.Get(testContext(t), uri, "table", dipc.GetOption{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Release()
+	if rows := count(t, reader); rows != 10 {
+		t.Errorf("%d rows", rows)
+	}
+	newArena(t, dipc.ArenaOption{})
+}
+
 // panicOf is the error that run panics with.
 func panicOf(run func()) (err error) {
 	defer func() { err, _ = recover().(error) }()
@@ -380,7 +429,7 @@ func TestForgottenHandlesAreClosed(t *testing.T) {
 
 	at := address(t)
 	func() {
-		forgotten, err := dipc.NewServer()
+		forgotten, err := dipc.NewServer(dipc.WithTrustedNetwork())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,7 +440,7 @@ func TestForgottenHandlesAreClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}()
-	next, err := dipc.NewServer()
+	next, err := dipc.NewServer(dipc.WithTrustedNetwork())
 	if err != nil {
 		t.Fatal(err)
 	}

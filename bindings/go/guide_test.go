@@ -38,7 +38,7 @@ func TestGuideShowsTheExamples(t *testing.T) {
 // as the guide says.
 func TestExamplesRun(t *testing.T) {
 	serve, get := buildExample(t, "serve"), buildExample(t, "get")
-	server := exec.CommandContext(testContext(t), serve, address(t))
+	server := exec.CommandContext(testContext(t), serve, "shm:"+filepath.Join(t.TempDir(), "socket"))
 	server.Stderr = os.Stderr
 	output, err := server.StdoutPipe()
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"dipc"
 
@@ -221,6 +222,7 @@ func TestRefusedArguments(t *testing.T) {
 	fails(t, err, dipc.ErrInvalidArgument, "NUL")
 	for _, option := range []dipc.ServerOption{
 		dipc.WithMaxStreams(0), dipc.WithRegionBytes(0), dipc.WithRegionIdle(-1), dipc.WithCompression(77),
+		dipc.WithSpin(-1), dipc.WithServerTransport("pigeon.wings", "2"), dipc.WithServerTransport("a\x00", "2"),
 	} {
 		_, err := dipc.NewServer(option)
 		fails(t, err, dipc.ErrInvalidArgument, "")
@@ -372,7 +374,9 @@ func TestShutdown(t *testing.T) {
 		t.Fatalf("a stream under way was cut: %v", got.Err())
 	}
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	err := <-ended
+	fails(t, err, dipc.ErrCancelled, "streams")
+	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("Shutdown says %v", err)
 	}
 	for got.Next() {
@@ -387,10 +391,56 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// What opens a server to others is asked for, and small bodies are lent where that is asked for.
+func TestServerOpenness(t *testing.T) {
+	for scheme, openness := range map[string]dipc.ServerOption{
+		"tcp": dipc.WithRemoteClients(), "ucx": dipc.WithTrustedNetwork(),
+	} {
+		if err := dipc.TransportAvailable(scheme); err != nil {
+			t.Logf("%s is left out: %v", scheme, err)
+			continue
+		}
+		address := scheme + "://0.0.0.0:0"
+		closed, err := dipc.NewServer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closed.Close()
+		_, err = closed.Listen(address)
+		fails(t, err, dipc.ErrPermission, "")
+		open, err := dipc.NewServer(openness)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer open.Close()
+		if _, err := open.Listen(address); err != nil {
+			t.Errorf("%s is refused: %v", scheme, err)
+		}
+	}
+
+	if address(t)[:4] != "shm:" {
+		t.Skip("memory is lent over shm alone")
+	}
+	server, uri := newServer(t, dipc.WithLentBodies())
+	publish(t, server, "table")
+	if rows := count(t, get(t, uri, "table")); rows != 10 {
+		t.Fatalf("%d rows", rows)
+	}
+	stats, err := server.Stats()
+	if err != nil || stats.BytesSent != 0 || stats.BytesCopied == 0 {
+		t.Fatalf("a small body was not lent: %+v, %v", stats, err)
+	}
+}
+
 // A server that serves as many streams as it may says so, and options reach the library.
 func TestServerOptions(t *testing.T) {
-	server, uri := newServer(t, dipc.WithMaxStreams(1), dipc.WithInlineBytes(0), dipc.WithMaxLentBytes(1<<20),
-		dipc.WithMaxRegionBytes(1<<30), dipc.WithRegionBytes(1<<20), dipc.WithRegionIdle(0))
+	options := []dipc.ServerOption{dipc.WithMaxStreams(1), dipc.WithInlineBytes(0), dipc.WithMaxLentBytes(1 << 20),
+		dipc.WithMaxRegionBytes(1 << 30), dipc.WithRegionBytes(1 << 20), dipc.WithRegionIdle(0),
+		dipc.WithSpin(time.Microsecond)}
+	if dipc.TransportAvailable("ucx") == nil {
+		options = append(options, dipc.WithServerTransport("ucx.TLS", "tcp"))
+	}
+	server, uri := newServer(t, options...)
 	if err := server.Serve("endless", provide(func() array.RecordReader { return endless() })); err != nil {
 		t.Fatal(err)
 	}

@@ -88,6 +88,56 @@ func WithPackedBodies() ServerOption {
 	}}
 }
 
+// WithLentBodies lends memory wherever that is possible, small bodies and those of clients that do not
+// speak libdipc's extension included.
+func WithLentBodies() ServerOption {
+	return ServerOption{func(o *C.dipc_server_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_server_options_set_body(o, C.DIPC_BODY_LENT, &failure), failure)
+	}}
+}
+
+// WithRemoteClients lets the server listen on tcp where other machines can connect. Without it such an
+// address is refused with [ErrPermission]: tcp has neither encryption nor authentication.
+func WithRemoteClients() ServerOption {
+	return ServerOption{func(o *C.dipc_server_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_server_options_set_allow_remote(o, true, &failure), failure)
+	}}
+}
+
+// WithTrustedNetwork says that every process that can reach this server's network is trusted. Without
+// it every ucx address is refused with [ErrPermission]: who connects there can read and write the
+// memory of this process.
+func WithTrustedNetwork() ServerOption {
+	return ServerOption{func(o *C.dipc_server_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_server_options_set_trusted_network(o, true, &failure), failure)
+	}}
+}
+
+// WithSpin sets how long the server's I/O thread looks for work before it sleeps, with a whole core.
+// Default 0.
+func WithSpin(spin time.Duration) ServerOption {
+	return ServerOption{func(o *C.dipc_server_options) error {
+		ns, err := nanoseconds("time to spin", spin)
+		if err != nil {
+			return err
+		}
+		var failure *C.dipc_error
+		return check(C.dipc_server_options_set_spin_ns(o, ns, &failure), failure)
+	}}
+}
+
+// WithServerTransport sets what only one transport knows, as "ucx.TLS" to "tcp".
+func WithServerTransport(name, value string) ServerOption {
+	return ServerOption{func(o *C.dipc_server_options) error {
+		return setTransport(name, value, func(name, value *C.char, failure **C.dipc_error) C.dipc_status {
+			return C.dipc_server_options_set_transport(o, name, value, failure)
+		})
+	}}
+}
+
 // Compression is how bodies that travel as bytes are compressed.
 type Compression int32
 
