@@ -16,7 +16,8 @@ import streams
 
 COMMAND = os.environ.get("DIPC_COMMAND", str(dipc.ROOT / "target/debug/dipc"))
 EXAMPLES = dipc.ROOT / "examples/flight"
-PACKAGE = dipc.ROOT / "bindings/python/src"
+# The folder with the package dipc, built.
+PACKAGE = pathlib.Path(os.environ.get("DIPC_PACKAGE", dipc.ROOT / "bindings/python/src"))
 FILES = streams.files()
 REUSE = "arrow-flight-reuse-connection://?"
 
@@ -180,7 +181,10 @@ def test_unknown_and_gone():
     assert done.returncode == 1 and "is the Flight server running" in done.stderr
 
 
-@pytest.mark.skipif(not PACKAGE.exists(), reason=f"no {PACKAGE}")
+@pytest.mark.skipif(
+    not list(PACKAGE.glob("dipc/lib/libdipc_python*")),
+    reason=f"the package dipc in {PACKAGE} is not built: DIPC_PACKAGE names the folder of one that is",
+)
 @pytest.mark.parametrize("pair", [[], ["--pair"]], ids=["one", "pair"])
 def test_examples(pair):
     """The examples work with each other and with the command, and their fallback with neither."""
