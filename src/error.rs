@@ -142,6 +142,11 @@ impl Error {
             Errno::TIMEDOUT => Status::Timeout,
             _ => Status::Io,
         };
+        Self::os_as(status, doing, errno)
+    }
+
+    /// [`Error::os`] where `errno` means another status than it mostly does.
+    pub fn os_as(status: Status, doing: impl fmt::Display, errno: rustix::io::Errno) -> Self {
         let source = std::io::Error::from(errno);
         Self {
             status,

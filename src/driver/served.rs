@@ -75,8 +75,12 @@ struct Half {
     signal: Option<Arc<Signal>>,
     /// The peer has cancelled the stream now served.
     cancelled: bool,
+    /// Bytes of the stream that were queued when it was last acted on.
+    stream_queued: u64,
     /// When to look for idle regions next; a timer is set for it.
     retire_at: Option<Timestamp>,
+    /// When to ask next whether the peer's machine still answers; a timer is set for it.
+    probe_at: Option<Timestamp>,
     /// Why the connection is over, once it is.
     closed: Option<Error>,
 }
@@ -88,12 +92,23 @@ struct Effects {
     returned: Vec<Hold>,
     signal: Option<Arc<Signal>>,
     closed: bool,
-    retire_at: Option<Timestamp>,
+    /// When the connection wants to be called.
+    timers: Vec<Timestamp>,
 }
 
 /// More bytes than this waiting to be written, and nothing new is produced: a baseline peer gives
 /// no credit, and is bounded by sends not yet complete (rule E5).
-const QUEUE_HIGH_WATER_BYTES: u64 = 1 << 20;
+///
+/// They lie where the producer has them, so that little below it would save no memory: with less
+/// than two large bodies, one is not being made while the other is written.
+const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
+
+/// More bytes of answers than this waiting to be written behind those of a stream, and nothing more
+/// is read: the peer asks and does not read.
+const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
+/// How long to leave a connection alone that is not read from, where its descriptor cannot tell
+/// when there is room to write.
+const WRITE_RETRY: Duration = Duration::from_millis(10);
 
 /// Messages read from one connection before another one has its turn.
 const MESSAGES_AT_ONCE: usize = 256;
@@ -131,7 +146,9 @@ impl ServedLink {
                 registration: None,
                 signal: None,
                 cancelled: false,
+                stream_queued: 0,
                 retire_at: None,
+                probe_at: None,
                 closed: None,
             }),
         });
@@ -256,6 +273,9 @@ impl ServedLink {
                 }
                 half.sender.announce_region(notice.id, &notice.handle)?;
             }
+            if half.sender.state() == SenderState::Streaming {
+                half.stream_queued = half.link.queued_bytes();
+            }
             let result = step(&mut half.sender);
             self.pump(&mut half, &mut effects);
             half.closed.clone().map_or(Ok(result), Err)
@@ -306,10 +326,15 @@ impl ServedLink {
                 break;
             }
         }
-        let interest = if !self.readiness.socket {
+        let interest = if half.is_flooded() {
+            if self.readiness.socket {
+                Interest::Write
+            } else {
+                effects.timers.push(clock::after(WRITE_RETRY));
+                Interest::Nothing
+            }
+        } else if !self.readiness.socket {
             Interest::Read
-        } else if half.is_flooded() {
-            Interest::Write
         } else if half.link.queued_bytes() > 0 {
             Interest::ReadWrite
         } else {
@@ -328,6 +353,9 @@ impl ServedLink {
                 role,
             } => {
                 half.cancelled = false;
+                if half.probe_at.is_none() {
+                    self.probe(half, effects);
+                }
                 if let Some(lender) = self.lender.as_ref().filter(|_| extension) {
                     lender.set_lent_limit(request.lent_limit);
                 }
@@ -346,7 +374,7 @@ impl ServedLink {
                 effects.returned.push(hold);
                 if half.retire_at.is_none() {
                     half.retire_at = Some(clock::after(self.region_idle));
-                    effects.retire_at = half.retire_at;
+                    effects.timers.extend(half.retire_at);
                 }
             }
             SenderEvent::RegionForgotten { id } => {
@@ -396,8 +424,36 @@ impl ServedLink {
                 }
             }
             half.retire_at = next.map(clock::after);
-            effects.retire_at = half.retire_at;
+            effects.timers.extend(half.retire_at);
             self.pump(&mut half, &mut effects);
+        }
+        self.finish(effects);
+    }
+
+    /// Asks whether the peer's machine still answers, and when to ask again.
+    fn probe(&self, half: &mut Half, effects: &mut Effects) {
+        match half.link.probe() {
+            Ok(next) => {
+                half.probe_at = next.map(clock::after);
+                effects.timers.extend(half.probe_at);
+            }
+            Err(error) => self.close(half, error, effects),
+        }
+    }
+
+    /// Asks it when it is time to, as long as something is to be sent.
+    fn probe_when_due(&self) {
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            let due = half.probe_at.is_some_and(|at| clock::now() >= at);
+            if half.closed.is_some() || !due {
+                return;
+            }
+            half.probe_at = None;
+            if half.sender.state() != SenderState::Idle || half.link.queued_bytes() > 0 {
+                self.probe(&mut half, &mut effects);
+            }
         }
         self.finish(effects);
     }
@@ -407,7 +463,7 @@ impl ServedLink {
         if let Some(signal) = effects.signal {
             signal.notify();
         }
-        if let Some(at) = effects.retire_at {
+        for at in effects.timers {
             self.io.call_at(at, self.source());
         }
         let (Some(host), Some(me)) = (self.host.upgrade(), self.me.upgrade()) else {
@@ -467,8 +523,8 @@ impl ServedLink {
 impl Half {
     /// The peer asks for one thing after the other and does not read the answers.
     fn is_flooded(&self) -> bool {
-        self.link.queued_bytes() > QUEUE_HIGH_WATER_BYTES
-            && !matches!(self.sender.state(), SenderState::Streaming)
+        let most = self.stream_queued.saturating_add(ANSWERS_HIGH_WATER_BYTES);
+        self.link.queued_bytes() > most && !matches!(self.sender.state(), SenderState::Streaming)
     }
 
     fn ensure_streaming(&self) -> Result<()> {
@@ -528,10 +584,17 @@ impl Source for ServedLink {
             let mut effects = Effects::default();
             let more = {
                 let mut half = self.half.lock();
-                if half.closed.is_none() && half.link.queued_bytes() > 0 {
+                let queued = half.link.queued_bytes();
+                if half.closed.is_none() && queued > 0 {
                     match half.link.flush() {
-                        Ok(true) => effects.signal.clone_from(&half.signal),
-                        Ok(false) => {}
+                        // Who waits for room has it now.
+                        Ok(_)
+                            if queued > QUEUE_HIGH_WATER_BYTES
+                                && half.link.queued_bytes() <= QUEUE_HIGH_WATER_BYTES =>
+                        {
+                            effects.signal.clone_from(&half.signal);
+                        }
+                        Ok(_) => {}
                         Err(error) => self.close(&mut half, error, &mut effects),
                     }
                 }
@@ -550,6 +613,7 @@ impl Source for ServedLink {
 
     fn timer(&self) {
         self.retire();
+        self.probe_when_due();
         self.ready();
     }
 }

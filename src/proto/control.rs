@@ -293,6 +293,7 @@ impl Control {
                 Self::region_id(payload).map(|id| Self::RegionForgotten { id }),
             ),
             // Rule E3: unknown kinds are ignored.
+            // 8 is JOIN, which the tcp transport reads itself.
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {

@@ -8,15 +8,20 @@
 //! |---|---|---|
 //! | [`mem`] | `mem:` | both kinds, inside one process; for tests |
 //! | [`shm`] | `shm:` | lent regions; small ones as bytes |
+//! | [`tcp`] | `tcp:` | bytes, over one socket or several |
+//! | [`ucx`] | `ucx:` | bytes, over whatever UCX finds |
 //!
 //! A connection never blocks: the driver sleeps on [`Connection::readiness`] and calls
 //! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
 //! is done when `tests/conformance` passes with it.
 
+mod address;
 mod lend;
 pub mod mem;
 pub mod shm;
 pub(crate) mod stream;
+pub mod tcp;
+pub mod ucx;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -89,7 +94,7 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
 }
 
 /// Every transport of this build.
-pub const ALL: &[&dyn Transport] = &[&shm::Shm, &mem::Mem];
+pub const ALL: &[&dyn Transport] = &[&shm::Shm, &ucx::Ucx, &tcp::Tcp, &mem::Mem];
 
 /// What both ends of a connection can be told about it.
 #[derive(Debug, Clone)]
@@ -156,7 +161,7 @@ impl Settings {
         if !known {
             return Err(Error::invalid_argument(format!(
                 "no transport has a setting `{name}`; there are `ucx.KEY` for each key of UCX's \
-                 configuration (as ucx.TLS), ucx.library and ucx.error_handling"
+                 configuration (as ucx.TLS), ucx.library, ucx.error_handling and tcp.keepalive"
             )));
         }
         self.0.insert(name.to_owned(), value.to_owned());
@@ -257,6 +262,9 @@ pub trait Listener: Send {
     }
 
     /// The next connection, or `None` when there is none now.
+    ///
+    /// One that turns out to be a part of a connection of several sockets ends when its first message
+    /// is read; the whole comes out of here when its last part has come.
     ///
     /// # Errors
     ///
@@ -427,6 +435,16 @@ pub trait Connection: Send {
     /// when every message of the last one has arrived.
     fn is_ordered(&self) -> bool {
         true
+    }
+
+    /// Asks the system whether the peer's machine still answers, where a connection may outlive it
+    /// unnoticed. Gives the time after which it is worth asking again, while a stream is served.
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected`: it does not.
+    fn probe(&mut self) -> Result<Option<Duration>> {
+        Ok(None)
     }
 
     /// The sending side's memory for lending, where the transport can lend.

@@ -39,22 +39,17 @@ fn connections_wait_to_be_accepted_and_outlive_the_listener() {
     for subject in SUBJECTS {
         let (uri, options) = (subject.uri(), LinkOptions::default());
         let mut listener = subject.listen(&uri, &options).unwrap();
-        let mut clients: Vec<_> = (0..20)
-            .map(|_| subject.connect(&uri, &options).unwrap())
-            .collect();
-        for (client, n) in clients.iter_mut().zip(0..) {
+        let (mut clients, mut servers) = subject.join(listener.as_mut(), &uri, &options, 20);
+        // From a number that no control message of ours has.
+        for (client, n) in clients.iter_mut().zip(100..) {
             client.send(control(n)).unwrap();
-        }
-        let mut servers = Vec::new();
-        while let Some(server) = listener.accept().unwrap() {
-            servers.push(server);
         }
         assert_eq!(servers.len(), 20);
         drop(listener);
-        for (server, n) in servers.iter_mut().zip(0u8..) {
+        for (server, n) in servers.iter_mut().zip(100u8..) {
             let message = next(server.as_mut()).unwrap();
             assert!(matches!(message, Incoming::Control { bytes, .. } if bytes == [n]));
-            assert!(server.same_user());
+            assert_eq!(server.same_user(), subject.knows_users);
             assert!(!server.peer().is_empty());
         }
     }

@@ -16,41 +16,112 @@ mod lending;
 mod messages;
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use dipc::error::Result;
+use dipc::error::{Result, Status};
 use dipc::proto::Uri;
-use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing};
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing, Settings};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A transport under test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject {
     pub(crate) scheme: &'static str,
+    /// Sockets for one connection.
+    pub(crate) connections: u16,
     /// A sender that is not read from is held up: bytes stay queued.
     pub(crate) bounded: bool,
+    /// Lends memory.
+    pub(crate) lends: bool,
     /// Lends regions, and memory of arenas where it lies.
     pub(crate) regions: bool,
     /// Checks bodies against what was posted (rule D8), and lets large ones wait until then.
     pub(crate) posts: bool,
+    /// What was sent first arrives first, also of two bodies.
+    pub(crate) ordered: bool,
+    /// Knows the user at the other end.
+    pub(crate) knows_users: bool,
+    /// A client is connected only when the server's program has accepted it, and not by the system.
+    pub(crate) whoever_accepts: bool,
+    /// A client takes tagged messages that it was not told to expect.
+    pub(crate) unposted: bool,
+    /// `LinkOptions::settings`.
+    pub(crate) settings: &'static [(&'static str, &'static str)],
 }
 
-/// Every transport.
-pub(crate) const SUBJECTS: [Subject; 2] = [
+/// Every transport that works on this machine.
+pub(crate) struct Subjects;
+pub(crate) const SUBJECTS: Subjects = Subjects;
+
+impl IntoIterator for Subjects {
+    type Item = Subject;
+    type IntoIter = std::vec::IntoIter<Subject>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let mut works = Vec::new();
+        for subject in ALL {
+            match transport::by_scheme(subject.scheme).unwrap().available() {
+                Ok(()) => works.push(subject),
+                Err(error) => eprintln!("skipped for {}: {error}", subject.scheme),
+            }
+        }
+        works.into_iter()
+    }
+}
+
+const ALL: [Subject; 6] = [
     Subject {
         scheme: "mem",
         bounded: false,
         regions: false,
         posts: false,
+        ..SHM
     },
+    SHM,
+    TCP,
     Subject {
-        scheme: "shm",
-        bounded: true,
-        regions: true,
-        posts: true,
+        connections: 3,
+        ordered: false,
+        ..TCP
+    },
+    UCX,
+    Subject {
+        settings: &[("ucx.TLS", "tcp")],
+        ..UCX
     },
 ];
+
+const SHM: Subject = Subject {
+    scheme: "shm",
+    connections: 1,
+    bounded: true,
+    lends: true,
+    regions: true,
+    posts: true,
+    ordered: true,
+    knows_users: true,
+    whoever_accepts: false,
+    unposted: true,
+    settings: &[],
+};
+
+const TCP: Subject = Subject {
+    scheme: "tcp",
+    lends: false,
+    regions: false,
+    knows_users: false,
+    ..SHM
+};
+
+const UCX: Subject = Subject {
+    scheme: "ucx",
+    ordered: false,
+    whoever_accepts: true,
+    unposted: false,
+    ..TCP
+};
 
 /// Both ends of a connection, and the listener that made it.
 pub(crate) struct Pair {
@@ -63,33 +134,116 @@ pub(crate) struct Pair {
 impl Subject {
     /// A URI that no other test uses.
     pub(crate) fn uri(self) -> Uri {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        static NEXT: AtomicU16 = AtomicU16::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let text = format!(
-            "{}:@dipc-conformance-{}-{number}",
-            self.scheme,
-            std::process::id()
-        );
+        let pid = std::process::id();
+        let text = match self.scheme {
+            // Every address that begins with 127 is this machine's. The port is none that the
+            // system gives to clients.
+            "tcp" => {
+                let [.., high, low] = pid.to_be_bytes();
+                format!("tcp://127.{high}.{low}.1:{}", 10_000 + number)
+            }
+            // UCX wants an address that an interface has.
+            "ucx" => format!(
+                "ucx://127.0.0.1:{}",
+                10_000 + pid % 300 * 70 + u32::from(number)
+            ),
+            scheme => format!("{scheme}:@dipc-conformance-{pid}-{number}"),
+        };
         Uri::parse(&text).unwrap()
     }
 
     pub(crate) fn listen(self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
-        transport::by_scheme(self.scheme)?.listen(uri, options)
+        transport::by_scheme(self.scheme)?.listen(uri, &self.options(options))
+    }
+
+    /// The options of a test with what this transport needs.
+    fn options(self, options: &LinkOptions) -> LinkOptions {
+        let mut settings = Settings::default();
+        for (name, value) in self.settings {
+            settings.set(name, value).unwrap();
+        }
+        LinkOptions {
+            connections: self.connections,
+            trusted_network: true,
+            settings,
+            ..options.clone()
+        }
     }
 
     pub(crate) fn connect(self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
-        transport::by_scheme(self.scheme)?.connect(uri, options)
+        transport::by_scheme(self.scheme)?.connect(uri, &self.options(options))
+    }
+
+    /// Connects `count` clients, one after the other, and accepts them.
+    pub(crate) fn join(
+        self,
+        listener: &mut dyn Listener,
+        uri: &Uri,
+        options: &LinkOptions,
+        count: usize,
+    ) -> (Vec<Box<dyn Connection>>, Vec<Box<dyn Connection>>) {
+        let connect = || {
+            let clients = (0..count).map(|_| self.connect(uri, options).unwrap());
+            clients.collect::<Vec<_>>()
+        };
+        let mut servers = Vec::new();
+        if !self.whoever_accepts {
+            let clients = connect();
+            assert!(
+                wait(&listener.fd(), PollFlags::IN),
+                "a connection makes the listener readable"
+            );
+            while let Some(server) = self.accept(listener) {
+                servers.push(server);
+            }
+            return (clients, servers);
+        }
+        let clients = thread::scope(|scope| {
+            let clients = scope.spawn(connect);
+            let start = Instant::now();
+            while servers.len() < count || !clients.is_finished() {
+                // As a driver does, which watches the listener and what it has accepted.
+                if ready_within(&listener.fd(), PollFlags::IN, 1) {
+                    servers.extend(self.accept(listener));
+                }
+                for server in &mut servers {
+                    assert!(server.receive().unwrap().is_none());
+                }
+                assert!(
+                    start.elapsed() < Duration::from_secs(30),
+                    "a connection makes the listener readable"
+                );
+            }
+            clients.join().unwrap()
+        });
+        (clients, servers)
+    }
+
+    /// The next connection, if one has come. Its sockets are read as a driver reads every connection
+    /// that it accepts: of several, the first message of each says which belong together.
+    pub(crate) fn accept(self, listener: &mut dyn Listener) -> Option<Box<dyn Connection>> {
+        if self.connections == 1 {
+            return listener.accept().unwrap();
+        }
+        for _ in 0..self.connections {
+            let mut part = listener.accept().unwrap()?;
+            let error = next(part.as_mut()).unwrap_err();
+            assert_eq!(error.status(), Status::Disconnected, "{error}");
+        }
+        assert!(wait(&listener.fd(), PollFlags::IN));
+        Some(listener.accept().unwrap().expect("the whole"))
     }
 
     pub(crate) fn pair_with(self, options: &LinkOptions) -> Pair {
         let uri = self.uri();
         let mut listener = self.listen(&uri, options).unwrap();
-        let client = self.connect(&uri, options).unwrap();
-        assert!(
-            wait(&listener.fd(), PollFlags::IN),
-            "a connection makes the listener readable"
+        let (clients, servers) = self.join(listener.as_mut(), &uri, options, 1);
+        let ([client], [server]) = (
+            <[_; 1]>::try_from(clients).ok().unwrap(),
+            <[_; 1]>::try_from(servers).ok().expect("the connection"),
         );
-        let server = listener.accept().unwrap().expect("the connection");
         Pair {
             _listener: listener,
             server,

@@ -1,4 +1,4 @@
-//! Every file through a server and a client over shm, in every way that bodies travel.
+//! Every file through a server and a client, over shm and tcp, in every way that bodies travel.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -55,10 +55,48 @@ impl Table {
     }
 }
 
+/// A way that streams travel.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    scheme: &'static str,
+    /// Sockets for one stream.
+    connections: u16,
+    body: BodyPolicy,
+    /// Whether bodies are lent.
+    lends: bool,
+}
+
+const SHM: Way = Way {
+    scheme: "shm",
+    connections: 1,
+    body: BodyPolicy::Auto,
+    lends: true,
+};
+
+const TCP: Way = Way {
+    scheme: "tcp",
+    lends: false,
+    ..SHM
+};
+
+const WAYS: [Way; 4] = [
+    SHM,
+    Way {
+        body: BodyPolicy::Packed,
+        lends: false,
+        ..SHM
+    },
+    TCP,
+    Way {
+        connections: 3,
+        ..TCP
+    },
+];
+
 /// A server of these tables, whose tickets are their names.
-fn serve(tables: &[Table], body: BodyPolicy, compression: Option<Compression>) -> Server {
+fn serve(tables: &[Table], way: Way, compression: Option<Compression>) -> Server {
     let options = ServerOptions {
-        body,
+        body: way.body,
         compression,
         link: LinkOptions {
             // Otherwise tables as small as these are never lent.
@@ -68,7 +106,11 @@ fn serve(tables: &[Table], body: BodyPolicy, compression: Option<Compression>) -
         ..Default::default()
     };
     let server = Server::new(options).unwrap();
-    server.listen(&format!("shm:@{}", crate::name())).unwrap();
+    let address = match way.scheme {
+        "tcp" => "tcp://127.0.0.1:0".to_owned(),
+        scheme => format!("{scheme}:@{}", crate::name()),
+    };
+    server.listen(&address).unwrap();
     for table in tables {
         let (schema, batches) = (SchemaRef::clone(&table.schema), table.batches.clone());
         let provider = FnProvider(move |_: &Request| {
@@ -84,10 +126,18 @@ fn serve(tables: &[Table], body: BodyPolicy, compression: Option<Compression>) -
 }
 
 /// Gets a table and compares it.
-fn arrives_equal(client: &Client, uris: &[&str], table: &Table, level: Level, what: &str) -> u64 {
+fn arrives_equal(
+    client: &Client,
+    uris: &[&str],
+    table: &Table,
+    way: Way,
+    level: Level,
+    what: &str,
+) -> u64 {
     let name = &table.name;
     let options = GetOptions {
         level: Some(level),
+        connections: way.connections,
         ..Default::default()
     };
     let mut stream = client
@@ -118,10 +168,10 @@ fn arrives_equal(client: &Client, uris: &[&str], table: &Table, level: Level, wh
     stream.stats().bytes_lent
 }
 
-/// Serves tables in both kinds, and gets each over one connection and over two, at both levels.
+/// Serves tables in every way, and gets each over one connection and over two, at both levels.
 fn all_cross(tables: &[Table]) {
-    for body in [BodyPolicy::Auto, BodyPolicy::Packed] {
-        let server = serve(tables, body, None);
+    for way in WAYS {
+        let server = serve(tables, way, None);
         let [both, metadata, data] = [Role::Both, Role::Metadata, Role::Data]
             .map(|role| server.location(role).expect("it listens"));
         let client = Client::new(ClientOptions::default()).unwrap();
@@ -129,13 +179,13 @@ fn all_cross(tables: &[Table]) {
         for table in tables {
             for uris in [vec![both.as_str()], vec![&metadata, &data]] {
                 for level in [Level::Structure, Level::Full] {
-                    let what = format!("{body:?}, {} URIs, {level:?}", uris.len());
-                    lent += arrives_equal(&client, &uris, table, level, &what);
+                    let what = format!("{way:?}, {} URIs, {level:?}", uris.len());
+                    lent += arrives_equal(&client, &uris, table, way, level, &what);
                 }
             }
         }
         // Rules D3, D4: the kind that was asked for is the kind that was tested.
-        assert_eq!(lent > 0, body == BodyPolicy::Auto, "{lent} bytes lent");
+        assert_eq!(lent > 0, way.lends, "{lent} bytes lent");
     }
 }
 
@@ -144,13 +194,13 @@ fn all_cross(tables: &[Table]) {
 fn compressed_vectors_arrive_equal() {
     let tables: Vec<_> = vectors().iter().map(Table::of).collect();
     for compression in [Compression::Lz4Frame, Compression::Zstd] {
-        let server = serve(&tables, BodyPolicy::Auto, Some(compression));
+        let server = serve(&tables, SHM, Some(compression));
         let uri = server.location(Role::Both).expect("it listens");
         let client = Client::new(ClientOptions::default()).unwrap();
         for table in &tables {
             for level in [Level::Structure, Level::Full] {
                 let what = format!("{compression:?}, {level:?}");
-                let lent = arrives_equal(&client, &[&uri], table, level, &what);
+                let lent = arrives_equal(&client, &[&uri], table, SHM, level, &what);
                 assert_eq!(lent, 0, "{}, {what}", table.name);
             }
         }
@@ -161,7 +211,7 @@ fn compressed_vectors_arrive_equal() {
 #[test]
 fn vectors_arrive_equal_at_a_baseline_client() {
     let tables: Vec<_> = vectors().iter().map(Table::of).collect();
-    let server = serve(&tables, BodyPolicy::Auto, None);
+    let server = serve(&tables, SHM, None);
     let mut uri = Uri::parse(&server.location(Role::Both).expect("it listens")).unwrap();
     uri.extension = false;
     let uri = uri.to_string();
@@ -170,7 +220,7 @@ fn vectors_arrive_equal_at_a_baseline_client() {
     for table in &tables {
         for level in [Level::Structure, Level::Full] {
             let what = format!("baseline, {level:?}");
-            let lent = arrives_equal(&client, &[&uri], table, level, &what);
+            let lent = arrives_equal(&client, &[&uri], table, SHM, level, &what);
             assert_eq!(lent, 0, "{}, {what}", table.name);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{FnProvider, batch, counting, import, read_all, stream_of};
-use crate::{SCHEMES, assert_same, client, eventually, serve, server};
+use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server};
 use dipc::arrow::stream::ArrayReader;
 use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions};
@@ -17,17 +17,15 @@ use std::time::Duration;
 /// their memory back when released, on any thread.
 #[test]
 fn arrays_outlive_their_stream_and_client() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         serve(&server, "t", counting(10, 5_000));
         let client = client();
-        let mut stream = client
-            .get(&[&uri], b"t", &GetOptions::default(), None)
-            .unwrap();
+        let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
         let received = read_all(&mut stream).unwrap();
         drop(stream);
         drop(client);
-        assert!(server.stats().lent_outstanding > 0);
+        assert_eq!(server.stats().lent_outstanding > 0, subject.lends);
         let expected: Vec<_> = (0..10).map(|index| batch(index * 5_000, 5_000)).collect();
         assert_same(&received, &expected);
         thread::spawn(move || drop(received)).join().unwrap();
@@ -43,8 +41,8 @@ fn arrays_outlive_their_stream_and_client() {
 /// A token cancels a `get` that waits for its schema, and a stream that waits for a batch.
 #[test]
 fn a_token_cancels_waiting_calls() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         let (let_go, gate) = mpsc::channel::<()>();
         let gate = Arc::new(parking_lot::Mutex::new(gate));
         let blocked = Arc::clone(&gate);
@@ -73,7 +71,7 @@ fn a_token_cancels_waiting_calls() {
                 thread::sleep(Duration::from_millis(50));
                 canceller.cancel();
             });
-            let options = GetOptions::default();
+            let options = subject.options();
             let outcome = client
                 .get(&[&uri], ticket.as_bytes(), &options, Some(&cancel))
                 .and_then(|mut stream| read_all(&mut stream));
@@ -92,14 +90,12 @@ fn a_token_cancels_waiting_calls() {
 /// connection serves the next stream.
 #[test]
 fn an_abandoned_stream_is_cancelled() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         serve(&server, "t", counting(1_000_000, 1_000));
         serve(&server, "next", counting(2, 10));
         let client = client();
-        let mut stream = client
-            .get(&[&uri], b"t", &GetOptions::default(), None)
-            .unwrap();
+        let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
         let schema = stream.schema().unwrap();
         let first = import(stream.next().unwrap().unwrap(), &schema);
         drop(stream);
@@ -112,25 +108,26 @@ fn an_abandoned_stream_is_cancelled() {
             server.stats().lent_outstanding == 0
         });
         eventually("the connection is kept", || {
-            client.stats().connections_idle == 1
+            client.stats().connections_idle == subject.kept_after_cancel()
         });
         let mut stream = client
-            .get(&[&uri], b"next", &GetOptions::default(), None)
+            .get(&[&uri], b"next", &subject.options(), None)
             .unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 2);
-        assert_eq!(client.stats().connections_made, 1);
+        let made = 2 - subject.kept_after_cancel();
+        assert_eq!(client.stats().connections_made, made);
     }
 }
 
 /// A stall timeout ends a stream whose server says nothing.
 #[test]
 fn a_stalled_stream_times_out() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         server.serve_pull(b"t").unwrap();
         let options = GetOptions {
             stall_timeout: Some(Duration::from_millis(50)),
-            ..Default::default()
+            ..subject.options()
         };
         let error = client()
             .get(&[&uri], b"t", &options, None)
@@ -143,20 +140,16 @@ fn a_stalled_stream_times_out() {
 /// A stop drains: streams under way end well within the deadline, new ones are refused.
 #[test]
 fn a_stop_drains_first() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         serve(&server, "t", counting(200, 100));
         let client = client();
-        let mut stream = client
-            .get(&[&uri], b"t", &GetOptions::default(), None)
-            .unwrap();
+        let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
         thread::scope(|scope| {
             let stopping = scope.spawn(|| server.stop(Duration::from_secs(10)));
             eventually("no listener is left", || {
                 let fresh = Client::new(ClientOptions::default()).unwrap();
-                fresh
-                    .get(&[&uri], b"t", &GetOptions::default(), None)
-                    .is_err()
+                fresh.get(&[&uri], b"t", &subject.options(), None).is_err()
             });
             assert_eq!(read_all(&mut stream).unwrap().len(), 200);
             stopping.join().unwrap().unwrap();
@@ -174,11 +167,11 @@ fn a_stop_drains_first() {
 /// valid and unchanged.
 #[test]
 fn a_stop_past_its_deadline_cuts() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         serve(&server, "t", counting(1_000_000, 1_000));
         let mut stream = client()
-            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .get(&[&uri], b"t", &subject.options(), None)
             .unwrap();
         let schema = stream.schema().unwrap();
         let first = import(stream.next().unwrap().unwrap(), &schema);
@@ -196,13 +189,11 @@ fn a_stop_past_its_deadline_cuts() {
 /// had arrived before the consumer left it.
 #[test]
 fn a_small_stream_left_half_read_gives_everything_back() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         serve(&server, "t", counting(8, 5_000));
         let client = client();
-        let mut stream = client
-            .get(&[&uri], b"t", &GetOptions::default(), None)
-            .unwrap();
+        let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
         eventually("the server has said everything", || {
             server.stats().streams_active == 0
         });
@@ -212,7 +203,7 @@ fn a_small_stream_left_half_read_gives_everything_back() {
             server.stats().lent_outstanding == 0
         });
         eventually("the connection is kept", || {
-            client.stats().connections_idle == 1
+            client.stats().connections_idle == subject.kept_after_cancel()
         });
     }
 }
@@ -220,12 +211,12 @@ fn a_small_stream_left_half_read_gives_everything_back() {
 /// A stream that timed out here lets go of its connection, and so of the server's thread.
 #[test]
 fn a_stalled_stream_is_cut() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         server.serve_pull(b"t").unwrap();
         let options = GetOptions {
             stall_timeout: Some(Duration::from_millis(20)),
-            ..Default::default()
+            ..subject.options()
         };
         let client = client();
         let outcome = client.get(&[&uri], b"t", &options, None).map(drop);
@@ -244,9 +235,9 @@ fn a_stalled_stream_is_cut() {
 /// everything.
 #[test]
 fn a_data_server_does_not_wait_for_releases() {
-    for scheme in SCHEMES {
-        let (metadata_server, _) = server(scheme, ServerOptions::default());
-        let (data_server, _) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (metadata_server, _) = server(subject, ServerOptions::default());
+        let (data_server, _) = server(subject, ServerOptions::default());
         for server in [&metadata_server, &data_server] {
             serve(server, "t", counting(10, 2_000));
         }
@@ -254,7 +245,7 @@ fn a_data_server_does_not_wait_for_releases() {
         let data = data_server.location(Role::Data).unwrap();
         let client = client();
         let mut stream = client
-            .get(&[&metadata, &data], b"t", &GetOptions::default(), None)
+            .get(&[&metadata, &data], b"t", &subject.options(), None)
             .unwrap();
         let kept = read_all(&mut stream).unwrap();
         drop(stream);
@@ -263,7 +254,7 @@ fn a_data_server_does_not_wait_for_releases() {
                 server.stats().streams_active == 0
             });
         }
-        assert!(data_server.stats().lent_outstanding > 0);
+        assert_eq!(data_server.stats().lent_outstanding > 0, subject.lends);
         drop(kept);
         eventually("everything lent is back", || {
             data_server.stats().lent_outstanding == 0
@@ -274,7 +265,7 @@ fn a_data_server_does_not_wait_for_releases() {
 /// Rule F4: copies made for a client that is cut off are given back to the system.
 #[test]
 fn regions_of_a_cut_client_are_given_back() {
-    let (server, uri) = server("shm", ServerOptions::default());
+    let (server, uri) = server(SHM, ServerOptions::default());
     serve(&server, "t", counting(1_000_000, 20_000));
     let client = client();
     let mut stream = client

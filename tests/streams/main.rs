@@ -20,21 +20,108 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
-use dipc::client::{Client, ClientOptions};
+use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::server::{Server, ServerOptions};
+use dipc::transport;
 
-pub(crate) const SCHEMES: [&str; 2] = ["mem", "shm"];
-
-/// An address that no other test uses.
-pub(crate) fn address(scheme: &str) -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{scheme}:@dipc-streams-{}-{number}", std::process::id())
+/// A way to carry streams.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Subject {
+    pub(crate) scheme: &'static str,
+    /// Connections for one stream.
+    pub(crate) connections: u16,
+    /// Lends memory, where it is not told otherwise.
+    pub(crate) lends: bool,
 }
 
-pub(crate) fn server(scheme: &str, options: ServerOptions) -> (Server, String) {
+/// Those that work on this machine.
+pub(crate) struct Subjects;
+pub(crate) const SUBJECTS: Subjects = Subjects;
+
+impl IntoIterator for Subjects {
+    type Item = Subject;
+    type IntoIter = std::vec::IntoIter<Subject>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let mut works = Vec::new();
+        for subject in ALL {
+            match transport::by_scheme(subject.scheme).unwrap().available() {
+                Ok(()) => works.push(subject),
+                Err(error) => eprintln!("skipped for {}: {error}", subject.scheme),
+            }
+        }
+        works.into_iter()
+    }
+}
+
+const ALL: [Subject; 5] = [
+    Subject {
+        scheme: "mem",
+        ..SHM
+    },
+    SHM,
+    Subject {
+        scheme: "tcp",
+        lends: false,
+        ..SHM
+    },
+    Subject {
+        scheme: "tcp",
+        lends: false,
+        connections: 3,
+    },
+    Subject {
+        scheme: "ucx",
+        lends: false,
+        ..SHM
+    },
+];
+
+pub(crate) const SHM: Subject = Subject {
+    scheme: "shm",
+    connections: 1,
+    lends: true,
+};
+
+impl Subject {
+    /// What a client asks with.
+    pub(crate) fn options(self) -> GetOptions {
+        GetOptions {
+            connections: self.connections,
+            ..GetOptions::default()
+        }
+    }
+
+    /// Connections kept for the next stream once one was cancelled: where messages do not keep their
+    /// order, what is still under way could come between those of the next.
+    pub(crate) fn kept_after_cancel(self) -> u64 {
+        u64::from(self.connections == 1 && self.scheme != "ucx")
+    }
+
+    /// An address that nobody listens at.
+    pub(crate) fn nowhere(self) -> String {
+        match self.scheme {
+            // Not one that the system gives out.
+            "tcp" | "ucx" => format!("{}://127.0.0.1:1", self.scheme),
+            scheme => format!("{scheme}:@nobody-here"),
+        }
+    }
+
+    /// An address to listen at that no other test uses.
+    pub(crate) fn address(self) -> String {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        match self.scheme {
+            "tcp" | "ucx" => format!("{}://127.0.0.1:0", self.scheme),
+            scheme => format!("{scheme}:@dipc-streams-{}-{number}", std::process::id()),
+        }
+    }
+}
+
+pub(crate) fn server(subject: Subject, mut options: ServerOptions) -> (Server, String) {
+    options.link.trusted_network = true;
     let server = Server::new(options).unwrap();
-    let uri = server.listen(&address(scheme)).unwrap();
+    let uri = server.listen(&subject.address()).unwrap();
     (server, uri)
 }
 

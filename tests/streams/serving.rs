@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
-use crate::{SCHEMES, assert_same, client, serve, server};
+use crate::{SHM, SUBJECTS, assert_same, client, serve, server};
 use arrow::array::RecordBatch;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
@@ -16,9 +16,9 @@ use std::time::Duration;
 /// One status for each way that a request can be refused.
 #[test]
 fn refusals_name_their_cause() {
-    for scheme in SCHEMES {
+    for subject in SUBJECTS {
         let (server, uri) = server(
-            scheme,
+            subject,
             ServerOptions {
                 max_streams: 1,
                 ..Default::default()
@@ -26,7 +26,7 @@ fn refusals_name_their_cause() {
         );
         serve(&server, "t", counting(1000, 1000));
         let client = client();
-        let options = GetOptions::default();
+        let options = subject.options();
         let failed = |uris: &[&str], ticket: &[u8]| {
             client
                 .get(uris, ticket, &options, None)
@@ -40,7 +40,7 @@ fn refusals_name_their_cause() {
         assert_eq!(failed(&[&uri], b"t").status(), Status::Busy);
         drop(stream);
         assert_eq!(
-            failed(&[&format!("{scheme}:@nobody-here")], b"t").status(),
+            failed(&[&subject.nowhere()], b"t").status(),
             Status::Unreachable
         );
         assert_eq!(
@@ -64,8 +64,8 @@ fn refusals_name_their_cause() {
 /// design.md, "Failure is per stream": a provider that fails ends its own stream with its words.
 #[test]
 fn a_failing_provider_ends_its_stream_only() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         serve(&server, "good", counting(5, 10));
         let refusing = FnProvider(|_: &Request| Err(common::broken("the disk is on fire")));
         serve(&server, "refusing", Box::new(refusing));
@@ -85,7 +85,7 @@ fn a_failing_provider_ends_its_stream_only() {
         let panicking = FnProvider(|_: &Request| panic!("this provider panics on purpose"));
         serve(&server, "panicking", Box::new(panicking));
         let client = client();
-        let options = GetOptions::default();
+        let options = subject.options();
         let failed = |ticket: &[u8]| client.get(&[&uri], ticket, &options, None).map(drop);
         let error = failed(b"refusing").unwrap_err();
         assert_eq!(error.status(), Status::Provider);
@@ -111,7 +111,7 @@ fn a_failing_provider_ends_its_stream_only() {
 /// A broken array (here: a negative length) ends the stream, and is released.
 #[test]
 fn a_broken_array_ends_its_stream() {
-    let (server, uri) = server("shm", ServerOptions::default());
+    let (server, uri) = server(SHM, ServerOptions::default());
     server.serve_pull(b"t").unwrap();
     let producer = thread::spawn(move || {
         let request = server
@@ -144,8 +144,8 @@ fn a_broken_array_ends_its_stream() {
 /// The pull form: the host's own thread pushes, and releases run only where it drains them.
 #[test]
 fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         server.serve_pull(b"t").unwrap();
         let none = server
             .next_request(Some(Duration::from_millis(1)), None)
@@ -153,7 +153,7 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
         assert!(none.is_none());
         let consumer = thread::spawn(move || {
             let mut stream = client()
-                .get(&[&uri], b"t", &GetOptions::default(), None)
+                .get(&[&uri], b"t", &subject.options(), None)
                 .unwrap();
             read_all(&mut stream).unwrap()
         });
@@ -178,18 +178,18 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
 /// A provider may fetch from its own server, and may block.
 #[test]
 fn a_provider_may_fetch_from_its_own_server() {
-    for scheme in SCHEMES {
-        let (server, uri) = server(scheme, ServerOptions::default());
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
         serve(&server, "inner", counting(30, 100));
         let inner_uri = uri.clone();
         let provider = FnProvider(move |_: &Request| {
             let client = Client::new(ClientOptions::default())?;
-            let stream = client.get(&[&inner_uri], b"inner", &GetOptions::default(), None)?;
+            let stream = client.get(&[&inner_uri], b"inner", &subject.options(), None)?;
             Ok(dipc::arrow::stream::export_device_stream(Box::new(stream)))
         });
         serve(&server, "outer", Box::new(provider));
         let mut stream = client()
-            .get(&[&uri], b"outer", &GetOptions::default(), None)
+            .get(&[&uri], b"outer", &subject.options(), None)
             .unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 30);
     }
@@ -218,7 +218,7 @@ fn host_callbacks_never_run_on_an_io_thread() {
             note(&self.seen);
         }
     }
-    let (server, uri) = server("shm", ServerOptions::default());
+    let (server, uri) = server(SHM, ServerOptions::default());
     let seen = Arc::new(parking_lot::Mutex::new(HashSet::new()));
     let notes = Arc::clone(&seen);
     let provider = FnProvider(move |_: &Request| {
@@ -244,18 +244,16 @@ fn host_callbacks_never_run_on_an_io_thread() {
 /// A place among `max_streams` is free as soon as a client can know that its stream has ended.
 #[test]
 fn a_client_that_comes_back_at_once_is_served() {
-    for scheme in SCHEMES {
+    for subject in SUBJECTS {
         let options = ServerOptions {
             max_streams: 1,
             ..Default::default()
         };
-        let (server, uri) = server(scheme, options);
+        let (server, uri) = server(subject, options);
         serve(&server, "t", counting(3, 10));
         let client = client();
         for _ in 0..200 {
-            let mut stream = client
-                .get(&[&uri], b"t", &GetOptions::default(), None)
-                .unwrap();
+            let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
             assert_eq!(read_all(&mut stream).unwrap().len(), 3);
         }
     }

@@ -240,7 +240,7 @@ impl<B> Receiver<B> {
     /// order only this, together with [`is_over_on_wire`](Self::is_over_on_wire), says that nothing
     /// more of the stream can come.
     pub fn is_whole(&self) -> bool {
-        self.state == ReceiverState::Ended || self.whole
+        self.whole
     }
 
     /// Whether the driver should go on reading this connection. Not while what waits for the consumer
@@ -418,6 +418,7 @@ impl<B> Receiver<B> {
         // Rule M6: the end counts once nothing before it is missing.
         if self.window.is_complete() && self.state == ReceiverState::Streaming {
             self.state = ReceiverState::Ended;
+            self.whole = true;
         }
         self.settle();
         Ok(())

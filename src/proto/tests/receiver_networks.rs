@@ -58,6 +58,16 @@ fn a_stream_is_whole_when_everything_before_its_error_has_come() {
     assert!(receiver.is_whole() && receiver.is_over_on_wire());
 }
 
+/// And stays so when its consumer lets go of it, as it does of every stream.
+#[test]
+fn a_stream_that_has_ended_is_whole_also_after_a_cancel() {
+    let mut receiver = streaming(true, false);
+    receiver.handle_metadata(NOW, &end(1)).unwrap();
+    assert!(receiver.is_whole() && receiver.is_over_on_wire());
+    receiver.cancel();
+    assert!(receiver.is_whole() && receiver.is_over_on_wire());
+}
+
 /// A refusal has nothing before it; a cancelled stream may still have messages under way.
 #[test]
 fn a_refused_stream_is_whole_and_a_cancelled_one_is_not() {

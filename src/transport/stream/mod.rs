@@ -1,10 +1,14 @@
 //! Frames over byte streams, for the transports that have one: what is read is cut by
-//! [`FrameReader`], what is written is gathered by [`Outbox`].
+//! [`FrameReader`], what is written is gathered by [`Outbox`], and [`Channel`] is a socket with both.
 
+mod channel;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod outbox;
 
-pub(super) use frame::{Frame, FrameReader};
-pub(super) use outbox::Outbox;
+pub(super) use channel::{Channel, Intake};
+pub(super) use frame::{
+    Frame, FrameReader, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES,
+};
+use outbox::Outbox;

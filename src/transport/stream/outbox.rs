@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::device::BufferRef;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::transport::stream::frame::{
     Class, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, encode_header,
 };
@@ -180,21 +180,14 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// `Disconnected` when the peer reads no more.
-    pub fn flush(&mut self, socket: &OwnedFd) -> Result<bool> {
+    /// As the system says it.
+    pub fn flush(&mut self, socket: &OwnedFd) -> Result<bool, Errno> {
         while !self.frames.is_empty() {
             let sent = match self.write_once(socket) {
                 Ok(sent) => sent,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(false),
-                Err(Errno::TOOMANYREFS) => {
-                    return Err(Error::new(
-                        Status::OutOfResources,
-                        "too many descriptors of regions are on their way to peers that do not \
-                         read them; raise the limit of open files (ulimit -n)",
-                    ));
-                }
-                Err(errno) => return Err(Error::os("cannot write to the peer", errno)),
+                Err(errno) => return Err(errno),
             };
             self.advance(sent);
         }

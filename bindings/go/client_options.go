@@ -1,0 +1,151 @@
+package dipc
+
+// #include "shim.h"
+import "C"
+
+import (
+	"time"
+	"unsafe"
+)
+
+// ClientOption changes what NewClient makes.
+type ClientOption struct {
+	set func(*C.dipc_client_options) error
+}
+
+// WithServersOfAnyUser takes tables from servers of every user of this machine, not only of the
+// client's own.
+func WithServersOfAnyUser() ClientOption {
+	return ClientOption{func(o *C.dipc_client_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_client_options_set_any_user(o, true, &failure), failure)
+	}}
+}
+
+// WithClientTransport sets what only one transport knows, as "ucx.TLS" to "tcp".
+func WithClientTransport(name, value string) ClientOption {
+	return ClientOption{func(o *C.dipc_client_options) error {
+		return setTransport(name, value, func(name, value *C.char, failure **C.dipc_error) C.dipc_status {
+			return C.dipc_client_options_set_transport(o, name, value, failure)
+		})
+	}}
+}
+
+// setTransport gives a setting of a transport to the library.
+func setTransport(name, value string, set func(name, value *C.char, failure **C.dipc_error) C.dipc_status) error {
+	key, err := cString("name of a setting", name)
+	if err != nil {
+		return err
+	}
+	defer C.free(unsafe.Pointer(key))
+	text, err := cString("value of a setting", value)
+	if err != nil {
+		return err
+	}
+	defer C.free(unsafe.Pointer(text))
+	var failure *C.dipc_error
+	status := set(key, text, &failure)
+	return check(status, failure)
+}
+
+// GetOption changes how one stream is fetched.
+type GetOption struct {
+	set func(*getRequest) error
+}
+
+// WithDataURI fetches the bodies from another URI than the metadata; the two are of [RoleMetadata]
+// and [RoleData].
+func WithDataURI(uri string) GetOption {
+	return GetOption{func(r *getRequest) error {
+		text, err := cString("data URI", uri)
+		C.free(unsafe.Pointer(r.dataURI)) // of the option given before
+		r.dataURI = text
+		return err
+	}}
+}
+
+// WithConnectTimeout sets how long connecting may take. Default 10 s. The context may end it earlier.
+func WithConnectTimeout(timeout time.Duration) GetOption {
+	return GetOption{func(r *getRequest) error {
+		ns, err := nanoseconds("connect timeout", timeout)
+		if err != nil {
+			return err
+		}
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_connect_timeout_ns(r.options, ns, &failure), failure)
+	}}
+}
+
+// WithStallTimeout sets how long the server may say nothing while something is waited for; then the
+// stream fails with [ErrTimeout]. Default for ever: a server that dies is noticed all the same.
+func WithStallTimeout(timeout time.Duration) GetOption {
+	return GetOption{func(r *getRequest) error {
+		ns, err := nanoseconds("stall timeout", timeout)
+		if err != nil {
+			return err
+		}
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_stall_timeout_ns(r.options, ns, &failure), failure)
+	}}
+}
+
+// WithWindow sets how far the server may run ahead of what was read, in batches and in bytes of
+// bodies. Default 16 batches, 256 MiB.
+func WithWindow(batches, bytes uint64) GetOption {
+	return GetOption{func(r *getRequest) error {
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_window(r.options, C.uint64_t(batches), C.uint64_t(bytes), &failure), failure)
+	}}
+}
+
+// WithLentLimit sets the most bytes of copies that the server may lend at once, while batches are
+// kept; past it bodies travel as bytes. Default 1 GiB.
+func WithLentLimit(bytes uint64) GetOption {
+	return GetOption{func(r *getRequest) error {
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_lent_limit_bytes(r.options, C.uint64_t(bytes), &failure), failure)
+	}}
+}
+
+// WithReaderSpin sets how long a goroutine that waits for the stream looks for it before it sleeps, with
+// a whole core. Default 0.
+func WithReaderSpin(spin time.Duration) GetOption {
+	return GetOption{func(r *getRequest) error {
+		ns, err := nanoseconds("time to spin", spin)
+		if err != nil {
+			return err
+		}
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_spin_ns(r.options, ns, &failure), failure)
+	}}
+}
+
+// WithConnections sets how many connections carry the stream where the transport can spread bodies
+// over several (tcp). Default 1.
+func WithConnections(connections uint32) GetOption {
+	return GetOption{func(r *getRequest) error {
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_connections(r.options, C.uint32_t(connections), &failure), failure)
+	}}
+}
+
+// Validation is how much of what arrives is checked before it is handed out.
+type Validation int32
+
+// The levels of validation.
+const (
+	// ValidateAuto checks the structure alone for a server of the same user, the values too for others.
+	ValidateAuto Validation = C.DIPC_VALIDATION_AUTO
+	// ValidateStructure checks lengths, counts and ranges: no cost per row.
+	ValidateStructure Validation = C.DIPC_VALIDATION_STRUCTURE
+	// ValidateFull checks the values too: offsets, views, type ids, dictionary indices, UTF-8.
+	ValidateFull Validation = C.DIPC_VALIDATION_FULL
+)
+
+// WithValidation sets the level of validation. Default [ValidateAuto].
+func WithValidation(validation Validation) GetOption {
+	return GetOption{func(r *getRequest) error {
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_validation(r.options, C.int32_t(validation), &failure), failure)
+	}}
+}

@@ -1,0 +1,48 @@
+// Package dipc moves Apache Arrow tables between processes without serialising them. It is a thin
+// layer over the C library libdipc and arrow-go: what one process serves, in any language, another
+// gets as an [array.RecordReader] whose buffers are the first one's, shared.
+//
+// A server gives tables under tickets, and a client fetches them:
+//
+//	server, err := dipc.NewServer()
+//	...
+//	defer server.Close()
+//	err = server.Publish("prices", schema, batches...)
+//	uri, err := server.Listen("shm:@prices")
+//
+//	reader, err := dipc.Get(ctx, uri, "prices")
+//	...
+//	defer reader.Release()
+//	for reader.Next() {
+//		use(reader.RecordBatch())
+//	}
+//	err = reader.Err()
+//
+// # Errors
+//
+// Every failure is an [*Error], which has a [Status] and a text that names the cause and, where
+// there is one, the remedy. [errors.Is] finds the status ([ErrNotFound] and the others), the errno
+// of a system call, and, where a context ended the call, the error of the context.
+//
+// # Contexts
+//
+// The context given to [Get] governs the whole stream, not only the call: when it ends, a waiting
+// [Reader.Next] returns and the server is told. The context that a [Provider] gets ends when its
+// client has gone or has cancelled.
+//
+// # Memory
+//
+// Buffers of the batches that a [Reader] gives lie in memory that the server lent. They go back when
+// the batch is released, so release what was retained, on any goroutine; arrow-go has no net for a
+// batch that is not. Clients, servers, readers and arenas are closed when they are collected, if the
+// program did not do it; that is a net, and it may come late.
+//
+// Batches that are served may lie in the memory of the Go heap, which is pinned until the client has
+// given them back, and copied once into shared memory. Batches built with an [Arena] as their
+// allocator are lent where they lie.
+//
+// # Linking
+//
+// The package is built with what pkg-config knows as dipc, and loads libdipc.so when the program
+// starts.
+package dipc

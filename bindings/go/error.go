@@ -1,0 +1,196 @@
+package dipc
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"unsafe"
+)
+
+// Status says for programs what a failure was. It is an error of its own: errors.Is(err,
+// dipc.ErrNotFound) asks for it.
+type Status int32
+
+// The failures that libdipc knows. A number never changes its meaning.
+const (
+	// ErrInvalidArgument: an argument is outside what the function takes; nothing changed.
+	ErrInvalidArgument Status = C.DIPC_ERR_INVALID_ARGUMENT
+	// ErrInvalidURI: a URI cannot be read, or lacks a part that it must have.
+	ErrInvalidURI Status = C.DIPC_ERR_INVALID_URI
+	// ErrUnsupported: this build, machine or peer cannot do what was asked.
+	ErrUnsupported Status = C.DIPC_ERR_UNSUPPORTED
+	// ErrNotFound: the server has no such ticket.
+	ErrNotFound Status = C.DIPC_ERR_NOT_FOUND
+	// ErrAlreadyExists: the ticket is served already.
+	ErrAlreadyExists Status = C.DIPC_ERR_ALREADY_EXISTS
+	// ErrAddressInUse: another live server listens at the address.
+	ErrAddressInUse Status = C.DIPC_ERR_ADDRESS_IN_USE
+	// ErrUnreachable: nobody listens at the address, or it cannot be reached.
+	ErrUnreachable Status = C.DIPC_ERR_UNREACHABLE
+	// ErrPermission: the peer, or the operating system, does not admit this user.
+	ErrPermission Status = C.DIPC_ERR_PERMISSION
+	// ErrProtocol: the peer broke a rule of the protocol.
+	ErrProtocol Status = C.DIPC_ERR_PROTOCOL
+	// ErrDisconnected: the peer went away: its process ended or the connection was cut.
+	ErrDisconnected Status = C.DIPC_ERR_DISCONNECTED
+	// ErrCancelled: the stream was cancelled, by this side or the other.
+	ErrCancelled Status = C.DIPC_ERR_CANCELLED
+	// ErrTimeout: connecting, or waiting for the peer, took longer than the option allows.
+	ErrTimeout Status = C.DIPC_ERR_TIMEOUT
+	// ErrBusy: the server serves as many streams as its options allow; try again later.
+	ErrBusy Status = C.DIPC_ERR_BUSY
+	// ErrOutOfMemory: memory for bodies or regions ran out, or an option's limit on it was reached.
+	ErrOutOfMemory Status = C.DIPC_ERR_OUT_OF_MEMORY
+	// ErrOutOfResources: file descriptors, threads or another resource of the process ran out.
+	ErrOutOfResources Status = C.DIPC_ERR_OUT_OF_RESOURCES
+	// ErrIO: the operating system reported an error that has no status of its own.
+	ErrIO Status = C.DIPC_ERR_IO
+	// ErrInvalidData: an Arrow array or schema, the caller's or the peer's, is not valid.
+	ErrInvalidData Status = C.DIPC_ERR_INVALID_DATA
+	// ErrProvider: the provider of the ticket failed; the text is the provider's.
+	ErrProvider Status = C.DIPC_ERR_PROVIDER
+	// ErrStopped: the server or client was stopped, or the handle is closed.
+	ErrStopped Status = C.DIPC_ERR_STOPPED
+	// ErrPanic: a bug in libdipc: the call panicked and the handle can only be closed.
+	ErrPanic Status = C.DIPC_ERR_PANIC
+	// ErrPoisoned: an earlier call on the handle panicked; it can only be closed.
+	ErrPoisoned Status = C.DIPC_ERR_POISONED
+)
+
+// ErrClosed says that a method was called on a server, client, reader or arena after its Close or
+// Release. The [*Error] around it has the status [ErrStopped].
+var ErrClosed = errors.New("dipc: used after it was closed")
+
+// Name is the name of the status in dipc.h, as "DIPC_ERR_NOT_FOUND"; "DIPC_UNKNOWN" for a number
+// that is no status.
+func (s Status) Name() string {
+	return C.GoString(C.dipc_status_name(C.dipc_status(s)))
+}
+
+// Error is the status in words, as "dipc: not found".
+func (s Status) Error() string {
+	name := strings.TrimPrefix(strings.TrimPrefix(s.Name(), "DIPC_"), "ERR_")
+	return "dipc: " + strings.ReplaceAll(strings.ToLower(name), "_", " ")
+}
+
+// Error is why a call failed. Every error of this package is one, or wraps one.
+type Error struct {
+	// Status is for programs; errors.Is finds it.
+	Status Status
+	// Text is for people: the cause and, where there is one, the remedy.
+	Text string
+	// Errno is that of the system call behind the failure; 0 where none failed.
+	Errno syscall.Errno
+
+	causes []error
+}
+
+// Error is the text.
+func (e *Error) Error() string {
+	return "dipc: " + e.Text
+}
+
+// Unwrap gives the status, the errno and what else caused the failure, for [errors.Is] and
+// [errors.As].
+func (e *Error) Unwrap() []error {
+	all := append([]error{e.Status}, e.causes...)
+	if e.Errno != 0 {
+		all = append(all, e.Errno)
+	}
+	return all
+}
+
+// check turns what a call returned into an error, and frees the details.
+func check(status C.dipc_status, failure *C.dipc_error) error {
+	if status >= C.DIPC_OK {
+		return nil
+	}
+	if failure == nil {
+		return &Error{Status: Status(status), Text: strings.TrimPrefix(Status(status).Error(), "dipc: ")}
+	}
+	defer C.dipc_error_free(failure)
+	return &Error{
+		Status: Status(status),
+		Text:   C.GoString(C.dipc_error_text(failure)),
+		Errno:  syscall.Errno(C.dipc_error_os_errno(failure)),
+	}
+}
+
+// invalid is the error for an argument that the package itself refuses.
+func invalid(format string, args ...any) error {
+	return &Error{Status: ErrInvalidArgument, Text: fmt.Sprintf(format, args...)}
+}
+
+// closed is the error of a method that was called on what after it was closed.
+func closed(what string) error {
+	return &Error{
+		Status: ErrStopped,
+		Text:   fmt.Sprintf("the %s is closed: make another one", what),
+		causes: []error{ErrClosed},
+	}
+}
+
+// withContext adds the context's error to err where the context has ended the call, so that
+// errors.Is(err, context.Canceled) and the like hold.
+func withContext(ctx context.Context, err error) error {
+	var failure *Error
+	if ctx.Err() == nil || !errors.As(err, &failure) || failure.Status != ErrCancelled {
+		return err
+	}
+	return contextEnded(ctx)
+}
+
+// contextEnded is the error of a call whose context has ended.
+func contextEnded(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	text := "the context ended the stream: " + ctx.Err().Error()
+	causes := []error{ctx.Err()}
+	if cause != nil && cause != ctx.Err() { // the very same error need not be said twice
+		text += ": " + cause.Error()
+		causes = append(causes, cause)
+	}
+	return &Error{Status: ErrCancelled, Text: text, causes: causes}
+}
+
+// statusOf is what a client is told about a provider's error: the status it carries, or
+// DIPC_ERR_PROVIDER.
+func statusOf(err error) Status {
+	var failure *Error
+	var status Status
+	switch {
+	case errors.As(err, &failure):
+		return failure.Status
+	case errors.As(err, &status):
+		return status
+	case errors.Is(err, context.Canceled):
+		return ErrCancelled
+	case errors.Is(err, context.DeadlineExceeded):
+		return ErrTimeout
+	default:
+		return ErrProvider
+	}
+}
+
+// cString copies text for C, to be freed by C.free. A NUL inside would cut it off unseen.
+func cString(what, text string) (*C.char, error) {
+	if strings.IndexByte(text, 0) >= 0 {
+		return nil, invalid("the %s %q has a NUL inside", what, text)
+	}
+	return C.CString(text), nil
+}
+
+// emptyTicket is what the pointer of a ticket without bytes points to, since NULL is refused.
+var emptyTicket byte
+
+// ticketBytes is where the bytes of a ticket lie; C reads them during the call only.
+func ticketBytes(ticket string) (*C.uint8_t, C.size_t) {
+	if len(ticket) == 0 {
+		return (*C.uint8_t)(&emptyTicket), 0
+	}
+	return (*C.uint8_t)(unsafe.Pointer(unsafe.StringData(ticket))), C.size_t(len(ticket))
+}

@@ -1,0 +1,185 @@
+package dipc
+
+// #include <errno.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/cgo"
+	"strings"
+	"unsafe"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+)
+
+// Provider opens the table that a client asks for. It is called once for each stream, on a thread of
+// the library's that then also reads the table, so it may block; several run at the same time.
+//
+// The server takes the reader over and releases it. ctx ends when the client has gone or has
+// cancelled, and when the stream is over. An error, also one of the reader's, becomes the error of
+// the client's stream: its text as it is, its status where it carries one ([ErrNotFound] and the
+// like), and otherwise [ErrProvider]. So does a panic.
+type Provider func(ctx context.Context, ticket string) (array.RecordReader, error)
+
+// service is a provider and the ticket it is served under.
+type service struct {
+	provider Provider
+	ticket   string
+}
+
+// producer is one stream of a provider, and the request that it answers.
+type producer struct {
+	request *requestContext
+	reader  array.RecordReader
+	schema  *arrow.Schema
+}
+
+// What a callback returns when it failed; the words are given by dipc_request_fail().
+const failed = C.EIO
+
+//export dipcgoProvide
+func dipcgoProvide(handle C.uintptr_t, request *C.dipc_request, out *C.struct_ArrowDeviceArrayStream) (code C.int32_t) {
+	p := &producer{request: newRequestContext(request)}
+	defer func() {
+		if reason := recover(); reason != nil {
+			code = p.panicked(reason)
+		}
+		if code != 0 {
+			p.end()
+		}
+	}()
+	var err error
+	called := cgo.Handle(handle).Value().(*service)
+	if p.reader, err = called.provider(p.request, called.ticket); err != nil {
+		return p.fail(err)
+	}
+	if p.reader == nil {
+		return p.fail(errors.New("the provider gave neither a reader nor an error"))
+	}
+	if p.schema = p.reader.Schema(); p.schema == nil {
+		return p.fail(errors.New("the provider's reader has no schema"))
+	}
+	C.dipcgo_stream_fill(out, C.uintptr_t(cgo.NewHandle(p)))
+	return 0
+}
+
+//export dipcgoProduceSchema
+func dipcgoProduceSchema(handle C.uintptr_t, out *C.struct_ArrowSchema) (code C.int) {
+	p := cgo.Handle(handle).Value().(*producer)
+	defer func() {
+		if reason := recover(); reason != nil {
+			code = C.int(p.panicked(reason))
+		}
+	}()
+	if err := exportSchema(p.schema, out); err != nil {
+		return C.int(p.fail(err))
+	}
+	return 0
+}
+
+//export dipcgoProduceNext
+func dipcgoProduceNext(handle C.uintptr_t, out *C.struct_ArrowDeviceArray) (code C.int) {
+	p := cgo.Handle(handle).Value().(*producer)
+	defer func() {
+		if reason := recover(); reason != nil {
+			code = C.int(p.panicked(reason))
+		}
+	}()
+	if !p.reader.Next() {
+		if err := p.reader.Err(); err != nil && err != io.EOF { // a wrapped EOF is a failure
+			return C.int(p.fail(err))
+		}
+		return 0 // out is cleared, which is the end
+	}
+	batch := p.reader.RecordBatch()
+	if err := sameTypes(p.schema, batch.Schema()); err != nil {
+		return C.int(p.fail(err))
+	}
+	if err := exportBatch(batch, &out.array); err != nil {
+		return C.int(p.fail(err))
+	}
+	onHost(out)
+	return 0
+}
+
+//export dipcgoProduceEnd
+func dipcgoProduceEnd(handle C.uintptr_t) {
+	take[*producer](handle).end()
+}
+
+//export dipcgoForget
+func dipcgoForget(handle C.uintptr_t) {
+	take[any](handle)
+}
+
+// take deletes a handle and gives what it stood for.
+func take[T any](handle C.uintptr_t) T {
+	h := cgo.Handle(handle)
+	defer h.Delete()
+	return h.Value().(T)
+}
+
+// end releases what the producer holds; the request is not valid after it.
+func (p *producer) end() {
+	defer p.request.end()
+	defer shield("releasing a provider's reader")
+	if p.reader != nil {
+		p.reader.Release()
+	}
+}
+
+// fail tells the client why there is no stream, or no more of it.
+func (p *producer) fail(err error) C.int32_t {
+	text := err.Error()
+	var failure *Error
+	if errors.As(err, &failure) && err == error(failure) { // only the bare error has the prefix
+		text = failure.Text
+	}
+	return p.say(statusOf(err), text)
+}
+
+func (p *producer) panicked(reason any) C.int32_t {
+	status := ErrProvider
+	if err, ok := reason.(error); ok {
+		status = statusOf(err)
+	}
+	return p.say(status, fmt.Sprintf("the provider panicked: %v", reason))
+}
+
+func (p *producer) say(status Status, text string) C.int32_t {
+	// The text must be UTF-8, and C would cut it off at a NUL.
+	words := C.CString(strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD"))
+	defer C.free(unsafe.Pointer(words))
+	C.dipc_request_fail(p.request.request, C.int32_t(status), words, nil)
+	return failed
+}
+
+// sameTypes refuses a batch whose columns are not of the types that the client was told: C reads
+// their buffers by those types.
+func sameTypes(told, given *arrow.Schema) error {
+	if told == given {
+		return nil
+	}
+	if told.NumFields() != given.NumFields() {
+		return &Error{Status: ErrInvalidData, Text: fmt.Sprintf(
+			"a batch has %d columns and the schema %d", given.NumFields(), told.NumFields())}
+	}
+	for i, field := range told.Fields() {
+		if other := given.Field(i); !arrow.TypeEqual(field.Type, other.Type) {
+			return &Error{Status: ErrInvalidData, Text: fmt.Sprintf(
+				"column %q of a batch is of type %s and the schema says %s", field.Name, other.Type, field.Type)}
+		}
+	}
+	return nil
+}
+
+// onHost says that the array lies in the host's memory.
+func onHost(out *C.struct_ArrowDeviceArray) {
+	out.device_type = C.ARROW_DEVICE_CPU
+	out.device_id = -1
+}

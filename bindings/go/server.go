@@ -1,0 +1,266 @@
+package dipc
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"runtime/cgo"
+	"unsafe"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// Server serves tables to clients. Its methods may be called by any goroutine, also at once. It must
+// be closed, and be reachable until then: one that is collected is closed.
+type Server struct {
+	handle *handle[*C.dipc_server]
+}
+
+// NewServer makes a server that serves nothing yet.
+func NewServer(options ...ServerOption) (*Server, error) {
+	if libraryError != nil {
+		return nil, libraryError
+	}
+	var failure *C.dipc_error
+	var set *C.dipc_server_options
+	if err := check(C.dipc_server_options_new(&set, &failure), failure); err != nil {
+		return nil, err
+	}
+	defer C.dipc_server_options_free(set)
+	for _, option := range options {
+		if err := option.set(set); err != nil {
+			return nil, err
+		}
+	}
+	var object *C.dipc_server
+	failure = nil
+	if err := check(C.dipc_server_new(set, &object, &failure), failure); err != nil {
+		return nil, err
+	}
+	s := &Server{handle: newHandle("server", object, func(object *C.dipc_server) { C.dipc_server_free(object) })}
+	// On a goroutine of its own: closing may wait a moment for providers, and other clean-ups would
+	// wait with it.
+	runtime.AddCleanup(s, func(h *handle[*C.dipc_server]) { go h.close(stopNow) }, s.handle)
+	return s, nil
+}
+
+// call runs one call of the library's on the server.
+func (s *Server) call(run func(*C.dipc_server, **C.dipc_error) C.dipc_status) error {
+	object, err := s.handle.use()
+	if err != nil {
+		return err
+	}
+	defer s.handle.done()
+	var failure *C.dipc_error
+	status := run(object, &failure)
+	return check(status, failure)
+}
+
+// Listen listens at uri, "shm:@name" or "shm:/path" for one, and returns the whole URI that reaches
+// the server. It may be called for several addresses.
+func (s *Server) Listen(uri string) (string, error) {
+	address, err := cString("URI", uri)
+	if err != nil {
+		return "", err
+	}
+	defer C.free(unsafe.Pointer(address))
+	var bound [C.DIPC_URI_BYTES]byte
+	var length C.size_t
+	err = s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_listen(object, address, (*C.char)(pointer(bound[:])), C.size_t(len(bound)), &length, failure)
+	})
+	if err != nil {
+		return "", err
+	}
+	return string(bound[:length]), nil
+}
+
+// Role is what a URI gives: everything, or one of the two halves of a stream.
+type Role int32
+
+// The roles of a URI.
+const (
+	// RoleBoth: metadata and bodies over one connection.
+	RoleBoth Role = C.DIPC_ROLE_BOTH
+	// RoleMetadata: metadata alone.
+	RoleMetadata Role = C.DIPC_ROLE_METADATA
+	// RoleData: bodies alone.
+	RoleData Role = C.DIPC_ROLE_DATA
+)
+
+// Location is the URI of the first address that the server listens at, for one role. A client that
+// takes two URIs gets one for [RoleMetadata] and one for [RoleData].
+func (s *Server) Location(role Role) (string, error) {
+	var text string
+	err := s.call(func(object *C.dipc_server, failure **C.dipc_error) (status C.dipc_status) {
+		text, status = readText(func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status {
+			return C.dipc_server_location(object, C.int32_t(role), buffer, size, length, failure)
+		})
+		return status
+	})
+	return text, err
+}
+
+// ServeOption changes how one ticket is served.
+type ServeOption struct{ flag C.uint32_t }
+
+// Deterministic says that the provider gives the same batches each time, so that clients that are not
+// libdipc may fetch metadata and bodies over two connections.
+func Deterministic() ServeOption { return ServeOption{C.DIPC_PROVIDER_DETERMINISTIC} }
+
+// Serve serves ticket, which may be any bytes, by calling provider for each stream.
+func (s *Server) Serve(ticket string, provider Provider, options ...ServeOption) error {
+	if provider == nil {
+		return invalid("the provider of ticket %q is nil", ticket)
+	}
+	var flags C.uint32_t
+	for _, option := range options {
+		flags |= option.flag
+	}
+	name, length := ticketBytes(ticket)
+	kept := cgo.NewHandle(&service{provider: provider, ticket: ticket})
+	err := s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return C.dipcgo_server_serve(object, name, length, C.uintptr_t(kept), flags, failure)
+	})
+	if err != nil {
+		kept.Delete()
+	}
+	return err
+}
+
+// Publish serves a table under ticket that can be fetched any number of times, by many clients at
+// once. The batches are retained until the ticket is withdrawn, or the server closed, and the last
+// client has given them back.
+func (s *Server) Publish(ticket string, schema *arrow.Schema, batches ...arrow.RecordBatch) (err error) {
+	if schema == nil {
+		return invalid("the schema of ticket %q is nil", ticket)
+	}
+	size := C.size_t(max(len(batches), 1))
+	arrays := (*C.struct_ArrowDeviceArray)(C.calloc(size, C.sizeof_struct_ArrowDeviceArray))
+	described := (*C.struct_ArrowSchema)(C.calloc(1, C.sizeof_struct_ArrowSchema))
+	defer C.free(unsafe.Pointer(arrays))
+	defer C.free(unsafe.Pointer(described))
+	exported := unsafe.Slice(arrays, len(batches))
+	defer func() {
+		if err == nil {
+			return // the library has taken them
+		}
+		C.dipcgo_schema_release(described)
+		for i := range exported {
+			C.dipcgo_array_release(&exported[i].array)
+		}
+	}()
+	if err := exportSchema(schema, described); err != nil {
+		return err
+	}
+	for i, batch := range batches {
+		if batch == nil {
+			return invalid("batch %d of ticket %q is nil", i, ticket)
+		}
+		if err := sameTypes(schema, batch.Schema()); err != nil {
+			return err
+		}
+		if err := exportBatch(batch, &exported[i].array); err != nil {
+			return err
+		}
+		onHost(&exported[i])
+	}
+	name, length := ticketBytes(ticket)
+	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_publish(object, name, length, described, arrays, C.size_t(len(batches)), failure)
+	})
+}
+
+// Withdraw stops serving ticket; streams under way go on.
+func (s *Server) Withdraw(ticket string) error {
+	name, length := ticketBytes(ticket)
+	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_withdraw(object, name, length, failure)
+	})
+}
+
+// Tickets lists what is served now, in byte order.
+func (s *Server) Tickets() ([]string, error) {
+	var tickets []string
+	err := s.call(func(object *C.dipc_server, _ **C.dipc_error) C.dipc_status {
+		for {
+			ticket, status := readText(func(buffer *C.char, size C.size_t, length *C.size_t) C.dipc_status {
+				return C.dipc_server_ticket(object, C.size_t(len(tickets)), (*C.uint8_t)(unsafe.Pointer(buffer)), size, length, nil)
+			})
+			if status == C.DIPC_ERR_NOT_FOUND {
+				return C.DIPC_OK // all of them
+			}
+			if status != C.DIPC_OK {
+				return status
+			}
+			tickets = append(tickets, ticket)
+		}
+	})
+	return tickets, err
+}
+
+// Shutdown lets no more streams begin and waits until those under way have ended. When ctx ends
+// first, they are cut and the error of ctx is returned. Close must still be called.
+func (s *Server) Shutdown(ctx context.Context) error {
+	cut := context.AfterFunc(ctx, func() {
+		// A server that was closed meanwhile is stopped already.
+		_ = s.stop(0)
+	})
+	defer cut()
+	if err := s.stop(math.MaxUint64); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (s *Server) stop(deadline C.uint64_t) error {
+	return s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_server_stop(object, deadline, failure)
+	})
+}
+
+func stopNow(object *C.dipc_server) { C.dipc_server_stop(object, 0, nil) }
+
+// Close stops the server at once: streams under way are cut, addresses are free again. Batches that
+// clients hold stay valid. It may be called again, and always returns nil.
+func (s *Server) Close() error {
+	s.handle.close(stopNow)
+	return nil
+}
+
+// ServerStats are the figures of a server.
+type ServerStats struct {
+	Connections     uint64 // open now
+	StreamsActive   uint64 // served now
+	StreamsServed   uint64 // begun since the start
+	Batches         uint64 // sent since the start
+	BytesLent       uint64 // body bytes lent where they lay
+	BytesCopied     uint64 // body bytes copied into shared memory and lent from there
+	BytesSent       uint64 // body bytes sent through connections
+	LentOutstanding uint64 // buffers lent and not yet given back
+	RegionBytes     uint64 // bytes of shared memory for copies that exist now
+}
+
+// Stats gives the server's figures so far.
+func (s *Server) Stats() (ServerStats, error) {
+	var stats ServerStats
+	err := s.call(func(object *C.dipc_server, failure **C.dipc_error) C.dipc_status {
+		return readStats(failure, func(stat C.int32_t, out *C.uint64_t, failure **C.dipc_error) C.dipc_status {
+			return C.dipc_server_stat(object, stat, out, failure)
+		}, map[C.int32_t]*uint64{
+			C.DIPC_SERVER_STAT_CONNECTIONS:      &stats.Connections,
+			C.DIPC_SERVER_STAT_STREAMS_ACTIVE:   &stats.StreamsActive,
+			C.DIPC_SERVER_STAT_STREAMS_SERVED:   &stats.StreamsServed,
+			C.DIPC_SERVER_STAT_BATCHES:          &stats.Batches,
+			C.DIPC_SERVER_STAT_BYTES_LENT:       &stats.BytesLent,
+			C.DIPC_SERVER_STAT_BYTES_COPIED:     &stats.BytesCopied,
+			C.DIPC_SERVER_STAT_BYTES_SENT:       &stats.BytesSent,
+			C.DIPC_SERVER_STAT_LENT_OUTSTANDING: &stats.LentOutstanding,
+			C.DIPC_SERVER_STAT_REGION_BYTES:     &stats.RegionBytes,
+		})
+	})
+	return stats, err
+}

@@ -1,0 +1,172 @@
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "_cgo_export.h"
+
+const int64_t dipcgo_nothing = 0;
+
+const char *dipcgo_library_path(void) {
+  Dl_info info;
+  if (!dladdr((void *)dipc_version, &info)) return NULL;
+  return info.dli_fname;
+}
+
+/* Streams of the library's. */
+
+static dipc_status stream_failure(struct ArrowDeviceArrayStream *stream, dipc_error **error) {
+  const dipc_status status = dipc_stream_status(stream, error);
+  return status < DIPC_OK ? status : DIPC_ERR_IO;
+}
+
+dipc_status dipcgo_stream_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out,
+                               size_t *out_metadata_bytes, dipc_error **error) {
+  *out_metadata_bytes = 0;
+  if (stream->get_next(stream, out) != 0) return stream_failure(stream, error);
+  if (out->array.release != NULL) dipc_stream_metadata(stream, NULL, 0, out_metadata_bytes, NULL);
+  return DIPC_OK;
+}
+
+dipc_status dipcgo_stream_schema(struct ArrowDeviceArrayStream *stream, struct ArrowSchema *out,
+                                 dipc_error **error) {
+  return stream->get_schema(stream, out) == 0 ? DIPC_OK : stream_failure(stream, error);
+}
+
+void dipcgo_stream_free(struct ArrowDeviceArrayStream *stream) {
+  if (stream == NULL) return;
+  if (stream->release != NULL) stream->release(stream);
+  free(stream);
+}
+
+void dipcgo_schema_release(struct ArrowSchema *schema) {
+  if (schema->release != NULL) schema->release(schema);
+}
+
+void dipcgo_array_release(struct ArrowArray *array) {
+  if (array->release != NULL) array->release(array);
+}
+
+dipc_status dipcgo_client_get(const dipc_client *client, const char *uri, const char *data_uri,
+                              const uint8_t *ticket, size_t ticket_len_bytes,
+                              const dipc_get_options *options, const dipc_cancel *cancel,
+                              struct ArrowDeviceArrayStream *out, dipc_error **error) {
+  const char *uris[] = {uri, data_uri};
+  return dipc_client_get(client, uris, data_uri == NULL ? 1 : 2, ticket, ticket_len_bytes, options,
+                         cancel, out, error);
+}
+
+/* Callbacks: the library's userdata is the number of a Go handle. */
+
+static int32_t provide(void *userdata, dipc_request *request, struct ArrowDeviceArrayStream *out) {
+  return dipcgoProvide((uintptr_t)userdata, request, out);
+}
+
+static void forget(void *userdata) { dipcgoForget((uintptr_t)userdata); }
+
+dipc_status dipcgo_server_serve(const dipc_server *server, const uint8_t *ticket,
+                                size_t ticket_len_bytes, uintptr_t provider, uint32_t flags,
+                                dipc_error **error) {
+  return dipc_server_serve(server, ticket, ticket_len_bytes, provide, (void *)provider, forget, flags,
+                           error);
+}
+
+static void take_log(void *userdata, int32_t level, const char *target, const char *text) {
+  dipcgoLog((uintptr_t)userdata, level, (char *)target, (char *)text);
+}
+
+dipc_status dipcgo_log_set(int32_t level, uintptr_t logger, dipc_error **error) {
+  if (logger == 0) return dipc_log_set(level, NULL, NULL, NULL, error);
+  return dipc_log_set(level, take_log, (void *)logger, forget, error);
+}
+
+/* Streams of Go's. Outputs are cleared first: Go may not store into memory that holds what only
+ * looks like pointers. */
+
+static int produce_schema(struct ArrowDeviceArrayStream *stream, struct ArrowSchema *out) {
+  memset(out, 0, sizeof *out);
+  return dipcgoProduceSchema((uintptr_t)stream->private_data, out);
+}
+
+static int produce_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out) {
+  memset(out, 0, sizeof *out);
+  return dipcgoProduceNext((uintptr_t)stream->private_data, out);
+}
+
+/* The words are given by dipc_request_fail(). */
+static const char *produce_error(struct ArrowDeviceArrayStream *stream) {
+  (void)stream;
+  return NULL;
+}
+
+static void produce_end(struct ArrowDeviceArrayStream *stream) {
+  dipcgoProduceEnd((uintptr_t)stream->private_data);
+  stream->release = NULL;
+}
+
+void dipcgo_stream_fill(struct ArrowDeviceArrayStream *out, uintptr_t producer) {
+  *out = (struct ArrowDeviceArrayStream){
+      .device_type = ARROW_DEVICE_CPU,
+      .get_schema = produce_schema,
+      .get_next = produce_next,
+      .get_last_error = produce_error,
+      .release = produce_end,
+      .private_data = (void *)producer,
+  };
+}
+
+/* Arrays of Go's. */
+
+typedef struct {
+  atomic_size_t live; /* arrays that are not released */
+  uintptr_t hold;
+} owner;
+
+static void array_release(struct ArrowArray *array) {
+  for (int64_t i = 0; i < array->n_children; i++) dipcgo_array_release(array->children[i]);
+  if (array->dictionary != NULL) dipcgo_array_release(array->dictionary);
+  owner *o = array->private_data;
+  array->release = NULL;
+  if (atomic_fetch_sub(&o->live, 1) == 1) {
+    const uintptr_t hold = o->hold;
+    free(o); /* array may lie in it */
+    dipcgoUnhold(hold);
+  }
+}
+
+_Bool dipcgo_block_new(size_t n_arrays, size_t n_children, size_t n_buffers, size_t n_sizes,
+                       dipcgo_block *out) {
+  char *memory = calloc(1, sizeof(owner) + n_arrays * sizeof *out->arrays +
+                               n_children * sizeof *out->children + n_buffers * sizeof *out->buffers +
+                               n_sizes * sizeof *out->sizes);
+  if (memory == NULL) return 0;
+  memory += sizeof(owner);
+  out->arrays = (struct ArrowArray *)memory;
+  memory += n_arrays * sizeof *out->arrays;
+  out->children = (struct ArrowArray **)memory;
+  memory += n_children * sizeof *out->children;
+  out->buffers = (const void **)memory;
+  memory += n_buffers * sizeof *out->buffers;
+  out->sizes = (int64_t *)memory;
+  return 1;
+}
+
+static owner *block_owner(const dipcgo_block *block) {
+  return (owner *)((char *)block->arrays - sizeof(owner));
+}
+
+void dipcgo_block_free(dipcgo_block *block) { free(block_owner(block)); }
+
+void dipcgo_block_finish(dipcgo_block *block, size_t n_arrays, uintptr_t hold, struct ArrowArray *out) {
+  owner *o = block_owner(block);
+  o->hold = hold;
+  atomic_init(&o->live, n_arrays);
+  for (size_t i = 0; i < n_arrays; i++) {
+    block->arrays[i].private_data = o;
+    block->arrays[i].release = array_release;
+  }
+  *out = block->arrays[0];
+}

@@ -1,0 +1,68 @@
+/* What cgo cannot say itself: calls through function pointers, callbacks, and memory whose layout
+ * C keeps. Private to the package. */
+#ifndef DIPC_GO_SHIM_H
+#define DIPC_GO_SHIM_H
+
+#include <dipc.h>
+#include <stdlib.h>
+
+/* The file that the library was loaded from, or NULL; valid for the life of the process. */
+const char *dipcgo_library_path(void);
+
+/* The next batch of a stream of dipc_client_get(), and the length of its custom metadata. At the
+ * end out is a released array. A failure comes with the details of dipc_stream_status(). */
+dipc_status dipcgo_stream_next(struct ArrowDeviceArrayStream *stream, struct ArrowDeviceArray *out,
+                               size_t *out_metadata_bytes, dipc_error **error);
+
+/* The schema of a stream, with the same failures. */
+dipc_status dipcgo_stream_schema(struct ArrowDeviceArrayStream *stream, struct ArrowSchema *out,
+                                 dipc_error **error);
+
+/* Release what is not released, and its memory where it came from calloc. NULL does nothing. */
+void dipcgo_stream_free(struct ArrowDeviceArrayStream *stream);
+void dipcgo_schema_release(struct ArrowSchema *schema);
+void dipcgo_array_release(struct ArrowArray *array);
+
+/* dipc_client_get() with one URI, or with two where data_uri is not NULL. */
+dipc_status dipcgo_client_get(const dipc_client *client, const char *uri, const char *data_uri,
+                              const uint8_t *ticket, size_t ticket_len_bytes,
+                              const dipc_get_options *options, const dipc_cancel *cancel,
+                              struct ArrowDeviceArrayStream *out, dipc_error **error);
+
+/* dipc_server_serve() with the Go handle of a provider, which the library gives back. */
+dipc_status dipcgo_server_serve(const dipc_server *server, const uint8_t *ticket,
+                                size_t ticket_len_bytes, uintptr_t provider, uint32_t flags,
+                                dipc_error **error);
+
+/* dipc_log_set() with the Go handle of a logger; 0 stops the log. */
+dipc_status dipcgo_log_set(int32_t level, uintptr_t logger, dipc_error **error);
+
+/* Fills a stream of host memory that asks the Go handle of a producer, and lets go of it when it is
+ * released. */
+void dipcgo_stream_fill(struct ArrowDeviceArrayStream *out, uintptr_t producer);
+
+/* One block of memory for the structs of an array and all that is below it. Go fills it in.
+ *
+ * Each array's release marks it released and lets go of its part of the block; the last one gives
+ * the block back, and the Go handle of what holds the buffers. */
+typedef struct dipcgo_block {
+  struct ArrowArray *arrays;   /* n_arrays, all released: [0] is the root */
+  struct ArrowArray **children; /* n_children pointers */
+  const void **buffers;         /* n_buffers pointers */
+  int64_t *sizes;               /* n_sizes numbers */
+} dipcgo_block;
+
+/* Everything zero; false where there is no memory. */
+_Bool dipcgo_block_new(size_t n_arrays, size_t n_children, size_t n_buffers, size_t n_sizes,
+                       dipcgo_block *out);
+
+/* Frees a block that is not finished. */
+void dipcgo_block_free(dipcgo_block *block);
+
+/* Makes the arrays of a filled block live, and moves the root out. */
+void dipcgo_block_finish(dipcgo_block *block, size_t n_arrays, uintptr_t hold, struct ArrowArray *out);
+
+/* Eight zero bytes, for buffers that have no bytes: some readers refuse NULL. */
+extern const int64_t dipcgo_nothing;
+
+#endif

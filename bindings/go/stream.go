@@ -1,0 +1,158 @@
+package dipc
+
+// #include "shim.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/cdata"
+)
+
+// stream is the C side of a reader: what must be freed when the reader is released or collected, and
+// nothing that leads back to the reader. One goroutine at a time.
+type stream struct {
+	object *C.struct_ArrowDeviceArrayStream // nil once closed
+	batch  *C.struct_ArrowDeviceArray       // where the library puts the next one
+	cancel *token
+	unhook func() bool // takes cancel off the context
+
+	stored, schema *arrow.Schema // as importSchema gives them
+}
+
+// close cancels what has not arrived and frees everything; batches that were handed out stay valid.
+func (s *stream) close() {
+	if s.object == nil {
+		return
+	}
+	s.unhook()
+	C.dipcgo_stream_free(s.object)
+	C.free(unsafe.Pointer(s.batch))
+	s.object, s.batch = nil, nil
+	s.cancel.free()
+}
+
+// readSchema reads the schema, which has arrived already.
+func (s *stream) readSchema() error {
+	if s.object.device_type != C.ARROW_DEVICE_CPU {
+		return &Error{Status: ErrUnsupported, Text: fmt.Sprintf(
+			"the batches lie on a device of type %d, and arrow-go reads the host's memory alone", s.object.device_type)}
+	}
+	described := (*C.struct_ArrowSchema)(C.calloc(1, C.sizeof_struct_ArrowSchema))
+	defer C.free(unsafe.Pointer(described))
+	var failure *C.dipc_error
+	err := check(C.dipcgo_stream_schema(s.object, described, &failure), failure)
+	if err == nil {
+		s.stored, s.schema, err = importSchema(described)
+	}
+	return err
+}
+
+// next gives the next batch, or nil at the end.
+func (s *stream) next() (arrow.RecordBatch, error) {
+	var metadataBytes C.size_t
+	var failure *C.dipc_error
+	if err := check(C.dipcgo_stream_next(s.object, s.batch, &metadataBytes, &failure), failure); err != nil {
+		return nil, err
+	}
+	if s.batch.array.release == nil {
+		return nil, nil
+	}
+	batch, err := s.importBatch(&s.batch.array)
+	if err != nil || metadataBytes == 0 {
+		return batch, err
+	}
+	defer batch.Release()
+	metadata, err := s.metadata(metadataBytes)
+	if err != nil {
+		return nil, err
+	}
+	return array.NewRecordBatchWithMetadata(s.schema, batch.Columns(), batch.NumRows(), metadata), nil
+}
+
+// importBatch takes in over; its buffers go back when the batch is released.
+func (s *stream) importBatch(in *C.struct_ArrowArray) (batch arrow.RecordBatch, err error) {
+	defer func() {
+		// Where the importer refuses in, it may have taken it over or not.
+		if reason := recover(); reason != nil {
+			err = unreadable(fmt.Errorf("%v", reason))
+		}
+		if err != nil {
+			C.dipcgo_array_release(in)
+		}
+	}()
+	batch, err = cdata.ImportCRecordBatchWithSchema((*cdata.CArrowArray)(unsafe.Pointer(in)), s.stored)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	if s.stored != s.schema {
+		batch = withTypes(batch, s.schema)
+	}
+	return batch, nil
+}
+
+// metadata reads the custom metadata of the batch that came last.
+func (s *stream) metadata(length C.size_t) (arrow.Metadata, error) {
+	encoded := make([]byte, length)
+	var failure *C.dipc_error
+	status := C.dipc_stream_metadata(s.object, (*C.uint8_t)(pointer(encoded)), length, &length, &failure)
+	if err := check(status, failure); err != nil {
+		return arrow.Metadata{}, err
+	}
+	return decodeMetadata(encoded)
+}
+
+// decodeMetadata reads pairs as ArrowSchema encodes them: their number, then for each text its length
+// and its bytes.
+func decodeMetadata(encoded []byte) (arrow.Metadata, error) {
+	broken := false
+	number := func() int {
+		if len(encoded) < 4 {
+			broken = true
+			return 0
+		}
+		n := int32(binary.NativeEndian.Uint32(encoded))
+		encoded = encoded[4:]
+		if n < 0 || int(n) > len(encoded) {
+			broken = true
+			return 0
+		}
+		return int(n)
+	}
+	text := func() string {
+		n := number()
+		read := string(encoded[:n])
+		encoded = encoded[n:]
+		return read
+	}
+	pairs := number()
+	keys, values := make([]string, 0, pairs), make([]string, 0, pairs)
+	for range pairs {
+		keys, values = append(keys, text()), append(values, text())
+	}
+	if broken {
+		return arrow.Metadata{}, unreadable(errors.New("the metadata of a batch is cut off"))
+	}
+	return arrow.NewMetadata(keys, values), nil
+}
+
+// stats reads the stream's figures so far.
+func (s *stream) stats() (StreamStats, error) {
+	var stats StreamStats
+	var failure *C.dipc_error
+	status := readStats(&failure, func(stat C.int32_t, out *C.uint64_t, failure **C.dipc_error) C.dipc_status {
+		return C.dipc_stream_stat(s.object, stat, out, failure)
+	}, map[C.int32_t]*uint64{
+		C.DIPC_STREAM_STAT_ROWS:           &stats.Rows,
+		C.DIPC_STREAM_STAT_BATCHES:        &stats.Batches,
+		C.DIPC_STREAM_STAT_BYTES_LENT:     &stats.BytesLent,
+		C.DIPC_STREAM_STAT_BYTES_COPIED:   &stats.BytesCopied,
+		C.DIPC_STREAM_STAT_BYTES_RECEIVED: &stats.BytesReceived,
+	})
+	return stats, check(status, failure)
+}

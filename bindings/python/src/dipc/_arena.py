@@ -1,0 +1,105 @@
+"""Memory that clients on the same machine read without a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+from ctypes import c_void_p
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _abi, _arguments, _library
+from ._handle import make, options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_checked, _plain = _library.checked, _library.plain
+_alloc, _dealloc, _stat = _checked("dipc_arena_alloc"), _checked("dipc_arena_dealloc"), _checked("dipc_arena_stat")
+
+
+class ArenaStats(NamedTuple):
+    """What an arena holds."""
+
+    used_bytes: int
+    """Bytes of blocks in use."""
+    mapped_bytes: int
+    """Bytes taken from the system."""
+
+
+class _Block:
+    """Gives a block back when the last view of it is gone."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def __del__(self, dealloc: Any = _dealloc) -> None:
+        # The library finds the arena, which may be closed by now.
+        dealloc(None, self._address)
+
+
+class Arena:
+    """Gives out memory whose contents reach a client without a copy: a client maps it.
+
+    A client that was lent one block can read the whole region that it lies in: an arena is as public as
+    the most public ticket whose batches lie in it. Any thread may use it, also several at once.
+
+    :param region_bytes: The size of one region; 64 MiB by default. A client maps whole regions.
+    :param max_bytes: The bound on all regions together; none by default.
+    """
+
+    def __init__(self, *, region_bytes: int | None = None, max_bytes: int | None = None) -> None:
+        values = _arguments.some({"region_bytes": region_bytes, "max_bytes": max_bytes})
+        with options("arena_options", [*values], _checked, _plain("dipc_arena_options_free")) as pointer:
+            self._handle = make("arena", _checked("dipc_arena_new"), _plain("dipc_arena_free"), _abi.CPU, pointer)
+
+    def alloc(self, size: int) -> memoryview:
+        """A block of `size` bytes, aligned to 64, to be written; what it holds is not defined.
+
+        It is given back when the view and all that was made of it (``numpy.frombuffer``,
+        ``pyarrow.py_buffer``, slices) are gone. Raises OutOfMemoryError.
+        """
+        size = _arguments.count(size, "size")
+        address = c_void_p()
+        with self._handle as arena:
+            _alloc(arena, size, ctypes.byref(address))
+        assert address.value is not None
+        block = _Block(address.value)
+        memory = (ctypes.c_ubyte * size).from_address(address.value)
+        memory.block = block  # type: ignore[attr-defined]
+        # Its raw view is of plain bytes, where a view of a ctypes array is of "<B", which nobody indexes.
+        return pickle.PickleBuffer(memory).raw()
+
+    def copy(self, obj: Any) -> pa.Table:
+        """A copy of a table whose buffers lie in the arena; by pyarrow, which must be installed.
+
+        `obj` is anything that ``pyarrow.table()`` takes. The copy can be served again and again, and
+        reaches clients on this machine without a further one.
+        """
+        import pyarrow as pa
+
+        table = pa.table(obj)
+        size = pa.MockOutputStream()
+        with pa.ipc.new_stream(size, table.schema) as writer:
+            writer.write_table(table)
+        buffer = pa.py_buffer(self.alloc(size.size()))
+        with pa.ipc.new_stream(pa.FixedSizeBufferWriter(buffer), table.schema) as writer:
+            writer.write_table(table)
+        return pa.ipc.open_stream(buffer).read_all()
+
+    @property
+    def stats(self) -> ArenaStats:
+        with self._handle as arena:
+            return ArenaStats(*(_library.number_of(_stat, arena, which) for which in (1, 2)))
+
+    def close(self) -> None:
+        """Frees the arena; its memory lives until the last block is given back. May be called again."""
+        self._handle.close()
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

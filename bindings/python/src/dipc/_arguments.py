@@ -1,0 +1,83 @@
+"""Arguments of the public calls, checked and turned into what the library takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Union
+
+from . import _errors
+
+Ticket = Union[str, bytes, bytearray, memoryview]
+Uris = Union[str, Sequence[str]]
+
+FOREVER = 2**64 - 1
+
+
+def ticket_bytes(ticket: Ticket) -> bytes:
+    """A ticket's bytes; text is taken as UTF-8."""
+    if isinstance(ticket, str):
+        return ticket.encode()
+    if isinstance(ticket, (bytes, bytearray, memoryview)):
+        return bytes(ticket)
+    raise TypeError(f"a ticket is text or bytes, not {type(ticket).__name__}")
+
+
+def uri_bytes(uri: str) -> bytes:
+    """A URI as a C string."""
+    if not isinstance(uri, str):
+        raise TypeError(f"a URI is text, not {type(uri).__name__}")
+    if "\0" in uri:
+        raise _errors.InvalidUriError(f"the URI {uri!r} holds a NUL character")
+    return uri.encode()
+
+
+def uris_bytes(uris: Uris) -> list[bytes]:
+    """One URI, or two for metadata and bodies."""
+    return [uri_bytes(uri) for uri in ([uris] if isinstance(uris, str) else uris)]
+
+
+def nanoseconds(seconds: float, name: str) -> int:
+    """A duration; ``math.inf`` never comes."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} is a number of seconds, not {type(seconds).__name__}")
+    if math.isnan(seconds) or seconds < 0:
+        raise _errors.InvalidArgumentError(f"{name} is {seconds} seconds: give 0 or more")
+    return FOREVER if seconds >= 2**63 / 1e9 else round(seconds * 1e9)
+
+
+def count(number: int, name: str, most: int = FOREVER) -> int:
+    """A number of things or bytes."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name} is a whole number, not {type(number).__name__}")
+    if not 0 <= number <= most:
+        raise _errors.InvalidArgumentError(f"{name} is {number}: give a number from 0 to {most}")
+    return number
+
+
+def choice(value: str, name: str, choices: dict[str, int]) -> int:
+    """One of a few words."""
+    try:
+        return choices[value]
+    except (KeyError, TypeError):
+        raise _errors.InvalidArgumentError(f"{name} is {value!r}: give one of {', '.join(choices)}") from None
+
+
+def transport(settings: Mapping[str, str]) -> list[tuple[str, tuple[bytes, bytes]]]:
+    """Settings of single transports, each as a call of `set_transport`."""
+    for name, value in settings.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"transport has names and values of text, as {{'ucx.TLS': 'tcp'}}, not {name!r}: {value!r}")
+        if "\0" in name + value:
+            raise _errors.InvalidArgumentError(f"transport holds a NUL character: {name!r}: {value!r}")
+    return [("transport", (name.encode(), value.encode())) for name, value in settings.items()]
+
+
+def some(numbers: Mapping[str, int | None]) -> list[tuple[str, tuple[int]]]:
+    """Those numbers that are given, each as a call of its setter."""
+    return [(name, (count(number, name),)) for name, number in numbers.items() if number is not None]
+
+
+def some_seconds(durations: Mapping[str, float | None]) -> list[tuple[str, tuple[int]]]:
+    """Those durations that are given, each as a call of its setter, which takes nanoseconds."""
+    return [(f"{name}_ns", (nanoseconds(value, name),)) for name, value in durations.items() if value is not None]

@@ -1,0 +1,59 @@
+"""Cancelling from another thread."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from . import _library
+from ._handle import make
+
+_new, _free = _library.checked("dipc_cancel_new"), _library.plain("dipc_cancel_free")
+_trigger = _library.checked("dipc_cancel_trigger")
+
+
+class Token:
+    """A token of the library's, for the calls of one stream or server."""
+
+    def __init__(self) -> None:
+        self.handle = make("cancel token", _new, _free)
+
+    def trigger(self) -> None:
+        """Ends the calls that have the token, now and later."""
+        with self.handle as pointer:
+            _trigger(pointer)
+
+
+class Cancel:
+    """Ends whatever it was given to, from any thread.
+
+    ``dipc.get(..., cancel=cancel)``, and ``cancel.trigger()`` elsewhere: the call, or the stream that came
+    of it, raises :class:`~dipc.CancelledError`. One may be given to any number of calls; once triggered it
+    stays so.
+    """
+
+    def __init__(self) -> None:
+        self._triggered = False
+        # Reentrant: a signal handler may trigger what the main thread is just linking.
+        self._lock = threading.RLock()
+        self._tokens: weakref.WeakSet[Token] = weakref.WeakSet()
+
+    @property
+    def triggered(self) -> bool:
+        return self._triggered
+
+    def trigger(self) -> None:
+        """Cancels. May be called again, and from the handlers of Python's ``signal``."""
+        self._triggered = True
+        with self._lock:
+            tokens = list(self._tokens)
+        for token in tokens:
+            token.trigger()
+
+    def link(self, token: Token) -> None:
+        """Lets `token` be triggered with this one."""
+        with self._lock:
+            self._tokens.add(token)
+        # After adding, so that a trigger() meanwhile misses none.
+        if self._triggered:
+            token.trigger()

@@ -1,0 +1,214 @@
+"""Fetching."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from ctypes import c_char_p
+from types import TracebackType
+from typing import Callable, NamedTuple
+
+from . import _abi, _arguments, _library, _process, _wait
+from ._arguments import Ticket, Uris
+from ._cancel import Cancel, Token
+from ._handle import Setting, make, options
+from ._reader import Reader
+from ._stream import Stream
+
+_checked, _plain = _library.checked, _library.plain
+_get = _checked("dipc_client_get")
+_stat = _checked("dipc_client_stat")
+
+_VALIDATION = {"auto": 0, "structure": 1, "full": 2}
+_DEVICES = {"cpu": 1, "cuda": 2, "cuda_host": 3, "cuda_managed": 13}
+
+
+class ClientStats(NamedTuple):
+    """What a client has done."""
+
+    streams: int
+    connections_made: int
+    connections_idle: int
+
+
+class Client:
+    """Fetches tables, and keeps connections for the next one.
+
+    :func:`dipc.get` uses one that the process shares; make your own for other options, or to close its
+    connections. Any thread may use it, also several at once. Streams and batches outlive it.
+
+    :param any_user: Take streams from servers of every user of this machine, not only of the user that
+        runs this process.
+    :param transport: What single transports know, as ``{"ucx.TLS": "tcp"}``.
+    """
+
+    def __init__(self, *, any_user: bool = False, transport: Mapping[str, str] | None = None) -> None:
+        values: list[Setting] = [("any_user", (bool(any_user),)), *_arguments.transport(transport or {})]
+        with options("client_options", values, _checked, _plain("dipc_client_options_free")) as pointer:
+            self._handle = make("client", _checked("dipc_client_new"), _plain("dipc_client_free"), pointer)
+
+    def get(
+        self,
+        uri: Uris,
+        ticket: Ticket,
+        *,
+        cancel: Cancel | None = None,
+        connect_timeout: float | None = None,
+        stall_timeout: float | None = None,
+        window: tuple[int, int] | None = None,
+        lent_limit_bytes: int | None = None,
+        connections: int | None = None,
+        spin: float | None = None,
+        device: str = "cpu",
+        validation: str = "auto",
+    ) -> Reader:
+        """Asks a server for a ticket. Returns once the schema is there.
+
+        :param uri: The server's URI, or two: one for metadata and one for bodies.
+        :param ticket: What is asked for. Text is taken as UTF-8.
+        :param cancel: Ends this call and the stream from another thread.
+        :param connect_timeout: Seconds that connecting may take; 10 by default.
+        :param stall_timeout: Seconds that the server may say nothing while something is waited for; for
+            ever by default, and a server that dies is noticed all the same.
+        :param window: How many batches, and how many bytes, the server may run ahead; 16 and 256 MiB by
+            default.
+        :param lent_limit_bytes: The most bytes of copies that the server lends at once; 1 GiB by default.
+        :param connections: How many connections carry the stream, where the transport can spread it (tcp);
+            1 by default.
+        :param spin: Seconds that a thread looks for the next batch before it sleeps; 0 by default.
+        :param device: Where batches shall land: "cpu", "cuda", "cuda_host" or "cuda_managed".
+        :param validation: How much of what arrives is checked: "structure", "full" (values too), or "auto",
+            which is "structure" for a server of the same user and "full" for others.
+        :raises DipcError: one of its subclasses, as NotFoundError, UnreachableError, TimeoutError.
+        """
+        token, open_ = self._prepare(
+            uri,
+            ticket,
+            cancel,
+            connect_timeout,
+            stall_timeout,
+            window,
+            lent_limit_bytes,
+            connections,
+            spin,
+            device,
+            validation,
+        )
+        return _wait.call(open_, token.trigger)
+
+    async def aget(
+        self,
+        uri: Uris,
+        ticket: Ticket,
+        *,
+        cancel: Cancel | None = None,
+        connect_timeout: float | None = None,
+        stall_timeout: float | None = None,
+        window: tuple[int, int] | None = None,
+        lent_limit_bytes: int | None = None,
+        connections: int | None = None,
+        spin: float | None = None,
+        device: str = "cpu",
+        validation: str = "auto",
+    ) -> Reader:
+        """:meth:`get` for coroutines: cancelling the task cancels the call."""
+        token, open_ = self._prepare(
+            uri,
+            ticket,
+            cancel,
+            connect_timeout,
+            stall_timeout,
+            window,
+            lent_limit_bytes,
+            connections,
+            spin,
+            device,
+            validation,
+        )
+        return await _wait.acall(open_, token.trigger)
+
+    def _prepare(
+        self,
+        uri: Uris,
+        ticket: Ticket,
+        cancel: Cancel | None,
+        connect_timeout: float | None,
+        stall_timeout: float | None,
+        window: tuple[int, int] | None,
+        lent_limit_bytes: int | None,
+        connections: int | None,
+        spin: float | None,
+        device: str,
+        validation: str,
+    ) -> tuple[Token, Callable[[], Reader]]:
+        """Checks the arguments; gives the call's token, and the call."""
+        uris, ticket_ = _arguments.uris_bytes(uri), _arguments.ticket_bytes(ticket)
+        values: list[Setting] = [
+            ("device", (_arguments.choice(device, "device", _DEVICES),)),
+            ("validation", (_arguments.choice(validation, "validation", _VALIDATION),)),
+            *_arguments.some_seconds(
+                {"connect_timeout": connect_timeout, "stall_timeout": stall_timeout, "spin": spin}
+            ),
+            *_arguments.some({"lent_limit_bytes": lent_limit_bytes}),
+        ]
+        if connections is not None:
+            values.append(("connections", (_arguments.count(connections, "connections", 2**32 - 1),)))
+        if window is not None:
+            batches, bytes_ = window
+            numbers = (
+                _arguments.count(batches, "the window's batches"),
+                _arguments.count(bytes_, "the window's bytes"),
+            )
+            values.append(("window", numbers))
+        settings = options("get_options", values, _checked, _plain("dipc_get_options_free"))
+        token = Token()
+        if cancel is not None:
+            cancel.link(token)
+
+        def open_() -> Reader:
+            struct = _abi.ArrowDeviceArrayStream()
+            with self._handle as client, settings as set_, token.handle as cancel_:
+                _get(
+                    client, (c_char_p * len(uris))(*uris), len(uris), ticket_, len(ticket_), set_, cancel_,
+                    ctypes.addressof(struct),
+                )  # fmt: skip
+            return Reader(Stream(struct, token))
+
+        return token, open_
+
+    @property
+    def stats(self) -> ClientStats:
+        with self._handle as client:
+            return ClientStats(*(_library.number_of(_stat, client, which) for which in (1, 2, 3)))
+
+    def close(self) -> None:
+        """Closes connections that no stream uses. May be called again."""
+        self._handle.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_shared: Client | None = None
+
+
+def shared_client() -> Client:
+    """The client of :func:`dipc.get`, made at the first call."""
+    global _shared
+    if _shared is None:
+        _shared = Client()
+    return _shared
+
+
+def _forget() -> None:
+    # The child of a fork makes its own.
+    global _shared
+    _shared = None
+
+
+_process.after_fork(_forget)

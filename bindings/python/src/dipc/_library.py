@@ -1,0 +1,247 @@
+"""The shared library: where it is looked for, its version, and its functions.
+
+The package is written for one minor version of libdipc, since before 1.0 each may break the ABI. The
+library is looked for in this order, and the first that is there is taken:
+
+1. the file that the environment variable ``DIPC_LIBRARY`` names (nothing else is tried then);
+2. inside this package, where a wheel has it;
+3. where the system's loader finds ``libdipc.so.0.1``: ``LD_LIBRARY_PATH``, ld.so.conf, /usr/lib.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from ctypes import c_bool, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Callable
+
+from . import _errors
+
+VERSION = (0, 1)
+"""Major and minor version of ``dipc.h`` that this package was written for."""
+
+SONAME = f"libdipc.so.{VERSION[0]}.{VERSION[1]}"
+VARIABLE = "DIPC_LIBRARY"
+
+
+class LibraryError(ImportError):
+    """libdipc is missing, cannot be loaded, or is of another version. The text names what was tried."""
+
+
+def _places() -> list[str]:
+    named = os.environ.get(VARIABLE)
+    if named:
+        return [named]
+    return [str(pathlib.Path(__file__).resolve().parent / "lib" / SONAME), SONAME]
+
+
+def _load() -> tuple[ctypes.CDLL, str]:
+    tried = []
+    for place in _places():
+        try:
+            return ctypes.CDLL(place), place
+        except OSError as error:
+            tried.append(f"{place}: {error}")
+    raise LibraryError(
+        "libdipc was not found. Tried:\n  "
+        + "\n  ".join(tried)
+        + f"\nInstall libdipc (make install), or let {VARIABLE} name the file {SONAME}."
+    )
+
+
+def _check_version(library: ctypes.CDLL, place: str) -> int:
+    try:
+        ask = library.dipc_version
+    except AttributeError:
+        raise LibraryError(f"{place} is not libdipc: it has no dipc_version()") from None
+    ask.restype, ask.argtypes = c_uint32, []
+    number: int = ask()
+    found = (number // 1_000_000, number // 1000 % 1000)
+    if found != VERSION:
+        raise LibraryError(
+            f"{place} is libdipc {found[0]}.{found[1]}, and this package needs {VERSION[0]}.{VERSION[1]}. "
+            f"Install the two of the same version, or let {VARIABLE} name another {SONAME}."
+        )
+    return number
+
+
+_library, path = _load()
+_number = _check_version(_library, path)
+version = f"{_number // 1_000_000}.{_number // 1000 % 1000}.{_number % 1000}"
+
+# What dipc.h declares, by name: the result, and the arguments less the `dipc_error **` that ends those
+# whose result is a status. A test compares all of it with the header.
+P, SIZE, U64, TEXT, BYTES = c_void_p, c_size_t, c_uint64, c_char_p, c_char_p
+OUT = c_void_p
+"""Where a result is written: `ctypes.byref(...)` or an address."""
+
+STATUS_FUNCTIONS: dict[str, list[Any]] = {
+    "dipc_transport_available": [TEXT],
+    "dipc_cancel_new": [OUT],
+    "dipc_cancel_trigger": [P],
+    "dipc_arena_options_new": [OUT],
+    "dipc_arena_options_set_region_bytes": [P, U64],
+    "dipc_arena_options_set_max_bytes": [P, U64],
+    "dipc_arena_new": [c_int32, P, OUT],
+    "dipc_arena_alloc": [P, SIZE, OUT],
+    "dipc_arena_dealloc": [P, P],
+    "dipc_arena_stat": [P, c_int32, OUT],
+    "dipc_client_options_new": [OUT],
+    "dipc_client_options_set_any_user": [P, c_bool],
+    "dipc_client_options_set_transport": [P, TEXT, TEXT],
+    "dipc_client_new": [P, OUT],
+    "dipc_client_get": [P, OUT, SIZE, BYTES, SIZE, P, P, OUT],
+    "dipc_client_stat": [P, c_int32, OUT],
+    "dipc_get_options_new": [OUT],
+    "dipc_get_options_set_connect_timeout_ns": [P, U64],
+    "dipc_get_options_set_stall_timeout_ns": [P, U64],
+    "dipc_get_options_set_window": [P, U64, U64],
+    "dipc_get_options_set_lent_limit_bytes": [P, U64],
+    "dipc_get_options_set_device": [P, c_int32],
+    "dipc_get_options_set_validation": [P, c_int32],
+    "dipc_get_options_set_spin_ns": [P, U64],
+    "dipc_get_options_set_connections": [P, c_uint32],
+    "dipc_request_ticket": [P, OUT, SIZE, OUT],
+    "dipc_request_peer": [P, OUT, SIZE, OUT],
+    "dipc_request_start": [P, P, c_int32],
+    "dipc_request_push": [P, P, BYTES, SIZE, U64],
+    "dipc_request_finish": [P, U64],
+    "dipc_request_fail": [P, c_int32, TEXT],
+    "dipc_server_options_new": [OUT],
+    "dipc_server_options_set_max_streams": [P, SIZE],
+    "dipc_server_options_set_max_region_bytes": [P, U64],
+    "dipc_server_options_set_region_bytes": [P, U64],
+    "dipc_server_options_set_region_idle_ns": [P, U64],
+    "dipc_server_options_set_inline_bytes": [P, U64],
+    "dipc_server_options_set_lent_limit_bytes": [P, U64],
+    "dipc_server_options_set_any_user": [P, c_bool],
+    "dipc_server_options_set_allow_remote": [P, c_bool],
+    "dipc_server_options_set_trusted_network": [P, c_bool],
+    "dipc_server_options_set_transport": [P, TEXT, TEXT],
+    "dipc_server_options_set_spin_ns": [P, U64],
+    "dipc_server_options_set_body": [P, c_int32],
+    "dipc_server_options_set_compression": [P, c_int32],
+    "dipc_server_new": [P, OUT],
+    "dipc_server_listen": [P, TEXT, OUT, SIZE, OUT],
+    "dipc_server_location": [P, c_int32, OUT, SIZE, OUT],
+    "dipc_server_serve_pull": [P, BYTES, SIZE],
+    "dipc_server_publish": [P, BYTES, SIZE, P, P, SIZE],
+    "dipc_server_withdraw": [P, BYTES, SIZE],
+    "dipc_server_ticket": [P, SIZE, OUT, SIZE, OUT],
+    "dipc_server_next_request": [P, U64, P, OUT],
+    "dipc_server_drain_releases": [P, OUT],
+    "dipc_server_stat": [P, c_int32, OUT],
+    "dipc_server_stop": [P, U64],
+    "dipc_stream_status": [P],
+    "dipc_stream_metadata": [P, OUT, SIZE, OUT],
+    "dipc_stream_stat": [P, c_int32, OUT],
+    "dipc_stream_to_host": [P, OUT],
+    "dipc_stream_from_host": [P, OUT],
+}
+
+PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
+    "dipc_status_name": (TEXT, [c_int32]),
+    "dipc_error_code": (c_int32, [P]),
+    "dipc_error_text": (TEXT, [P]),
+    "dipc_error_os_errno": (c_int32, [P]),
+    "dipc_error_free": (None, [P]),
+    "dipc_version": (c_uint32, []),
+    "dipc_cancel_free": (None, [P]),
+    "dipc_arena_options_free": (None, [P]),
+    "dipc_arena_free": (None, [P]),
+    "dipc_client_free": (None, [P]),
+    "dipc_client_options_free": (None, [P]),
+    "dipc_get_options_free": (None, [P]),
+    "dipc_request_is_cancelled": (c_bool, [P]),
+    "dipc_request_free": (None, [P]),
+    "dipc_server_free": (None, [P]),
+    "dipc_server_options_free": (None, [P]),
+}
+
+
+def _declare(name: str, result: Any, arguments: list[Any]) -> Callable[..., Any]:
+    try:
+        function = getattr(_library, name)
+    except AttributeError:
+        raise LibraryError(
+            f"{path} is libdipc {version}, but older than this package: it has no {name}(). Install the two together."
+        ) from None
+    function.restype, function.argtypes = result, arguments
+    return function  # type: ignore[no-any-return]
+
+
+_plain = {name: _declare(name, *shape) for name, shape in PLAIN_FUNCTIONS.items()}
+_status = {name: _declare(name, c_int32, [*shape, c_void_p]) for name, shape in STATUS_FUNCTIONS.items()}
+
+
+def plain(name: str) -> Callable[..., Any]:
+    """A function that cannot fail, as ctypes has it. It runs without the GIL."""
+    return _plain[name]
+
+
+def address(name: str) -> int | None:
+    """Where a function is, for other native code."""
+    return ctypes.cast(getattr(_library, name), c_void_p).value
+
+
+_error_code, _error_text = plain("dipc_error_code"), plain("dipc_error_text")
+_error_os_errno, _error_free = plain("dipc_error_os_errno"), plain("dipc_error_free")
+
+
+def raised(error: c_void_p, status: int) -> _errors.DipcError:
+    """The exception for a failed call; frees the library's error."""
+    try:
+        code = _error_code(error) if error else status
+        text = _error_text(error).decode() if error else status_name(status)
+        return _errors.from_status(code, text, _error_os_errno(error))
+    finally:
+        _error_free(error)
+
+
+def checked(name: str) -> Callable[..., int]:
+    """A function that returns a status: called without its last argument, it raises what fails.
+
+    The call runs without the GIL. It returns 0 or a positive number for progress.
+    """
+    function = _status[name]
+
+    def call(*arguments: Any) -> int:
+        error = c_void_p()
+        status: int = function(*arguments, ctypes.byref(error))
+        if status < 0:
+            raise raised(error, status)
+        return status
+
+    return call
+
+
+def status_name(status: int) -> str:
+    """The name of a status as dipc.h has it: ``DIPC_ERR_NOT_FOUND``."""
+    name: bytes = _plain["dipc_status_name"](status)
+    return name.decode()
+
+
+def text_of(call: Callable[..., int], *arguments: Any, size: int = 1024) -> str:
+    """What a function writes into a buffer of `size` bytes (DIPC_URI_BYTES by default)."""
+    return bytes_of(call, *arguments, size=size).decode()
+
+
+def bytes_of(call: Callable[..., int], *arguments: Any, size: int) -> bytes:
+    """As :func:`text_of`, for bytes; larger ones get the buffer that they need."""
+    length = c_size_t()
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        try:
+            call(*arguments, buffer, size, ctypes.byref(length))
+        except _errors.BufferTooSmallError:
+            size = length.value + 1
+        else:
+            return buffer.raw[: length.value]
+
+
+def number_of(call: Callable[..., int], *arguments: Any) -> int:
+    """A number that a function writes into a uint64."""
+    out = c_uint64()
+    call(*arguments, ctypes.byref(out))
+    return out.value

@@ -1,0 +1,186 @@
+"""What ``dipc.get()`` gives: a stream of batches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from . import _abi, _capsule, _errors, _native, _wait
+from ._schema import Schema, decode_metadata
+from ._stream import Stream, StreamStats
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Batch:
+    """One record batch. ``pyarrow.record_batch(batch)``, ``polars.DataFrame(batch)`` take it as it is.
+
+    It points into memory that the server lent or that was received, which goes back when the batch, and
+    all that other libraries made of it, are gone.
+    """
+
+    __slots__ = ("_shared", "device_id", "device_type", "encoded_metadata", "num_rows", "schema")
+
+    schema: Schema
+    num_rows: int
+    encoded_metadata: bytes
+    """Custom metadata of this batch, as the C data interface encodes it."""
+    device_type: int
+    """Where it lies, as ARROW_DEVICE_* of dipc.h: 1 is host memory."""
+    device_id: int
+
+    def __init__(self, struct: _abi.ArrowDeviceArray, schema: Schema, encoded_metadata: bytes) -> None:
+        """Moves out of `struct`."""
+        self.schema = schema
+        self.num_rows = struct.array.length
+        self.encoded_metadata = encoded_metadata
+        self.device_type = struct.device_type
+        self.device_id = struct.device_id
+        self._shared = _native.Shared("array", struct)
+
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        """Custom metadata of this batch; empty where there is none."""
+        return decode_metadata(self.encoded_metadata)
+
+    @property
+    def num_columns(self) -> int:
+        return len(self.schema.children)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """PyCapsules of schema and array, which share the batch's memory. Host memory only; no casts."""
+        if self.device_type != _abi.CPU:
+            raise _errors.UnsupportedError(
+                f"the batch lies on a device of type {self.device_type}: use __arrow_c_device_array__"
+            )
+        return self.schema.__arrow_c_schema__(), _capsule.wrap(self._shared.give().array)
+
+    def __arrow_c_device_array__(
+        self, requested_schema: object | None = None, **_kwargs: object
+    ) -> tuple[object, object]:
+        """PyCapsules of schema and device array, which share the batch's memory; no casts."""
+        return self.schema.__arrow_c_schema__(), _capsule.wrap(self._shared.give())
+
+    def __repr__(self) -> str:
+        return f"<dipc.Batch {self.num_rows} rows, {self.num_columns} columns>"
+
+
+class Reader:
+    """A table on its way in: schema first, then batches.
+
+    Give it whole to a library that takes Arrow streams (``pyarrow.table(reader)``,
+    ``polars.from_arrow(reader)``, ``duckdb.sql("FROM reader")``, ``nanoarrow.ArrayStream(reader)``), or
+    iterate over it, by ``for`` or ``async for``. It is read once. Use it in a ``with`` or ``async with``
+    block, or close it, to end the stream early; a reader that is collected ends it too.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    @property
+    def schema(self) -> Schema:
+        return self._stream.schema
+
+    @property
+    def device_type(self) -> int:
+        """Where batches lie, as ARROW_DEVICE_* of dipc.h: 1 is host memory."""
+        return self._stream.device_type
+
+    @property
+    def stats(self) -> StreamStats:
+        """Figures so far; the last ones once it is closed, or was handed over."""
+        return self._stream.stats()
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Hands the stream over, as a PyCapsule. Host memory only; no casts."""
+        return _capsule.wrap(self._stream.hand_over_to_host())
+
+    def __arrow_c_device_stream__(self, requested_schema: object | None = None, **_kwargs: object) -> object:
+        """Hands the stream over, as a PyCapsule of a device stream; no casts."""
+        return _capsule.wrap(self._stream.hand_over())
+
+    def next_struct(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        """For this package: the next batch as a struct, and its encoded metadata. Waits, deaf to signals."""
+        return self._stream.next()
+
+    def _next(self) -> Batch | None:
+        found = self.next_struct()
+        return None if found is None else Batch(found[0], self.schema, found[1])
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = _wait.call(self._next, self.cancel)
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self
+
+    async def __anext__(self) -> Batch:
+        batch = await _wait.acall(self._next, self.cancel)
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    def read_all(self) -> pa.Table:
+        """The rest of the table, by pyarrow, which must be installed.
+
+        As ``pyarrow.table(reader)``, but Ctrl-C ends it at once, and a failure is one of this package's
+        exceptions.
+        """
+        return _wait.call(self._read_all, self.cancel)
+
+    async def aread_all(self) -> pa.Table:
+        """:meth:`read_all` for coroutines."""
+        return await _wait.acall(self._read_all, self.cancel)
+
+    def _read_all(self) -> pa.Table:
+        import pyarrow as pa
+
+        batches = [pa.record_batch(batch) for batch in iter(self._next, None)]
+        return pa.Table.from_batches(batches, pa.schema(self.schema))
+
+    def cancel(self) -> None:
+        """Ends the stream, from any thread: whoever waits for it gets CancelledError.
+
+        Reaches the stream also where another library reads it.
+        """
+        self._stream.token.trigger()
+
+    def close(self) -> None:
+        """Ends the stream, if it is not at its end. May be called again."""
+        self._stream.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Reader:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Releasing a stream waits for nobody but a call on it, which the cancel ends.
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<dipc.Reader of {self.schema!r}>"

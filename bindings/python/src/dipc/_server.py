@@ -1,0 +1,243 @@
+"""Serving."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from . import _abi, _arguments, _errors, _library, _process, _serving, _source, _wait
+from ._arguments import Ticket
+from ._handle import Handle, Setting, make, options
+
+_checked, _plain = _library.checked, _library.plain
+_listen, _location = _checked("dipc_server_listen"), _checked("dipc_server_location")
+_serve_pull, _publish = _checked("dipc_server_serve_pull"), _checked("dipc_server_publish")
+_withdraw, _ticket = _checked("dipc_server_withdraw"), _checked("dipc_server_ticket")
+_stat, _stop = _checked("dipc_server_stat"), _checked("dipc_server_stop")
+
+_BODIES = {"auto": 0, "packed": 1, "lent": 2}
+_COMPRESSIONS = {"none": 0, "lz4": 1, "zstd": 2}
+_ROLES = {"both": 0, "metadata": 1, "data": 2}
+
+_MOMENT = 2.0
+"""Seconds that a stopped server's threads get to notice that their clients are gone."""
+
+
+class ServerStats(NamedTuple):
+    """What a server has done; ``connections``, ``streams_active``, ``lent_outstanding`` and ``region_bytes``
+    are of now, the others since the start."""
+
+    connections: int
+    streams_active: int
+    streams_served: int
+    batches: int
+    bytes_lent: int
+    """Body bytes lent where they lay."""
+    bytes_copied: int
+    """Body bytes copied into shared memory and lent from there."""
+    bytes_sent: int
+    """Body bytes sent through connections."""
+    lent_outstanding: int
+    """Buffers lent and not yet given back."""
+    region_bytes: int
+    """Bytes of shared memory for copies."""
+
+
+class Server:
+    """Serves tables to clients. Any thread may use it, also several at once.
+
+    Use it in a ``with`` block, or close it. An open one is closed when it is collected and when the
+    interpreter ends.
+
+    :param max_streams: How many streams are served at once; 64 by default. One more is refused as busy.
+    :param max_region_bytes: The most shared memory for copies; 16 GiB by default. An arena's does not count.
+    :param region_bytes: The size of one piece of it; 64 MiB by default.
+    :param region_idle: Seconds that an unused piece is kept; 10 by default.
+    :param inline_bytes: Up to which size a body travels as bytes; 4096 by default.
+    :param lent_limit_bytes: The most bytes of copies lent to one connection; 1 GiB by default.
+    :param any_user: Admit clients of every user of this machine, not only of the user that runs this process.
+    :param allow_remote: Let `listen` take tcp addresses that other machines can reach: there is neither
+        encryption nor authentication.
+    :param trusted_network: Let `listen` take ucx addresses: every process that can reach one can read and
+        write this process's memory.
+    :param spin: Seconds that the I/O thread looks for work before it sleeps; 0 by default.
+    :param transport: What single transports know, as ``{"ucx.TLS": "tcp"}``.
+    :param body: "auto", "packed" (bodies are always sent as bytes) or "lent" (wherever possible).
+    :param compression: "none", "lz4" or "zstd"; compressed bodies travel as bytes.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_streams: int | None = None,
+        max_region_bytes: int | None = None,
+        region_bytes: int | None = None,
+        region_idle: float | None = None,
+        inline_bytes: int | None = None,
+        lent_limit_bytes: int | None = None,
+        any_user: bool = False,
+        allow_remote: bool = False,
+        trusted_network: bool = False,
+        spin: float | None = None,
+        transport: Mapping[str, str] | None = None,
+        body: str = "auto",
+        compression: str = "none",
+    ) -> None:
+        values: list[Setting] = [
+            ("any_user", (bool(any_user),)),
+            ("allow_remote", (bool(allow_remote),)),
+            ("trusted_network", (bool(trusted_network),)),
+            ("body", (_arguments.choice(body, "body", _BODIES),)),
+            ("compression", (_arguments.choice(compression, "compression", _COMPRESSIONS),)),
+            *_arguments.some(
+                {
+                    "max_streams": max_streams,
+                    "max_region_bytes": max_region_bytes,
+                    "region_bytes": region_bytes,
+                    "inline_bytes": inline_bytes,
+                    "lent_limit_bytes": lent_limit_bytes,
+                }
+            ),
+            *_arguments.some_seconds({"region_idle": region_idle, "spin": spin}),
+            *_arguments.transport(transport or {}),
+        ]
+        with options("server_options", values, _checked, _plain("dipc_server_options_free")) as pointer:
+            self._handle = make("server", _checked("dipc_server_new"), _plain("dipc_server_free"), pointer)
+        self._pump = _serving.Pump(self._handle)
+        _process.close_at_exit(self)
+
+    def listen(self, uri: str) -> str:
+        """Listens at an address, as ``shm:@name``, and gives the URI for clients. May be called again."""
+        with self._handle as server:
+            return _library.text_of(_listen, server, _arguments.uri_bytes(uri))
+
+    def location(self, role: str = "both") -> str:
+        """The URI of the first address, for one role: "both", "metadata" or "data"."""
+        with self._handle as server:
+            return _library.text_of(_location, server, _arguments.choice(role, "role", _ROLES))
+
+    def serve(self, ticket: Ticket, obj: Any) -> None:
+        """Serves a ticket from an object, or from what a function returns for each client.
+
+        `obj` is a table, batch or stream of any library that speaks Arrow's PyCapsule interface, a list of
+        such batches, or a function that returns one of these or is a generator of batches. A function is
+        called for each client, without arguments or with the :class:`Request`, on a thread of its own: it
+        may block. What it raises is the client's error, with its text.
+
+        An object is asked for its batches anew for each client; a stream (as a RecordBatchReader) therefore
+        serves one client only. See :meth:`publish` for tables that many clients fetch.
+        """
+        ticket = _arguments.ticket_bytes(ticket)
+        provide = _serving.provider(obj)
+        with self._handle as server:
+            self._pump.add(ticket, lambda: _serve_pull(server, ticket, len(ticket)), provide)
+
+    def publish(self, ticket: Ticket, obj: Any) -> None:
+        """Serves a table that can be fetched any number of times, by many clients at once.
+
+        Reads all of `obj` now, which holds its buffers, without copying them, until the ticket is withdrawn
+        and the last client has given them back. No Python runs when a client fetches it.
+        """
+        ticket = _arguments.ticket_bytes(ticket)
+        source = _source.open_source(obj)
+        batches = []
+        try:
+            while (found := source.next()) is not None:
+                batches.append(found[0])
+            arrays = (_abi.ArrowDeviceArray * max(1, len(batches)))()
+            for index, batch in enumerate(batches):
+                ctypes.memmove(ctypes.addressof(arrays[index]), ctypes.addressof(batch), ctypes.sizeof(batch))
+            with self._handle as server:
+                _publish(
+                    server, ticket, len(ticket), ctypes.addressof(source.schema), ctypes.addressof(arrays), len(batches)
+                )
+            # They were moved through `arrays`.
+            batches.clear()
+        finally:
+            for batch in batches:
+                _abi.release(batch)
+            source.close()
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Stops serving a ticket. Streams under way go on."""
+        ticket = _arguments.ticket_bytes(ticket)
+        with self._handle as server:
+            _withdraw(server, ticket, len(ticket))
+        self._pump.remove(ticket)
+
+    @property
+    def tickets(self) -> list[bytes]:
+        """The tickets served now, in byte order."""
+        found: list[bytes] = []
+        with self._handle as server:
+            try:
+                while True:
+                    found.append(_library.bytes_of(_ticket, server, len(found), size=256))
+            except _errors.NotFoundError:
+                return found
+
+    @property
+    def stats(self) -> ServerStats:
+        with self._handle as server:
+            return ServerStats(
+                *(_library.number_of(_stat, server, which) for which in range(1, len(ServerStats._fields) + 1))
+            )
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Takes no new clients, and waits for streams under way; after `timeout` seconds they are cut.
+
+        Raises TimeoutError where a provider had still not returned a moment after the cut. Batches that
+        clients hold stay valid.
+        """
+        deadline = _arguments.nanoseconds(timeout, "timeout")
+
+        def stop() -> None:
+            with self._handle as server:
+                _stop(server, deadline)
+
+        self._pump.stop()
+        _wait.call(stop, _nothing)
+
+    def close(self) -> None:
+        """Stops at once, cutting streams under way, and releases everything. May be called again."""
+        _wait.call(functools.partial(_shut, self._handle, self._pump), _nothing)
+
+    def close_at_exit(self) -> None:
+        """What the end of the interpreter does to an open server; no thread is started for it."""
+        _shut(self._handle, self._pump)
+
+    def __del__(self) -> None:
+        # A collector must not wait for the threads.
+        if hasattr(self, "_pump") and not self._handle.closed:
+            _wait.start(functools.partial(_shut, self._handle, self._pump), _nothing)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _shut(handle: Handle, pump: _serving.Pump) -> None:
+    """Closes a server, once."""
+    try:
+        pump.stop()
+        with handle as server:
+            _stop(server, 0)
+    except (_errors.ForkedError, _errors.ClosedError):
+        # The child of a fork has no server.
+        return
+    except _errors.TimeoutError:
+        # A provider is still running: what it sends goes nowhere.
+        pass
+    pump.join(_MOMENT)
+    handle.close()
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,300 @@
+"""How a server's tickets are served from Python.
+
+The library's pull form is used: threads of this package take requests, run the provider, and push its
+batches; the library never calls into Python. A provider may block, or fetch from its own server. And
+when the interpreter ends no thread of the library can be inside it: a thread with frames of the library
+below Python's would be torn down with them.
+
+Arrays that clients have given back are released here too, for their memory may belong to Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import inspect
+import logging
+import threading
+import traceback
+from ctypes import c_int, c_size_t, c_void_p
+from typing import Any, Callable
+
+from . import _abi, _errors, _library, _native, _source, _wait
+from ._arguments import FOREVER
+from ._cancel import Token
+from ._handle import Handle
+
+log = logging.getLogger("dipc")
+
+Provider = Callable[["Request"], Any]
+
+_checked, _plain = _library.checked, _library.plain
+_next_request, _drain = _checked("dipc_server_next_request"), _checked("dipc_server_drain_releases")
+_stat = _checked("dipc_server_stat")
+_ticket, _peer = _checked("dipc_request_ticket"), _checked("dipc_request_peer")
+_start, _push = _checked("dipc_request_start"), _checked("dipc_request_push")
+_finish, _fail = _checked("dipc_request_finish"), _checked("dipc_request_fail")
+_is_cancelled, _request_free = _plain("dipc_request_is_cancelled"), _plain("dipc_request_free")
+
+_LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
+_DRAIN_NS = 20_000_000
+"""While clients hold memory, how long what they give back waits to be released."""
+
+
+class Request:
+    """A stream that a client asks for, as a provider sees it."""
+
+    def __init__(self, pointer: c_void_p) -> None:
+        self.handle = Handle("request", pointer, _request_free)
+        self._ticket = _library.bytes_of(_ticket, pointer, size=256)
+        self._peer = _library.text_of(_peer, pointer)
+
+    @property
+    def ticket(self) -> bytes:
+        """What the client asks for."""
+        return self._ticket
+
+    @property
+    def peer(self) -> str:
+        """Who asks, for logs: "pid 4711, uid 1000"."""
+        return self._peer
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client has gone or has cancelled, so that more batches are of no use."""
+        try:
+            with self.handle as pointer:
+                return bool(_is_cancelled(pointer))
+        except (_errors.ClosedError, _errors.ForkedError):
+            return True
+
+
+def provider(obj: Any) -> Provider:
+    """What a ticket is served from, as a function of the request.
+
+    Raises TypeError for what cannot be served, so that it is found where it is written.
+    """
+    if _source.is_arrow(obj):
+        return _Once(obj) if _source.is_read_once(obj) else lambda _request: obj
+    if callable(obj):
+        try:
+            signature = inspect.signature(obj)
+        except (TypeError, ValueError):
+            # Functions of C may have none; they are taken to need nothing.
+            return lambda _request: obj()
+        if _binds(signature):
+            return lambda _request: obj()
+        if _binds(signature, None):
+            return obj  # type: ignore[no-any-return]
+        raise TypeError(f"the provider {obj!r} must take no argument or one, the request; it takes {signature}")
+    if isinstance(obj, (list, tuple)) and all(_source.is_arrow(batch) for batch in obj):
+        return lambda _request: obj
+    raise TypeError(f"cannot serve {type(obj).__name__}: give {_source.KINDS}, or a function that returns one of these")
+
+
+class _Once:
+    """A stream, for the first client."""
+
+    def __init__(self, stream: Any) -> None:
+        self._streams = [stream]
+
+    def __call__(self, _request: Request) -> Any:
+        try:
+            return self._streams.pop()
+        except IndexError:
+            raise _errors.ProviderError(
+                "the ticket is served from a stream, which an earlier client has read: "
+                "serve a table, or a function that makes the stream anew"
+            ) from None
+
+
+def _binds(signature: inspect.Signature, *arguments: object) -> bool:
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def text_of(error: BaseException) -> str:
+    """An exception as the client reads it: the words of ours, type and words of others."""
+    if isinstance(error, _errors.DipcError):
+        return error.text
+    lines = traceback.format_exception_only(type(error), error)
+    return " ".join("".join(lines).split("\n")).strip().replace("\0", "\\0")
+
+
+class Pump:
+    """The threads behind one server: one that takes requests, and one for each stream under way."""
+
+    def __init__(self, server: Handle) -> None:
+        self._server = server
+        self._token = Token()
+        self._providers: dict[bytes, Provider] = {}
+        self._condition = threading.Condition()
+        self._running = 0
+        self._started = False
+
+    def add(self, ticket: bytes, serve: Callable[[], object], provide: Provider) -> None:
+        """Serves a ticket: calls `serve`, which tells the library."""
+        with self._condition:
+            before = self._providers.get(ticket)
+            # First here, for a client may ask as soon as the library knows.
+            self._providers[ticket] = provide
+            try:
+                serve()
+            except BaseException:
+                if before is None:
+                    del self._providers[ticket]
+                else:
+                    self._providers[ticket] = before
+                raise
+            if not self._started:
+                self._started = True
+                self._begin(self._take_requests)
+
+    def remove(self, ticket: bytes) -> None:
+        with self._condition:
+            self._providers.pop(ticket, None)
+
+    def stop(self) -> None:
+        """No more requests are taken."""
+        self._token.trigger()
+
+    def join(self, timeout: float) -> bool:
+        """Waits for the threads, but for the calling one. False where a provider has not returned in time."""
+        mine = 1 if getattr(_current, "pump", None) is self else 0
+        with self._condition:
+            return self._condition.wait_for(lambda: self._running <= mine, timeout)
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        def run() -> None:
+            _current.pump = self
+            try:
+                work()
+            except Exception:
+                log.exception("a thread that serves tickets failed")
+
+        def done() -> None:
+            _current.pump = None
+            with self._condition:
+                self._running -= 1
+                self._condition.notify_all()
+
+        with self._condition:
+            self._running += 1
+        try:
+            _wait.start(run, done)
+        except BaseException:
+            with self._condition:
+                self._running -= 1
+            raise
+
+    def _take_requests(self) -> None:
+        try:
+            with self._server as server, self._token.handle as cancel:
+                while True:
+                    lent = _library.number_of(_stat, server, _LENT_OUTSTANDING)
+                    self._drain(server)
+                    pointer = c_void_p()
+                    timeout = _DRAIN_NS if lent else FOREVER
+                    if _next_request(server, timeout, cancel, ctypes.byref(pointer)) == 0:
+                        self._accept(Request(pointer))
+        except (_errors.CancelledError, _errors.StoppedError, _errors.ClosedError):
+            pass
+
+    def _accept(self, request: Request) -> None:
+        """Serves a request on a thread of its own."""
+        try:
+            self._begin(functools.partial(self._serve, request))
+        except RuntimeError as error:
+            log.warning("ticket %s is refused: %s", request.ticket, error)
+            with request.handle as pointer:
+                _tell(pointer, _errors.OutOfResourcesError(f"the server cannot start a thread: {error}"))
+
+    @staticmethod
+    def _drain(server: c_void_p) -> None:
+        _drain(server, ctypes.byref(c_size_t()))
+
+    def _serve(self, request: Request) -> None:
+        """One stream, from the provider's call to its end."""
+        try:
+            with request.handle as pointer:
+                try:
+                    self._send(request, pointer)
+                except _ClientGoneError:
+                    log.debug("%s: the client is gone (%s)", request.ticket, request.peer)
+                except BaseException as error:
+                    log.exception("the provider of ticket %s failed", request.ticket)
+                    _tell(pointer, error)
+        finally:
+            request.handle.close()
+            try:
+                with self._server as server:
+                    self._drain(server)
+            except _errors.DipcError:
+                # Closed meanwhile, which drained.
+                pass
+
+    def _send(self, request: Request, pointer: c_void_p) -> None:
+        with self._condition:
+            provide = self._providers.get(request.ticket)
+        if provide is None:
+            raise _errors.NotFoundError("the ticket was withdrawn")
+        source = _source.open_source(provide(request))
+        try:
+            _client(_start, pointer, ctypes.addressof(source.schema), source.device_type)
+            if isinstance(source, _source.StreamSource):
+                _push_stream(pointer, source)
+            else:
+                _push_batches(pointer, source)
+            _client(_finish, pointer, FOREVER)
+        finally:
+            source.close()
+
+
+def _push_stream(request: c_void_p, source: _source.StreamSource) -> None:
+    """Sends a C stream whole, without the GIL: a busy interpreter does not slow it down."""
+    error, code = c_void_p(), c_int()
+    outcome = _native.push_all(request, ctypes.addressof(source.stream), ctypes.byref(code), ctypes.byref(error))
+    if outcome == 1:
+        raise source.failure()
+    if outcome == 2:
+        _client(_raise, _library.raised(error, code.value))
+
+
+def _raise(error: BaseException) -> int:
+    raise error
+
+
+def _push_batches(request: c_void_p, source: _source.Source) -> None:
+    """Sends batches one by one, as Python gives them."""
+    while (found := source.next()) is not None:
+        batch, metadata = found
+        try:
+            _client(_push, request, ctypes.addressof(batch), metadata or None, len(metadata), FOREVER)
+        finally:
+            # Nothing, where it was pushed.
+            _abi.release(batch)
+
+
+def _tell(request: c_void_p, error: BaseException) -> None:
+    """Gives the client an exception as the reason why its stream ends."""
+    status = error.status if isinstance(error, _errors.DipcError) else _errors.Status.PROVIDER
+    # Text with lone surrogates is no UTF-8.
+    _fail(request, status, text_of(error).encode(errors="replace"))
+
+
+class _ClientGoneError(Exception):
+    """The stream ended at the other side. Apart from the same errors of a provider that fetches itself."""
+
+
+_current = threading.local()
+
+
+def _client(call: Callable[..., int], *arguments: Any) -> None:
+    """A call that sends to the client."""
+    try:
+        call(*arguments)
+    except (_errors.CancelledError, _errors.DisconnectedError, _errors.StoppedError) as error:
+        raise _ClientGoneError from error

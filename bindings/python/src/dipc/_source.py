@@ -1,0 +1,178 @@
+"""Arrow data of other libraries, through their PyCapsules, as a provider's stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from . import _abi, _capsule, _errors, _library
+from ._reader import Batch, Reader
+
+_from_host = _library.checked("dipc_stream_from_host")
+
+KINDS = (
+    "an object with __arrow_c_device_stream__, __arrow_c_stream__, __arrow_c_device_array__ or "
+    "__arrow_c_array__ (of pyarrow, polars, duckdb, pandas, nanoarrow, dipc, ...), or an iterable of such batches"
+)
+
+
+class Source(Protocol):
+    """Batches in order. One thread at a time."""
+
+    schema: _abi.ArrowSchema
+    device_type: int
+
+    def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        """The next batch, which the caller then owns, and its encoded custom metadata; None at the end."""
+        ...
+
+    def close(self) -> None:
+        """Releases what is left."""
+        ...
+
+
+def is_arrow(obj: object) -> bool:
+    """Whether an object says that it is Arrow data."""
+    return any(
+        hasattr(obj, name)
+        for name in ("__arrow_c_device_stream__", "__arrow_c_stream__", "__arrow_c_device_array__", "__arrow_c_array__")
+    )
+
+
+def is_read_once(obj: object) -> bool:
+    """Whether an object is a stream, which a second client would find empty, rather than a table."""
+    return any(hasattr(obj, name) for name in ("__next__", "read_next_batch", "read_next"))
+
+
+def open_source(obj: Any) -> Source:
+    """The batches of an object. Raises TypeError where it is none of KINDS."""
+    if isinstance(obj, Reader):
+        return _ReaderSource(obj)
+    if hasattr(obj, "__arrow_c_device_stream__"):
+        return StreamSource(_capsule.take(obj.__arrow_c_device_stream__(), _abi.ArrowDeviceArrayStream))
+    if hasattr(obj, "__arrow_c_device_array__"):
+        schema, array = obj.__arrow_c_device_array__()
+        return _OneBatch(obj, schema, _capsule.take(array, _abi.ArrowDeviceArray))
+    if hasattr(obj, "__arrow_c_stream__"):
+        host = _capsule.take(obj.__arrow_c_stream__(), _abi.ArrowArrayStream)
+        device = _abi.ArrowDeviceArrayStream()
+        _from_host(ctypes.addressof(host), ctypes.addressof(device))
+        return StreamSource(device)
+    if hasattr(obj, "__arrow_c_array__"):
+        schema, array = obj.__arrow_c_array__()
+        return _OneBatch(obj, schema, _abi.on_host(_capsule.take(array, _abi.ArrowArray)))
+    if hasattr(obj, "__iter__") and not isinstance(obj, (str, bytes, dict)):
+        return _Concatenated(iter(obj))
+    raise TypeError(f"cannot serve {type(obj).__name__}: give {KINDS}")
+
+
+class StreamSource:
+    """A C stream: reading it needs the GIL only where its own callbacks do."""
+
+    stream: _abi.ArrowDeviceArrayStream
+
+    def __init__(self, stream: _abi.ArrowDeviceArrayStream) -> None:
+        self.stream = stream
+        self._next = _abi.GET(stream.get_next)
+        self.device_type: int = stream.device_type
+        self.schema = _abi.ArrowSchema()
+        if _abi.GET(stream.get_schema)(ctypes.addressof(stream), ctypes.addressof(self.schema)):
+            error = self.failure()
+            self.close()
+            raise error
+
+    def failure(self) -> _errors.ProviderError:
+        """Why a callback of the stream failed, just now."""
+        text = _abi.GET_LAST_ERROR(self.stream.get_last_error)(ctypes.addressof(self.stream))
+        return _errors.ProviderError((text or b"the stream failed and gave no reason").decode(errors="replace"))
+
+    def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        array = _abi.ArrowDeviceArray()
+        if self._next(ctypes.addressof(self.stream), ctypes.addressof(array)):
+            raise self.failure()
+        return None if _abi.is_released(array) else (array, b"")
+
+    def close(self) -> None:
+        _abi.release(self.schema)
+        _abi.release(self.stream)
+
+
+class _ReaderSource:
+    """One of this package's readers: what goes on has its batches' metadata, and its failures their status."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.schema = reader.schema.export()
+        self.device_type: int = reader.device_type
+
+    def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        return self._reader.next_struct()
+
+    def close(self) -> None:
+        _abi.release(self.schema)
+        self._reader.close()
+
+
+class _OneBatch:
+    """A single batch."""
+
+    def __init__(self, obj: object, schema: object, array: _abi.ArrowDeviceArray) -> None:
+        self._array = array
+        self._metadata = obj.encoded_metadata if isinstance(obj, Batch) else b""
+        self.device_type: int = array.device_type
+        self.schema = _capsule.take(schema, _abi.ArrowSchema)
+
+    def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        return None if _abi.is_released(self._array) else (_abi.move(self._array), self._metadata)
+
+    def close(self) -> None:
+        _abi.release(self.schema)
+        _abi.release(self._array)
+
+
+class _Concatenated:
+    """What an iterable or a generator gives, one after the other. The first gives the schema."""
+
+    def __init__(self, items: Iterator[object]) -> None:
+        self._items = items
+        try:
+            first = next(items)
+        except StopIteration:
+            raise ValueError(
+                "the iterable gave no batch, and so no schema: for a table without rows give one batch of 0 rows"
+            ) from None
+        self._source = open_source(first)
+        self.schema = _abi.move(self._source.schema)
+        self.device_type = self._source.device_type
+
+    def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        while (found := self._source.next()) is None:
+            try:
+                item = next(self._items)
+            except StopIteration:
+                return None
+            self._source.close()
+            self._source = open_source(item)
+            if _shape(self._source.schema) != _shape(self.schema):
+                raise ValueError("the iterable gave a batch of another schema than its first one")
+        return found
+
+    def close(self) -> None:
+        _abi.release(self.schema)
+        self._source.close()
+        # A generator's `finally` runs now, not when it is collected.
+        close = getattr(self._items, "close", None)
+        if close is not None:
+            close()
+
+
+def _shape(schema: _abi.ArrowSchema) -> tuple[object, ...]:
+    """What must not change between batches: the types, in order. Names and metadata may."""
+    children = (ctypes.c_void_p * schema.n_children).from_address(schema.children) if schema.n_children else ()
+    dictionary = _abi.ArrowSchema.from_address(schema.dictionary) if schema.dictionary else None
+    return (
+        schema.format,
+        tuple(_shape(_abi.ArrowSchema.from_address(child)) for child in children),
+        None if dictionary is None else _shape(dictionary),
+    )

@@ -1,0 +1,128 @@
+"""A stream of the library's, while this package holds it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any, NamedTuple
+
+from . import _abi, _errors, _library, _process
+from ._cancel import Token
+from ._schema import Schema
+
+_status = _library.checked("dipc_stream_status")
+_metadata = _library.checked("dipc_stream_metadata")
+_stat = _library.checked("dipc_stream_stat")
+_to_host = _library.checked("dipc_stream_to_host")
+
+
+class StreamStats(NamedTuple):
+    """What a stream has brought so far."""
+
+    rows: int
+    batches: int
+    bytes_lent: int
+    """Body bytes that the server lent and this process mapped."""
+    bytes_copied: int
+    """Body bytes copied in this process: joined dictionaries, values copied to be checked."""
+    bytes_received: int
+    """Body bytes that came through the connection."""
+
+
+_STATS = range(1, len(StreamStats._fields) + 1)  # DIPC_STREAM_STAT_*
+
+
+class Stream:
+    """Owns an ``ArrowDeviceArrayStream`` of ``dipc_client_get()``. One call at a time; others wait."""
+
+    def __init__(self, struct: _abi.ArrowDeviceArrayStream, token: Token) -> None:
+        self.token = token
+        self._struct = struct
+        self._lock = threading.Lock()
+        self._generation = _process.generation()
+        # Why the struct is not there any more.
+        self._gone = ""
+        self._stats = StreamStats(0, 0, 0, 0, 0)
+        self._next = _abi.GET(struct.get_next)
+        self.device_type: int = struct.device_type
+        self.schema = self._read_schema()
+
+    def _read_schema(self) -> Schema:
+        schema = _abi.ArrowSchema()
+        if _abi.GET(self._struct.get_schema)(ctypes.addressof(self._struct), ctypes.addressof(schema)):
+            raise self._failure()
+        return Schema(schema)
+
+    def _failure(self) -> _errors.DipcError:
+        """Why a callback of the stream failed."""
+        address = ctypes.addressof(self._struct)
+        try:
+            _status(address)
+        except _errors.DipcError as error:
+            return error
+        text = _abi.GET_LAST_ERROR(self._struct.get_last_error)(address)
+        return _errors.IoError((text or b"the stream gave no reason").decode(errors="replace"))
+
+    def _ensure_here(self) -> None:
+        if self._gone:
+            raise _errors.ClosedError(self._gone)
+
+    def next(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        """The next batch and its encoded custom metadata; None at the end. Waits."""
+        _process.ensure_same(self._generation)
+        with self._lock:
+            self._ensure_here()
+            address = ctypes.addressof(self._struct)
+            array = _abi.ArrowDeviceArray()
+            if self._next(address, ctypes.addressof(array)):
+                raise self._failure()
+            if _abi.is_released(array):
+                return None
+            return array, _library.bytes_of(_metadata, address, size=256)
+
+    def stats(self) -> StreamStats:
+        """Figures; the last ones where the stream is closed."""
+        with self._lock:
+            if not self._gone:
+                self._remember()
+            return self._stats
+
+    def _remember(self) -> None:
+        address = ctypes.addressof(self._struct)
+        self._stats = StreamStats(*(_library.number_of(_stat, address, which) for which in _STATS))
+
+    def hand_over(self) -> _abi.ArrowDeviceArrayStream:
+        """Moves the stream out, for another library."""
+        _process.ensure_same(self._generation)
+        with self._lock:
+            self._ensure_here()
+            self._remember()
+            self._gone = "the stream was handed to another library (__arrow_c_stream__ was called), which reads it now"
+            return _abi.move(self._struct)
+
+    def hand_over_to_host(self) -> _abi.ArrowArrayStream:
+        """As :meth:`hand_over`, as a stream of host memory."""
+        if self.device_type != _abi.CPU:
+            raise _errors.UnsupportedError(
+                f"the batches lie on a device of type {self.device_type}: use __arrow_c_device_stream__"
+            )
+        device, host = self.hand_over(), _abi.ArrowArrayStream()
+        _to_host(ctypes.addressof(device), ctypes.addressof(host))
+        return host
+
+    def close(self) -> None:
+        """Ends the stream; a call that waits in another thread is cancelled first."""
+        if self._generation != _process.generation():
+            return
+        if not self._gone:
+            self.token.trigger()
+        with self._lock:
+            if self._gone:
+                return
+            self._remember()
+            self._gone = "the reader is closed"
+            _abi.release(self._struct)
+
+    def __del__(self, release: Any = _abi.release) -> None:
+        # No call uses it any more. In the child of a fork the library does nothing here.
+        release(self._struct)

@@ -1,0 +1,140 @@
+"""Waiting that Ctrl-C and asyncio can end.
+
+A call of the library that waits does so without the GIL, but a signal's Python handler runs on the main
+thread alone, which would sit in that call. So on the main thread such calls run on a helper thread, and
+the main thread waits for it in a way that lets handlers run: where one raises, as Ctrl-C does, the call
+is cancelled by its token. Any other thread makes the call itself. The same helpers serve asyncio.
+
+Helpers are reused, are daemons, and number as many as there are calls at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import threading
+from typing import Callable, Generic, TypeVar
+
+from . import _process
+
+T = TypeVar("T")
+Task = Callable[[], None]
+
+
+class _Helper(threading.Thread):
+    """Runs one piece of work after another; idle between them."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(name=f"dipc-{number}", daemon=True)
+        self._wake = threading.Lock()
+        self._wake.acquire()
+        self._given: tuple[Task, Task] | None = None
+
+    def give(self, work: Task, done: Task) -> None:
+        self._given = (work, done)
+        self._wake.release()
+
+    def run(self) -> None:
+        while True:
+            self._wake.acquire()
+            assert self._given is not None
+            (work, done), self._given = self._given, None
+            work()
+            # First idle, then done: whoever waited finds this helper for the next call.
+            _idle.append(self)
+            done()
+            # What they held goes before the next wait.
+            del work, done
+
+
+_idle: collections.deque[_Helper] = collections.deque()
+_made = 0
+
+
+def start(work: Task, done: Task) -> None:
+    """Runs `work` and then `done`, which is short, on a helper thread; both raise nothing."""
+    global _made
+    try:
+        helper = _idle.pop()
+    except IndexError:
+        _made += 1
+        helper = _Helper(_made)
+        helper.start()
+    helper.give(work, done)
+
+
+def _forget() -> None:
+    # The child of a fork has none of the threads.
+    _idle.clear()
+
+
+_process.after_fork(_forget)
+
+
+class _Outcome(Generic[T]):
+    """What a function gave or raised."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function: Callable[[], T] | None = function
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        function, self._function = self._function, None
+        assert function is not None
+        try:
+            self._value = function()
+        except BaseException as error:  # noqa: BLE001  raised again by get()
+            self._error = error
+
+    def get(self) -> T:
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                # The traceback leads to this frame.
+                self._error = None
+        return self._value  # type: ignore[return-value]
+
+
+def call(function: Callable[[], T], cancel: Callable[[], None]) -> T:
+    """Runs `function`, which waits in the library, so that signals can end it by `cancel`."""
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    outcome = _Outcome(function)
+    done = threading.Lock()
+    done.acquire()
+    start(outcome.run, done.release)
+    try:
+        done.acquire()
+    except BaseException:
+        # What the call still gives is dropped, and so released, by its helper.
+        cancel()
+        raise
+    return outcome.get()
+
+
+async def acall(function: Callable[[], T], cancel: Callable[[], None]) -> T:
+    """As :func:`call`, for coroutines; a cancelled task ends the call by `cancel`."""
+    loop = asyncio.get_running_loop()
+    outcome = _Outcome(function)
+    done: asyncio.Future[None] = loop.create_future()
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    def tell() -> None:
+        try:
+            loop.call_soon_threadsafe(finish)
+        except RuntimeError:
+            # The loop was closed: nobody waits.
+            pass
+
+    start(outcome.run, tell)
+    try:
+        await done
+    except BaseException:
+        cancel()
+        raise
+    return outcome.get()

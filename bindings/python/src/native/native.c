@@ -1,0 +1,170 @@
+#include "native.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static dipc_python_functions functions_;
+
+void dipc_python_init(const dipc_python_functions *functions) { functions_ = *functions; }
+
+/* Capsules. */
+
+void *dipc_python_new(size_t len_bytes) { return calloc(1, len_bytes); }
+
+void dipc_python_destroy(void *capsule) {
+  const char *name = functions_.capsule_name(capsule);
+  void *pointer = functions_.capsule_pointer(capsule, name);
+  if (strcmp(name, "arrow_schema") == 0) {
+    struct ArrowSchema *schema = pointer;
+    if (schema->release) schema->release(schema);
+  } else if (strcmp(name, "arrow_array") == 0 || strcmp(name, "arrow_device_array") == 0) {
+    /* A device array begins with its array. */
+    struct ArrowArray *array = pointer;
+    if (array->release) array->release(array);
+  } else if (strcmp(name, "arrow_array_stream") == 0) {
+    struct ArrowArrayStream *stream = pointer;
+    if (stream->release) stream->release(stream);
+  } else {
+    struct ArrowDeviceArrayStream *stream = pointer;
+    if (stream->release) stream->release(stream);
+  }
+  free(pointer);
+}
+
+/* Sharing. */
+
+struct dipc_python_shared {
+  atomic_size_t holds;
+  bool is_schema;
+  union {
+    struct ArrowSchema schema;
+    struct ArrowDeviceArray array;
+  } source;
+};
+
+static dipc_python_shared *share(bool is_schema) {
+  dipc_python_shared *shared = calloc(1, sizeof *shared);
+  if (shared == NULL) return NULL;
+  atomic_init(&shared->holds, 1);
+  shared->is_schema = is_schema;
+  return shared;
+}
+
+dipc_python_shared *dipc_python_share_schema(struct ArrowSchema *source) {
+  dipc_python_shared *shared = share(true);
+  if (shared == NULL) return NULL;
+  shared->source.schema = *source;
+  source->release = NULL;
+  return shared;
+}
+
+dipc_python_shared *dipc_python_share_array(struct ArrowDeviceArray *source) {
+  dipc_python_shared *shared = share(false);
+  if (shared == NULL) return NULL;
+  shared->source.array = *source;
+  source->array.release = NULL;
+  return shared;
+}
+
+static void hold(dipc_python_shared *shared) {
+  atomic_fetch_add_explicit(&shared->holds, 1, memory_order_relaxed);
+}
+
+void dipc_python_drop(dipc_python_shared *shared) {
+  if (atomic_fetch_sub_explicit(&shared->holds, 1, memory_order_acq_rel) != 1) return;
+  if (shared->is_schema) {
+    shared->source.schema.release(&shared->source.schema);
+  } else {
+    shared->source.array.array.release(&shared->source.array.array);
+  }
+  free(shared);
+}
+
+/* What a given node owns: its hold, and the structs of its children, the dictionary's last. */
+#define NODE(kind)                                                                              \
+  typedef struct {                                                                              \
+    dipc_python_shared *shared;                                                                 \
+    struct kind **children;                                                                     \
+    struct kind *nodes;                                                                         \
+  } kind##Node;                                                                                 \
+                                                                                                \
+  static void release_##kind(struct kind *node) {                                               \
+    kind##Node *own = node->private_data;                                                       \
+    int64_t count = node->n_children;                                                           \
+    for (int64_t i = 0; i < count; i++) {                                                       \
+      if (own->nodes[i].release) own->nodes[i].release(&own->nodes[i]);                         \
+    }                                                                                           \
+    if (node->dictionary && node->dictionary->release) {                                        \
+      node->dictionary->release(node->dictionary);                                              \
+    }                                                                                           \
+    node->release = NULL;                                                                       \
+    dipc_python_drop(own->shared);                                                              \
+    free(own->children);                                                                        \
+    free(own->nodes);                                                                           \
+    free(own);                                                                                  \
+  }                                                                                             \
+                                                                                                \
+  /* Where memory runs out nothing is left behind, and `out` is not written. */                 \
+  static bool give_##kind(dipc_python_shared *shared, const struct kind *source, struct kind *out) { \
+    size_t count = (size_t)source->n_children;                                                  \
+    kind##Node *own = calloc(1, sizeof *own);                                                   \
+    struct kind **children = calloc(count + 1, sizeof *children);                               \
+    struct kind *nodes = calloc(count + 1, sizeof *nodes);                                      \
+    bool given = own && children && nodes;                                                      \
+    for (size_t i = 0; given && i < count; i++) {                                               \
+      children[i] = &nodes[i];                                                                  \
+      given = give_##kind(shared, source->children[i], &nodes[i]);                              \
+    }                                                                                           \
+    if (given && source->dictionary) given = give_##kind(shared, source->dictionary, &nodes[count]); \
+    if (!given) {                                                                               \
+      for (size_t i = 0; nodes && i <= count; i++) {                                            \
+        if (nodes[i].release) nodes[i].release(&nodes[i]);                                      \
+      }                                                                                         \
+      free(own);                                                                                \
+      free(children);                                                                           \
+      free(nodes);                                                                              \
+      return false;                                                                             \
+    }                                                                                           \
+    hold(shared);                                                                               \
+    *own = (kind##Node){shared, children, nodes};                                               \
+    *out = *source;                                                                             \
+    out->children = children;                                                                   \
+    out->dictionary = source->dictionary ? &nodes[count] : NULL;                                \
+    out->release = release_##kind;                                                              \
+    out->private_data = own;                                                                    \
+    return true;                                                                                \
+  }
+
+NODE(ArrowSchema)
+NODE(ArrowArray)
+
+bool dipc_python_give_schema(dipc_python_shared *shared, struct ArrowSchema *out) {
+  return give_ArrowSchema(shared, &shared->source.schema, out);
+}
+
+bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray *out) {
+  struct ArrowArray array;
+  if (!give_ArrowArray(shared, &shared->source.array.array, &array)) return false;
+  *out = shared->source.array;
+  out->array = array;
+  return true;
+}
+
+/* Serving. */
+
+int dipc_python_push_all(const dipc_request *request, struct ArrowDeviceArrayStream *stream, int *out_code,
+                         dipc_error **error) {
+  for (;;) {
+    struct ArrowDeviceArray batch;
+    memset(&batch, 0, sizeof batch);
+    *out_code = stream->get_next(stream, &batch);
+    if (*out_code != 0) return 1;
+    if (batch.array.release == NULL) return 0;
+    *out_code = functions_.push(request, &batch, NULL, 0, DIPC_FOREVER, error);
+    if (*out_code < 0) {
+      if (batch.array.release) batch.array.release(&batch.array);
+      return 2;
+    }
+  }
+}

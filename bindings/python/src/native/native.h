@@ -1,0 +1,46 @@
+/* What the Python package cannot do in Python: callbacks that C calls.
+ *
+ * A callback made by ctypes must not run while an exception is on its way (it would lose it), and that
+ * is when capsules and arrays are often destroyed; nor may it run on a thread of the library's when the
+ * interpreter is ending. So whatever C calls back is here. The file knows nothing of Python's headers or
+ * version: the few functions that it needs come from dipc_python_init().
+ */
+#ifndef DIPC_PYTHON_NATIVE_H
+#define DIPC_PYTHON_NATIVE_H
+
+#include <dipc.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Functions of the interpreter and of libdipc, by address. */
+typedef struct {
+  const char *(*capsule_name)(void *capsule);
+  void *(*capsule_pointer)(void *capsule, const char *name);
+  dipc_status (*push)(const dipc_request *, struct ArrowDeviceArray *, const uint8_t *, size_t, uint64_t,
+                      dipc_error **);
+} dipc_python_functions;
+
+/* Called once, before anything else. */
+EXPORT void dipc_python_init(const dipc_python_functions *functions);
+
+/* Memory for a struct that a capsule will own; NULL where there is none. Freed by the capsule's
+ * destructor below, after releasing the struct where nobody took it. */
+EXPORT void *dipc_python_new(size_t len_bytes);
+EXPORT void dipc_python_destroy(void *capsule);
+
+/* A schema or array that is given to several consumers. `source` is moved on success; each give() fills
+ * an independent struct that shares its memory, whose children may be moved as Arrow allows; the source
+ * is released when the last of them and the holder's own hold are gone. */
+typedef struct dipc_python_shared dipc_python_shared;
+EXPORT dipc_python_shared *dipc_python_share_schema(struct ArrowSchema *source);
+EXPORT dipc_python_shared *dipc_python_share_array(struct ArrowDeviceArray *source);
+EXPORT bool dipc_python_give_schema(dipc_python_shared *shared, struct ArrowSchema *out);
+EXPORT bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray *out);
+EXPORT void dipc_python_drop(dipc_python_shared *shared);
+
+/* Pushes every batch of a stream. Gives 0 at its end; 1 where the stream failed, with its errno in
+ * *out_code; 2 where pushing did, with the status in *out_code and `error` for dipc_error_free(). */
+EXPORT int dipc_python_push_all(const dipc_request *request, struct ArrowDeviceArrayStream *stream,
+                                int *out_code, dipc_error **error);
+
+#endif

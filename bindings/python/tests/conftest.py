@@ -1,0 +1,58 @@
+"""A server and an address for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+import dipc
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+_numbers = itertools.count()
+
+WAIT = 60
+"""Seconds after which a test that hangs fails."""
+
+
+def new_address():
+    """An address that no other test, and no other run, uses."""
+    return f"shm:@dipc-python-{os.getpid()}-{next(_numbers)}"
+
+
+def table(rows=10_000, start=0):
+    numbers = range(start, start + rows)
+    return pa.table({"number": pa.array(numbers, pa.int64()), "text": [f"row {number}" for number in numbers]})
+
+
+@pytest.fixture
+def server():
+    with dipc.Server() as server:
+        server.uri = server.listen(new_address())
+        yield server
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Runs Python source in a process of its own: a function that starts it."""
+    running = []
+
+    def start(source, *arguments, **options):
+        path = tmp_path / f"script{len(running)}.py"
+        path.write_text(source)
+        process = subprocess.Popen(
+            [sys.executable, "-X", "dev", str(path), *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        )  # fmt: skip
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,169 @@
+//! `host:port`, and the addresses behind it.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::error::{Error, Result, Status};
+use crate::proto::Uri;
+
+/// Where a listener is found: a name or number of a machine, and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    scheme: String,
+    /// As written in the URI, without the brackets of an IPv6 address.
+    host: String,
+    /// 0, where a listener wants any.
+    port: u16,
+}
+
+impl Address {
+    /// The address of a URI.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`.
+    pub fn of(uri: &Uri) -> Result<Self> {
+        let text = uri.address.as_str();
+        let parts = text.rsplit_once(':').and_then(|(host, port)| {
+            let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+            Some((bare.unwrap_or(host), port.parse().ok()?))
+        });
+        match parts {
+            Some((host, port)) if !host.is_empty() => Ok(Self {
+                scheme: uri.scheme.clone(),
+                host: host.to_owned(),
+                port,
+            }),
+            _ => Err(Error::new(
+                Status::InvalidUri,
+                format!(
+                    "{0}://{text}: write {0}://host:port, as in {0}://[::1]:4000",
+                    uri.scheme
+                ),
+            )),
+        }
+    }
+
+    /// The same host with another port.
+    pub fn with_port(&self, port: u16) -> Self {
+        Self {
+            scheme: self.scheme.clone(),
+            host: self.host.clone(),
+            port,
+        }
+    }
+
+    /// The addresses that the host's name stands for: at least one. Names are looked up on a thread
+    /// that is left alone when it takes longer than `timeout`, since the system's look-up cannot be
+    /// interrupted.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` when there is no such name, `Timeout`.
+    pub fn resolve(&self, timeout: Duration) -> Result<Vec<SocketAddr>> {
+        if let Ok(ip) = self.host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(ip, self.port)]);
+        }
+        let (sender, found) = mpsc::channel();
+        let target = (self.host.clone(), self.port);
+        std::thread::Builder::new()
+            .name("dipc-resolve".into())
+            .spawn(move || {
+                // Whoever asked may have gone.
+                let _ = sender.send(target.to_socket_addrs().map(Vec::from_iter));
+            })
+            .map_err(|error| Error::io("cannot start a thread to look a name up", &error))?;
+        let unknown = |why: &str| {
+            Error::new(
+                Status::Unreachable,
+                format!(
+                    "the name `{}` of {self} cannot be looked up{why}; is it spelt right, and known \
+                     on this machine?",
+                    self.host
+                ),
+            )
+        };
+        match found.recv_timeout(timeout) {
+            Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
+            Ok(Ok(_)) => Err(unknown("")),
+            Ok(Err(error)) => Err(unknown(&format!(" ({error})"))),
+            Err(_) => Err(Error::timeout(format!(
+                "the name `{}` of {self} was not looked up within {timeout:?}: the name server does \
+                 not answer",
+                self.host
+            ))),
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "{}://[{}]:{}", self.scheme, self.host, self.port)
+        } else {
+            write!(f, "{}://{}:{}", self.scheme, self.host, self.port)
+        }
+    }
+}
+
+/// Whether only processes of this machine can connect to `address`.
+pub fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Address> {
+        Address::of(&Uri::parse(text).unwrap())
+    }
+
+    /// Rule U1: names, IPv4 and IPv6 addresses, each with its port, are read and written back.
+    #[test]
+    fn hosts_and_ports_are_read_as_written() {
+        for text in [
+            "tcp://[::1]:4000",
+            "tcp://10.0.0.7:0",
+            "tcp://example:65535",
+        ] {
+            assert_eq!(of(text).unwrap().to_string(), text);
+        }
+        let address = of("tcp://[::1]:4000").unwrap();
+        let found = address.resolve(Duration::ZERO).unwrap();
+        assert_eq!(found, ["[::1]:4000".parse().unwrap()]);
+        for text in ["nothing", "host:", ":1", "host:99999"] {
+            let uri = Uri::new("tcp", text, crate::proto::Role::Both);
+            let error = Address::of(&uri).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidUri, "{error}");
+        }
+    }
+
+    /// A name that nobody knows is said to be one.
+    #[test]
+    fn an_unknown_name_is_named() {
+        // The domain `invalid` is kept free for this.
+        let address = of("tcp://no-such-host.invalid:4000").unwrap();
+        let error = address.resolve(Duration::from_secs(60)).unwrap_err();
+        assert_eq!(error.status(), Status::Unreachable, "{error}");
+        assert!(error.text().contains("no-such-host.invalid"), "{error}");
+    }
+
+    /// What only this machine can reach, IPv4 addresses written as IPv6 included.
+    #[test]
+    fn loopback_is_told_apart() {
+        for (text, local) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("10.0.0.1:1", false),
+            ("[fe80::1]:1", false),
+        ] {
+            assert_eq!(is_loopback(&text.parse().unwrap()), local, "{text}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! One stream socket to one peer: frames out, frames in, and how either ends.
+
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+use crate::transport::stream::{Frame, FrameReader, Outbox};
+use crate::transport::{Incoming, Outgoing};
+
+/// Bytes read at once beyond the body that is under way: many small frames per system call.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// How a transport reads its sockets, and what it makes of a frame.
+pub trait Intake: Send {
+    /// Reads what the socket has into `runs`, without blocking; 0 is the end.
+    fn read(&mut self, socket: &OwnedFd, runs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
+
+    /// Whether what came beside the bytes of the last read is as it should be.
+    ///
+    /// # Errors
+    ///
+    /// It is not: the connection is over.
+    fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes a message of a frame; `unread` bytes behind it have been read and not been looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    fn deliver(&mut self, frame: Frame, unread: usize) -> Result<Incoming> {
+        let _ = unread;
+        Ok(match frame {
+            Frame::Metadata(bytes) => Incoming::Metadata(bytes),
+            Frame::Tagged { tag, bytes } => Incoming::Tagged { tag, bytes },
+            Frame::Body { seq, memory } => Incoming::Body { seq, memory },
+            Frame::Control(bytes) => Incoming::Control { bytes, fd: None },
+        })
+    }
+
+    /// Lets go of what came beside bytes: the connection is over.
+    fn clear(&mut self) {}
+}
+
+/// A connected socket.
+pub struct Channel<I> {
+    socket: Arc<OwnedFd>,
+    peer: String,
+    generation: Generation,
+    intake: I,
+    reader: FrameReader,
+    /// Bytes read and not yet cut into frames: `start..end`.
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    outbox: Outbox,
+    /// Why nothing more is received.
+    over: Option<Error>,
+    /// Whether `over` is an end that the peer made, between two messages.
+    ended: bool,
+    /// Why nothing more is sent.
+    broken: Option<Error>,
+}
+
+impl<I: Intake> Channel<I> {
+    /// Takes over a connected, non-blocking socket. Bodies of up to `unexpected_bytes` are read
+    /// before they are posted.
+    pub fn new(socket: OwnedFd, peer: String, unexpected_bytes: u64, intake: I) -> Self {
+        Self {
+            socket: Arc::new(socket),
+            peer,
+            generation: Generation::now(),
+            intake,
+            reader: FrameReader::new(unexpected_bytes),
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            outbox: Outbox::default(),
+            over: None,
+            ended: false,
+            broken: None,
+        }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &Arc<OwnedFd> {
+        &self.socket
+    }
+
+    /// Who the peer is.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Whether the peer has ended the connection between two messages, and all of them were taken.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Where bodies are posted.
+    pub fn reader(&mut self) -> &mut FrameReader {
+        &mut self.reader
+    }
+
+    /// See [`Connection::is_waiting`](crate::transport::Connection::is_waiting).
+    pub fn is_waiting(&self) -> bool {
+        self.reader.is_waiting()
+    }
+
+    /// See [`Connection::queued_bytes`](crate::transport::Connection::queued_bytes).
+    pub fn queued_bytes(&self) -> u64 {
+        self.outbox.queued_bytes()
+    }
+
+    /// See [`Connection::send`](crate::transport::Connection::send).
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected` and the like: nothing more can be sent.
+    pub fn send(&mut self, message: Outgoing) -> Result<()> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        // Behind what is queued already, there is no use in trying.
+        let first = self.outbox.queued_bytes() == 0;
+        self.outbox.push(message)?;
+        if first {
+            self.flush().map(drop)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// See [`Connection::flush`](crate::transport::Connection::flush).
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub fn flush(&mut self) -> Result<bool> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        self.outbox.flush(&self.socket).map_err(|errno| {
+            let error = self.write_error(errno);
+            // What the peer sent before it went can still be received.
+            self.break_off(error.clone());
+            error
+        })
+    }
+
+    /// Nothing more is sent.
+    fn break_off(&mut self, error: Error) {
+        self.broken = Some(error);
+        self.outbox.clear();
+    }
+
+    /// See [`Connection::receive`](crate::transport::Connection::receive).
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is over.
+    pub fn receive(&mut self) -> Result<Option<Incoming>> {
+        if let Some(error) = &self.over {
+            return Err(error.clone());
+        }
+        self.receive_frame()
+            .inspect_err(|error| self.give_up(error.clone()))
+    }
+
+    /// Nothing more is received, and nobody is there to send to.
+    fn give_up(&mut self, error: Error) {
+        self.over.get_or_insert_with(|| error.clone());
+        self.intake.clear();
+        if self.broken.is_none() {
+            self.break_off(error);
+        }
+    }
+
+    fn receive_frame(&mut self) -> Result<Option<Incoming>> {
+        loop {
+            if let Some(frame) = self.next_frame()? {
+                return self.intake.deliver(frame, self.end - self.start).map(Some);
+            }
+            if self.reader.is_waiting() {
+                return Ok(None);
+            }
+            match self.fill() {
+                Ok(0) => {
+                    self.ended = !self.reader.is_mid_frame();
+                    return Err(self.end_error());
+                }
+                Ok(_) => self.intake.check()?,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.read_error(errno)),
+            }
+        }
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Frame>> {
+        let mut input = &self.buffer[self.start..self.end];
+        let frame = self.reader.read(&mut input);
+        self.start = self.end - input.len();
+        frame
+    }
+
+    /// Reads what the socket has: the rest of a body to its place, what follows to the buffer.
+    fn fill(&mut self) -> Result<usize, Errno> {
+        let mut empty = [];
+        let body = self.reader.body_space().unwrap_or(&mut empty);
+        let body_len = body.len();
+        let mut runs = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buffer)];
+        let read = self.intake.read(&self.socket, &mut runs)?;
+        let in_body = read.min(body_len);
+        self.reader.body_filled(in_body);
+        self.start = 0;
+        self.end = read - in_body;
+        Ok(read)
+    }
+
+    /// " in the middle of a message", where that is so.
+    fn place(&self) -> &'static str {
+        if self.reader.is_mid_frame() {
+            " in the middle of a message"
+        } else {
+            ""
+        }
+    }
+
+    fn end_error(&self) -> Error {
+        match &self.broken {
+            // The system tells such an end once, to whoever asks first.
+            Some(error) if error.os_error().is_some_and(is_silence) => error.clone(),
+            _ => Error::disconnected(format!(
+                "the peer ({}) closed the connection{}",
+                self.peer,
+                self.place()
+            )),
+        }
+    }
+
+    fn read_error(&self, errno: Errno) -> Error {
+        match errno {
+            Errno::CONNRESET => Error::disconnected(format!(
+                "the peer ({}) reset the connection{}: its process has ended, or somebody between \
+                 cut it",
+                self.peer,
+                self.place()
+            )),
+            errno if is_silence(errno.raw_os_error()) => self.silence_error(errno),
+            errno => Error::os(
+                format_args!("cannot read from the peer ({})", self.peer),
+                errno,
+            ),
+        }
+    }
+
+    fn write_error(&self, errno: Errno) -> Error {
+        match errno {
+            Errno::TOOMANYREFS => Error::new(
+                Status::OutOfResources,
+                "too many descriptors of regions are on their way to peers that do not read them; \
+                 raise the limit of open files (ulimit -n)",
+            ),
+            errno if is_silence(errno.raw_os_error()) => self.silence_error(errno),
+            errno => Error::os(
+                format_args!("cannot write to the peer ({})", self.peer),
+                errno,
+            ),
+        }
+    }
+
+    /// The peer's machine does not answer, as `errno` says.
+    pub fn silence_error(&self, errno: Errno) -> Error {
+        let doing = format!(
+            "the peer ({}) does not answer any more: its machine is down, or the network to it",
+            self.peer
+        );
+        Error::os_as(Status::Disconnected, doing, errno)
+    }
+
+    /// See [`Connection::close`](crate::transport::Connection::close).
+    pub fn close(&mut self) {
+        self.outbox.clear();
+        self.give_up(Error::disconnected(
+            "the connection was closed by this side",
+        ));
+        if self.generation.is_same_process() {
+            // Not only dropped: whoever sleeps on the descriptor holds it too, and is to wake. A
+            // forked child must not do this to its parent's socket.
+            let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        }
+    }
+}
+
+/// Whether a connected socket with this `errno` has heard nothing from its peer's machine.
+fn is_silence(errno: i32) -> bool {
+    [
+        Errno::TIMEDOUT,
+        Errno::HOSTUNREACH,
+        Errno::NETUNREACH,
+        Errno::HOSTDOWN,
+        Errno::NETDOWN,
+    ]
+    .iter()
+    .any(|silent| silent.raw_os_error() == errno)
+}

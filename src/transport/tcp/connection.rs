@@ -1,0 +1,228 @@
+//! One TCP socket to one peer, which is a connection by itself, or a part of one.
+
+use std::io::IoSliceMut;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::proto::Span;
+use crate::transport::stream::{Channel, Intake};
+use crate::transport::tcp::group::{Groups, Join};
+use crate::transport::tcp::socket::{Patience, has_fallen_silent};
+use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved};
+
+/// Reads bytes: nothing comes beside them.
+pub struct Bytes;
+
+impl Intake for Bytes {
+    fn read(&mut self, socket: &OwnedFd, runs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        rustix::io::readv(socket, runs)
+    }
+}
+
+/// A connected socket with the time that its peer may be silent.
+pub struct Line {
+    pub channel: Channel<Bytes>,
+    pub patience: Patience,
+}
+
+impl Line {
+    /// Takes over a connected, non-blocking socket to `peer`.
+    pub fn new(socket: OwnedFd, peer: SocketAddr, unexpected: u64, patience: Patience) -> Self {
+        Self {
+            channel: Channel::new(socket, peer.to_string(), unexpected, Bytes),
+            patience,
+        }
+    }
+
+    /// See [`Connection::probe`].
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected`.
+    pub fn probe(&self) -> Result<Option<Duration>> {
+        if has_fallen_silent(self.channel.socket(), self.patience) {
+            return Err(self.channel.silence_error(Errno::TIMEDOUT));
+        }
+        // A dead machine is noticed within a quarter more than the time allowed.
+        Ok(Some(self.patience.duration() / 4))
+    }
+}
+
+/// [`Connection`] over one TCP socket.
+pub struct TcpConnection {
+    /// `None` once it has become a part of another connection.
+    line: Option<Line>,
+    socket: Arc<OwnedFd>,
+    peer: String,
+    /// At a server, until the first message: where sockets of one stream find each other.
+    joins: Option<(Weak<Groups>, IpAddr)>,
+}
+
+impl TcpConnection {
+    /// Takes over a socket. At a server, `joins` are the groups that it may turn out to be of, and
+    /// where it came from.
+    pub fn new(line: Line, joins: Option<(Weak<Groups>, IpAddr)>) -> Self {
+        Self {
+            socket: Arc::clone(line.channel.socket()),
+            peer: line.channel.peer().to_owned(),
+            line: Some(line),
+            joins,
+        }
+    }
+
+    fn channel(&mut self) -> Result<&mut Channel<Bytes>> {
+        match &mut self.line {
+            Some(line) => Ok(&mut line.channel),
+            None => Err(joined()),
+        }
+    }
+
+    /// The socket goes to its group, unless the message is another one.
+    fn take_join(&mut self, message: Incoming) -> Result<Option<Incoming>> {
+        let Some((groups, from)) = self.joins.take() else {
+            return Ok(Some(message));
+        };
+        let join = match &message {
+            Incoming::Control { bytes, .. } => Join::decode(bytes)?,
+            _ => None,
+        };
+        let Some(join) = join else {
+            return Ok(Some(message));
+        };
+        let groups = groups.upgrade().ok_or_else(|| {
+            Error::disconnected("the listener has gone before every socket of the stream had come")
+        })?;
+        match self.line.take() {
+            Some(line) => groups.add(join, from, line).and(Err(joined())),
+            None => Err(joined()),
+        }
+    }
+}
+
+/// Why nothing more comes through a socket that is a part of another connection.
+fn joined() -> Error {
+    Error::disconnected("the socket has become a part of a connection of several")
+}
+
+impl Connection for TcpConnection {
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Rule A8: never. A port says nothing of the user behind it, on the loopback interface
+    /// neither: every user of the machine may listen at any free port and connect to any, and what
+    /// the kernel lists of its sockets may be another's by the time it is read.
+    fn same_user(&self) -> bool {
+        false
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness {
+            fd: Arc::clone(&self.socket),
+            socket: true,
+            peer_death: None,
+        }
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<()> {
+        self.channel()?.send(message)
+    }
+
+    fn flush(&mut self) -> Result<bool> {
+        self.channel()?.flush()
+    }
+
+    fn queued_bytes(&self) -> u64 {
+        self.line
+            .as_ref()
+            .map_or(0, |line| line.channel.queued_bytes())
+    }
+
+    fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
+        if let Ok(channel) = self.channel() {
+            channel.reader().post(seq, packed, list);
+        }
+    }
+
+    fn clear_posted(&mut self) {
+        if let Ok(channel) = self.channel() {
+            channel.reader().clear_posted();
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<Incoming>> {
+        match self.channel()?.receive()? {
+            Some(message) => self.take_join(message),
+            None => Ok(None),
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.line
+            .as_ref()
+            .is_some_and(|line| line.channel.is_waiting())
+    }
+
+    fn probe(&mut self) -> Result<Option<Duration>> {
+        self.line.as_ref().map_or(Ok(None), Line::probe)
+    }
+
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        None
+    }
+
+    fn map_region(&mut self, id: u16, _: &[u8], _: Option<OwnedFd>) -> Result<()> {
+        Err(no_regions(id))
+    }
+
+    fn unmap_region(&mut self, id: u16) -> Result<()> {
+        Err(no_regions(id))
+    }
+
+    fn resolve(&mut self, _seq: u32, spans: &[Span]) -> Result<Resolved> {
+        resolve_nothing(spans)
+    }
+
+    fn close(&mut self) {
+        if let Some(line) = &mut self.line {
+            line.channel.close();
+        }
+    }
+}
+
+impl Drop for TcpConnection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// No memory is lent over TCP.
+pub fn no_regions(id: u16) -> Error {
+    Error::protocol(format!(
+        "the peer announced region {id} over tcp, which lends no memory"
+    ))
+}
+
+/// An address list over TCP, which can only be of empty buffers.
+///
+/// # Errors
+///
+/// `Protocol` where it is not.
+pub fn resolve_nothing(spans: &[Span]) -> Result<Resolved> {
+    if spans.iter().any(|span| span.length > 0) {
+        return Err(Error::protocol(
+            "the peer sent an address list over tcp, which lends no memory",
+        ));
+    }
+    Ok(Resolved {
+        buffers: vec![crate::device::BufferRef::EMPTY; spans.len()],
+        owner: Arc::new(()),
+        shared: false,
+        pulled: false,
+    })
+}

@@ -1,0 +1,357 @@
+//! How the sockets of one connection find each other at a listener.
+//!
+//! Each says in its first message which group it is of. A socket waits here until the others have
+//! come; what a peer can make wait is bounded in number and in time.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::error::{Error, Result};
+use crate::transport::tcp::connection::Line;
+use crate::transport::tcp::joined::JoinedConnection;
+
+/// Most sockets of one connection.
+pub const MAX_SOCKETS: u16 = 64;
+/// Most sockets that wait at one listener for others of their groups.
+const MAX_WAITING: usize = 256;
+/// How long a group may take to come together.
+const GROUP_TIME: Duration = Duration::from_secs(10);
+
+/// The first byte of a JOIN message (`docs/wire.md`). The state machines never see one.
+const JOIN_KIND: u8 = 8;
+/// Bytes of a JOIN message.
+const JOIN_BYTES: usize = 21;
+
+/// The first message on each of several sockets of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Join {
+    /// Drawn at random by the client: who does not know it joins nothing.
+    pub group: u128,
+    /// Which socket this is, from 0.
+    pub index: u16,
+    /// How many there are.
+    pub count: u16,
+}
+
+impl Join {
+    /// The bytes.
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = vec![JOIN_KIND];
+        bytes.extend_from_slice(&self.group.to_le_bytes());
+        bytes.extend_from_slice(&self.index.to_le_bytes());
+        bytes.extend_from_slice(&self.count.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a control message; `None` where it is another one.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when it is a JOIN that makes no sense.
+    pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
+        if bytes.first() != Some(&JOIN_KIND) {
+            return Ok(None);
+        }
+        let malformed = || {
+            Error::protocol(format!(
+                "the peer sent a JOIN that makes no sense: it has {JOIN_BYTES} bytes, a count from \
+                 2 to {MAX_SOCKETS}, and an index below that (docs/wire.md)"
+            ))
+        };
+        let bytes: &[u8; JOIN_BYTES] = bytes.try_into().map_err(|_| malformed())?;
+        let mut group = [0; 16];
+        group.copy_from_slice(&bytes[1..17]);
+        let join = Self {
+            group: u128::from_le_bytes(group),
+            index: u16::from_le_bytes([bytes[17], bytes[18]]),
+            count: u16::from_le_bytes([bytes[19], bytes[20]]),
+        };
+        if join.count < 2 || join.count > MAX_SOCKETS || join.index >= join.count {
+            return Err(malformed());
+        }
+        Ok(Some(join))
+    }
+}
+
+/// The groups of one listener.
+pub struct Groups {
+    state: Mutex<State>,
+    /// Readable when a group is whole.
+    whole: OwnedFd,
+    /// Readable when one has waited for too long.
+    late: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    /// Oldest first.
+    waiting: VecDeque<Group>,
+    whole: VecDeque<JoinedConnection>,
+}
+
+struct Group {
+    id: u128,
+    from: IpAddr,
+    since: Instant,
+    lines: Vec<Option<Line>>,
+}
+
+impl Group {
+    fn sockets(&self) -> usize {
+        self.lines.iter().flatten().count()
+    }
+}
+
+impl Groups {
+    /// No groups yet.
+    ///
+    /// # Errors
+    ///
+    /// Of the system: no descriptors are left.
+    pub fn new() -> Result<Self> {
+        let failed = |errno| Error::os("cannot set a listener up", errno);
+        let whole = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let late = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
+        Ok(Self {
+            state: Mutex::default(),
+            whole,
+            late,
+        })
+    }
+
+    /// What becomes readable when [`next`](Self::next) has something to do.
+    pub fn fds(&self) -> [&OwnedFd; 2] {
+        [&self.whole, &self.late]
+    }
+
+    /// Takes a socket that came from `from` into its group.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when the group has such a socket, is of another size, or of another machine's:
+    /// this socket is closed then, and the group stays as it was.
+    pub fn add(&self, join: Join, from: IpAddr, line: Line) -> Result<()> {
+        let mut state = self.state.lock();
+        let known = state
+            .waiting
+            .iter()
+            .position(|group| group.id == join.group);
+        let at = match known {
+            Some(at) => at,
+            None => state.begin(join, from),
+        };
+        let group = &mut state.waiting[at];
+        let fits = group.from == from && group.lines.len() == usize::from(join.count);
+        let place = group.lines.get_mut(usize::from(join.index));
+        let Some(place) = place.filter(|place| fits && place.is_none()) else {
+            return Err(Error::protocol(
+                "the peer sent a JOIN that does not fit the others of its group (docs/wire.md)",
+            ));
+        };
+        *place = Some(line);
+        if group.sockets() == group.lines.len()
+            && let Some(group) = state.waiting.remove(at)
+        {
+            let lines = group.lines.into_iter().flatten().collect();
+            state.whole.push_back(JoinedConnection::new(lines)?);
+            // A full counter is a wake-up already under way.
+            let _ = rustix::io::write(&self.whole, &1_u64.to_ne_bytes());
+        }
+        state.make_room();
+        self.set_timer(&state);
+        Ok(())
+    }
+
+    /// The next connection whose sockets have all come. Closes those that have waited for too long.
+    pub fn next(&self) -> Option<JoinedConnection> {
+        let mut state = self.state.lock();
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&self.whole, &mut counter);
+        let _ = rustix::io::read(&self.late, &mut counter);
+        let next = state.whole.pop_front();
+        if !state.whole.is_empty() {
+            let _ = rustix::io::write(&self.whole, &1_u64.to_ne_bytes());
+        }
+        while let Some(group) = state.waiting.front()
+            && group.since.elapsed() >= GROUP_TIME
+        {
+            tracing::warn!(
+                "{} of {} sockets from {} are closed: the others of their connection have not come",
+                group.sockets(),
+                group.lines.len(),
+                group.from
+            );
+            state.waiting.pop_front();
+        }
+        self.set_timer(&state);
+        next
+    }
+
+    /// For when the oldest group has waited for too long.
+    fn set_timer(&self, state: &State) {
+        let left = state.waiting.front().map_or(Duration::ZERO, |group| {
+            // Zero would stop the timer.
+            (GROUP_TIME.saturating_sub(group.since.elapsed())).max(Duration::from_millis(1))
+        });
+        let never = Timespec::default();
+        let timer = Itimerspec {
+            it_interval: never,
+            it_value: Timespec::try_from(left).unwrap_or(never),
+        };
+        if let Err(errno) = timerfd_settime(&self.late, TimerfdTimerFlags::empty(), &timer) {
+            tracing::error!("a listener cannot watch for sockets that come late: {errno}");
+        }
+    }
+}
+
+impl State {
+    /// A new group; returns where it is.
+    fn begin(&mut self, join: Join, from: IpAddr) -> usize {
+        self.waiting.push_back(Group {
+            id: join.group,
+            from,
+            since: Instant::now(),
+            lines: (0..join.count).map(|_| None).collect(),
+        });
+        self.waiting.len() - 1
+    }
+
+    /// Where too many sockets wait, the oldest groups go: one that is honest is whole soon.
+    fn make_room(&mut self) {
+        while self.waiting.iter().map(Group::sockets).sum::<usize>() > MAX_WAITING {
+            if let Some(group) = self.waiting.pop_front() {
+                tracing::warn!(
+                    "{} sockets from {} are closed: too many wait for others of their connections",
+                    group.sockets(),
+                    group.from
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::Control;
+    use crate::transport::tcp::socket::Patience;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn join(group: u128, index: u16, count: u16) -> Join {
+        Join {
+            group,
+            index,
+            count,
+        }
+    }
+
+    /// A socket, and the peer that it is connected to.
+    fn line(listener: &TcpListener) -> (Line, TcpStream) {
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, from) = listener.accept().unwrap();
+        (Line::new(socket.into(), from, 0, Patience::DEFAULT), peer)
+    }
+
+    fn listener() -> TcpListener {
+        TcpListener::bind("127.0.0.1:0").unwrap()
+    }
+
+    /// `docs/wire.md`: what JOIN looks like, and that the state machines ignore one.
+    #[test]
+    fn a_join_is_read_as_it_was_written() {
+        let message = join(7 << 100, 3, 4);
+        let bytes = message.encode();
+        assert_eq!(bytes.len(), JOIN_BYTES);
+        assert_eq!(Join::decode(&bytes).unwrap(), Some(message));
+        assert_eq!(Control::decode(&bytes).unwrap(), None);
+        let cancel = Control::Cancel { stream: 1 }.encode();
+        assert_eq!(Join::decode(&cancel).unwrap(), None);
+        assert_eq!(Join::decode(&[]).unwrap(), None);
+        for wrong in [join(1, 4, 4), join(1, 0, 1), join(1, 0, 0), join(1, 0, 65)] {
+            assert!(Join::decode(&wrong.encode()).is_err(), "{wrong:?}");
+        }
+        assert!(Join::decode(&bytes[..20]).is_err());
+        assert!(Join::decode(&[&bytes[..], &[0]].concat()).is_err());
+    }
+
+    /// A group is whole when each of its sockets has come, in whatever order.
+    #[test]
+    fn a_group_comes_together_in_any_order() {
+        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let mut peers = Vec::new();
+        for index in [2, 0, 1] {
+            assert!(groups.next().is_none());
+            let (line, peer) = line(&listener);
+            groups.add(join(5, index, 3), HERE, line).unwrap();
+            peers.push(peer);
+        }
+        assert!(groups.next().is_some());
+        assert!(groups.next().is_none());
+    }
+
+    /// A peer that knows a group's number, or draws the same, changes nothing in it.
+    #[test]
+    fn strangers_do_not_fit_into_a_group() {
+        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let (first, _first_peer) = line(&listener);
+        groups.add(join(5, 0, 2), HERE, first).unwrap();
+        let elsewhere = "10.1.2.3".parse().unwrap();
+        for (message, from) in [
+            (join(5, 0, 2), HERE),
+            (join(5, 1, 3), HERE),
+            (join(5, 1, 2), elsewhere),
+        ] {
+            let (stranger, _peer) = line(&listener);
+            assert!(groups.add(message, from, stranger).is_err(), "{message:?}");
+        }
+        let (last, _last_peer) = line(&listener);
+        groups.add(join(5, 1, 2), HERE, last).unwrap();
+        assert!(groups.next().is_some());
+    }
+
+    /// Sockets that wait are bounded in number: the oldest go.
+    #[test]
+    fn only_so_many_sockets_wait() {
+        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let mut peers = Vec::new();
+        for group in 0..=MAX_WAITING as u128 {
+            let (line, peer) = line(&listener);
+            groups.add(join(group, 0, 2), HERE, line).unwrap();
+            peers.push(peer);
+        }
+        let state = groups.state.lock();
+        assert_eq!(state.waiting.len(), MAX_WAITING);
+        assert_eq!(state.waiting[0].id, 1);
+    }
+
+    /// And in time: a group that does not come together is closed.
+    #[test]
+    fn a_group_that_is_late_is_closed() {
+        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let (line, peer) = line(&listener);
+        groups.add(join(5, 0, 2), HERE, line).unwrap();
+        let armed = rustix::time::timerfd_gettime(&groups.late)
+            .unwrap()
+            .it_value;
+        assert!(armed.tv_sec > 0 || armed.tv_nsec > 0);
+        assert!(groups.next().is_none());
+        assert_eq!(groups.state.lock().waiting.len(), 1);
+        groups.state.lock().waiting[0].since -= GROUP_TIME;
+        assert!(groups.next().is_none());
+        assert!(groups.state.lock().waiting.is_empty());
+        let mut bytes = [0; 1];
+        assert_eq!(std::io::Read::read(&mut &peer, &mut bytes).unwrap(), 0);
+    }
+}

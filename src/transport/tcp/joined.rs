@@ -1,0 +1,301 @@
+//! Several TCP sockets to one peer as one connection.
+//!
+//! Bodies are spread by their sequence numbers; everything else goes over the first socket. A body
+//! may so arrive before its header, and the next stream's messages before the last of this one.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::error::{Error, Result};
+use crate::proto::{Span, parse_body_tag};
+use crate::transport::tcp::connection::{Line, no_regions, resolve_nothing};
+use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved};
+
+/// How long the other sockets may go on when the peer has ended one: what it sent before it closed
+/// them all can still be under way on some.
+const END_TIME: Duration = Duration::from_secs(2);
+
+/// [`Connection`] over several TCP sockets.
+pub struct JoinedConnection {
+    parts: Vec<Part>,
+    peer: String,
+    /// Readable when a socket is, or when one has room that was waited for.
+    epoll: Arc<OwnedFd>,
+    /// In the epoll: when [`END_TIME`] is over.
+    end_timer: OwnedFd,
+    /// Since when nothing has come while some sockets are at their end.
+    ending: Option<Instant>,
+    /// The socket to read next.
+    next: usize,
+    over: Option<Error>,
+}
+
+struct Part {
+    line: Line,
+    /// What the epoll watches it for; `None` when it is not in there any more.
+    watched: Option<EventFlags>,
+}
+
+impl JoinedConnection {
+    /// Takes over the sockets, in the order of their numbers; two at least.
+    ///
+    /// # Errors
+    ///
+    /// Of the system: no descriptors are left.
+    pub fn new(lines: Vec<Line>) -> Result<Self> {
+        let failed = |errno| Error::os("cannot set up a connection of several sockets", errno);
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let end_timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
+        let data = EventData::new_u64(0);
+        epoll::add(&epoll, &end_timer, data, EventFlags::IN).map_err(failed)?;
+        for line in &lines {
+            epoll::add(&epoll, line.channel.socket(), data, EventFlags::IN).map_err(failed)?;
+        }
+        let peer = lines.first().map_or("", |line| line.channel.peer());
+        let peer = format!("{peer} over {} sockets", lines.len());
+        let parts = lines.into_iter().map(|line| Part {
+            line,
+            watched: Some(EventFlags::IN),
+        });
+        Ok(Self {
+            parts: parts.collect(),
+            peer,
+            epoll: Arc::new(epoll),
+            end_timer,
+            ending: None,
+            next: 0,
+            over: None,
+        })
+    }
+
+    /// Which socket the body of a message goes over.
+    fn part_of(&self, seq: u32) -> usize {
+        usize::try_from(seq).unwrap_or(0) % self.parts.len()
+    }
+
+    /// Which socket a tagged message goes over.
+    fn part_of_tag(&self, tag: u64) -> usize {
+        parse_body_tag(tag).map_or(0, |(seq, _)| self.part_of(seq))
+    }
+
+    fn ensure_open(&self) -> Result<()> {
+        self.over.clone().map_or(Ok(()), Err)
+    }
+
+    /// Has the epoll watch a socket for what can be done with it now.
+    fn watch(&mut self, index: usize) {
+        let part = &mut self.parts[index];
+        let Some(watched) = part.watched else { return };
+        let channel = &part.line.channel;
+        let mut wanted = EventFlags::empty();
+        // A body that waits to be posted would be reported on and on.
+        wanted.set(EventFlags::IN, !channel.is_waiting());
+        wanted.set(EventFlags::OUT, channel.queued_bytes() > 0);
+        if channel.has_ended() {
+            let _ = epoll::delete(&self.epoll, channel.socket());
+            part.watched = None;
+        } else if wanted != watched {
+            let data = EventData::new_u64(0);
+            match epoll::modify(&self.epoll, channel.socket(), data, wanted) {
+                Ok(()) => part.watched = Some(wanted),
+                Err(errno) => tracing::error!("cannot change what is watched: {errno}"),
+            }
+        }
+    }
+
+    /// Checks that a message came over the socket where it belongs.
+    fn check(&self, index: usize, message: &Incoming) -> Result<()> {
+        let belongs = match message {
+            Incoming::Body { seq, .. } => self.part_of(*seq),
+            Incoming::Tagged { tag, .. } => self.part_of_tag(*tag),
+            Incoming::Metadata(_) | Incoming::Control { .. } => 0,
+        };
+        if belongs == index {
+            return Ok(());
+        }
+        Err(Error::protocol(format!(
+            "the peer sent a message over socket {index} of {} that belongs on socket {belongs} \
+             (docs/wire.md)",
+            self.parts.len()
+        )))
+    }
+
+    fn receive_next(&mut self) -> Result<Option<Incoming>> {
+        let count = self.parts.len();
+        let mut end = None;
+        for index in (self.next..count).chain(0..self.next) {
+            let channel = &mut self.parts[index].line.channel;
+            let received = channel.receive();
+            let ended = channel.has_ended();
+            self.watch(index);
+            match received {
+                Ok(Some(message)) => {
+                    self.check(index, &message)?;
+                    // The others have their turn, so that none falls behind.
+                    self.next = (index + 1) % count;
+                    self.set_ending(None)?;
+                    return Ok(Some(message));
+                }
+                Ok(None) => {}
+                Err(error) if ended => end = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(error) = end else { return Ok(None) };
+        // Death of any ends the connection, once the others have had the time to say theirs.
+        let all = self.parts.iter().all(|part| part.line.channel.has_ended());
+        match self.ending {
+            _ if all => Err(error),
+            Some(since) if since.elapsed() >= END_TIME => Err(error),
+            Some(_) => Ok(None),
+            None => self.set_ending(Some(Instant::now())).map(|()| None),
+        }
+    }
+
+    fn set_ending(&mut self, since: Option<Instant>) -> Result<()> {
+        if self.ending.is_none() && since.is_none() {
+            return Ok(());
+        }
+        self.ending = since;
+        let never = Timespec::default();
+        let time = since.map_or(Duration::ZERO, |_| END_TIME);
+        let timer = Itimerspec {
+            it_interval: never,
+            it_value: Timespec::try_from(time).unwrap_or(never),
+        };
+        timerfd_settime(&self.end_timer, TimerfdTimerFlags::empty(), &timer)
+            .map(drop)
+            .map_err(|errno| Error::os("cannot wait for the end of a connection", errno))
+    }
+}
+
+impl Connection for JoinedConnection {
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// Rule A8: never, as over one socket.
+    fn same_user(&self) -> bool {
+        false
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness {
+            fd: Arc::clone(&self.epoll),
+            socket: false,
+            peer_death: None,
+        }
+    }
+
+    fn send(&mut self, message: Outgoing) -> Result<()> {
+        self.ensure_open()?;
+        let index = match &message {
+            Outgoing::Tagged { tag, .. } => self.part_of_tag(*tag),
+            Outgoing::Metadata { .. } | Outgoing::Control { .. } => 0,
+        };
+        let sent = self.parts[index].line.channel.send(message);
+        self.watch(index);
+        sent
+    }
+
+    fn flush(&mut self) -> Result<bool> {
+        self.ensure_open()?;
+        let mut all = true;
+        for index in 0..self.parts.len() {
+            let channel = &mut self.parts[index].line.channel;
+            // What the others have to say is read first.
+            if !channel.has_ended() {
+                let flushed = channel.flush();
+                self.watch(index);
+                all &= flushed?;
+            }
+        }
+        Ok(all)
+    }
+
+    fn queued_bytes(&self) -> u64 {
+        let queued = |part: &Part| part.line.channel.queued_bytes();
+        self.parts.iter().map(queued).sum()
+    }
+
+    fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
+        let index = self.part_of(seq);
+        self.parts[index]
+            .line
+            .channel
+            .reader()
+            .post(seq, packed, list);
+        self.watch(index);
+    }
+
+    fn clear_posted(&mut self) {
+        for index in 0..self.parts.len() {
+            self.parts[index].line.channel.reader().clear_posted();
+            self.watch(index);
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<Incoming>> {
+        self.ensure_open()?;
+        self.receive_next().inspect_err(|error| {
+            self.over = Some(error.clone());
+        })
+    }
+
+    /// A body that waits on another socket than the first does not hold up its header.
+    fn is_waiting(&self) -> bool {
+        self.parts
+            .first()
+            .is_some_and(|part| part.line.channel.is_waiting())
+    }
+
+    fn is_ordered(&self) -> bool {
+        false
+    }
+
+    fn probe(&mut self) -> Result<Option<Duration>> {
+        let mut next = None;
+        for part in &self.parts {
+            next = part.line.probe()?;
+        }
+        Ok(next)
+    }
+
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        None
+    }
+
+    fn map_region(&mut self, id: u16, _: &[u8], _: Option<OwnedFd>) -> Result<()> {
+        Err(no_regions(id))
+    }
+
+    fn unmap_region(&mut self, id: u16) -> Result<()> {
+        Err(no_regions(id))
+    }
+
+    fn resolve(&mut self, _seq: u32, spans: &[Span]) -> Result<Resolved> {
+        resolve_nothing(spans)
+    }
+
+    fn close(&mut self) {
+        self.over
+            .get_or_insert_with(|| Error::disconnected("the connection was closed by this side"));
+        for part in &mut self.parts {
+            part.line.channel.close();
+        }
+    }
+}
+
+impl Drop for JoinedConnection {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

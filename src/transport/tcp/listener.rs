@@ -1,0 +1,181 @@
+//! Listening, on the loopback interface unless told otherwise.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, sockopt};
+
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+use crate::transport::address::{Address, is_loopback};
+use crate::transport::tcp::connection::{Line, TcpConnection};
+use crate::transport::tcp::group::Groups;
+use crate::transport::tcp::socket::{End, Patience, new_socket, set_up};
+use crate::transport::{Connection, LinkOptions, Listener};
+
+/// Connections that wait to be accepted; the system may allow fewer.
+const BACKLOG: i32 = 1024;
+
+/// [`Listener`] over TCP.
+pub struct TcpListener {
+    socket: OwnedFd,
+    groups: Arc<Groups>,
+    /// Readable when the socket is, or the groups have something to do.
+    epoll: Arc<OwnedFd>,
+    /// The URI without its query.
+    address: String,
+    unexpected_bytes: u64,
+    patience: Patience,
+    generation: Generation,
+}
+
+impl TcpListener {
+    /// Starts to listen at the first of the host's addresses that can be listened at.
+    ///
+    /// # Errors
+    ///
+    /// `Permission` when other machines could connect and the options do not allow it;
+    /// `AddressInUse`; `Unreachable` when the address is not one of this machine's; `Io`.
+    pub fn new(address: &Address, options: &LinkOptions) -> Result<Self> {
+        let generation = Generation::now();
+        let patience = Patience::of(options)?;
+        let candidates = address.resolve(options.connect_timeout)?;
+        let mut bound = Err(Error::new(
+            Status::Unreachable,
+            format!("{address} stands for no address"),
+        ));
+        for candidate in &candidates {
+            if !is_loopback(candidate) && !options.allow_remote {
+                bound = Err(remote_refused(address, candidate));
+                continue;
+            }
+            bound = bind(address, candidate);
+            if bound.is_ok() {
+                break;
+            }
+        }
+        let (socket, port) = bound?;
+        let failed = |errno| Error::os(format_args!("cannot listen at {address}"), errno);
+        let groups = Groups::new()?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        let data = EventData::new_u64(0);
+        for fd in [&socket].into_iter().chain(groups.fds()) {
+            epoll::add(&epoll, fd, data, EventFlags::IN).map_err(failed)?;
+        }
+        Ok(Self {
+            socket,
+            groups: Arc::new(groups),
+            epoll: Arc::new(epoll),
+            address: address.with_port(port).to_string(),
+            unexpected_bytes: options.unexpected_bytes,
+            patience,
+            generation,
+        })
+    }
+
+    fn take(&self, socket: OwnedFd) -> Result<Box<dyn Connection>> {
+        set_up(&socket, End::Server, self.patience)?;
+        let peer = rustix::net::getpeername(&socket)
+            .and_then(|peer| peer.map_or(Err(Errno::NOTCONN), SocketAddr::try_from))
+            .map_err(|errno| Error::os("a peer has gone before it was accepted", errno))?;
+        let line = Line::new(socket, peer, self.unexpected_bytes, self.patience);
+        let joins = Some((Arc::downgrade(&self.groups), peer.ip()));
+        Ok(Box::new(TcpConnection::new(line, joins)))
+    }
+}
+
+impl Listener for TcpListener {
+    fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.epoll)
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
+        self.generation.ensure_same_process()?;
+        if let Some(joined) = self.groups.next() {
+            return Ok(Some(Box::new(joined)));
+        }
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        loop {
+            match rustix::net::accept_with(&self.socket, flags) {
+                Ok(socket) => return self.take(socket).map(Some),
+                Err(Errno::AGAIN) => return Ok(None),
+                // The peer has given up, or a signal came.
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    return Err(Error::os_as(
+                        Status::OutOfResources,
+                        format_args!(
+                            "cannot accept a connection at {}; raise the limit of open files \
+                             (ulimit -n)",
+                            self.address
+                        ),
+                        errno,
+                    ));
+                }
+                // What the network says of a peer that has gone meanwhile comes out here, too.
+                Err(errno) => {
+                    return Err(Error::os(
+                        format_args!("cannot accept a connection at {}", self.address),
+                        errno,
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn remote_refused(address: &Address, candidate: &SocketAddr) -> Error {
+    Error::new(
+        Status::Permission,
+        format!(
+            "other machines could connect to {address} ({candidate}), and tcp neither encrypts nor \
+             asks who they are; listen at 127.0.0.1 or [::1], or allow it (allow_remote, \
+             --allow-remote) where the network is trusted"
+        ),
+    )
+}
+
+/// Listens at one address; gives the port, too.
+fn bind(address: &Address, candidate: &SocketAddr) -> Result<(OwnedFd, u16)> {
+    let failed = |errno| match errno {
+        Errno::ADDRINUSE => Error::os_as(
+            Status::AddressInUse,
+            format_args!(
+                "{address} ({candidate}) is taken by another process; port 0 takes a free one"
+            ),
+            errno,
+        ),
+        Errno::ADDRNOTAVAIL => Error::os_as(
+            Status::Unreachable,
+            format_args!("{address} ({candidate}) is no address of this machine"),
+            errno,
+        ),
+        Errno::ACCESS => Error::os_as(
+            Status::Permission,
+            format_args!(
+                "this user may not listen at {address} ({candidate}); ports below 1024 are the system's"
+            ),
+            errno,
+        ),
+        _ => Error::os(
+            format_args!("cannot listen at {address} ({candidate})"),
+            errno,
+        ),
+    };
+    let socket = new_socket(candidate)?;
+    // Or connections of a server that has just ended would keep the port for a minute.
+    sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
+    rustix::net::bind(&socket, candidate).map_err(failed)?;
+    rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+    let bound = rustix::net::getsockname(&socket)
+        .and_then(SocketAddr::try_from)
+        .map_err(failed)?;
+    Ok((socket, bound.port()))
+}

@@ -1,0 +1,106 @@
+//! TCP between machines: the frames of shm, bodies always as bytes.
+//!
+//! Neither encryption nor authentication: a listener that other machines can reach must be asked
+//! for. See "Our transports" of the protocol rules for the bytes, and `docs/wire.md` for JOIN.
+//! Nothing here waits, except [`connect`](Transport::connect), which takes the time that its
+//! options give it.
+
+mod connection;
+mod group;
+mod joined;
+mod listener;
+mod socket;
+
+use std::time::Instant;
+
+use crate::error::{Error, Result};
+use crate::proto::Uri;
+use crate::transport::address::Address;
+use crate::transport::tcp::connection::{Line, TcpConnection};
+use crate::transport::tcp::group::{Join, MAX_SOCKETS};
+use crate::transport::tcp::joined::JoinedConnection;
+use crate::transport::tcp::listener::TcpListener;
+use crate::transport::tcp::socket::{End, PATIENCE_SETTING, Patience, set_up};
+use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport};
+
+/// [`Transport`] for `tcp://host:port`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tcp;
+
+impl Transport for Tcp {
+    fn scheme(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn available(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn knows_setting(&self, name: &str) -> bool {
+        name.strip_prefix("tcp.") == Some(PATIENCE_SETTING)
+    }
+
+    fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+        Ok(Box::new(TcpListener::new(&Address::of(uri)?, options)?))
+    }
+
+    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+        if options.connections > MAX_SOCKETS {
+            return Err(Error::invalid_argument(format!(
+                "{} connections for one stream over tcp: there can be {MAX_SOCKETS}",
+                options.connections
+            )));
+        }
+        // Rule E1: a baseline server does not know the message that joins sockets.
+        let count = if uri.extension {
+            options.connections
+        } else {
+            1
+        };
+        let mut lines = connect(&Address::of(uri)?, count.max(1), options)?;
+        if lines.len() > 1 {
+            join(&mut lines)?;
+            return Ok(Box::new(JoinedConnection::new(lines)?));
+        }
+        match lines.pop() {
+            Some(line) => Ok(Box::new(TcpConnection::new(line, None))),
+            None => Err(Error::invalid_argument(
+                "a stream has one connection at least",
+            )),
+        }
+    }
+}
+
+/// Opens `count` sockets, within `options.connect_timeout` in all.
+fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<Line>> {
+    let start = Instant::now();
+    let patience = Patience::of(options)?;
+    let mut candidates = address.resolve(options.connect_timeout)?;
+    let mut lines = Vec::with_capacity(count.into());
+    for _ in 0..count {
+        let (socket, peer) = socket::connect(address, &candidates, start, options.connect_timeout)?;
+        set_up(&socket, End::Client, patience)?;
+        lines.push(Line::new(socket, peer, options.unexpected_bytes, patience));
+        // The others go to the same machine.
+        candidates = vec![peer];
+    }
+    Ok(lines)
+}
+
+/// Tells the server that the sockets belong together.
+fn join(lines: &mut [Line]) -> Result<()> {
+    let mut group = [0; 16];
+    rustix::rand::getrandom(&mut group[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| Error::os("cannot draw the number of a group", errno))?;
+    let count = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    for (index, line) in (0..).zip(lines) {
+        let join = Join {
+            group: u128::from_le_bytes(group),
+            index,
+            count,
+        };
+        let bytes = join.encode();
+        line.channel.send(Outgoing::Control { bytes, fd: None })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Sockets: how they are made, connected and kept from waiting for ever.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+
+use crate::error::{Error, Result, Status};
+use crate::transport::LinkOptions;
+use crate::transport::address::Address;
+
+/// How long a peer's machine may not answer before its connections are over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience(Duration);
+
+/// The name of its setting, without the scheme.
+pub const PATIENCE_SETTING: &str = "keepalive";
+
+impl Patience {
+    /// The default.
+    pub const DEFAULT: Self = Self(Duration::from_secs(60));
+
+    /// What the setting `tcp.keepalive` says, in seconds.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` when it is not a whole number of seconds, up to a day.
+    pub fn of(options: &LinkOptions) -> Result<Self> {
+        let mut settings = options.settings.of("tcp");
+        let Some((_, value)) = settings.find(|(name, _)| *name == PATIENCE_SETTING) else {
+            return Ok(Self::DEFAULT);
+        };
+        match value.parse() {
+            Ok(seconds @ 1..=86_400) => Ok(Self(Duration::from_secs(seconds))),
+            _ => Err(Error::invalid_argument(format!(
+                "tcp.keepalive is `{value}`; it is a number of seconds, from 1 to 86400"
+            ))),
+        }
+    }
+
+    /// The whole time.
+    pub fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+/// Which end of a connection a socket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It sends requests and credit, which the server reads at once.
+    Client,
+    /// It sends bodies, which the client reads when it likes.
+    Server,
+}
+
+/// A stream socket for an address of `address`'s family, non-blocking and closed on exec.
+pub fn new_socket(address: &SocketAddr) -> Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+        .map_err(|errno| Error::os("cannot make a socket", errno))
+}
+
+/// Sets a connected socket up: messages leave at once, and a peer whose machine is gone is noticed.
+pub fn set_up(socket: &OwnedFd, end: End, patience: Patience) -> Result<()> {
+    let seconds = patience.0.as_secs().max(1);
+    let idle = (seconds / 3).max(1);
+    let interval = (seconds / 6).max(1);
+    let probes = ((seconds - idle.min(seconds)) / interval).max(1);
+    let set = || {
+        sockopt::set_tcp_nodelay(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle))?;
+        sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval))?;
+        sockopt::set_tcp_keepcnt(socket, u32::try_from(probes).unwrap_or(u32::MAX))?;
+        sockopt::set_socket_keepalive(socket, true)?;
+        if end == End::Client {
+            // Keep-alive waits while something sent is not acknowledged. At a server this option
+            // would also cut a client that is alive and does not read for that long, which a slow
+            // consumer may; there `has_fallen_silent` looks.
+            let limit = u32::try_from(patience.0.as_millis()).unwrap_or(u32::MAX);
+            sockopt::set_tcp_user_timeout(socket, limit)?;
+        }
+        Ok(())
+    };
+    set().map_err(|errno| Error::os("cannot set a socket up", errno))
+}
+
+/// Whether what was sent, again and again, has not been acknowledged for as long as `patience` has.
+/// A client that is there and does not read still answers.
+pub fn has_fallen_silent(socket: &OwnedFd, patience: Patience) -> bool {
+    // SAFETY: the structure holds integers alone, for which zeros are values.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
+    // SAFETY: `info` is writable for `len` bytes, its size, and `len` is writable.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    // One probe of a closed window may be on its way to a peer that is there.
+    let unanswered = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+    let since = Duration::from_millis(info.tcpi_last_ack_recv.into());
+    result == 0 && unanswered && since >= patience.0
+}
+
+/// Connects to one of `candidates`, in their order, within `timeout` after `start`.
+pub fn connect(
+    address: &Address,
+    candidates: &[SocketAddr],
+    start: Instant,
+    timeout: Duration,
+) -> Result<(OwnedFd, SocketAddr)> {
+    let mut failure: Option<Error> = None;
+    for (index, candidate) in candidates.iter().enumerate() {
+        // One that swallows what is sent to it must not take the time of those behind it.
+        let left = timeout.saturating_sub(start.elapsed());
+        let share = left
+            / u32::try_from(candidates.len() - index)
+                .unwrap_or(u32::MAX)
+                .max(1);
+        match connect_one(candidate, share) {
+            Ok(socket) => return Ok((socket, *candidate)),
+            Err(errno) => {
+                let error = connect_error(address, candidate, errno, timeout);
+                // Where nobody listens says more than where nothing answers.
+                if failure
+                    .as_ref()
+                    .is_none_or(|known| known.os_error() != Some(libc::ECONNREFUSED))
+                {
+                    failure = Some(error);
+                }
+            }
+        }
+    }
+    Err(failure.unwrap_or_else(|| {
+        Error::new(
+            Status::Unreachable,
+            format!("{address} stands for no address"),
+        )
+    }))
+}
+
+fn connect_one(candidate: &SocketAddr, timeout: Duration) -> Result<OwnedFd, Errno> {
+    let family_missing = |_| Errno::AFNOSUPPORT;
+    let socket = new_socket(candidate).map_err(family_missing)?;
+    match rustix::net::connect(&socket, candidate) {
+        Ok(()) => {}
+        // It goes on by itself, also after a signal.
+        Err(Errno::INPROGRESS | Errno::INTR) => wait_connected(&socket, timeout)?,
+        Err(errno) => return Err(errno),
+    }
+    let own = rustix::net::getsockname(&socket)?;
+    if rustix::net::getpeername(&socket)? == Some(own) {
+        // Where nobody listens at a port that the system also gives to clients, it may give that
+        // very port, and the socket then talks to itself.
+        return Err(Errno::CONNREFUSED);
+    }
+    Ok(socket)
+}
+
+fn wait_connected(socket: &OwnedFd, timeout: Duration) -> Result<(), Errno> {
+    let start = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(start.elapsed());
+        let left = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+        match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&left)) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Ok(_) => return sockopt::socket_error(socket)?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn connect_error(
+    address: &Address,
+    candidate: &SocketAddr,
+    errno: Errno,
+    timeout: Duration,
+) -> Error {
+    match errno {
+        Errno::CONNREFUSED => Error::os_as(
+            Status::Unreachable,
+            format_args!(
+                "no server listens at {address} ({candidate}); is it started, and is the port the \
+                 one it printed?"
+            ),
+            errno,
+        ),
+        Errno::TIMEDOUT => Error::timeout(format!(
+            "nothing at {address} ({candidate}) answered within {timeout:?}: the machine is down, a \
+             firewall drops the connection, or the server accepts none"
+        )),
+        Errno::HOSTUNREACH | Errno::HOSTDOWN => Error::os_as(
+            Status::Unreachable,
+            format_args!(
+                "the machine of {address} ({candidate}) cannot be reached; is it on, and is the \
+                 address right?"
+            ),
+            errno,
+        ),
+        Errno::NETUNREACH | Errno::NETDOWN | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT => {
+            Error::os_as(
+                Status::Unreachable,
+                format_args!(
+                    "no network of this machine leads to {address} ({candidate}); is the network up?"
+                ),
+                errno,
+            )
+        }
+        _ => Error::os(
+            format_args!("cannot connect to {address} ({candidate})"),
+            errno,
+        ),
+    }
+}

@@ -1,0 +1,236 @@
+//! UCX as this process has it: one context for each set of settings.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use once_cell::sync::{Lazy, OnceCell};
+use parking_lot::Mutex;
+use ucx1_sys::{
+    Api, UCP_ERR_HANDLING_MODE_NONE, UCP_ERR_HANDLING_MODE_PEER, UCP_FEATURE_AM, UCP_FEATURE_TAG,
+    UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES, UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+    UCS_LOG_LEVEL_DEBUG, UCS_LOG_LEVEL_ERROR, UCS_LOG_LEVEL_INFO, UCS_LOG_LEVEL_WARN, UCS_OK,
+    ucp_config_t, ucp_context_h, ucp_err_handling_mode_t, ucp_params_t, ucs_log_level_t,
+};
+
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+use crate::transport::Settings;
+use crate::transport::ucx::error::error;
+
+/// The setting that names the library to load.
+const LIBRARY: &str = "library";
+/// The setting that says whether a dead peer is noticed.
+const ERROR_HANDLING: &str = "error_handling";
+
+/// What UCX is told unless a setting says otherwise.
+///
+/// Shared memory within a host is only considered beside [`UCP_ERR_HANDLING_MODE_PEER`] when it is
+/// said to handle errors (UCX 1.14 and later; earlier ones know no such thing and take tcp).
+const POSIX_ERROR_HANDLING: &str = "POSIX_ERROR_HANDLING";
+/// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
+const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
+
+/// A context of UCX. It lives as long as a worker of it does.
+pub(super) struct Context {
+    api: &'static Api,
+    handle: ucp_context_h,
+    error_mode: ucp_err_handling_mode_t,
+    generation: Generation,
+}
+
+// SAFETY: the context was made with `mt_workers_shared`, with which UCX locks what threads share.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// Settings of ours in order, and the features beyond the usual ones.
+type Key = (Vec<(String, String)>, u64);
+
+/// The contexts now in use.
+static CONTEXTS: Lazy<Mutex<HashMap<Key, Weak<Context>>>> = Lazy::new(Mutex::default);
+
+/// Whether a setting, without its scheme, is one that UCX or this module may know.
+pub(super) fn knows_setting(name: &str) -> bool {
+    let is_key = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    name == LIBRARY || name == ERROR_HANDLING || (!name.is_empty() && name.chars().all(is_key))
+}
+
+/// Loads UCX, or says what is missing.
+///
+/// # Errors
+///
+/// `Unsupported`: no UCX can be loaded; `Forked`: a parent of this process has loaded it.
+pub(super) fn load(library: Option<&str>) -> Result<&'static Api> {
+    static LOADED_IN: OnceCell<Generation> = OnceCell::new();
+    // Before UCX is loaded, and before a lock is taken that another thread of a parent held.
+    let generation = LOADED_IN.get_or_init(Generation::now);
+    if !generation.is_same_process() {
+        return Err(Error::new(
+            Status::Forked,
+            "UCX was used before this process was forked, and its threads are the parent's: use \
+             libdipc over ucx in one of the two, or call exec in the child",
+        ));
+    }
+    let api = ucx1_sys::load(library.map(Path::new))
+        .map_err(|error| Error::unsupported(error.to_string()))?;
+    api.set_log_handler(Some(log));
+    Ok(api)
+}
+
+/// UCX's log in ours. What UCX calls an error is often a peer's death, which the connection's own
+/// error tells: so each level is a step lower here.
+fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
+    match level {
+        ..UCS_LOG_LEVEL_ERROR => tracing::error!(target: "dipc::ucx", "UCX: {text}"),
+        UCS_LOG_LEVEL_ERROR => tracing::warn!(target: "dipc::ucx", "UCX: {text}"),
+        UCS_LOG_LEVEL_WARN => tracing::info!(target: "dipc::ucx", "UCX: {text}"),
+        ..=UCS_LOG_LEVEL_INFO => tracing::debug!(target: "dipc::ucx", "UCX: {text}"),
+        UCS_LOG_LEVEL_DEBUG.. => tracing::trace!(target: "dipc::ucx", "UCX: {text}"),
+    }
+}
+
+impl Context {
+    /// The context for these settings, with the features that kind 0 needs and `extra_features`.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` without UCX; `InvalidArgument` for a setting that UCX does not take.
+    pub(super) fn get(settings: &Settings, extra_features: u64) -> Result<Arc<Self>> {
+        let ours: Vec<_> = settings
+            .of("ucx")
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        let value = |wanted: &str| {
+            let found = ours.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.as_str())
+        };
+        let api = load(value(LIBRARY))?;
+        let error_mode = match value(ERROR_HANDLING) {
+            None | Some("peer") => UCP_ERR_HANDLING_MODE_PEER,
+            Some("none") => UCP_ERR_HANDLING_MODE_NONE,
+            Some(other) => {
+                return Err(Error::invalid_argument(format!(
+                    "ucx.error_handling is `{other}`; it is `peer`, the default, or `none`, which \
+                     does not notice a dead peer and lets UCX use more kinds of shared memory"
+                )));
+            }
+        };
+        let key = (ours.clone(), extra_features);
+        let mut contexts = CONTEXTS.lock();
+        if let Some(context) = contexts.get(&key).and_then(Weak::upgrade) {
+            return Ok(context);
+        }
+        let handle = init(api, &ours, extra_features)?;
+        let context = Arc::new(Self {
+            api,
+            handle,
+            error_mode,
+            generation: Generation::now(),
+        });
+        contexts.retain(|_, context| context.strong_count() > 0);
+        contexts.insert(key, Arc::downgrade(&context));
+        Ok(context)
+    }
+
+    /// The library.
+    pub(super) fn api(&self) -> &'static Api {
+        self.api
+    }
+
+    /// UCX's handle, valid while `self` lives.
+    pub(super) fn handle(&self) -> ucp_context_h {
+        self.handle
+    }
+
+    /// What endpoints are made with.
+    pub(super) fn error_mode(&self) -> ucp_err_handling_mode_t {
+        self.error_mode
+    }
+}
+
+/// UCX's configuration, released on drop.
+struct Config {
+    api: &'static Api,
+    handle: *mut ucp_config_t,
+}
+
+impl Config {
+    fn read(api: &'static Api) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: no prefix and no file is what NULL means; `handle` is writable.
+        let status =
+            unsafe { api.ucp_config_read(std::ptr::null(), std::ptr::null(), &raw mut handle) };
+        if status != UCS_OK {
+            return Err(error(api, "cannot read UCX's configuration", status));
+        }
+        Ok(Self { api, handle })
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let no_zero = |_| Error::invalid_argument("a setting of UCX has a zero byte in it");
+        let key = CString::new(name).map_err(no_zero)?;
+        let text = CString::new(value).map_err(no_zero)?;
+        // SAFETY: the configuration was read and not released; both strings end with a zero and
+        // are copied.
+        let status =
+            unsafe { (self.api).ucp_config_modify(self.handle, key.as_ptr(), text.as_ptr()) };
+        if status != UCS_OK {
+            return Err(Error::invalid_argument(format!(
+                "UCX does not take ucx.{name}={value}: it says \"{}\"",
+                self.api.status_text(status)
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        // SAFETY: read in `read` and released only here.
+        unsafe { self.api.ucp_config_release(self.handle) };
+    }
+}
+
+fn init(
+    api: &'static Api,
+    settings: &[(String, String)],
+    extra_features: u64,
+) -> Result<ucp_context_h> {
+    let mut config = Config::read(api)?;
+    // The environment has the last word where the user said something there.
+    if api.version() >= KNOWS_POSIX_ERROR_HANDLING
+        && std::env::var_os(format!("UCX_{POSIX_ERROR_HANDLING}")).is_none()
+    {
+        config.set(POSIX_ERROR_HANDLING, "y")?;
+    }
+    for (name, value) in settings {
+        if name != LIBRARY && name != ERROR_HANDLING {
+            config.set(name, value)?;
+        }
+    }
+    let params = ucp_params_t {
+        field_mask: u64::from(UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED),
+        features: u64::from(UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP) | extra_features,
+        mt_workers_shared: 1,
+        ..ucp_params_t::default()
+    };
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: both structs are readable, what the mask names is set; `handle` is writable.
+    let status = unsafe { api.ucp_init(&raw const params, config.handle, &raw mut handle) };
+    if status != UCS_OK {
+        return Err(error(api, "cannot initialise UCX", status));
+    }
+    Ok(handle)
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // A forked child has none of UCX's threads: the memory stays.
+        if self.generation.is_same_process() {
+            // SAFETY: made in `get`; every worker of it held an `Arc` of this and is destroyed.
+            unsafe { self.api.ucp_cleanup(self.handle) };
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Listening at a socket address.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ucx1_sys::{
+    UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR, UCP_LISTENER_ATTR_FIELD_SOCKADDR,
+    UCP_LISTENER_PARAM_FIELD_CONN_HANDLER, UCP_LISTENER_PARAM_FIELD_SOCK_ADDR, UCS_OK,
+    ucp_conn_request_attr_t, ucp_conn_request_h, ucp_listener_attr_t, ucp_listener_conn_handler_t,
+    ucp_listener_h, ucp_listener_params_t,
+};
+
+use crate::error::Result;
+use crate::fork::Generation;
+use crate::proto::Uri;
+use crate::transport::address::Address;
+use crate::transport::ucx::connection::UcxConnection;
+use crate::transport::ucx::context::Context;
+use crate::transport::ucx::error::{error, version_text};
+use crate::transport::ucx::sockaddr::{from_raw, with_raw};
+use crate::transport::ucx::worker::Worker;
+use crate::transport::{Connection, Listener};
+
+/// [`Listener`] over UCX.
+pub struct UcxListener {
+    /// `None` once closed.
+    worker: Option<Worker>,
+    handle: ucp_listener_h,
+    ready: Arc<OwnedFd>,
+    context: Arc<Context>,
+    /// Clients that wait to be accepted. Lives as long as the listener, to which the callback has a
+    /// pointer.
+    waiting: Arc<Waiting>,
+    address: Address,
+    generation: Generation,
+}
+
+/// What the callback of a listener fills.
+#[derive(Default)]
+struct Waiting(Mutex<VecDeque<Request>>);
+
+/// A client that wants to be accepted.
+struct Request(ucp_conn_request_h);
+
+// SAFETY: a request belongs to its listener's worker and not to a thread; the owner of both uses it,
+// one thread at a time.
+unsafe impl Send for Request {}
+// SAFETY: the listener's handle, too, belongs to no thread; calls need `&mut self`.
+unsafe impl Send for UcxListener {}
+
+/// The connection callback.
+///
+/// # Safety
+///
+/// `arg` is the [`Waiting`] of a listener that is not destroyed.
+unsafe extern "C" fn on_request(request: ucp_conn_request_h, arg: *mut c_void) {
+    // SAFETY: the contract.
+    let waiting = unsafe { &*arg.cast_const().cast::<Waiting>() };
+    waiting.0.lock().push_back(Request(request));
+}
+
+impl UcxListener {
+    /// Starts to listen at `target`, which is what `address` stands for.
+    ///
+    /// # Errors
+    ///
+    /// `AddressInUse`, and what else UCX says.
+    pub fn new(context: Arc<Context>, address: &Address, target: SocketAddr) -> Result<Self> {
+        let worker = Worker::new(Arc::clone(&context))?;
+        let waiting = Arc::<Waiting>::default();
+        let handle = match listen(&worker, &waiting, address, target) {
+            Ok(handle) => handle,
+            Err(error) => {
+                worker.destroy();
+                return Err(error);
+            }
+        };
+        let mut listener = Self {
+            ready: Arc::clone(worker.ready()),
+            worker: Some(worker),
+            handle,
+            context,
+            waiting,
+            address: address.clone(),
+            generation: Generation::now(),
+        };
+        listener.fill_in_port()?;
+        if !listener.doze()?
+            && let Some(worker) = &listener.worker
+        {
+            worker.signal();
+        }
+        Ok(listener)
+    }
+
+    /// Has the descriptor become readable when a client comes. Returns whether it will; otherwise
+    /// there is something to do already.
+    fn doze(&mut self) -> Result<bool> {
+        match &mut self.worker {
+            Some(worker) => Ok(!worker.progress() && worker.rest()?),
+            None => Ok(true),
+        }
+    }
+
+    fn fill_in_port(&mut self) -> Result<()> {
+        let api = self.context.api();
+        let mut attributes = ucp_listener_attr_t {
+            field_mask: u64::from(UCP_LISTENER_ATTR_FIELD_SOCKADDR),
+            ..ucp_listener_attr_t::default()
+        };
+        // SAFETY: the listener lives; the attributes are writable.
+        let status = unsafe { api.ucp_listener_query(self.handle, &raw mut attributes) };
+        if status != UCS_OK {
+            return Err(error(api, "cannot find out where UCX listens", status));
+        }
+        if let Some(bound) = from_raw(&attributes.sockaddr) {
+            self.address = self.address.with_port(bound.port());
+        }
+        Ok(())
+    }
+}
+
+fn listen(
+    worker: &Worker,
+    waiting: &Arc<Waiting>,
+    address: &Address,
+    target: SocketAddr,
+) -> Result<ucp_listener_h> {
+    let mut handle = std::ptr::null_mut();
+    let status = with_raw(target, |sockaddr| {
+        let params = ucp_listener_params_t {
+            field_mask: u64::from(
+                UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+            ),
+            sockaddr,
+            conn_handler: ucp_listener_conn_handler_t {
+                cb: Some(on_request),
+                arg: Arc::as_ptr(waiting).cast_mut().cast(),
+            },
+            ..ucp_listener_params_t::default()
+        };
+        // SAFETY: the worker lives; the masked fields are set; the callback takes a `Waiting`;
+        // `handle` is writable.
+        unsafe {
+            (worker.api()).ucp_listener_create(worker.handle(), &raw const params, &raw mut handle)
+        }
+    });
+    if status == UCS_OK {
+        return Ok(handle);
+    }
+    let doing = format_args!("cannot listen at {address}");
+    Err(error(worker.api(), doing, status))
+}
+
+impl Listener for UcxListener {
+    fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.ready)
+    }
+
+    fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    fn complete(&self, uri: &mut Uri) {
+        uri.ucx_version = Some(version_text(self.context.api())); // Rule E1
+        // Rule U2: nothing is lent yet, so there is nothing to free.
+        uri.tags.free_data = None;
+    }
+
+    fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
+        self.generation.ensure_same_process()?;
+        loop {
+            let next = self.waiting.0.lock().pop_front();
+            if let Some(Request(request)) = next
+                && let Some(worker) = &self.worker
+            {
+                let peer = peer_of(worker, request);
+                return match UcxConnection::accept(&self.context, request, peer) {
+                    Ok(connection) => Ok(Some(Box::new(connection))),
+                    Err((error, None)) => Err(error),
+                    Err((error, Some(request))) => {
+                        // The client waits on: what is short may be there later.
+                        self.waiting.0.lock().push_front(Request(request));
+                        worker.signal();
+                        Err(error)
+                    }
+                };
+            }
+            if self.doze()? && self.waiting.0.lock().is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Who asks to be accepted.
+fn peer_of(worker: &Worker, request: ucp_conn_request_h) -> String {
+    let mut attributes = ucp_conn_request_attr_t {
+        field_mask: u64::from(UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR),
+        ..ucp_conn_request_attr_t::default()
+    };
+    // SAFETY: the request has not been used; the attributes are writable.
+    let status = unsafe { (worker.api()).ucp_conn_request_query(request, &raw mut attributes) };
+    let address = from_raw(&attributes.client_address).filter(|_| status == UCS_OK);
+    address.map_or_else(
+        || "a client of unknown address".to_owned(),
+        |address| address.to_string(),
+    )
+}
+
+impl Drop for UcxListener {
+    fn drop(&mut self) {
+        let Some(worker) = self.worker.take() else {
+            return;
+        };
+        if !self.generation.is_same_process() {
+            // A forked child must not touch what it shares with its parent.
+            let _left = std::mem::ManuallyDrop::new(worker);
+            return;
+        }
+        let api = self.context.api();
+        for Request(request) in std::mem::take(&mut *self.waiting.0.lock()) {
+            // SAFETY: a request that has not been used, of a listener that lives.
+            unsafe { api.ucp_listener_reject(self.handle, request) };
+        }
+        // SAFETY: made in `new` and destroyed only here, before its worker.
+        unsafe { api.ucp_listener_destroy(self.handle) };
+        worker.destroy();
+    }
+}

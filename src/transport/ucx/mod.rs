@@ -1,0 +1,103 @@
+//! UCX: RDMA where the hardware has it, TCP or shared memory where not.
+//!
+//! What goes over the wire is what rules R1 to R6 and "Our transports" of the protocol rules say.
+//! UCX is loaded when it is first needed ([`ucx1_sys`]).
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `context` | UCX with its settings, shared by all connections that have the same |
+//! | `worker` | what makes progress, and what to sleep on |
+//! | `endpoint` | one end of a connection |
+//! | `shared` | what callbacks tell, and the operations under way |
+//! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
+//! | `connection`, `listener` | the contract of [`crate::transport`] |
+
+mod active;
+mod connection;
+mod context;
+mod endpoint;
+mod error;
+mod gather;
+mod listener;
+mod shared;
+mod sockaddr;
+mod tagged;
+mod version;
+mod worker;
+
+use std::time::Instant;
+
+use crate::error::{Error, Result, Status};
+use crate::proto::Uri;
+use crate::transport::address::Address;
+use crate::transport::ucx::connection::UcxConnection;
+use crate::transport::ucx::context::Context;
+use crate::transport::ucx::listener::UcxListener;
+use crate::transport::{Connection, LinkOptions, Listener, Transport};
+
+/// [`Transport`] for `ucx://host:port`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ucx;
+
+impl Transport for Ucx {
+    fn scheme(&self) -> &'static str {
+        "ucx"
+    }
+
+    fn available(&self) -> Result<()> {
+        context::load(None).map(drop)
+    }
+
+    fn knows_setting(&self, name: &str) -> bool {
+        name.strip_prefix("ucx.")
+            .is_some_and(context::knows_setting)
+    }
+
+    fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {
+        let address = Address::of(uri)?;
+        if !options.trusted_network {
+            return Err(Error::new(
+                Status::Permission,
+                format!(
+                    "{address} is not listened at: a UCX peer that can reach the port can read and \
+                     write this process's memory, since UCX checks no access rights on all its \
+                     paths; say that every process that can reach it is trusted (trusted_network, \
+                     --trusted-network), or use shm or tcp"
+                ),
+            ));
+        }
+        let context = Context::get(&options.settings, 0)?;
+        let mut failed = None;
+        for target in address.resolve(options.connect_timeout)? {
+            match UcxListener::new(context.clone(), &address, target) {
+                Ok(listener) => return Ok(Box::new(listener)),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        Err(failed.unwrap_or_else(|| nothing_behind(&address)))
+    }
+
+    fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
+        let address = Address::of(uri)?;
+        let context = Context::get(&options.settings, 0)?;
+        if let Some(theirs) = &uri.ucx_version {
+            version::ensure_compatible(context.api(), theirs)?;
+        }
+        let deadline = Instant::now() + options.connect_timeout;
+        let mut failed = None;
+        for target in address.resolve(options.connect_timeout)? {
+            match UcxConnection::connect(&context, target, deadline) {
+                Ok(connection) => return Ok(Box::new(connection)),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        Err(failed.unwrap_or_else(|| nothing_behind(&address)))
+    }
+}
+
+fn nothing_behind(address: &Address) -> Error {
+    Error::new(
+        Status::Unreachable,
+        format!("no address is known for {address}"),
+    )
+}

@@ -1,0 +1,277 @@
+//! What UCX's callbacks tell, and the operations under way.
+//!
+//! Callbacks run inside `ucp_worker_progress`, or another call on the worker, on the thread that
+//! makes it. They take what they are told into [`Shared`] and do nothing else: what follows from it
+//! is done after the call, in [`settle`](super::connection::UcxConnection), where no part of UCX is
+//! on the stack. The lock is never held during a call to UCX.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ucx1_sys::{
+    UCP_OP_ATTR_FIELD_CALLBACK, UCP_OP_ATTR_FIELD_USER_DATA, UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+    UCS_PTR_IS_PTR, UCS_PTR_STATUS, ucp_ep_h, ucp_request_param_t, ucp_tag_recv_info_t,
+    ucs_status_ptr_t, ucs_status_t,
+};
+
+use crate::device::HostBuffer;
+use crate::error::{Error, Status};
+use crate::proto::BodyKind;
+use crate::transport::Incoming;
+use crate::transport::ucx::active::Class;
+use crate::transport::ucx::gather::Sending;
+
+/// What the callbacks of one worker share with their connection.
+#[derive(Default)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+}
+
+/// What was told and not yet looked at.
+#[derive(Default)]
+pub(super) struct State {
+    /// Active messages that came whole.
+    pub arrived: Vec<Incoming>,
+    /// Active messages that are still to be fetched.
+    pub announced: Vec<Announced>,
+    /// Operations that are over.
+    pub finished: Vec<Finished>,
+    /// Operations that are not.
+    pub under_way: usize,
+    /// The endpoint has failed.
+    pub failed: Option<ucs_status_t>,
+    /// The peer sent what no peer may, or a callback panicked.
+    pub refused: Option<Error>,
+}
+
+/// A large active message: the data stays with the sender until it is fetched.
+pub(super) struct Announced {
+    /// UCX's description of it, to be given back exactly once.
+    pub description: *mut c_void,
+    /// Its length in bytes.
+    pub length: usize,
+    /// What it is.
+    pub class: Class,
+}
+
+/// An operation of UCX, with the memory that it reads or writes.
+pub(super) enum Work {
+    /// A message on its way out.
+    Send(Sending),
+    /// A posted receive for the body of a header (rule D8).
+    Body {
+        /// Number of the receive on its connection.
+        id: u64,
+        /// Sequence number of the body.
+        seq: u32,
+        /// What the body was posted as.
+        kind: BodyKind,
+        /// Where it goes.
+        memory: HostBuffer,
+    },
+    /// A tagged message that has come and is fetched.
+    Tagged {
+        /// The whole tag.
+        tag: u64,
+        /// Where it goes.
+        memory: HostBuffer,
+    },
+    /// An active message that was announced and is fetched.
+    Active {
+        /// What it is.
+        class: Class,
+        /// Where it goes.
+        bytes: Vec<u8>,
+    },
+}
+
+/// An operation that is over; UCX does not touch its memory any more.
+pub(super) struct Finished {
+    /// The operation.
+    pub work: Work,
+    /// UCX's request, still to be freed; NULL where the operation was over at once.
+    pub request: *mut c_void,
+    /// How it ended.
+    pub status: ucs_status_t,
+    /// Tag and length of what was received.
+    pub info: ucp_tag_recv_info_t,
+}
+
+/// What UCX gets as the user data of an operation.
+struct Operation {
+    shared: Arc<Shared>,
+    work: Work,
+}
+
+/// Which of UCX's callbacks an operation ends with.
+pub(super) enum Ends {
+    /// A send.
+    Send,
+    /// A tagged receive.
+    Tagged,
+    /// The fetch of an active message.
+    Active,
+}
+
+const NO_INFO: ucp_tag_recv_info_t = ucp_tag_recv_info_t {
+    sender_tag: 0,
+    length: 0,
+};
+
+// SAFETY: the raw pointers inside are descriptions of active messages and requests, which belong to
+// the worker and not to a thread; the owner of the worker uses them, one thread at a time.
+unsafe impl Send for Shared {}
+// SAFETY: as above; everything is behind the lock.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Looks at, or takes, what was told. `look` must not call UCX.
+    pub(super) fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
+        look(&mut self.state.lock())
+    }
+
+    /// Starts an operation: `call` makes the call with the parameters it is given, which keep
+    /// `work` alive until the operation is over. The pointers that `call` passes point into memory
+    /// that `work` owns on the heap, so that moving `work` does not move what they point to.
+    ///
+    /// Returns the request of an operation that was not over at once; it can be cancelled until its
+    /// [`Finished`] has been taken. What is over at once is among those finished already.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        work: Work,
+        ends: Ends,
+        mut params: ucp_request_param_t,
+        call: impl FnOnce(*const ucp_request_param_t) -> ucs_status_ptr_t,
+    ) -> Option<NonNull<c_void>> {
+        let operation = Box::into_raw(Box::new(Operation {
+            shared: Arc::clone(self),
+            work,
+        }));
+        params.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+        params.user_data = operation.cast();
+        match ends {
+            Ends::Send => params.cb.send = Some(on_sent),
+            // What is received always ends with the callback, which is told what came: UCX 1.13 tells
+            // it nowhere else where a message had come before its receive.
+            Ends::Tagged => {
+                params.cb.recv = Some(on_received);
+                params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+            }
+            Ends::Active => {
+                params.cb.recv_am = Some(on_fetched);
+                params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+            }
+        }
+        // Counted before: the callback of what gets a request may run inside this very call.
+        self.state.lock().under_way += 1;
+        let returned = call(&raw const params);
+        if UCS_PTR_IS_PTR(returned) {
+            return NonNull::new(returned);
+        }
+        // SAFETY: made above; UCX calls no callback for an operation that gets no request, so
+        // nobody else takes it.
+        let operation = unsafe { Box::from_raw(operation) };
+        let mut state = self.state.lock();
+        state.under_way -= 1;
+        state.finished.push(Finished {
+            work: operation.work,
+            request: std::ptr::null_mut(),
+            status: UCS_PTR_STATUS(returned),
+            info: NO_INFO,
+        });
+        None
+    }
+
+    /// Runs a callback's part in Rust: a panic must not unwind into UCX.
+    pub(super) fn guarded(&self, step: impl FnOnce(&mut State)) {
+        let step = AssertUnwindSafe(|| step(&mut self.state.lock()));
+        if catch_unwind(step).is_err() {
+            self.state.lock().refused.get_or_insert_with(|| {
+                Error::new(
+                    Status::Panic,
+                    "a callback of UCX's panicked: please report this bug",
+                )
+            });
+        }
+    }
+
+    /// Takes note of the end of an operation.
+    ///
+    /// # Safety
+    ///
+    /// UCX calls a callback for `request`, once, with the `user_data` that [`start`](Self::start)
+    /// gave it.
+    unsafe fn finish(
+        request: *mut c_void,
+        status: ucs_status_t,
+        info: ucp_tag_recv_info_t,
+        user_data: *mut c_void,
+    ) {
+        // SAFETY: `start` made it and gave it up to UCX, which hands it back here and forgets it.
+        let Operation { shared, work } = *unsafe { Box::from_raw(user_data.cast::<Operation>()) };
+        shared.guarded(|state| {
+            state.under_way -= 1;
+            state.finished.push(Finished {
+                work,
+                request,
+                status,
+                info,
+            });
+        });
+    }
+}
+
+unsafe extern "C" fn on_sent(request: *mut c_void, status: ucs_status_t, user_data: *mut c_void) {
+    // SAFETY: UCX calls this for an operation of `start`.
+    unsafe { Shared::finish(request, status, NO_INFO, user_data) };
+}
+
+unsafe extern "C" fn on_received(
+    request: *mut c_void,
+    status: ucs_status_t,
+    info: *const ucp_tag_recv_info_t,
+    user_data: *mut c_void,
+) {
+    let info = if info.is_null() {
+        NO_INFO
+    } else {
+        // SAFETY: not NULL, and readable during the call.
+        unsafe { *info }
+    };
+    // SAFETY: UCX calls this for an operation of `start`.
+    unsafe { Shared::finish(request, status, info, user_data) };
+}
+
+unsafe extern "C" fn on_fetched(
+    request: *mut c_void,
+    status: ucs_status_t,
+    length: usize,
+    user_data: *mut c_void,
+) {
+    let info = ucp_tag_recv_info_t {
+        sender_tag: 0,
+        length,
+    };
+    // SAFETY: UCX calls this for an operation of `start`.
+    unsafe { Shared::finish(request, status, info, user_data) };
+}
+
+/// The error handler of every endpoint.
+///
+/// # Safety
+///
+/// `arg` is the [`Shared`] of the endpoint's connection, which outlives its worker.
+pub(super) unsafe extern "C" fn on_endpoint_failure(
+    arg: *mut c_void,
+    _endpoint: ucp_ep_h,
+    status: ucs_status_t,
+) {
+    // SAFETY: as the contract says.
+    let shared = unsafe { &*arg.cast_const().cast::<Shared>() };
+    shared.guarded(|state| {
+        state.failed.get_or_insert(status);
+    });
+}

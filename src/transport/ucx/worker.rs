@@ -1,0 +1,248 @@
+//! A worker of UCX, and what to sleep on until it has something to do.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use once_cell::sync::Lazy;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+use ucx1_sys::{
+    Api, UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY, UCS_OK, UCS_THREAD_MODE_SERIALIZED,
+    ucp_worker_h, ucp_worker_params_t,
+};
+
+use crate::error::{Error, Result};
+use crate::transport::ucx::context::Context;
+use crate::transport::ucx::error::error;
+
+/// How long a worker is left alone that is busy and does not come on: a queue of shared memory that
+/// the peer has to empty first wakes nobody.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+/// How often a worker that says "busy" and has nothing to do is asked again before that.
+const BUSY_TRIES: usize = 4;
+
+/// A worker. Calls come from one thread at a time, which the owner's lock sees to.
+///
+/// The descriptor to sleep on is an epoll instance of ours around UCX's own: it outlives the worker,
+/// so that whoever sleeps on it wakes when the connection is closed, and has a timer beside it.
+pub(super) struct Worker {
+    context: Arc<Context>,
+    handle: ucp_worker_h,
+    ready: Arc<OwnedFd>,
+    timer: OwnedFd,
+    timer_set: bool,
+}
+
+/// Readable for ever: what the descriptor of a connection that is over is given to watch.
+static OVER: Lazy<Result<OwnedFd, Errno>> =
+    Lazy::new(|| eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK));
+
+// SAFETY: UCX was told that calls come from any thread, one at a time (SERIALIZED).
+unsafe impl Send for Worker {}
+
+/// What arming a worker came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Armed {
+    /// The descriptor becomes readable when there is something to do.
+    Yes,
+    /// There is something to do already.
+    Busy,
+}
+
+impl Worker {
+    /// Makes a worker.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` or `OutOfMemory` when the system or UCX refuses.
+    pub(super) fn new(context: Arc<Context>) -> Result<Self> {
+        let failed = |errno| Error::os("cannot make a connection over UCX", errno);
+        let ready = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )
+        .map_err(failed)?;
+        // Made now, so that there is one when it is needed.
+        OVER.as_ref().map_err(|errno| failed(*errno))?;
+        let api = context.api();
+        let params = ucp_worker_params_t {
+            field_mask: u64::from(UCP_WORKER_PARAM_FIELD_THREAD_MODE),
+            thread_mode: UCS_THREAD_MODE_SERIALIZED,
+            ..ucp_worker_params_t::default()
+        };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the context lives as long as `context`; the masked field is set; `handle` is
+        // writable.
+        let status =
+            unsafe { api.ucp_worker_create(context.handle(), &raw const params, &raw mut handle) };
+        if status != UCS_OK {
+            return Err(error(api, "cannot make a worker of UCX", status));
+        }
+        let worker = Self {
+            context,
+            handle,
+            ready: Arc::new(ready),
+            timer,
+            timer_set: false,
+        };
+        let mut fd = -1;
+        // SAFETY: the worker lives; `fd` is writable.
+        let status = unsafe { api.ucp_worker_get_efd(handle, &raw mut fd) };
+        if status != UCS_OK {
+            let failed = error(api, "cannot sleep on a worker of UCX", status);
+            worker.destroy();
+            return Err(failed);
+        }
+        // SAFETY: UCX keeps this descriptor open as long as the worker, which outlives the borrow.
+        let ucx = unsafe { BorrowedFd::borrow_raw(fd) };
+        let (asleep, timer) = (&worker.ready, &worker.timer);
+        let watched = [
+            epoll::add(asleep, ucx, EventData::new_u64(0), EventFlags::IN),
+            epoll::add(asleep, timer, EventData::new_u64(1), EventFlags::IN),
+        ];
+        if let Some(errno) = watched.into_iter().find_map(Result::err) {
+            worker.destroy();
+            return Err(failed(errno));
+        }
+        Ok(worker)
+    }
+
+    /// The context that it belongs to.
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The library.
+    pub(super) fn api(&self) -> &'static Api {
+        self.context.api()
+    }
+
+    /// UCX's handle, valid until [`destroy`](Self::destroy).
+    pub(super) fn handle(&self) -> ucp_worker_h {
+        self.handle
+    }
+
+    /// Readable when there may be something to do. It outlives the worker.
+    pub(super) fn ready(&self) -> &Arc<OwnedFd> {
+        &self.ready
+    }
+
+    /// Goes on with everything under way; callbacks run inside. Returns whether anything moved.
+    pub(super) fn progress(&mut self) -> bool {
+        // SAFETY: the worker lives, and `&mut self` keeps other threads out.
+        unsafe { self.api().ucp_worker_progress(self.handle) != 0 }
+    }
+
+    /// Makes the descriptor readable for whatever comes from now on.
+    ///
+    /// # Errors
+    ///
+    /// UCX cannot: the worker is of no use any more.
+    pub(super) fn arm(&mut self) -> Result<Armed> {
+        // SAFETY: as in `progress`.
+        let status = unsafe { self.api().ucp_worker_arm(self.handle) };
+        match status {
+            UCS_OK => Ok(Armed::Yes),
+            UCS_ERR_BUSY => Ok(Armed::Busy),
+            _ => Err(error(self.api(), "cannot sleep on a worker of UCX", status)),
+        }
+    }
+
+    /// Goes to sleep, as far as that is possible: returns whether the caller may sleep on the
+    /// descriptor now. False: something has moved meanwhile, and is to be looked at first.
+    ///
+    /// # Errors
+    ///
+    /// As [`arm`](Self::arm).
+    pub(super) fn rest(&mut self) -> Result<bool> {
+        if std::mem::take(&mut self.timer_set) {
+            let mut expirations = [0; 8];
+            // Nothing to read where it has not run out; then it does later, which wakes in vain.
+            let _ = rustix::io::read(&self.timer, &mut expirations);
+        }
+        for _ in 0..BUSY_TRIES {
+            if self.arm()? == Armed::Yes {
+                return Ok(true);
+            }
+            if self.progress() {
+                return Ok(false);
+            }
+        }
+        self.wake_after(BUSY_PAUSE)?;
+        Ok(true)
+    }
+
+    /// Makes the descriptor readable after `pause`.
+    fn wake_after(&mut self, pause: Duration) -> Result<()> {
+        let zero = Timespec::default();
+        let once = Itimerspec {
+            it_interval: zero,
+            it_value: Timespec::try_from(pause).unwrap_or(zero),
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)
+            .map_err(|errno| Error::os("cannot set a timer", errno))?;
+        self.timer_set = true;
+        Ok(())
+    }
+
+    /// Makes the descriptor readable now, for whoever has armed it.
+    pub(super) fn signal(&self) {
+        // SAFETY: the worker lives; this call may come from any thread.
+        let status = unsafe { self.api().ucp_worker_signal(self.handle) };
+        if status != UCS_OK {
+            tracing::error!("UCX cannot be woken: {}", self.api().status_text(status));
+        }
+    }
+
+    /// Goes on until `done`, asleep while nothing happens. Returns whether it is done, or else the
+    /// deadline has passed.
+    ///
+    /// # Errors
+    ///
+    /// As [`arm`](Self::arm).
+    pub(super) fn drive(
+        &mut self,
+        deadline: Instant,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<bool> {
+        loop {
+            let moved = self.progress();
+            if done() {
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            if moved || !self.rest()? {
+                continue;
+            }
+            let mut polled = [PollFd::new(&self.ready, PollFlags::IN)];
+            match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::os("cannot wait for UCX", errno)),
+            }
+        }
+    }
+
+    /// Makes the descriptor readable for ever: whoever sleeps on it shall see that it is over.
+    pub(super) fn wake_for_ever(&self) {
+        if let Ok(over) = &*OVER {
+            // It fails only where it was done before.
+            let _ = epoll::add(&self.ready, over, EventData::new_u64(2), EventFlags::IN);
+        }
+    }
+
+    /// Destroys the worker. Every endpoint of it is closed and nothing is under way.
+    pub(super) fn destroy(self) {
+        self.wake_for_ever();
+        // SAFETY: `self` is consumed, so that nobody uses the handle after this.
+        unsafe { self.api().ucp_worker_destroy(self.handle) };
+    }
+}

@@ -1,0 +1,327 @@
+//! tcp between processes, and between network namespaces that stand for machines: a slow and lossy
+//! link, one that is cut, and processes that are killed.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::Signal;
+
+use crate::support::*;
+
+const LOOPBACK: &str = "tcp://127.0.0.1:";
+
+/// A server at a port that the system chose.
+fn start(args: &[&str]) -> Server {
+    Server::start_as(dipc(), LOOPBACK, "tcp://127.0.0.1:0", args)
+}
+
+/// A table that takes long enough to be interrupted: nobody reads it faster than it is made.
+const LARGE: [&str; 4] = ["--tpch", "lineitem", "--scale", "10"];
+
+/// A fetch of `LARGE` under way: the server has a stream, which the first bytes of rows show.
+fn long_fetch(command: Command, uri: &str, folder: &std::path::Path, args: &[&str]) -> Child {
+    let mut command = command;
+    let output = folder.join("t.arrows");
+    let child = command
+        .args(["get", uri, "lineitem", "--output", output.to_str().unwrap()])
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("rows are being written", || {
+        let sizes = names(folder)
+            .into_iter()
+            .filter_map(|path| std::fs::metadata(path).ok());
+        sizes.map(|metadata| metadata.len()).sum::<u64>() > 0
+    });
+    child
+}
+
+/// What a fetch that must fail says: one line.
+fn fail_of(child: Child) -> String {
+    let output = child.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert_eq!(told.trim_end().lines().count(), 1, "{told}");
+    told
+}
+
+/// A table over tcp, over one connection and several, is the one that was served.
+#[test]
+fn tables_arrive_over_tcp() {
+    let args = ["--tpch", "orders", "--scale", "0.1", "--batch-rows", "5000"];
+    let server = start(&args);
+    for connections in ["1", "4"] {
+        let report = json(&[
+            "get",
+            &server.uri,
+            "orders",
+            "--json",
+            "--connections",
+            connections,
+            "--verify",
+            "tpch:orders:0.1",
+        ]);
+        assert_eq!(report["rows"], 150_000);
+        assert_eq!(report["verified"]["equal"], true);
+        assert_eq!(report["bytes_lent"], 0);
+    }
+    let (status, _) = server.stop();
+    assert!(status.success());
+}
+
+/// What cannot be is said: where nobody listens, where others could connect, a port that is taken.
+#[test]
+fn addresses_that_cannot_be_used_are_explained() {
+    let told = failure(1, &["get", "tcp://127.0.0.1:1", "t"]);
+    assert!(
+        told.contains("no server listens at tcp://127.0.0.1:1"),
+        "{told}"
+    );
+    let any = "tcp://0.0.0.0:0";
+    let told = failure(1, &["serve", "--listen", any, "--tpch", "region"]);
+    assert!(told.contains("--allow-remote"), "{told}");
+    let server = start(&["--tpch", "region"]);
+    let taken = server.uri.split('?').next().unwrap();
+    let told = failure(1, &["serve", "--listen", taken, "--tpch", "region"]);
+    assert!(told.contains("is taken"), "{told}");
+    let remote = Server::start_as(
+        dipc(),
+        "tcp://0.0.0.0:",
+        any,
+        &["--allow-remote", "--tpch", "region"],
+    );
+    let here = remote.uri.replace("0.0.0.0", "127.0.0.1");
+    assert!(run(&["get", &here, "region"]).status.success());
+    let told = failure(
+        1,
+        &["get", &server.uri, "region", "--set", "tcp.keepalive=x"],
+    );
+    assert!(told.contains("tcp.keepalive"), "{told}");
+}
+
+/// kill -9 of either side in the middle of a stream: the other is told, and goes on.
+#[test]
+fn a_kill_over_tcp_ends_one_stream() {
+    for connections in ["1", "3"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = start(&[&LARGE[..], &["--tpch", "nation"]].concat());
+        let args = ["--connections", connections];
+        let mut client = long_fetch(dipc(), &server.uri, folder.path(), &args);
+        client.kill().unwrap();
+        wait(&mut client);
+        assert!(run(&["get", &server.uri, "nation"]).status.success());
+        let folder = tempfile::tempdir().unwrap();
+        let client = long_fetch(dipc(), &server.uri, folder.path(), &args);
+        server.child.kill().unwrap();
+        let told = fail_of(client);
+        assert!(told.contains("127.0.0.1"), "{told}");
+        assert!(names(folder.path()).is_empty());
+    }
+}
+
+/// Two namespaces that stand for machines, and one between them that passes on what they send; gone
+/// when dropped.
+struct Link {
+    server: String,
+    client: String,
+    between: String,
+}
+
+const SERVER: &str = "192.0.2.1";
+
+impl Link {
+    /// `None` where this user may not make one, which is said.
+    fn new() -> Option<Self> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root may make network namespaces");
+            return None;
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = |end| format!("dipc-{end}-{}-{number}", std::process::id());
+        let link = Self {
+            server: name("server"),
+            client: name("client"),
+            between: name("between"),
+        };
+        match link.make() {
+            Ok(()) => Some(link),
+            Err(error) => {
+                println!("skipped: no network namespaces can be made here: {error}");
+                None
+            }
+        }
+    }
+
+    fn make(&self) -> Result<(), String> {
+        for namespace in [&self.server, &self.client, &self.between] {
+            ip(&format!("netns add {namespace}"))?;
+            ip(&format!("-n {namespace} link set lo up"))?;
+        }
+        for (end, net, host, other) in [
+            (&self.server, "192.0.2", 1, "198.51.100"),
+            (&self.client, "198.51.100", 2, "192.0.2"),
+        ] {
+            let between = &self.between;
+            let (near, far) = ("wire", format!("to-{host}"));
+            ip(&format!(
+                "-n {end} link add {near} type veth peer name {far}"
+            ))?;
+            ip(&format!("-n {end} link set {far} netns {between}"))?;
+            ip(&format!("-n {end} address add {net}.{host}/24 dev {near}"))?;
+            ip(&format!("-n {between} address add {net}.254/24 dev {far}"))?;
+            ip(&format!("-n {end} link set {near} up"))?;
+            ip(&format!("-n {between} link set {far} up"))?;
+            ip(&format!("-n {end} route add {other}.0/24 via {net}.254"))?;
+        }
+        self.pass_on(true)
+    }
+
+    /// Whether the link carries anything. Where not, neither end is told.
+    fn pass_on(&self, on: bool) -> Result<(), String> {
+        let set = format!("sysctl -qw net.ipv4.ip_forward={}", u8::from(on));
+        ip(&format!("netns exec {} {set}", self.between))
+    }
+
+    /// The command in one of the namespaces.
+    fn dipc(namespace: &str) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_dipc")])
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn serve(&self, args: &[&str]) -> Server {
+        let args = [&["--allow-remote"], args].concat();
+        let at = format!("tcp://{SERVER}:4000");
+        Server::start_as(Self::dipc(&self.server), &at, &at, &args)
+    }
+
+    /// Connections that one end has.
+    fn connections(&self, namespace: &str) -> usize {
+        let mut command = Command::new("ip");
+        let list = ["netns", "exec", namespace, "cat", "/proc/net/tcp"];
+        let table = text(&command.args(list).output().unwrap().stdout);
+        // Established ones have the state 01.
+        let states = table
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(3));
+        states.filter(|state| *state == "01").count()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for namespace in [&self.server, &self.client, &self.between] {
+            let _ = ip(&format!("netns delete {namespace}"));
+        }
+    }
+}
+
+fn ip(args: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(args.split(' ')).output();
+    let output = output.map_err(|error| format!("ip: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("ip {args}: {}", text(&output.stderr)))
+}
+
+/// Over a link with delay and loss a table arrives equal, over one connection and several.
+#[test]
+fn tables_arrive_over_a_slow_and_lossy_link() {
+    let Some(link) = Link::new() else { return };
+    let netem = "tc qdisc add dev wire root netem delay 5ms 2ms loss 1%";
+    if let Err(error) = ip(&format!("netns exec {} {netem}", link.server)) {
+        println!("skipped: this machine has no netem: {error}");
+        return;
+    }
+    let server = link.serve(&[
+        "--tpch",
+        "orders",
+        "--scale",
+        "0.05",
+        "--batch-rows",
+        "5000",
+    ]);
+    for connections in ["1", "4"] {
+        let output = Link::dipc(&link.client)
+            .args(["get", &server.uri, "orders", "--connections", connections])
+            .args(["--json", "--verify", "tpch:orders:0.05"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+}
+
+/// A link that is cut in the middle of a stream ends it at both ends within the time that
+/// `tcp.keepalive` gives, though nobody closes a socket; the server serves on.
+#[test]
+fn a_cut_link_ends_the_stream_at_both_ends() {
+    for connections in ["1", "3"] {
+        let Some(link) = Link::new() else { return };
+        let short = ["--set", "tcp.keepalive=3"];
+        let mut server = link.serve(&[&LARGE[..], &short].concat());
+        let folder = tempfile::tempdir().unwrap();
+        let args = [&short[..], &["--connections", connections]].concat();
+        let client = long_fetch(Link::dipc(&link.client), &server.uri, folder.path(), &args);
+        assert!(link.connections(&link.server) > 0);
+        link.pass_on(false).unwrap();
+        let told = fail_of(client);
+        assert!(
+            told.contains(SERVER) && told.contains("does not answer"),
+            "{told}"
+        );
+        assert!(names(folder.path()).is_empty());
+        until("the server has let go of the client", || {
+            link.connections(&link.server) == 0
+        });
+        assert!(server.child.try_wait().unwrap().is_none());
+        // With nothing to wait for, it stops at once.
+        signal(&server.child, Signal::TERM);
+        assert!(wait(&mut server.child).success());
+    }
+}
+
+/// A port that the system may give to clients: where nobody listens, a socket that connects to itself
+/// is not taken for a server.
+#[test]
+fn a_socket_does_not_take_itself_for_a_server() {
+    let Some(link) = Link::new() else { return };
+    let range = "sysctl -qw net.ipv4.ip_local_port_range=40000\t40001";
+    ip(&format!("netns exec {} {range}", link.client)).unwrap();
+    for port in ["40000", "40001", "40000", "40001"] {
+        let uri = format!("tcp://127.0.0.1:{port}");
+        let output = Link::dipc(&link.client)
+            .args(["get", &uri, "t", "--timeout", "10s"])
+            .output()
+            .unwrap();
+        let told = text(&output.stderr);
+        assert!(told.contains("no server listens"), "{told}");
+    }
+}
+
+/// A machine that cannot be reached: the time to connect is kept, and the text says so.
+#[test]
+fn a_machine_that_is_not_there_is_said() {
+    let Some(link) = Link::new() else { return };
+    let get = |uri: &str, timeout: &str| {
+        let output = Link::dipc(&link.client)
+            .args(["get", uri, "t", "--timeout", timeout])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    // No machine of the link has this number; and no way leads to the other.
+    let told = get("tcp://198.51.100.77:4000", "30s");
+    assert!(told.contains("cannot be reached"), "{told}");
+    let told = get("tcp://203.0.113.1:4000", "30s");
+    assert!(told.contains("no network"), "{told}");
+    link.pass_on(false).unwrap();
+    let told = get("tcp://192.0.2.1:4000", "200ms");
+    assert!(told.contains("within 200ms"), "{told}");
+}

@@ -1,0 +1,199 @@
+"""The programs that the matrix joins: one for each language, and the `dipc` command.
+
+A language's program is `bindings/matrix/LANGUAGE/peer`, or what DIPC_PEER_LANGUAGE names; it may build
+itself first, and one that exits with 77 says that it cannot be built or run here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LANGUAGES = ("c", "cpp", "go", "julia", "python")
+SCHEMES = ("shm", "tcp", "ucx")
+
+WAIT = 180
+"""Seconds after which a program that hangs fails the test; Julia compiles first."""
+UNAVAILABLE = 77
+
+
+@dataclasses.dataclass
+class Got:
+    """What came of `get` or `cancel`."""
+
+    code: int
+    status: str | None
+    """The name of the error; None for success, and for the command, which prints text alone."""
+    text: str
+    rows: int | None = None
+    batches: int | None = None
+
+
+class Peer:
+    """A language's program."""
+
+    def __init__(self, name, words):
+        self.name = name
+        self._words = words
+
+    def __repr__(self):
+        return self.name
+
+    def start(self, *words, **options):
+        """Runs the program, to be waited for."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
+        return subprocess.Popen([*self._words, *map(str, words)], text=True, **pipes)
+
+    def start_get(self, uri, ticket, out):
+        """Begins to fetch; see `finish`."""
+        return self.start("get", uri, ticket, out)
+
+    def start_serve(self, uri, file):
+        return self.start("serve", uri, file, stdin=subprocess.PIPE, stderr=None)
+
+    def bound_uri(self, line):
+        return line.strip()
+
+    def finish(self, process):
+        """Waits for `get` or `cancel`."""
+        out, errors = process.communicate(timeout=WAIT)
+        self._skip_where_unavailable(process.returncode, out + errors)
+        said = re.fullmatch(r"rows=(\d+) batches=(\d+)\n", out)
+        failed = re.fullmatch(r"error (DIPC_\w+) (.*)\n", out)
+        if said:
+            return Got(process.returncode, None, out, int(said[1]), int(said[2]))
+        if failed:
+            assert process.returncode == 3, out
+            return Got(3, failed[1], failed[2])
+        return Got(process.returncode, None, out + errors)
+
+    def _skip_where_unavailable(self, code, text):
+        if code == UNAVAILABLE:
+            pytest.skip(f"{self.name}: {text.strip()}")
+
+    def get(self, uri, ticket, out):
+        return self.finish(self.start_get(uri, ticket, out))
+
+    def cancel(self, uri, ticket, number):
+        return self.finish(self.start("cancel", uri, ticket, number))
+
+    @contextlib.contextmanager
+    def serve(self, uri, file):
+        """A server of a file, and its URI. It must end well when it is told to."""
+        process = self.start_serve(uri, file)
+        try:
+            line = process.stdout.readline()
+            if not line:
+                self._skip_where_unavailable(process.wait(WAIT), "")
+                pytest.fail(f"{self.name} does not serve {file}: it ended with {process.returncode}")
+            server = Serving(process, self.bound_uri(line))
+            yield server
+            if not server.killed:
+                process.terminate()
+                assert process.wait(WAIT) == 0, f"{self.name} does not end well at SIGTERM"
+        finally:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
+
+class Serving:
+    """A server that runs."""
+
+    def __init__(self, process, uri):
+        self.process = process
+        self.uri = uri
+        self.killed = False
+
+    def kill(self):
+        self.killed = True
+        self.process.kill()
+        self.process.wait()
+
+
+class Command(Peer):
+    """The `dipc` command, which has another command line."""
+
+    def start_serve(self, uri, file):
+        return self.start("serve", "--listen", uri, f"table={file}", stdin=subprocess.PIPE, stderr=None)
+
+    def bound_uri(self, line):
+        return line.removeprefix("ready ").strip()
+
+    def start_get(self, uri, ticket, out):
+        # The command writes regular files of known kinds, and nothing where it is asked for nothing.
+        words = [] if out is None else ["--output", out]
+        return self.start("get", "--json", uri, ticket, *words)
+
+    def finish(self, process):
+        out, errors = process.communicate(timeout=WAIT)
+        if process.returncode == 0:
+            said = json.loads(out)
+            return Got(0, None, out, said["rows"], said["batches"])
+        return Got(process.returncode, None, errors)
+
+
+def dipc_command():
+    """The command's path: DIPC_COMMAND, or of DIPC_PREFIX, or of the PATH; None where there is none."""
+    named = os.environ.get("DIPC_COMMAND")
+    prefix = os.environ.get("DIPC_PREFIX")
+    return named or shutil.which("dipc", path=f"{prefix}/bin" if prefix else None)
+
+
+def find(name):
+    """A peer, or the reason why there is none."""
+    if name == "dipc":
+        command = dipc_command()
+        return Command(name, [command]) if command else "no dipc command: DIPC_COMMAND or DIPC_PREFIX says where"
+    named = os.environ.get(f"DIPC_PEER_{name.upper()}")
+    if named:
+        return Peer(name, shlex.split(named))
+    program = ROOT / "bindings/matrix" / name / "peer"
+    if not program.exists():
+        return f"no {program.relative_to(ROOT)}: this language has no program yet"
+    return Peer(name, [str(program)])
+
+
+NAMES = (*LANGUAGES, "dipc")
+FOUND = {name: find(name) for name in NAMES}
+
+
+PEERS = {name: found for name, found in FOUND.items() if isinstance(found, Peer)}
+
+
+def unavailable(scheme):
+    """Why a transport does not work here; None where it does."""
+    command = dipc_command()
+    if command is None:
+        return None if scheme == "shm" else "no dipc command to ask"
+    said = json.loads(subprocess.run([command, "info", "--json"], stdout=subprocess.PIPE, check=True).stdout)
+    known = {transport["name"]: transport for transport in said["transports"]}
+    if scheme not in known:
+        return "dipc info does not know it"
+    return None if known[scheme]["available"] else known[scheme]["reason"]
+
+
+UNAVAILABLE_SCHEMES = {scheme: unavailable(scheme) for scheme in SCHEMES}
+
+
+def read(path):
+    """The schema and the batches of a stream file."""
+    with pa.ipc.open_stream(pathlib.Path(path).read_bytes()) as reader:
+        return reader.schema, list(reader)
+
+
+# The programs of Python run in the interpreter that runs the suite, with the package that it has.
+os.environ.setdefault("DIPC_PYTHON", sys.executable)

@@ -1,0 +1,173 @@
+//! Peers that break the rules, or stop in the middle: each ends its own connection with an error that
+//! says why, and costs nobody else anything.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::error::Status;
+use dipc::proto::{BodyKind, Control, Span, Tags, body_tag};
+use dipc::server::{Server, ServerOptions};
+use dipc::transport::Incoming;
+use rustix::net::sockopt;
+
+use crate::common::{counting, read_all};
+use crate::{bare_peer, frame, next, until_error};
+
+/// What `bytes` from a peer end in.
+fn ends_in(bytes: &[u8], text: &str) {
+    let (mut connection, mut peer) = bare_peer();
+    peer.write_all(&frame(0, 0, b"before")).unwrap();
+    peer.write_all(bytes).unwrap();
+    let (messages, error) = until_error(connection.as_mut());
+    assert!(matches!(&messages[..], [Incoming::Metadata(bytes)] if bytes == b"before"));
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert!(error.text().contains(text), "{error}");
+    assert_eq!(connection.receive().unwrap_err(), error, "an error lasts");
+}
+
+/// What people and their scanners send to an open port: each is named.
+#[test]
+fn garbage_is_refused() {
+    ends_in(b"GET /lineitem HTTP/1.1\r\nHost: x\r\n\r\n", "padding");
+    ends_in(
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03padding and more",
+        "padding",
+    );
+    ends_in(b"SSH-2.0-OpenSSH_9.6p1 Debian\r\n", "padding");
+    let mut huge = frame(0, 0, b"");
+    huge[7] = 0x80;
+    ends_in(&huge, "9223372036854775808 bytes");
+    ends_in(&frame(9, 0, b"x"), "class 9");
+    ends_in(&frame(2, 0, &vec![0; (64 << 10) + 1]), "control");
+}
+
+/// A peer that goes in the middle of a message is gone, and what it sent whole arrives.
+#[test]
+fn an_end_in_the_middle_of_a_message_is_said() {
+    let (mut connection, mut peer) = bare_peer();
+    let from = peer.local_addr().unwrap().to_string();
+    peer.write_all(&frame(0, 0, b"whole")).unwrap();
+    peer.write_all(&frame(0, 0, b"cut off")[..28]).unwrap();
+    drop(peer);
+    let (messages, error) = until_error(connection.as_mut());
+    assert_eq!(messages.len(), 1);
+    assert_eq!(error.status(), Status::Disconnected);
+    assert!(error.text().contains("middle of a message"), "{error}");
+    assert!(error.text().contains(&from), "{error}");
+}
+
+/// A reset is told apart from an end.
+#[test]
+fn a_reset_is_said_to_be_one() {
+    let (mut connection, mut peer) = bare_peer();
+    peer.write_all(&frame(0, 0, b"whole")).unwrap();
+    assert!(matches!(
+        next(connection.as_mut()),
+        Ok(Incoming::Metadata(_))
+    ));
+    // Closing a socket that lingers for no time resets its connection.
+    sockopt::set_socket_linger(peer.as_fd(), Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    let (_, error) = until_error(connection.as_mut());
+    assert_eq!(error.status(), Status::Disconnected, "{error}");
+    assert!(error.text().contains("reset"), "{error}");
+    let later = connection.flush().unwrap_err();
+    assert_eq!(later.status(), Status::Disconnected, "{later}");
+}
+
+/// Nothing is lent over tcp: regions and address lists are refused.
+#[test]
+fn regions_and_address_lists_are_refused() {
+    let (mut connection, mut peer) = bare_peer();
+    let region = Control::Region {
+        id: 1,
+        handle: vec![0; 8],
+    };
+    peer.write_all(&frame(2, 0, &region.encode())).unwrap();
+    let message = next(connection.as_mut()).unwrap();
+    assert!(matches!(message, Incoming::Control { fd: None, .. }));
+    for result in [
+        connection.map_region(1, &[0; 8], None),
+        connection.unmap_region(1),
+    ] {
+        assert_eq!(result.unwrap_err().status(), Status::Protocol);
+    }
+    let span = |address, length| Span { address, length };
+    let error = connection.resolve(1, &[span(1 << 48, 8)]).err().unwrap();
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert!(connection.lender().is_none());
+    assert_eq!(
+        connection.resolve(1, &[span(0, 0)]).unwrap().buffers.len(),
+        1
+    );
+}
+
+/// A server among peers that send half a request and stop, announce what they never send, send
+/// bodies, or do not read: each costs its socket, and the others are served.
+#[test]
+fn peers_that_stop_in_the_middle_hold_up_nobody() {
+    let server = Server::new(ServerOptions::default()).unwrap();
+    let uri = server.listen("tcp://127.0.0.1:0").unwrap();
+    server
+        .serve(b"t", counting(10, 1_000))
+        .map_err(|(error, _)| error)
+        .unwrap();
+    let target = uri.trim_start_matches("tcp://").split('?').next().unwrap();
+    let want = Tags::DEFAULT.want_data;
+    let mut largest = frame(0, 0, b"");
+    largest[..8].copy_from_slice(&(256_u64 << 20).to_le_bytes());
+    let beginnings = [
+        frame(1, want, b"lineitem")[..10].to_vec(),
+        frame(1, want, b"lineitem")[..27].to_vec(),
+        largest,
+        vec![],
+    ];
+    let stuck: Vec<_> = (0..100)
+        .map(|n| {
+            let mut peer = TcpStream::connect(target).unwrap();
+            peer.write_all(&beginnings[n % beginnings.len()]).unwrap();
+            peer
+        })
+        .collect();
+    // Requests without end from one that never reads an answer.
+    let mut greedy = TcpStream::connect(target).unwrap();
+    greedy.set_nonblocking(true).unwrap();
+    let request = frame(1, want, &[b'x'; 1000]);
+    let refused = (0..1000)
+        .map(|_| greedy.write(&request))
+        .find(Result::is_err);
+    drop(refused);
+    // A body is the server's to send.
+    let mut confused = TcpStream::connect(target).unwrap();
+    let body = frame(1, body_tag(1, BodyKind::Packed), &[0; 100]);
+    confused.write_all(&body).unwrap();
+    confused
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let ended = confused.read(&mut [0]);
+    assert!(
+        matches!(ended, Ok(0))
+            || ended.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+    );
+    let client = Client::new(ClientOptions::default()).unwrap();
+    for _ in 0..3 {
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 10);
+    }
+    assert!(server.stats().connections >= 100);
+    let start = Instant::now();
+    drop(stuck);
+    while server.stats().connections > 2 {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            server.stats()
+        );
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,238 @@
+//! Listening and connecting: each way that it fails has a status and a text of its own.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use dipc::error::Status;
+use dipc::transport::{LinkOptions, Settings};
+
+use crate::{connect, listen, next, readable, target, tcp};
+
+fn short() -> LinkOptions {
+    LinkOptions {
+        connect_timeout: Duration::from_millis(100),
+        ..LinkOptions::default()
+    }
+}
+
+fn failure(uri: &str, options: &LinkOptions) -> dipc::error::Error {
+    connect(uri, options).map(drop).unwrap_err()
+}
+
+/// IPv4, IPv6 and names are listened at and connected to; port 0 is filled in.
+#[test]
+fn every_way_to_write_an_address_works() {
+    let options = LinkOptions::default();
+    let mut uris = vec!["tcp://127.0.0.1:0", "tcp://localhost:0"];
+    if TcpListener::bind("[::1]:0").is_ok() {
+        uris.push("tcp://[::1]:0");
+    } else {
+        println!("skipped: this machine has no IPv6");
+    }
+    for uri in uris {
+        let mut listener = listen(uri, &options).unwrap();
+        let address = listener.address();
+        assert!(!address.ends_with(":0"), "{address}");
+        assert!(address.starts_with(uri.trim_end_matches('0')), "{address}");
+        let client = connect(&address, &options).unwrap();
+        assert!(readable(&listener.fd()));
+        let server = listener.accept().unwrap().unwrap();
+        let ip = server.peer().parse::<SocketAddr>().unwrap().ip();
+        assert!(ip.is_loopback(), "{ip}");
+        assert!(target(listener.as_ref()).ends_with(&format!(
+            ":{}",
+            client.peer().parse::<SocketAddr>().unwrap().port()
+        )));
+        assert!(!server.same_user() && !client.same_user(), "rule A8");
+    }
+}
+
+/// `LinkOptions::allow_remote`: a listener that other machines can reach must be asked for.
+#[test]
+fn listening_beyond_loopback_must_be_allowed() {
+    for uri in ["tcp://0.0.0.0:0", "tcp://[::]:0", "tcp://192.0.2.1:0"] {
+        let error = listen(uri, &LinkOptions::default()).map(drop).unwrap_err();
+        assert_eq!(error.status(), Status::Permission, "{error}");
+        for part in ["allow_remote", "--allow-remote", "encrypts"] {
+            assert!(error.text().contains(part), "{error}");
+        }
+    }
+    let allowed = LinkOptions {
+        allow_remote: true,
+        ..LinkOptions::default()
+    };
+    let listener = listen("tcp://0.0.0.0:0", &allowed).unwrap();
+    let port = target(listener.as_ref())
+        .rsplit_once(':')
+        .unwrap()
+        .1
+        .to_owned();
+    connect(&format!("tcp://127.0.0.1:{port}"), &allowed).unwrap();
+    // 192.0.2.0/24 is for examples, and no machine's.
+    let error = listen("tcp://192.0.2.1:0", &allowed).map(drop).unwrap_err();
+    assert_eq!(error.status(), Status::Unreachable, "{error}");
+    assert!(
+        error.text().contains("no address of this machine"),
+        "{error}"
+    );
+}
+
+/// A port is one listener's, and free again at once when that has gone, whatever its connections do.
+#[test]
+fn a_port_is_taken_and_free_again() {
+    let options = LinkOptions::default();
+    let mut listener = listen("tcp://127.0.0.1:0", &options).unwrap();
+    let address = listener.address();
+    let error = listen(&address, &options).map(drop).unwrap_err();
+    assert_eq!(error.status(), Status::AddressInUse, "{error}");
+    assert!(error.text().contains("port 0"), "{error}");
+    // The server closes first, which leaves its side of the connection behind for a minute.
+    let mut client = connect(&address, &options).unwrap();
+    assert!(readable(&listener.fd()));
+    drop(listener.accept().unwrap().unwrap());
+    drop(listener);
+    assert_eq!(
+        next(client.as_mut()).unwrap_err().status(),
+        Status::Disconnected
+    );
+    drop(listen(&address, &options).unwrap());
+}
+
+/// Nobody listens: `Unreachable`, all addresses of a name tried.
+#[test]
+fn a_refused_connection_says_that_nobody_listens() {
+    for uri in ["tcp://127.0.0.1:1", "tcp://localhost:1"] {
+        let error = failure(uri, &LinkOptions::default());
+        assert_eq!(error.status(), Status::Unreachable, "{error}");
+        assert!(error.text().contains("no server listens at"), "{error}");
+        assert!(error.text().contains(uri), "{error}");
+    }
+}
+
+/// A name that nobody knows: `Unreachable`, and the name is in the text.
+#[test]
+fn an_unknown_name_is_said_to_be_one() {
+    let error = failure("tcp://no-such-host.invalid:4000", &LinkOptions::default());
+    assert!(
+        matches!(error.status(), Status::Unreachable | Status::Timeout),
+        "{error}"
+    );
+    assert!(error.text().contains("no-such-host.invalid"), "{error}");
+    assert!(error.text().contains("name"), "{error}");
+}
+
+/// No way leads there: `Unreachable`, with a text of its own.
+#[test]
+fn an_address_without_a_way_to_it_is_unreachable() {
+    // 240.0.0.0/4 is reserved: the kernel sends nothing there.
+    let error = failure("tcp://255.255.255.255:4000", &short());
+    assert_eq!(error.status(), Status::Unreachable, "{error}");
+    assert!(error.text().contains("no network"), "{error}");
+}
+
+/// `LinkOptions::connect_timeout`: a listener that accepts nobody makes a client wait that long.
+#[test]
+fn connecting_to_a_full_listener_times_out() {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let full = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
+    rustix::net::bind(&full, &address).unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let bound = SocketAddr::try_from(rustix::net::getsockname(&full).unwrap()).unwrap();
+    let uri = format!("tcp://{bound}");
+    // The queue takes one or two, by the system's own rules.
+    let mut waiting = Vec::new();
+    let error = loop {
+        match connect(&uri, &short()) {
+            Ok(connection) => waiting.push(connection),
+            Err(error) => break error,
+        }
+        assert!(waiting.len() < 16, "the queue is never full");
+    };
+    assert_eq!(error.status(), Status::Timeout, "{error}");
+    assert!(error.text().contains("answered within 100ms"), "{error}");
+}
+
+/// A baseline server is not told of several sockets, so it gets one connection; and there are only so
+/// many.
+#[test]
+fn connections_are_bounded_and_for_our_servers_only() {
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let many = |connections| LinkOptions {
+        connections,
+        ..LinkOptions::default()
+    };
+    let uri = format!(
+        "tcp://{}?want_data=4611686018427387909",
+        plain.local_addr().unwrap()
+    );
+    let client = connect(&uri, &many(4)).unwrap();
+    assert!(client.is_ordered());
+    let (server, _) = plain.accept().unwrap();
+    plain.set_nonblocking(true).unwrap();
+    assert!(plain.accept().is_err(), "one socket, not four");
+    server.set_nonblocking(true).unwrap();
+    assert!(
+        TcpStream::peek(&server, &mut [0]).is_err(),
+        "nothing is sent unasked"
+    );
+    let error = failure("tcp://127.0.0.1:1", &many(65));
+    assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+}
+
+/// `tcp.keepalive`: how long a peer's machine may be silent, in seconds; the kernel is told.
+#[test]
+fn the_time_for_silence_is_a_setting() {
+    let with = |value: &str| {
+        let mut settings = Settings::default();
+        settings.set("tcp.keepalive", value).unwrap();
+        LinkOptions {
+            settings,
+            ..LinkOptions::default()
+        }
+    };
+    assert!(tcp().knows_setting("tcp.keepalive") && !tcp().knows_setting("tcp.keepalives"));
+    for wrong in ["", "0", "-1", "1.5", "86401", "soon"] {
+        let error = listen("tcp://127.0.0.1:0", &with(wrong))
+            .map(drop)
+            .unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+        assert!(error.text().contains("seconds"), "{error}");
+    }
+    use rustix::net::sockopt;
+    for (options, [idle, interval, count]) in [
+        (LinkOptions::default(), [20, 10, 4]),
+        (with("3"), [1, 1, 2]),
+    ] {
+        let mut listener = listen("tcp://127.0.0.1:0", &options).unwrap();
+        let client = connect(&listener.address(), &options).unwrap();
+        assert!(readable(&listener.fd()));
+        let server = listener.accept().unwrap().unwrap();
+        for end in [&client, &server] {
+            let fd = end.readiness().fd;
+            assert!(sockopt::socket_keepalive(&fd).unwrap());
+            assert!(sockopt::tcp_nodelay(&fd).unwrap());
+            assert_eq!(
+                sockopt::tcp_keepidle(&fd).unwrap(),
+                Duration::from_secs(idle)
+            );
+            assert_eq!(
+                sockopt::tcp_keepintvl(&fd).unwrap(),
+                Duration::from_secs(interval)
+            );
+            assert_eq!(u64::from(sockopt::tcp_keepcnt(&fd).unwrap()), count);
+            let flags = rustix::io::fcntl_getfd(&fd).unwrap();
+            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+        }
+        // A slow consumer may leave the server's bytes alone for longer than that.
+        assert_eq!(
+            sockopt::tcp_user_timeout(&server.readiness().fd).unwrap(),
+            0
+        );
+        assert!(sockopt::tcp_user_timeout(&client.readiness().fd).unwrap() > 0);
+    }
+}
