@@ -32,6 +32,8 @@ test:
 	tests/packaging.sh
 	bindings/cpp/test.sh
 	tools/test-python.sh $(PYTHON)
+	PYTHON=$(CURDIR)/$(PYTHON) DIPC_LIBRARY=$(CURDIR)/target/debug/libdipc.so bindings/python/test.sh
+	PYTHON=$(CURDIR)/$(PYTHON) tests/matrix/test.sh
 
 test-slow:
 	@tools/setup.sh test

@@ -33,7 +33,7 @@ programs=(cc:build-essential make:build-essential cmake:cmake pkg-config:pkg-con
 case $purpose in
   build) ;;
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
-    python3:python3) ;;
+    python3:python3 go:golang-go) ;;
   lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen) ;;
   slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy) ;;
   docs) programs+=(doxygen:doxygen) ;;

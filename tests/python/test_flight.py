@@ -75,7 +75,7 @@ class Tables(flight.FlightServerBase):
 
     def do_get(self, context, ticket):
         schema, batches = streams.read(FILES[ticket.ticket.decode()])
-        return flight.GeneratorStream(schema, iter(batches))
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, batches))
 
 
 def get(uri, name, *arguments):
@@ -127,7 +127,7 @@ def test_locations(server, client):
 
 def test_refusals(client):
     """What is not there, or not answered, says so and names what is."""
-    with pytest.raises(flight.FlightError, match="no table 'nobody'|no table \"nobody\""):
+    with pytest.raises(pa.ArrowException, match='no table "nobody"'):
         client.get_flight_info(flight.FlightDescriptor.for_path("nobody"))
     with pytest.raises(pa.ArrowException, match="no table"):
         client.do_get(flight.Ticket(b"nobody")).read_all()

@@ -1,5 +1,7 @@
 //! Builds and runs the peer (`peer.h`).
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -67,7 +69,7 @@ fn has_headers() -> bool {
 }
 
 /// The folder of PyPI's UCX, with `include` and `lib`.
-fn wheel() -> Option<PathBuf> {
+pub fn wheel() -> Option<PathBuf> {
     let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/lib");
     std::fs::read_dir(venv)
         .ok()?
@@ -123,6 +125,11 @@ impl Peer {
                     .map(|libraries| ("LD_LIBRARY_PATH", libraries)),
             );
         command
+    }
+
+    /// Whether it runs with PyPI's UCX.
+    pub fn is_from_wheel(&self) -> bool {
+        self.libraries.is_some()
     }
 
     /// Gets a table from a server with these URIs (metadata, data).

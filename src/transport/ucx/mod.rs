@@ -69,9 +69,13 @@ impl Transport for Ucx {
         let context = Context::get(&options.settings, 0)?;
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            match UcxListener::new(context.clone(), &address, target) {
+            let listener = version::ensure_family(context.api(), target)
+                .and_then(|()| UcxListener::new(context.clone(), &address, target));
+            match listener {
                 Ok(listener) => return Ok(Box::new(listener)),
-                Err(error) => failed = failed.or(Some(error)),
+                // The last one's: where a name stands for addresses of both families, the first
+                // may be one that is not used.
+                Err(error) => failed = Some(error),
             }
         }
         Err(failed.unwrap_or_else(|| nothing_behind(&address)))
@@ -86,9 +90,13 @@ impl Transport for Ucx {
         let deadline = Instant::now() + options.connect_timeout;
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            match UcxConnection::connect(&context, target, deadline) {
+            let connection = version::ensure_family(context.api(), target)
+                .and_then(|()| UcxConnection::connect(&context, target, deadline));
+            match connection {
                 Ok(connection) => return Ok(Box::new(connection)),
-                Err(error) => failed = failed.or(Some(error)),
+                // The last one's: where a name stands for addresses of both families, the first
+                // may be one that is not used.
+                Err(error) => failed = Some(error),
             }
         }
         Err(failed.unwrap_or_else(|| nothing_behind(&address)))

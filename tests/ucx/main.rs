@@ -1,0 +1,182 @@
+//! UCX by itself: what is refused and how, peers that die, the reference's behaviour, and what the
+//! host process notices of it. Runs with each UCX of the machine, in a process for each.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "in tests a panic is how a failure shows"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod ending;
+mod host;
+#[path = "../ucx_peer/peer.rs"]
+mod peer;
+mod reaching;
+mod reference;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dipc::client::{Client, ClientOptions};
+use dipc::server::{Server, ServerOptions};
+use dipc::transport::{self, LinkOptions};
+
+/// Says which part of this program a child process runs, and with what.
+const ROLE: &str = "DIPC_UCX_TEST_ROLE";
+/// Names UCX's library to libdipc.
+const LIBRARY: &str = "DIPC_UCX_LIBRARY";
+
+/// Whether UCX is there; says so where it is not.
+fn works() -> bool {
+    match transport::by_scheme("ucx").unwrap().available() {
+        Ok(()) => true,
+        Err(error) => {
+            println!("skipped: {error}");
+            false
+        }
+    }
+}
+
+/// All tests once more with PyPI's UCX, which need not be the one that the linker finds.
+#[test]
+fn with_the_other_library() {
+    if std::env::var_os(LIBRARY).is_some() {
+        // This is that run.
+        return;
+    }
+    let Some(wheel) = peer::wheel() else {
+        println!("skipped: libucx-cu12 is not in .tools (tools/setup.sh test)");
+        return;
+    };
+    let output = Command::new(std::env::current_exe().unwrap())
+        .env(LIBRARY, wheel.join("lib/libucp.so.0"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+}
+
+/// Options of a server that may listen.
+fn options() -> ServerOptions {
+    ServerOptions {
+        link: link_options(),
+        ..ServerOptions::default()
+    }
+}
+
+fn link_options() -> LinkOptions {
+    LinkOptions {
+        trusted_network: true,
+        ..LinkOptions::default()
+    }
+}
+
+fn serving() -> (Server, String) {
+    let server = Server::new(options()).unwrap();
+    let uri = server.listen("ucx://127.0.0.1:0").unwrap();
+    (server, uri)
+}
+
+fn client() -> Client {
+    Client::new(ClientOptions::default()).unwrap()
+}
+
+fn serve(server: &Server, ticket: &str, provider: Box<dyn dipc::server::Provider>) {
+    server
+        .serve(ticket.as_bytes(), provider)
+        .map_err(|(error, _)| error)
+        .unwrap();
+}
+
+/// Waits for something that another thread or process brings about; fails after twenty seconds.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(20), "not yet: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What a child process is started with.
+#[derive(Debug)]
+struct Role {
+    name: String,
+    argument: String,
+}
+
+/// The part that this process plays, if it is a child's.
+fn role() -> Option<Role> {
+    let text = std::env::var(ROLE).ok()?;
+    let (name, argument) = text.split_once(' ')?;
+    Some(Role {
+        name: name.to_owned(),
+        argument: argument.to_owned(),
+    })
+}
+
+/// This program in a process of its own, running one test that asks for its [`role`]. Killed when
+/// dropped.
+struct Other {
+    child: Child,
+    /// Closed when it shall end.
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(test: &str, role: &str, argument: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture"])
+            .env(ROLE, format!("{role} {argument}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            input: child.stdin.take(),
+            output: BufReader::new(child.stdout.take().unwrap()),
+            child,
+        }
+    }
+
+    /// The rest of the next line that begins with `mark`.
+    fn line(&mut self, mark: &str) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = self.output.read_line(&mut line).unwrap();
+            assert!(read > 0, "the other process ended before it said {mark}");
+            // The harness begins a line of its own before.
+            if let Some((_, rest)) = line.split_once(mark) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // Without effect on one that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until the parent closes this process's input.
+fn until_told() {
+    let mut line = String::new();
+    let _ = std::io::stdin().read_line(&mut line);
+}

@@ -1,0 +1,193 @@
+//! Connecting, and why it fails.
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use dipc::client::GetOptions;
+use dipc::error::Status;
+use dipc::proto::Uri;
+use dipc::server::{Server, ServerOptions};
+use dipc::transport::{self, LinkOptions, Settings};
+
+use crate::common::{batch, counting, read_all};
+use crate::{client, link_options, options, serve, serving, works};
+
+fn failure(uri: &str, options: &LinkOptions) -> (Status, String) {
+    let ucx = transport::by_scheme("ucx").unwrap();
+    let error = ucx
+        .connect(&Uri::parse(uri).unwrap(), options)
+        .err()
+        .unwrap();
+    (error.status(), error.text().to_owned())
+}
+
+/// Versions before 1.15 do not, and overwrite memory where they meet it.
+fn knows_ipv6() -> bool {
+    let (_server, uri) = serving();
+    let version = Uri::parse(&uri).unwrap().ucx_version.expect("a version");
+    version.split('.').nth(1).unwrap().parse::<u32>().unwrap() >= 15
+}
+
+/// "Our transports": every ucx listener asks the caller to say that the network is trusted.
+#[test]
+fn a_listener_asks_for_a_trusted_network() {
+    if !works() {
+        return;
+    }
+    let server = Server::new(ServerOptions::default()).unwrap();
+    let error = server.listen("ucx://127.0.0.1:0").unwrap_err();
+    assert_eq!(error.status(), Status::Permission, "{error}");
+    assert!(error.text().contains("trusted_network"), "{error}");
+}
+
+/// Nobody listens: said at once, with the address.
+#[test]
+fn a_refused_connection_is_unreachable() {
+    if !works() {
+        return;
+    }
+    for uri in ["ucx://127.0.0.1:1", "ucx://[::1]:1"] {
+        if uri.contains("::") && !knows_ipv6() {
+            let (status, text) = failure(uri, &link_options());
+            assert_eq!(status, Status::Unsupported, "{text}");
+            continue;
+        }
+        let (status, text) = failure(uri, &link_options());
+        assert_eq!(status, Status::Unreachable, "{text}");
+        assert!(
+            text.contains(uri) && text.contains("is a server started"),
+            "{text}"
+        );
+    }
+}
+
+/// `LinkOptions::connect_timeout`: who listens and never answers, be it UCX or not, makes a client
+/// wait that long.
+#[test]
+fn a_server_that_does_not_answer_times_out() {
+    if !works() {
+        return;
+    }
+    let ucx = transport::by_scheme("ucx").unwrap();
+    let options = LinkOptions {
+        connect_timeout: Duration::from_millis(300),
+        ..link_options()
+    };
+    let listener = ucx
+        .listen(&Uri::parse("ucx://127.0.0.1:0").unwrap(), &options)
+        .unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = format!("ucx://{}", silent.local_addr().unwrap());
+    for uri in [listener.address(), other] {
+        let (status, text) = failure(&uri, &options);
+        assert_eq!(status, Status::Timeout, "{text}");
+        assert!(text.contains(&uri), "{text}");
+    }
+}
+
+/// Rule E1: versions that cannot talk to each other are told before anything is tried.
+#[test]
+fn versions_that_cannot_talk_are_refused() {
+    if !works() {
+        return;
+    }
+    let (_server, uri) = serving();
+    let ours = Uri::parse(&uri).unwrap().ucx_version.expect("a version");
+    let old = ours.starts_with("1.12.") || ours.starts_with("1.13.");
+    let theirs = if old { "1.99.0" } else { "1.12.1" };
+    let other = uri.replace(&format!("dipc_ucx={ours}"), &format!("dipc_ucx={theirs}"));
+    let (status, text) = failure(&other, &link_options());
+    assert_eq!(status, Status::Unsupported, "{text}");
+    assert!(text.contains(&ours) && text.contains(theirs), "{text}");
+}
+
+/// Issue 3: IPv4 and IPv6, by name and number, ports that the system chose.
+#[test]
+fn every_kind_of_address_is_listened_at() {
+    if !works() {
+        return;
+    }
+    for address in ["ucx://127.0.0.1:0", "ucx://[::1]:0", "ucx://localhost:0"] {
+        let server = Server::new(options()).unwrap();
+        if address.contains("::") && !knows_ipv6() {
+            let error = server.listen(address).unwrap_err();
+            assert_eq!(error.status(), Status::Unsupported, "{error}");
+            continue;
+        }
+        let uri = server.listen(address).unwrap();
+        assert!(!uri.contains(":0?"), "{uri}");
+        serve(&server, "t", counting(3, 100));
+        let mut stream = client()
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 3);
+    }
+}
+
+/// Rule U5: an address typed by a person is enough.
+#[test]
+fn a_bare_address_is_enough() {
+    if !works() {
+        return;
+    }
+    let (server, uri) = serving();
+    serve(&server, "t", counting(3, 100));
+    let bare = Uri::parse(&uri).unwrap().bare();
+    let mut stream = client()
+        .get(&[&bare], b"t", &GetOptions::default(), None)
+        .unwrap();
+    assert_eq!(read_all(&mut stream).unwrap()[0], batch(0, 100));
+}
+
+/// Settings go to UCX; what it does not take, and what we do not know, is refused.
+#[test]
+fn settings_reach_ucx() {
+    if !works() {
+        return;
+    }
+    let uri = Uri::parse("ucx://127.0.0.1:0").unwrap();
+    let ucx = transport::by_scheme("ucx").unwrap();
+    let listen = |name: &str, value: &str| {
+        let mut settings = Settings::default();
+        settings.set(name, value).unwrap();
+        let options = LinkOptions {
+            settings,
+            ..link_options()
+        };
+        ucx.listen(&uri, &options).map(drop)
+    };
+    listen("ucx.TLS", "tcp").unwrap();
+    listen("ucx.error_handling", "none").unwrap();
+    let error = listen("ucx.TLS", "nothing-of-this-name").unwrap_err();
+    assert!(error.text().contains("UCX says"), "{error}");
+    let error = listen("ucx.RNDV_THRESH", "a lot").unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+    let error = listen("ucx.error_handling", "maybe").unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+    let error = Settings::default().set("ucx.tls", "tcp").unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+}
+
+/// Many clients at once, each with several streams.
+#[test]
+fn many_clients_are_served_at_once() {
+    if !works() {
+        return;
+    }
+    let (server, uri) = serving();
+    serve(&server, "t", counting(5, 20_000));
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let client = client();
+                for _ in 0..3 {
+                    let mut stream = client
+                        .get(&[&uri], b"t", &GetOptions::default(), None)
+                        .unwrap();
+                    assert_eq!(read_all(&mut stream).unwrap().len(), 5);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,183 @@
+//! The reference's behaviour (rules R1 to R6), by a peer that shares none of our code, in both
+//! directions.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use dipc::client::GetOptions;
+use dipc::error::Status;
+use dipc::proto::Role;
+
+use crate::common::{export, export_schema, read_all};
+use crate::peer::{Options, Outcome, Peer, Server, peers};
+use crate::{LIBRARY, client, eventually, serving, works};
+
+/// Every way to run the peer that must interoperate (rule R6).
+const WAYS: [Options; 2] = [
+    Options {
+        error_mode_peer: false,
+        minimal: false,
+    },
+    Options {
+        error_mode_peer: true,
+        minimal: true,
+    },
+];
+
+/// The peer that uses the same UCX as this process.
+fn peer() -> Option<&'static Peer> {
+    if !works() {
+        return None;
+    }
+    let wheel = std::env::var_os(LIBRARY).is_some();
+    let found = peers().iter().find(|peer| peer.is_from_wheel() == wheel);
+    if found.is_none() {
+        println!("skipped: no headers for the UCX that is used here");
+    }
+    found
+}
+
+fn folder(name: &str) -> PathBuf {
+    let name = format!("ucx-{name}-{}", std::process::id());
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The project's vectors, Arrow's golden streams, and a large table.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let golden = std::env::var_os("DIPC_GOLDEN")
+        .map_or_else(|| root.join("../shared/golden"), PathBuf::from)
+        .join("streams");
+    if !golden.is_dir() {
+        println!("skipped in part: no folder {}", golden.display());
+    }
+    let mut files: Vec<_> = [root.join("tests/vectors"), golden]
+        .into_iter()
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|end| end == "arrows" || end == "stream")
+        })
+        .collect();
+    files.sort();
+    assert!(files.len() > 30, "vectors are missing");
+    files.push(large(folder));
+    files
+}
+
+/// Bodies far larger than what UCX sends at once, and empty ones.
+fn large(folder: &Path) -> PathBuf {
+    let batch = |rows: i64| {
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+        RecordBatch::try_from_iter([("n", column)]).unwrap()
+    };
+    let path = folder.join("large");
+    let batches = [0, 1, 1_000_000, 0, 2_000_000, 3].map(batch);
+    let mut writer =
+        StreamWriter::try_new(File::create(&path).unwrap(), &batches[0].schema()).unwrap();
+    for batch in &batches {
+        writer.write(batch).unwrap();
+    }
+    writer.finish().unwrap();
+    path
+}
+
+fn read(path: &Path) -> (SchemaRef, Vec<RecordBatch>) {
+    let reader = StreamReader::try_new(File::open(path).unwrap(), None).unwrap();
+    let schema = reader.schema();
+    let batches =
+        reader.map(|batch| batch.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    (schema, batches.collect())
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+/// Our server with the reference's client: every table arrives.
+#[test]
+fn a_server_of_ours_serves_the_peer() {
+    let Some(peer) = peer() else { return };
+    let folder = folder("serving");
+    let (server, _) = serving();
+    let mut tables = Vec::new();
+    for file in files(&folder) {
+        let (schema, batches) = read(&file);
+        let arrays = batches.iter().map(export).collect();
+        server
+            .publish(name(&file).as_bytes(), export_schema(&schema), arrays)
+            .map_err(|(error, _)| error)
+            .unwrap();
+        tables.push((file, schema, batches));
+    }
+    let uris = [Role::Metadata, Role::Data].map(|role| server.location(role).unwrap());
+    for options in WAYS {
+        for (file, schema, batches) in &tables {
+            let output = folder.join("got");
+            let outcome = peer.get(options, &uris, name(file), &output);
+            assert!(
+                matches!(outcome, Outcome::Done(_)),
+                "{}: {outcome:?}",
+                name(file)
+            );
+            let (got_schema, got) = read(&output);
+            assert_eq!(&got_schema, schema, "{}", name(file));
+            assert!(&got == batches, "{} has changed on its way", name(file));
+        }
+    }
+    eventually("the peer's connections are gone", || {
+        server.stats().connections == 0
+    });
+}
+
+/// Our client with the reference's server: every table arrives, over its two connections.
+#[test]
+fn a_client_of_ours_gets_from_the_peer() {
+    let Some(peer) = peer() else { return };
+    let folder = folder("getting");
+    let files = files(&folder);
+    for options in WAYS {
+        let server = Server::start(peer, options, &files);
+        let uris: Vec<_> = server.uris().iter().map(String::as_str).collect();
+        let client = client();
+        for file in &files {
+            let mut stream = client
+                .get(&uris, name(file).as_bytes(), &GetOptions::default(), None)
+                .unwrap_or_else(|error| panic!("{}: {error}", name(file)));
+            let got =
+                read_all(&mut stream).unwrap_or_else(|error| panic!("{}: {error}", name(file)));
+            assert!(got == read(file).1, "{} has changed on its way", name(file));
+        }
+    }
+}
+
+/// Rule R5: silence for an unknown ticket ends with a timeout of ours, and a text that says what
+/// silence usually means.
+#[test]
+fn silence_ends_with_a_timeout() {
+    let Some(peer) = peer() else { return };
+    let folder = folder("silence");
+    let server = Server::start(peer, WAYS[0], &[large(&folder)]);
+    let uris: Vec<_> = server.uris().iter().map(String::as_str).collect();
+    let options = GetOptions {
+        stall_timeout: Some(Duration::from_millis(200)),
+        ..GetOptions::default()
+    };
+    let error = client()
+        .get(&uris, b"no such table", &options, None)
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(error.status(), Status::Timeout, "{error}");
+    assert!(error.text().contains("ticket"), "{error}");
+}
