@@ -66,16 +66,13 @@ impl Transport for Ucx {
                 ),
             ));
         }
-        let context = Context::get(&options.settings, 0)?;
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            let listener = version::ensure_family(context.api(), target)
-                .and_then(|()| UcxListener::new(context.clone(), &address, target));
+            let context = Context::get(&options.settings, target.is_ipv6(), 0)?;
+            let listener = UcxListener::new(context, &address, target);
             match listener {
                 Ok(listener) => return Ok(Box::new(listener)),
-                // The last one's: where a name stands for addresses of both families, the first
-                // may be one that is not used.
-                Err(error) => failed = Some(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
         Err(failed.unwrap_or_else(|| nothing_behind(&address)))
@@ -83,20 +80,18 @@ impl Transport for Ucx {
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = Address::of(uri)?;
-        let context = Context::get(&options.settings, 0)?;
+        let api = context::of_settings(&options.settings)?;
         if let Some(theirs) = &uri.ucx_version {
-            version::ensure_compatible(context.api(), theirs)?;
+            version::ensure_compatible(api, theirs)?;
         }
         let deadline = Instant::now() + options.connect_timeout;
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            let connection = version::ensure_family(context.api(), target)
-                .and_then(|()| UcxConnection::connect(&context, target, deadline));
+            let context = Context::get(&options.settings, target.is_ipv6(), 0)?;
+            let connection = UcxConnection::connect(&context, target, deadline);
             match connection {
                 Ok(connection) => return Ok(Box::new(connection)),
-                // The last one's: where a name stands for addresses of both families, the first
-                // may be one that is not used.
-                Err(error) => failed = Some(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
         Err(failed.unwrap_or_else(|| nothing_behind(&address)))
