@@ -11,13 +11,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-import dipc
 import streams
 
-COMMAND = os.environ.get("DIPC_COMMAND", str(dipc.ROOT / "target/debug/dipc"))
-EXAMPLES = dipc.ROOT / "examples/flight"
-# The folder with the package dipc, built.
-PACKAGE = pathlib.Path(os.environ.get("DIPC_PACKAGE", dipc.ROOT / "bindings/python/src"))
+COMMAND = os.environ.get("DIPC_COMMAND", str(streams.ROOT / "target/debug/dipc"))
+EXAMPLES = streams.ROOT / "examples/flight"
 FILES = streams.files()
 REUSE = "arrow-flight-reuse-connection://?"
 
@@ -181,16 +178,11 @@ def test_unknown_and_gone():
     assert done.returncode == 1 and "is the Flight server running" in done.stderr
 
 
-@pytest.mark.skipif(
-    not list(PACKAGE.glob("dipc/lib/libdipc_python*")),
-    reason=f"the package dipc in {PACKAGE} is not built: DIPC_PACKAGE names the folder of one that is",
-)
 @pytest.mark.parametrize("pair", [[], ["--pair"]], ids=["one", "pair"])
 def test_examples(pair):
     """The examples work with each other and with the command, and their fallback with neither."""
-    environment = os.environ | {"PYTHONPATH": str(PACKAGE)}
     server = subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "server.py"), *pair], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, str(EXAMPLES / "server.py"), *pair], stdout=subprocess.PIPE, text=True
     )
     try:
         word, uri = server.stdout.readline().split()
@@ -203,7 +195,7 @@ def test_examples(pair):
         def example(uri, name):
             return subprocess.run(
                 [sys.executable, str(EXAMPLES / "client.py"), uri, name],
-                capture_output=True, text=True, timeout=60, env=environment,
+                capture_output=True, text=True, timeout=60,
             )  # fmt: skip
 
         done = example(uri, "words")
