@@ -30,10 +30,7 @@ test:
 	cargo test $(CARGO_FLAGS) --locked --workspace --all-features
 	tests/c/run.sh plain valgrind
 	tests/packaging.sh
-	bindings/cpp/test.sh
-	tools/test-python.sh $(PYTHON)
-	PYTHON=$(CURDIR)/$(PYTHON) DIPC_LIBRARY=$(CURDIR)/target/debug/libdipc.so bindings/python/test.sh
-	PYTHON=$(CURDIR)/$(PYTHON) tests/matrix/test.sh
+	tools/test-bindings.sh
 
 test-slow:
 	@tools/setup.sh test

@@ -131,7 +131,7 @@ function unions(column, format)
     children = AbstractVector[dense ? vector(child(column, i)) : struct_child(column, i)
                               for i in eachindex(ids)]
     which = ntuple(code -> Int8(something(findfirst(==(code - 1), ids), 0)), 128)
-    T = Union{map(eltype, children)...}
+    T = Union{map(element_type, children)...}
     return Unions{T}(buffer(column, 1), dense ? buffer(column, 2) : C_NULL, which, children, column)
 end
 

@@ -10,7 +10,14 @@ isflat(::Type{<:Union{Primitive,Bits,Offsets,Views,FixedBytes,Mapped,Nulls}}) = 
 isflat(::Type{<:Nullable{<:Any,V}}) where {V} = isflat(V)
 
 # The type that a field for such a vector has.
-held(::V) where {T,V<:AbstractVector{T}} = isflat(V) ? V : AbstractVector{T}
+held(::V) where {T,V<:AbstractVector{T}} = isflat(V) ? V : AbstractVector
+
+# What a list's or a struct's type says of the elements inside: nothing from a depth on at which Julia
+# takes for ever to compare such types.
+const MOST_NESTING = 4
+nesting(field::Field) = 1 + maximum([0; Int[nesting(child) for child in field.children]]) +
+    (field.dictionary === nothing ? 0 : nesting(field.dictionary))
+element_type(values) = nesting(source(values).field) > MOST_NESTING ? Any : eltype(values)
 
 """
     Dipc.FlatList{T,V}, Dipc.NestedList{T} <: AbstractVector{T}
@@ -24,7 +31,7 @@ struct FlatList{T,V<:AbstractVector{T}} <: AbstractVector{T}
     length::Int
 end
 struct NestedList{T} <: AbstractVector{T}
-    values::AbstractVector{T}
+    values::AbstractVector
     before::Int
     length::Int
 end
@@ -38,8 +45,8 @@ Base.@propagate_inbounds function Base.getindex(list::ListValue, i::Int)
 end
 
 # What a list of a vector's elements is, and the one of `length` elements after `before`.
-list_type(::V) where {T,V<:AbstractVector{T}} =
-    V <: Primitive ? V : isflat(V) ? FlatList{T,V} : NestedList{T}
+list_type(values::V) where {T,V<:AbstractVector{T}} =
+    V <: Primitive ? V : isflat(V) ? FlatList{T,V} : NestedList{element_type(values)}
 function list_of(::Type{L}, values, before, length) where {L}
     checkbounds(values, before+1:before+length)
     return L(values, before, length)
@@ -107,7 +114,7 @@ struct Structs{T<:NamedTuple,C<:Tuple} <: ArrowVector{T}
     column::Column
 end
 function Structs(names::Vector{Symbol}, children::Vector, column)
-    T = NamedTuple{Tuple(names),Tuple{map(eltype, children)...}}
+    T = NamedTuple{Tuple(names),Tuple{map(element_type, children)...}}
     return Structs{T,Tuple{map(held, children)...}}(Tuple(children), column)
 end
 Base.@propagate_inbounds function Base.getindex(v::Structs{T}, i::Int) where {T}
@@ -143,7 +150,8 @@ struct Maps{T,K<:AbstractVector,V<:AbstractVector} <: ArrowVector{T}
     column::Column
 end
 function Maps(offsets, keys, values, column)
-    T = MapView{eltype(keys),eltype(values),list_type(keys),list_type(values)}
+    lists = list_type(keys), list_type(values)
+    T = MapView{map(eltype, lists)...,lists...}
     return Maps{T,held(keys),held(values)}(offsets, keys, values, column)
 end
 Base.@propagate_inbounds function Base.getindex(v::Maps{T}, i::Int) where {T}
@@ -191,7 +199,7 @@ struct Encoded{T,I<:AbstractVector,V<:AbstractVector} <: ArrowVector{T}
     column::Column
 end
 Encoded(codes::I, levels, column) where {I} =
-    Encoded{eltype(levels),I,held(levels)}(codes, levels, column)
+    Encoded{element_type(levels),I,held(levels)}(codes, levels, column)
 Base.@propagate_inbounds function Base.getindex(v::Encoded, i::Int)
     @boundscheck checkbounds(v, i)
     return v.levels[Int(@inbounds v.codes[i])+1]
@@ -216,7 +224,7 @@ struct Runs{T,E<:AbstractVector,V<:AbstractVector} <: ArrowVector{T}
     column::Column
 end
 Runs(ends::E, values, column) where {E} =
-    Runs{eltype(values),E,held(values)}(ends, values, column)
+    Runs{element_type(values),E,held(values)}(ends, values, column)
 Base.@propagate_inbounds function Base.getindex(v::Runs, i::Int)
     @boundscheck checkbounds(v, i)
     return v.values[searchsortedfirst(v.ends, v.column.offset + i)]

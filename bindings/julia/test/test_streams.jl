@@ -1,20 +1,26 @@
 # Every type of Arrow's, in and out: each stream file is read, served, fetched and written, and what
 # comes is compared with what pyarrow reads and with what the dipc command reads.
 
-# Values that hold nothing of a batch's memory.
-plain(x) = x
-plain(x::AbstractString) = String(x)
-plain(x::AbstractVector) = map(plain, collect(x))
-plain(x::NamedTuple) = map(plain, x)
-plain(x::AbstractDict) = [plain(key) => plain(value) for (key, value) in pairs(x)]
-plain_column(column) = map(plain, collect(column))
-plain_column(column::Dipc.Unions) =
-    [Dipc.UnionValue(Dipc.typeid(column, i), plain(column[i])) for i in eachindex(column)]
-# A dictionary's own order, which only the indices tell, need not be kept.
+# Values that hold nothing of a batch's memory, in vectors that say nothing of their types: it is the
+# schema that says what is built.
+plain(@nospecialize(x)) = x
+plain(@nospecialize(x::AbstractString)) = String(x)
+plain(@nospecialize(x::AbstractVector)) = plain_column(x)
+plain(@nospecialize(x::NamedTuple)) = NamedTuple{keys(x)}(Tuple(Any[plain(x[i]) for i in 1:length(x)]))
+plain(@nospecialize(x::AbstractDict)) = Any[plain(x.keys[i]) => plain(x.values[i]) for i in 1:length(x)]
+plain(x::Dipc.Bytes) = collect(x)
+function plain_column(@nospecialize(column))
+    all = Any[]
+    for i in 1:length(column)
+        push!(all, column isa Dipc.Unions ? Dipc.UnionValue{Any}(Dipc.typeid(column, i), plain(column[i])) :
+                   plain(column[i]))
+    end
+    return all
+end
 
 function rebuilt(batch)
     names = Tuple(Dipc.names(batch))
-    return NamedTuple{names}(Tuple(plain_column(column) for column in batch))
+    return NamedTuple{names}(Tuple(plain_column(column) for column in Dipc.columns(batch)))
 end
 
 const FILES = stream_files()
@@ -39,6 +45,7 @@ end
         for path in FILES
             name = basename(path)
             @testset "$name" begin
+                get(ENV, "DIPC_TEST_PROGRESS", "") == "" || println(stderr, round(time() - START), " ", name)
                 schema, batches = StreamFile.read_batches(path)
                 text = canonical(batches)
                 pyarrow = expected(name)
@@ -46,7 +53,7 @@ end
 
                 # As it came, without a copy; and built anew, from Julia's own values alone.
                 Dipc.serve(server, "handed on/$name", batches; schema = schema)
-                Dipc.serve(server, "rebuilt/$name", map(rebuilt, batches); schema = schema)
+                Dipc.serve(server, "rebuilt/$name", NamedTuple[rebuilt(batch) for batch in batches]; schema = schema)
                 for kind in ("handed on", "rebuilt")
                     stream = Dipc.get(server_uri, "$kind/$name")
                     @test Dipc.schema(stream) == schema

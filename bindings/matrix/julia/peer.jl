@@ -48,11 +48,16 @@ end
 notify_over(over) = ccall(:uv_async_send, Cint, (Ptr{Cvoid},), Base.unsafe_convert(Ptr{Cvoid}, over))
 
 const SIGTERM = 15
+const SIG_UNBLOCK = 1
 const SIGNAL_HANDLE = Libc.calloc(1, 1024) # a uv_signal_t and more
 const OVER = Ref{Any}(nothing)
 
 function watch_sigterm(over)
     OVER[] = over
+    # Julia keeps it blocked for a thread of its own; the main thread's handler comes before that one.
+    set = zeros(UInt64, 16)
+    set[1] = UInt64(1) << (SIGTERM - 1)
+    ccall(:pthread_sigmask, Cint, (Cint, Ptr{UInt64}, Ptr{UInt64}), SIG_UNBLOCK, set, C_NULL)
     callback = @cfunction((handle, number) -> (notify_over(OVER[]); nothing), Cvoid, (Ptr{Cvoid}, Cint))
     ccall(:uv_signal_init, Cint, (Ptr{Cvoid}, Ptr{Cvoid}), Base.eventloop(), SIGNAL_HANDLE) == 0 &&
         ccall(:uv_signal_start, Cint, (Ptr{Cvoid}, Ptr{Cvoid}, Cint), SIGNAL_HANDLE, callback, SIGTERM) == 0 ||
