@@ -29,6 +29,7 @@ test:
 	tests/c/run.sh plain valgrind
 	tests/packaging.sh
 	tools/test-python.sh $(PYTHON)
+	DIPC_PYTHON=$(PYTHON) bindings/julia/test.sh
 
 test-slow:
 	@tools/setup.sh slow
