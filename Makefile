@@ -36,7 +36,6 @@ test-slow:
 	@tools/setup.sh test
 	@tools/setup.sh slow
 	tools/test-slow.sh
-	bindings/cpp/test.sh asan tidy
 
 lint:
 	@tools/setup.sh lint

@@ -16,13 +16,9 @@ else
     end
 
     function connect_tables()
-        Core.eval(Dipc, quote
-            module TablesGlue
-            const Dipc = $Dipc
-            const Tables = $(Base.loaded_modules[TABLES_ID])
-            include($TABLES_METHODS)
-            end
-        end)
+        glue = Core.eval(Dipc, Expr(:module, true, :TablesGlue, quote end))
+        Core.eval(glue, :(const Dipc = $Dipc; const Tables = $(Base.loaded_modules[TABLES_ID])))
+        Base.include(glue, TABLES_METHODS)
         return
     end
 end

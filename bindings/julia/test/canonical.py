@@ -94,7 +94,7 @@ def canonical(path):
             for name, column in zip(batch.schema.names, batch.columns):
                 lines.append(f"column {name}")
                 lines.extend(column_forms(column))
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines)
 
 
 def schema(path):

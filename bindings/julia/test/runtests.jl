@@ -5,8 +5,10 @@ include("support.jl")
 
 const PARTS = ["library", "values", "streams", "serving", "ending", "memory", "tables", "examples"]
 const CHOSEN = isempty(ARGS) ? PARTS : ARGS
-for part in CHOSEN
-    @testset "$part" begin
-        include("test_$part.jl")
+@testset "Dipc" begin
+    for part in CHOSEN
+        @testset "$part" begin
+            include("test_$part.jl")
+        end
     end
 end

@@ -1,14 +1,34 @@
-# Who keeps what alive, and what is not copied.
+# Who keeps what alive, and what is not copied. What shall be collected is looked at in functions of its
+# own: the variables of a test live to its end.
+
+@noinline function outlives_its_batch(uri)
+    column, text = taken_columns(uri)
+    collect_garbage()
+    return column == 1:10000 && text == "9999"
+end
+@noinline function taken_columns(uri)
+    batch = first(Dipc.get(uri, "t"))
+    return batch.a, batch.b[9999]
+end
+
+@noinline function serve_lendable(server, arena, given_back)
+    column = Dipc.lendable(arena, collect(1:10000))
+    finalizer(_ -> given_back[] = true, column.block)
+    Dipc.serve(server, "lent", (a = column,))
+end
+@noinline function kept_by_the_client(server, uri, given_back)
+    batch = only(collect(Dipc.get(uri, "lent")))
+    Dipc.withdraw(server, "lent")
+    collect_garbage()
+    return !given_back[] && batch.a == 1:10000
+end
+
+@noinline first_value(uri, ticket) = first(Dipc.get(uri, ticket)).a[1]
 
 @testset "a vector keeps its batch alive, and nothing else does" begin
     serving() do server, uri
         Dipc.serve(server, "t", ((a = collect(n:n+9999), b = string.(1:10000)) for n in 1:3))
-        first_column, text = let batch = first(Dipc.get(uri, "t"))
-            batch.a, batch.b[9999]
-        end
-        collect_garbage()
-        @test first_column == 1:10000 && text == "9999"
-        first_column = text = nothing
+        @test outlives_its_batch(uri)
         @test comes_true() do
             collect_garbage()
             Dipc.stats(server).lent_outstanding == 0
@@ -21,15 +41,8 @@ end
     serving() do server, uri
         given_back = Ref(false)
         arena = Dipc.Arena(region_bytes = 1 << 20)
-        let column = Dipc.lendable(arena, collect(1:10000))
-            finalizer(_ -> given_back[] = true, column.block)
-            Dipc.serve(server, "lent", (a = column,))
-        end
-        batch = only(collect(Dipc.get(uri, "lent")))
-        Dipc.withdraw(server, "lent")
-        collect_garbage()
-        @test !given_back[] && batch.a == 1:10000
-        batch = nothing
+        serve_lendable(server, arena, given_back)
+        @test kept_by_the_client(server, uri, given_back)
         @test comes_true() do
             collect_garbage()
             given_back[]
@@ -68,9 +81,7 @@ end
 @testset "streams that nobody closes are closed" begin
     serving() do server, uri
         Dipc.serve(() -> Iterators.repeated((a = [1],)), server, "endless")
-        let stream = Dipc.get(uri, "endless")
-            @test first(stream).a == [1]
-        end
+        @test first_value(uri, "endless") == 1
         @test comes_true() do
             collect_garbage()
             Dipc.stats(server).streams_active == 0

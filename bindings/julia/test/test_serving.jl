@@ -1,5 +1,12 @@
 # Serving Julia's own tables, and fetching them.
 
+# What a value and the view that it comes back as have in common.
+comparable(x) = x
+comparable(x::AbstractVector) = map(comparable, collect(x))
+comparable(x::Tuple) = collect(x)
+comparable(x::NamedTuple) = map(comparable, x)
+comparable(x::AbstractDict) = Dict(pairs(x))
+
 @testset "a table of every Julia type that has an Arrow type" begin
     table = (
         int = [1, 2, 3], small = Int8[1, -1, 0], half = Float16[1, 2, 3], float = [0.5, NaN, Inf],
@@ -29,11 +36,6 @@
         @test_throws ArgumentError batch.nothing_of_that_name
     end
 end
-comparable(x) = x
-comparable(x::AbstractVector) = map(comparable, collect(x))
-comparable(x::Tuple) = collect(x)
-comparable(x::NamedTuple) = map(comparable, x)
-comparable(x::AbstractDict) = Dict(pairs(x))
 
 @testset "iterators, functions and requests" begin
     serving() do server, uri

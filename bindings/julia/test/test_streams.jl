@@ -38,6 +38,11 @@ function expected(name)
     return startswith(text, "unreadable") ? nothing : text
 end
 
+# Files whose values have two spellings, which the command tells apart: a missing element of a
+# dictionary may be a missing index or a missing level, one of a union may be of any child.
+const TOLD_APART = ("dictionaries.arrows", "nested_dictionaries.arrows", "unions.arrows",
+                    "generated_nested_dictionary.stream", "generated_dictionary.stream")
+
 @testset "stream files" begin
     server_uri = address()
     written = String[]
@@ -54,7 +59,8 @@ end
                 # As it came, without a copy; and built anew, from Julia's own values alone.
                 Dipc.serve(server, "handed on/$name", batches; schema = schema)
                 Dipc.serve(server, "rebuilt/$name", NamedTuple[rebuilt(batch) for batch in batches]; schema = schema)
-                for kind in ("handed on", "rebuilt")
+                # A named tuple without columns cannot say how many rows it has.
+                for kind in (isempty(schema.fields) ? ("handed on",) : ("handed on", "rebuilt"))
                     stream = Dipc.get(server_uri, "$kind/$name")
                     @test Dipc.schema(stream) == schema
                     fetched = collect(stream)
@@ -62,7 +68,7 @@ end
                     out = joinpath(FOLDER, "$kind $name")
                     StreamFile.write_batches(out, schema, fetched)
                     pyarrow === nothing || push!(written, out)
-                    if HAS_COMMAND
+                    if HAS_COMMAND && !(kind == "rebuilt" && name in TOLD_APART)
                         @test success(pipeline(`$COMMAND get $server_uri $kind/$name --verify $path`;
                                                stdout = devnull))
                     end
