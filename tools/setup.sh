@@ -33,9 +33,9 @@ programs=(cc:build-essential make:build-essential cmake:cmake pkg-config:pkg-con
 case $purpose in
   build) ;;
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
-    python3:python3) ;;
+    python3:python3 go:golang-go) ;;
   lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen) ;;
-  slow) programs+=(c++:build-essential ninja:ninja-build) ;;
+  slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy) ;;
   docs) programs+=(doxygen:doxygen) ;;
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
   *) fail "unknown purpose $purpose: build, test, lint, slow, docs or package" ;;
@@ -44,6 +44,10 @@ missing=()
 for entry in "${programs[@]}"; do
   have "${entry%%:*}" || missing+=("${entry#*:}")
 done
+# GoogleTest is a library: the tests of the C++ headers need it.
+if [ "$purpose" = test ] && [ ! -e /usr/include/gtest/gtest.h ]; then
+  missing+=(libgtest-dev)
+fi
 # UCX is loaded when it is needed; its tests, and their peer in C, need it.
 if [ "$purpose" = test ] && ! pkg-config --exists ucx 2>/dev/null; then
   missing+=(libucx-dev)

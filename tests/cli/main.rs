@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod ends;
+mod fake_flight;
+mod flight;
+mod flight_ends;
 mod network;
 mod support;
 mod tables;

@@ -132,6 +132,36 @@ impl Server {
         Self { child, uri, stdout }
     }
 
+    /// Serves Flight clients at a port of its own, and whatever else `args` say; its URI is that of
+    /// Flight.
+    pub fn start_flight(args: &[&str]) -> Self {
+        let mut child = dipc()
+            .args(["serve", "--flight", "127.0.0.1:0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        loop {
+            let mut line = String::new();
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "it is not ready");
+            let json = serde_json::from_str::<serde_json::Value>(&line).ok();
+            let told = json.as_ref().and_then(|json| json["flight"].as_str());
+            if let Some(uri) = told.or_else(|| line.trim_end().strip_prefix("flight ")) {
+                let uri = uri.to_owned();
+                assert!(uri.starts_with("grpc://127.0.0.1:"), "{line}");
+                return Self { child, uri, stdout };
+            }
+        }
+    }
+
+    /// The next line that it prints.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
     /// Stops the server by SIGTERM; gives its status and what else it printed.
     pub fn stop(mut self) -> (ExitStatus, String) {
         signal(&self.child, Signal::TERM);

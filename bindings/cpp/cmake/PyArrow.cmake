@@ -18,6 +18,8 @@ if(NOT TARGET pyarrow::arrow)
   set_target_properties(pyarrow::arrow PROPERTIES
     IMPORTED_LOCATION "${pyarrow_library}"
     INTERFACE_INCLUDE_DIRECTORIES "${pyarrow_include}"
+    # Its warnings are not ours to mend, in projects too that take imported headers seriously.
+    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${pyarrow_include}"
     # What Arrow's headers ask for since version 23.
     INTERFACE_COMPILE_FEATURES cxx_std_20)
 endif()

@@ -25,14 +25,24 @@ use crate::report::{Report, Verified, bytes_text};
 use crate::sink::{Sink, Target};
 use crate::source::{Reader, Source};
 use crate::verify::Verify;
-use crate::{Usage, output, signals};
+use crate::{Usage, flight, output, signals};
 
 /// Arguments of `dipc get`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The server's URI (or two: metadata, then data), and the ticket of the table
+    /// The server's URI (or two: metadata, then data), and the ticket of the table; or the URI of an
+    /// Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH) that knows where the table NAME is
     #[arg(value_names = ["URI", "[URI2] TICKET"], num_args = 1..=3, required = true)]
     from: Vec<String>,
+
+    /// Ask a Flight server for the command TICKET rather than for the path [TICKET]
+    #[arg(long)]
+    command: bool,
+
+    /// Take ucx addresses, too, that a Flight server names: their peers can read and write this
+    /// process's memory
+    #[arg(long)]
+    trusted_network: bool,
 
     /// Print the first N rows as a table
     #[arg(long, value_name = "N", conflicts_with = "json")]
@@ -87,6 +97,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             return Err(Usage(text).into());
         }
     };
+    let by_flight = uris.iter().any(|uri| flight::is_flight(uri));
+    if by_flight && uris.len() > 1 {
+        let text = "a Flight server has one URI: dipc get grpc://HOST:PORT NAME".to_owned();
+        return Err(Usage(text).into());
+    }
+    if args.command && !by_flight {
+        let text = "--command is for Flight servers: dipc get grpc://HOST:PORT COMMAND".to_owned();
+        return Err(Usage(text).into());
+    }
     // What is wrong on this side is known before anything is fetched.
     let expected = args
         .verify
@@ -114,7 +133,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         options.connect_timeout = timeout;
         options.stall_timeout = Some(timeout);
     }
-    let stream = client.get(&uris, ticket.as_bytes(), &options, Some(&cancel))?;
+    let stream: Box<dyn Counted> = match uris.as_slice() {
+        [uri] if by_flight => Box::new(flight::Fetch::open(flight::Request {
+            uri,
+            name: ticket,
+            command: args.command,
+            trusted_network: args.trusted_network,
+            client,
+            options,
+            cancel: cancel.clone(),
+        })?),
+        uris => Box::new(client.get(uris, ticket.as_bytes(), &options, Some(&cancel))?),
+    };
     let mut fetch = Fetch::new(stream, start.elapsed())?;
     let mut work = Work::new(args, &fetch.schema(), expected)?;
     let progress = Progress::new(args.json);
@@ -151,16 +181,34 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
+/// A stream that can say what it took.
+pub trait Counted: ArrayReader {
+    /// Figures so far.
+    fn stats(&self) -> StreamStats;
+
+    /// Which ways it took so far, where it had a choice.
+    fn taken(&self) -> Vec<flight::Taken> {
+        Vec::new()
+    }
+}
+
+impl Counted for Stream {
+    fn stats(&self) -> StreamStats {
+        self.stats()
+    }
+}
+
 /// The stream's figures and its failure, seen on its way through the C struct, which knows neither.
 #[derive(Default)]
 struct Seen {
     stats: StreamStats,
+    taken: Vec<flight::Taken>,
     error: Option<Error>,
 }
 
 /// A stream that notes its figures.
 struct Watched {
-    stream: Stream,
+    stream: Box<dyn Counted>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -173,6 +221,9 @@ impl ArrayReader for Watched {
         let outcome = self.stream.next();
         let mut seen = self.seen.lock();
         seen.stats = self.stream.stats();
+        if let Ok(None) = outcome {
+            seen.taken = self.stream.taken();
+        }
         seen.error = outcome.as_ref().err().cloned();
         outcome
     }
@@ -191,7 +242,7 @@ struct Fetch {
 }
 
 impl Fetch {
-    fn new(stream: Stream, waited: Duration) -> Result<Self> {
+    fn new(stream: Box<dyn Counted>, waited: Duration) -> Result<Self> {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let watched = Watched {
             stream,
@@ -232,6 +283,7 @@ impl Fetch {
         report.bytes_copied = stats.bytes_copied;
         report.bytes_received = stats.bytes_received;
         report.seconds = self.waited.as_secs_f64();
+        report.taken = std::mem::take(&mut self.seen.lock().taken);
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod calm;
 mod checksum;
+mod flight;
 mod get;
 mod info;
 mod lend;

@@ -5,6 +5,7 @@ use std::fmt;
 use indicatif::HumanCount;
 use serde::Serialize;
 
+use crate::flight::Taken;
 use crate::verify::Difference;
 
 /// The figures of one fetch.
@@ -30,6 +31,9 @@ pub struct Report {
     pub bytes_copied: u64,
     /// Bytes that came through the connection.
     pub bytes_received: u64,
+    /// Where each part of the table came from, where a Flight server gave the choice.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<Taken>,
     /// The hash of the content, where it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
@@ -116,6 +120,9 @@ impl fmt::Display for Report {
                 "\n{:.3} s in all, work on the rows included",
                 self.total_seconds
             )?;
+        }
+        for Taken { by, from } in &self.taken {
+            write!(f, "\nfetched by {by} from {}", from.join(" "))?;
         }
         if let Some(output) = &self.output {
             write!(f, "\nwritten to {output}")?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use dipc::arena::{Arena, ArenaOptions};
@@ -22,9 +22,10 @@ use dipc::transport::BodyPolicy;
 use serde::Serialize;
 use tracing::{info, warn};
 
+use crate::flight::{self, FlightServer, Table, Tables};
 use crate::report::bytes_text;
 use crate::source::Source;
-use crate::tpch::{self, Table};
+use crate::tpch;
 use crate::{Usage, lend, output, signals};
 
 /// Arguments of `dipc serve`.
@@ -32,8 +33,13 @@ use crate::{Usage, lend, output, signals};
 pub struct Args {
     /// Where to listen: shm:@NAME (abstract), shm:/PATH, tcp://HOST:PORT or ucx://HOST:PORT (port 0:
     /// any); may be given several times
-    #[arg(long, value_name = "URI", required = true)]
+    #[arg(long, value_name = "URI", required_unless_present = "flight")]
     listen: Vec<String>,
+
+    /// Answer Arrow Flight clients here, too: they are told the addresses of --listen, or get the
+    /// tables by DoGet (port 0: any)
+    #[arg(long, value_name = "HOST:PORT")]
+    flight: Option<String>,
 
     /// Parquet, Arrow file or Arrow stream files, each served as the ticket NAME, or the file's
     /// name without its ending
@@ -42,7 +48,7 @@ pub struct Args {
 
     /// Serve a generated TPC-H table; may be given several times
     #[arg(long, value_name = "TABLE")]
-    tpch: Vec<Table>,
+    tpch: Vec<tpch::Table>,
 
     /// Scale factor of the TPC-H tables: 1 is about six million rows of lineitem
     #[arg(long, value_name = "F", default_value = "1", value_parser = tpch::parse_scale)]
@@ -69,7 +75,7 @@ pub struct Args {
     #[arg(long)]
     any_user: bool,
 
-    /// Listen on tcp also where other machines can connect: without encryption or authentication
+    /// Listen on tcp and for Flight also where other machines can connect: without encryption or authentication
     #[arg(long)]
     allow_remote: bool,
 
@@ -141,9 +147,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     options.link.trusted_network = args.trusted_network;
     options.link.settings = crate::settings(&args.settings)?;
     let server = Arc::new(Server::new(options)?);
+    let flight = args
+        .flight
+        .as_ref()
+        .map(|address| flight::bind(address, args.allow_remote))
+        .transpose()?;
     // Tickets first: whoever sees the address finds them there.
+    let mut tables = Tables::new();
     for (ticket, source) in tickets {
-        offer(&server, &ticket, source, args)?;
+        let table = offer(&server, &ticket, source, args)?;
+        if flight.is_some() {
+            tables.insert(ticket, table);
+        }
         if stops.try_recv().is_ok() {
             return Ok(ExitCode::SUCCESS);
         }
@@ -154,9 +169,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             .with_context(|| format!("cannot listen at {uri}"))?;
         announce(&bound, &server, args)?;
     }
+    let flight = flight
+        .map(|listener| {
+            let uris = server.locations(Role::Both);
+            FlightServer::start(listener, tables, uris, args.max_streams.get()).map(Arc::new)
+        })
+        .transpose()?;
+    if let Some(flight) = &flight {
+        announce_flight(flight, args)?;
+    }
     // An error means that the watching thread is gone, which it never is.
     let _ = stops.recv();
-    stop(server, stops, args)
+    stop(server, flight, stops, args)
 }
 
 /// What is served under each ticket. Every source is opened once, so that a file that cannot be
@@ -214,20 +238,24 @@ fn named_file(arg: &OsStr) -> Result<(Vec<u8>, Source)> {
     }
 }
 
-/// Serves one ticket.
-fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<()> {
+/// Serves one ticket. Gives the table, for whoever serves it in another way.
+fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<Table> {
     let rows = args.batch_rows.map(NonZeroUsize::get);
     let name = String::from_utf8_lossy(ticket).into_owned();
     if !args.arena {
         info!(ticket = name, %source, "serving");
         let provider = Box::new(SourceProvider {
+            source: source.clone(),
+            batch_rows: rows,
+        });
+        server.serve(ticket, provider).map_err(|(error, _)| error)?;
+        return Ok(Table::Source {
             source,
             batch_rows: rows,
         });
-        return Ok(server.serve(ticket, provider).map_err(|(error, _)| error)?);
     }
     let reader = source.reader(rows)?;
-    let schema = schema_to_c(&reader.schema())?;
+    let schema = reader.schema();
     // An arena is as public as its most public ticket, so each ticket has one of its own.
     let options = ArenaOptions {
         max_bytes: args.max_memory,
@@ -236,13 +264,13 @@ fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<
     let arena = Arena::new(DeviceKind::CPU, options)?;
     let batches = lend::load(reader, &arena).with_context(|| format!("cannot serve {source}"))?;
     let count = batches.len();
-    let batches = batches.into_iter().map(batch_to_c).collect();
+    let exported = batches.iter().cloned().map(batch_to_c).collect();
     server
-        .publish(ticket, schema, batches)
+        .publish(ticket, schema_to_c(&schema)?, exported)
         .map_err(|(error, _)| error)?;
     let held = bytes_text(arena.used_bytes());
     info!(ticket = name, %source, batches = count, held, "serving from lendable memory");
-    Ok(())
+    Ok(Table::Loaded { schema, batches })
 }
 
 /// Opens its source anew for each stream.
@@ -294,7 +322,25 @@ fn announce(uri: &str, server: &Server, args: &Args) -> Result<()> {
     } else {
         format!("ready {uri}")
     };
-    match output::print(&text) {
+    tell(&text)
+}
+
+#[derive(Serialize)]
+struct FlightReady {
+    flight: String,
+}
+
+fn announce_flight(flight: &FlightServer, args: &Args) -> Result<()> {
+    let flight = flight.uri();
+    tell(&if args.json {
+        serde_json::to_string(&FlightReady { flight })?
+    } else {
+        format!("flight {flight}")
+    })
+}
+
+fn tell(text: &str) -> Result<()> {
+    match output::print(text) {
         // Whoever started this may not care for the line; clients may know the address all the same.
         Err(error) if error.is::<output::Closed>() => Ok(()),
         outcome => outcome,
@@ -308,27 +354,53 @@ struct Stopped {
     bytes_lent: u64,
     bytes_copied: u64,
     bytes_sent: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flight: Option<FlightStopped>,
+}
+
+/// What was sent by `DoGet`.
+#[derive(Serialize)]
+struct FlightStopped {
+    streams: u64,
+    bytes_sent: u64,
 }
 
 /// Lets streams end until the deadline, or until another signal comes; then cuts them.
-fn stop(server: Arc<Server>, stops: mpsc::Receiver<()>, args: &Args) -> Result<ExitCode> {
+fn stop(
+    server: Arc<Server>,
+    flight: Option<Arc<FlightServer>>,
+    stops: mpsc::Receiver<()>,
+    args: &Args,
+) -> Result<ExitCode> {
     let active = server.stats().streams_active;
     if active > 0 {
         warn!(active, drain = ?args.drain, "stopping; another signal ends the streams at once");
     }
     let (done_sender, done) = mpsc::channel();
-    let stopping = Arc::clone(&server);
+    let stopping = (Arc::clone(&server), flight.clone());
     let drain = args.drain;
     std::thread::Builder::new()
         .name("dipc-stop".to_owned())
         .spawn(move || {
-            let _ = done_sender.send(stopping.stop(drain));
+            let (server, flight) = stopping;
+            let deadline = Instant::now() + drain;
+            if let Some(flight) = &flight {
+                flight.begin_stop();
+            }
+            let outcome = server.stop(drain);
+            if let Some(flight) = &flight {
+                flight.stop(deadline.saturating_duration_since(Instant::now()));
+            }
+            let _ = done_sender.send(outcome);
         })
         .context("cannot start a thread to stop on")?;
     let outcome = loop {
         match done.recv_timeout(Duration::from_millis(20)) {
             Ok(outcome) => break outcome,
             Err(mpsc::RecvTimeoutError::Timeout) if stops.try_recv().is_ok() => {
+                if let Some(flight) = &flight {
+                    flight.stop(Duration::ZERO);
+                }
                 break server.stop(Duration::ZERO);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -342,6 +414,13 @@ fn stop(server: Arc<Server>, stops: mpsc::Receiver<()>, args: &Args) -> Result<E
         bytes_lent: stats.bytes_lent,
         bytes_copied: stats.bytes_copied,
         bytes_sent: stats.bytes_sent,
+        flight: flight.map(|flight| {
+            let (streams, bytes_sent) = flight.figures();
+            FlightStopped {
+                streams,
+                bytes_sent,
+            }
+        }),
     };
     if args.json {
         output::print(&format!(

@@ -210,9 +210,13 @@ impl Connection for JoinedConnection {
         self.ensure_open()?;
         let mut all = true;
         for index in 0..self.parts.len() {
-            let flushed = self.parts[index].line.channel.flush();
-            self.watch(index);
-            all &= flushed?;
+            let channel = &mut self.parts[index].line.channel;
+            // What the others have to say is read first.
+            if !channel.has_ended() {
+                let flushed = channel.flush();
+                self.watch(index);
+                all &= flushed?;
+            }
         }
         Ok(all)
     }

@@ -1,0 +1,11 @@
+# The guide shows the examples as they are: everything below their first line, which is a comment.
+file(READ "${GUIDE}" guide)
+file(GLOB examples "${FOLDER}/*.cpp")
+foreach(example IN LISTS examples)
+  file(READ "${example}" code)
+  string(REGEX REPLACE "^//[^\n]*\n" "" code "${code}")
+  string(FIND "${guide}" "${code}" found)
+  if(found EQUAL -1)
+    message(FATAL_ERROR "${GUIDE} does not show ${example} as it is")
+  endif()
+endforeach()

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Runs the examples in FOLDER, and looks at what they print.
+set -euo pipefail
+folder=$1
+expect() {
+  local got
+  got=$("${@:2}")
+  [ "$got" = "$1" ] || { printf '%s printed "%s", not "%s"\n' "$2" "$got" "$1" >&2; exit 1; }
+}
+
+coproc SERVER { exec "$folder/example_serve" "shm:@dipc-cpp-example-$$"; }
+pid=$SERVER_PID
+trap 'kill "$pid" 2>/dev/null || true' EXIT
+read -r uri <&"${SERVER[0]}"
+expect "1000 rows, sum 1500.0" "$folder/example_fetch" "$uri" prices
+expect "1000 rows" "$folder/example_no_exceptions" "$uri" prices
+for example in fetch no_exceptions; do
+  if text=$("$folder/example_$example" "$uri" nothing 2>&1); then exit 1; fi
+  case $text in
+    "DIPC_ERR_NOT_FOUND: "*nothing*) ;;
+    *) printf '%s said "%s"\n' "$example" "$text" >&2; exit 1 ;;
+  esac
+done
+kill -TERM "$pid"
+wait "$pid"
+trap - EXIT
+if [ -x "$folder/example_arrow" ]; then
+  expect $'numbers: 1000 rows\nmade: 1000 rows' "$folder/example_arrow" "shm:@dipc-cpp-arrow-$$"
+fi

@@ -1,0 +1,267 @@
+//! Calls to Flight servers, for code that blocks.
+
+use std::error::Error as _;
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::flight_service_client::FlightServiceClient;
+use arrow_flight::{FlightData, FlightDescriptor, FlightInfo, Ticket};
+use dipc::cancel::Cancel;
+use dipc::error::{Error, Result, Status};
+use futures::future::{Either, select};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, Runtime};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Streaming};
+use url::Url;
+
+/// Largest message taken from a server, in bytes: as pyarrow's client does it. A message this large
+/// is one record batch.
+const MAX_MESSAGE: usize = i32::MAX as usize;
+
+/// The runtime that calls are made on, and when waiting for one ends.
+pub struct Caller {
+    runtime: Runtime,
+    /// Readable once the caller's token is cancelled.
+    cancelled: AsyncFd<OwnedFd>,
+    /// How long connecting may take.
+    connect_timeout: Duration,
+    /// How long the server may say nothing while something is waited for.
+    stall_timeout: Option<Duration>,
+}
+
+impl Caller {
+    /// Starts a runtime with one thread.
+    pub fn new(
+        cancel: &Cancel,
+        connect_timeout: Duration,
+        stall_timeout: Option<Duration>,
+    ) -> Result<Arc<Self>> {
+        let doing = "cannot start what calls Flight servers";
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("dipc-flight")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::io(doing, &error))?;
+        let cancelled = {
+            let _inside = runtime.enter();
+            let event = cancel.fd().try_clone_to_owned();
+            event.and_then(|event| {
+                // SAFETY: the descriptor is an owned one that nothing takes out of the `AsyncFd`, so
+                // that it stays open, and the same, until that is dropped.
+                let watched = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) };
+                Ok(watched?)
+            })
+        };
+        Ok(Arc::new(Self {
+            runtime,
+            cancelled: cancelled.map_err(|error| Error::io(doing, &error))?,
+            connect_timeout,
+            stall_timeout,
+        }))
+    }
+
+    /// Waits for `call`, at most as long as a server may say nothing, and until the token is
+    /// cancelled.
+    fn wait<T>(&self, limit: Option<Duration>, call: impl Future<Output = T>) -> Result<T> {
+        let limited = async {
+            match limit {
+                None => Ok(call.await),
+                Some(limit) => tokio::time::timeout(limit, call).await.map_err(|_| {
+                    Error::timeout(format!(
+                        "the server said nothing for {limit:?}; --timeout sets how long it may"
+                    ))
+                }),
+            }
+        };
+        self.runtime.block_on(async {
+            match select(pin!(self.cancelled.readable()), pin!(limited)).await {
+                Either::Left(_) => Err(Error::cancelled("cancelled by the caller's token")),
+                Either::Right((outcome, _)) => outcome,
+            }
+        })
+    }
+}
+
+/// A connection to a Flight server.
+#[derive(Clone)]
+pub struct Peer {
+    caller: Arc<Caller>,
+    /// The URI that it was reached at, for people.
+    uri: Arc<str>,
+    client: FlightServiceClient<Channel>,
+}
+
+impl Peer {
+    /// Connects to `uri`: `grpc://host:port`, `grpc+tcp://host:port` or `grpc+unix:///path`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidUri`, `Unsupported` for TLS, `Unreachable`, `Timeout`, `Cancelled`.
+    pub fn connect(caller: &Arc<Caller>, uri: &str) -> Result<Self> {
+        let endpoint = endpoint(uri)?.connect_timeout(caller.connect_timeout);
+        let channel = caller
+            // The connector's own limit ends with the TCP handshake.
+            .wait(Some(caller.connect_timeout), endpoint.connect())
+            .map_err(|error| error.context(format_args!("cannot connect to {uri}")))?
+            .map_err(|error| {
+                let text = format!(
+                    "cannot connect to {uri} ({}): is the Flight server running there?",
+                    causes(&error)
+                );
+                Error::new(Status::Unreachable, text)
+            })?;
+        Ok(Self {
+            caller: Arc::clone(caller),
+            uri: uri.into(),
+            client: FlightServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
+        })
+    }
+
+    /// The URI that it was reached at.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    /// `GetFlightInfo`.
+    ///
+    /// # Errors
+    ///
+    /// What the server says, as the status that comes next to it; `Timeout`, `Cancelled`.
+    pub fn info(&self, descriptor: FlightDescriptor) -> Result<FlightInfo> {
+        let mut client = self.client.clone();
+        let call = client.get_flight_info(descriptor);
+        self.answer(self.caller.wait(self.caller.stall_timeout, call))
+            .map(tonic::Response::into_inner)
+    }
+
+    /// `DoGet`: the stream of messages, none of which has been waited for.
+    ///
+    /// # Errors
+    ///
+    /// As [`info`](Self::info).
+    pub fn do_get(&self, ticket: Ticket) -> Result<Streaming<FlightData>> {
+        let mut client = self.client.clone();
+        let call = client.do_get(ticket);
+        self.answer(self.caller.wait(self.caller.stall_timeout, call))
+            .map(tonic::Response::into_inner)
+    }
+
+    /// The next message of a stream; `None` at its end.
+    ///
+    /// # Errors
+    ///
+    /// As [`info`](Self::info).
+    pub fn next(&self, messages: &mut Streaming<FlightData>) -> Result<Option<FlightData>> {
+        self.answer(
+            self.caller
+                .wait(self.caller.stall_timeout, messages.message()),
+        )
+    }
+
+    /// Names the server before what went wrong.
+    fn answer<T>(&self, outcome: Result<Result<T, tonic::Status>>) -> Result<T> {
+        outcome
+            .and_then(|answer| answer.map_err(|status| refusal(&status)))
+            .map_err(|error| error.context(format_args!("the Flight server at {}", self.uri)))
+    }
+}
+
+/// Where tonic connects to.
+fn endpoint(uri: &str) -> Result<Endpoint> {
+    let invalid = |why: &str| {
+        let text =
+            format!("`{uri}` {why}: write it as in `grpc://host:port` or `grpc+unix:///path`");
+        Error::new(Status::InvalidUri, text)
+    };
+    let url = Url::parse(uri.trim()).map_err(|error| invalid(&format!("is no URI ({error})")))?;
+    let target = match url.scheme() {
+        "grpc" | "grpc+tcp" => match (url.host_str().filter(|host| !host.is_empty()), url.port()) {
+            (Some(host), Some(port)) => format!("http://{host}:{port}"),
+            _ => return Err(invalid("lacks a host or a port")),
+        },
+        "grpc+unix" => {
+            let path = percent_encoding::percent_decode_str(url.path());
+            match path.decode_utf8() {
+                Ok(path) if path.starts_with('/') => format!("unix:{path}"),
+                _ => return Err(invalid("has no absolute path")),
+            }
+        }
+        "grpc+tls" => {
+            return Err(Error::unsupported(format!(
+                "`{uri}` asks for TLS, which dipc does not speak: use grpc:// on a network you trust"
+            )));
+        }
+        _ => return Err(invalid("has a scheme that is not Flight's")),
+    };
+    Endpoint::from_shared(target).map_err(|error| invalid(&causes(&error)))
+}
+
+/// What a server, or gRPC on the way to it, says.
+fn refusal(status: &tonic::Status) -> Error {
+    let text = match (status.message(), status.source()) {
+        // gRPC's own failures have their reason in their source.
+        (message, Some(source)) => format!("{message} ({})", causes(source)),
+        ("", None) => status.code().description().to_owned(),
+        (message, None) => message.to_owned(),
+    };
+    let kind = match status.code() {
+        Code::NotFound => Status::NotFound,
+        Code::Unimplemented => Status::Unsupported,
+        Code::InvalidArgument => Status::InvalidArgument,
+        Code::PermissionDenied | Code::Unauthenticated => Status::Permission,
+        Code::ResourceExhausted => Status::Busy,
+        Code::DeadlineExceeded => Status::Timeout,
+        Code::Unavailable | Code::Aborted | Code::Cancelled => Status::Disconnected,
+        _ if status.source().is_some() => Status::Disconnected,
+        _ => Status::Provider,
+    };
+    Error::new(kind, text)
+}
+
+/// An error and what caused it, on one line, each said once.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Flight's addresses are understood, and others refused with what is wrong with them.
+    #[test]
+    fn addresses_are_read() {
+        for good in [
+            "grpc://localhost:1",
+            "grpc+tcp://[::1]:1",
+            "grpc+unix:///run/flight%20socket",
+        ] {
+            assert!(endpoint(good).is_ok(), "{good}");
+        }
+        for (bad, part) in [
+            ("grpc://localhost", "port"),
+            ("grpc://:5", "no URI"),
+            ("grpc+unix:socket", "path"),
+            ("grpc+tls://localhost:1", "TLS"),
+            ("grpc+other://localhost:1", "scheme"),
+        ] {
+            let error = endpoint(bad).unwrap_err();
+            assert!(error.text().contains(part), "{bad}: {error}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! `dipc get grpc://host:port NAME`: asks a Flight server where a table is, and fetches it from there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use arrow::datatypes::Schema;
+use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo};
+use dipc::arrow::decode::{DecodeOptions, Decoder};
+use dipc::arrow::stream::ArrayReader;
+use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_from_c, schema_to_c};
+use dipc::cancel::Cancel;
+use dipc::client::{Client, GetOptions, StreamStats};
+use dipc::device::DeviceKind;
+use dipc::error::{Error, Result, Status};
+use dipc::proto::Header;
+use serde::Serialize;
+use tracing::{info, warn};
+
+use crate::flight::caller::{Caller, Peer};
+use crate::flight::do_get::DoGet;
+use crate::flight::locations::{Unusable, Way, ways};
+use crate::get::Counted;
+
+/// How the data of one endpoint was fetched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Taken {
+    /// `libdipc`, or `DoGet` of Flight.
+    pub by: &'static str,
+    /// From where: one URI, or two.
+    pub from: Vec<String>,
+}
+
+/// What is asked for, and how.
+pub struct Request<'a> {
+    /// The Flight server's URI.
+    pub uri: &'a str,
+    /// The name of the table.
+    pub name: &'a str,
+    /// Whether the name is a command to the server, and not a path.
+    pub command: bool,
+    /// Whether ucx addresses that the server names are taken.
+    pub trusted_network: bool,
+    /// For endpoints fetched by libdipc.
+    pub client: Client,
+    /// The same.
+    pub options: GetOptions,
+    /// Ends everything.
+    pub cancel: Cancel,
+}
+
+/// A table whose parts, the endpoints, are fetched one after the other.
+pub struct Fetch {
+    caller: Arc<Caller>,
+    peer: Peer,
+    trusted_network: bool,
+    client: Client,
+    options: GetOptions,
+    cancel: Cancel,
+    /// Not yet begun.
+    rest: VecDeque<FlightEndpoint>,
+    /// Being fetched.
+    current: Option<Box<dyn Counted>>,
+    schema: Schema,
+    /// Of the endpoints that have ended.
+    ended: StreamStats,
+    taken: Vec<Taken>,
+}
+
+impl Fetch {
+    /// Asks for the table, and returns once its schema is there.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable`, `NotFound` and whatever else the server says; where no location of the first
+    /// endpoint works, the last one's error.
+    pub fn open(request: Request<'_>) -> Result<Self> {
+        let Request {
+            uri,
+            name,
+            command,
+            trusted_network,
+            client,
+            options,
+            cancel,
+        } = request;
+        let caller = Caller::new(&cancel, options.connect_timeout, options.stall_timeout)?;
+        let peer = Peer::connect(&caller, uri)?;
+        let info = ask(&peer, name, command)?;
+        let mut fetch = Self {
+            caller,
+            peer,
+            trusted_network,
+            client,
+            options,
+            cancel,
+            rest: info.endpoint.iter().cloned().collect(),
+            current: None,
+            schema: Schema::empty(),
+            ended: StreamStats::default(),
+            taken: Vec::new(),
+        };
+        fetch.schema = match fetch.begin_next()? {
+            Some(mut first) => {
+                let schema = schema_from_c(&first.schema()?)?;
+                fetch.current = Some(first);
+                schema
+            }
+            None => schema_of(&info)?,
+        };
+        Ok(fetch)
+    }
+
+    /// Begins with the next endpoint, if there is one.
+    fn begin_next(&mut self) -> Result<Option<Box<dyn Counted>>> {
+        let Some(endpoint) = self.rest.pop_front() else {
+            return Ok(None);
+        };
+        let ticket = endpoint
+            .ticket
+            .ok_or_else(|| Error::protocol("an endpoint of the Flight server has no ticket"))?;
+        let locations: Vec<_> = endpoint.location.into_iter().map(|l| l.uri).collect();
+        let mut last: Option<(String, Error)> = None;
+        for way in ways(&locations, self.trusted_network) {
+            // Not of the last one, which is the error that all end with.
+            if let Some((location, reason)) = last.take() {
+                warn!(location, %reason, "skipped");
+            }
+            let way = match way {
+                Ok(way) => way,
+                Err(Unusable { location, reason }) => {
+                    let text = format!("{location}: {reason}");
+                    last = Some((location, Error::unsupported(text)));
+                    continue;
+                }
+            };
+            let (by, from) = match &way {
+                Way::Dissociated(uris) => ("libdipc", uris.clone()),
+                Way::DoGet(uri) => ("DoGet", vec![uri.clone()]),
+                Way::Here => ("DoGet", vec![self.peer.uri().to_owned()]),
+            };
+            match self.try_way(&way, &ticket) {
+                Ok(stream) => {
+                    info!(by, from = from.join(" "), "fetching");
+                    self.taken.push(Taken { by, from });
+                    return Ok(Some(stream));
+                }
+                Err(error) if error.status() == Status::Cancelled => return Err(error),
+                Err(error) => last = Some((from.join(" "), error)),
+            }
+        }
+        // One location: its error says it all.
+        Err(match last {
+            Some((_, error)) if locations.len() > 1 => error.context(format_args!(
+                "none of the {} locations of the table works; the last one",
+                locations.len()
+            )),
+            Some((_, error)) => error,
+            None => Error::protocol("an endpoint has no location"),
+        })
+    }
+
+    fn try_way(&self, way: &Way, ticket: &arrow_flight::Ticket) -> Result<Box<dyn Counted>> {
+        Ok(match way {
+            Way::Dissociated(uris) => {
+                let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
+                let cancel = Some(&self.cancel);
+                // Rule R4: the endpoint's ticket is what `want_data` carries.
+                let get = self
+                    .client
+                    .get(&uris, &ticket.ticket, &self.options, cancel);
+                Box::new(get?)
+            }
+            Way::DoGet(uri) => {
+                let peer = Peer::connect(&self.caller, uri)?;
+                Box::new(DoGet::open(&peer, ticket.clone())?)
+            }
+            Way::Here => Box::new(DoGet::open(&self.peer, ticket.clone())?),
+        })
+    }
+}
+
+/// `GetFlightInfo` for the path of one part that is the name, or for the name as a command.
+fn ask(peer: &Peer, name: &str, command: bool) -> Result<FlightInfo> {
+    if command {
+        return peer.info(FlightDescriptor::new_cmd(name.to_owned()));
+    }
+    let answer = peer.info(FlightDescriptor::new_path(vec![name.to_owned()]));
+    answer.map_err(|error| match error.status() {
+        Status::Unreachable | Status::Disconnected | Status::Timeout | Status::Cancelled => error,
+        status => Error::new(
+            status,
+            format!("{error} (asked for the path [{name:?}]; --command asks for a command)"),
+        ),
+    })
+}
+
+/// The schema that a Flight server tells of a table that has no endpoint, and so no rows.
+fn schema_of(info: &FlightInfo) -> Result<Schema> {
+    let missing = || Error::protocol("the Flight server tells neither endpoints nor a schema");
+    // An encapsulated message: a marker (absent before Arrow 0.15), the length of the header, and
+    // the header.
+    let bytes = info.schema.as_ref();
+    let bytes = bytes.strip_prefix(&[0xff; 4]).unwrap_or(bytes);
+    let (len, rest) = bytes.split_first_chunk::<4>().ok_or_else(missing)?;
+    let len = usize::try_from(u32::from_le_bytes(*len)).map_err(|_| missing())?;
+    let header = Header::parse(rest.get(..len).ok_or_else(missing)?)?;
+    schema_from_c(&Decoder::new(&header, DecodeOptions::default())?.schema())
+}
+
+fn add(one: StreamStats, other: StreamStats) -> StreamStats {
+    StreamStats {
+        rows: one.rows + other.rows,
+        batches: one.batches + other.batches,
+        bytes_lent: one.bytes_lent + other.bytes_lent,
+        bytes_copied: one.bytes_copied + other.bytes_copied,
+        bytes_received: one.bytes_received + other.bytes_received,
+    }
+}
+
+impl ArrayReader for Fetch {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        schema_to_c(&self.schema)
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        while let Some(current) = &mut self.current {
+            if let Some(array) = current.next()? {
+                return Ok(Some(array));
+            }
+            self.ended = add(self.ended, current.stats());
+            self.current = self.begin_next()?;
+            if let Some(next) = &mut self.current {
+                ensure_same_columns(&self.schema, &schema_from_c(&next.schema()?)?)?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn device_type(&self) -> i32 {
+        DeviceKind::CPU.0
+    }
+}
+
+/// The parts of one table have the same columns; an array read with another type would be read past
+/// its end.
+fn ensure_same_columns(first: &Schema, next: &Schema) -> Result<()> {
+    let columns = |schema: &Schema| -> Vec<_> {
+        let fields = schema.fields().iter();
+        fields
+            .map(|field| (field.name().clone(), field.data_type().clone()))
+            .collect()
+    };
+    if columns(first) == columns(next) {
+        return Ok(());
+    }
+    Err(Error::protocol(
+        "the endpoints of the table have different columns: fetch each by itself",
+    ))
+}
+
+impl Counted for Fetch {
+    fn stats(&self) -> StreamStats {
+        let current = self.current.as_ref();
+        add(
+            self.ended,
+            current.map(|stream| stream.stats()).unwrap_or_default(),
+        )
+    }
+
+    fn taken(&self) -> Vec<Taken> {
+        self.taken.clone()
+    }
+}

@@ -1,0 +1,138 @@
+//! Tests of [`super`].
+
+use super::*;
+
+fn read(locations: &[&str]) -> Vec<Result<Way, Unusable>> {
+    let locations: Vec<String> = locations.iter().map(|&text| text.to_owned()).collect();
+    ways(&locations, true)
+}
+
+fn dissociated(uris: &[&str]) -> Way {
+    Way::Dissociated(uris.iter().map(|&uri| uri.to_owned()).collect())
+}
+
+fn reason(way: &Result<Way, Unusable>) -> &str {
+    way.as_ref()
+        .map_or_else(|unusable| unusable.reason.as_str(), |_| "")
+}
+
+/// Flight: no location means the server that was asked, and so does the reuse-connection location;
+/// grpc schemes mean `DoGet` there.
+#[test]
+fn flight_locations_mean_do_get() {
+    assert_eq!(read(&[]), [Ok(Way::Here)]);
+    assert_eq!(
+        read(&["arrow-flight-reuse-connection://?", "grpc+tcp://host:1"]),
+        [
+            Ok(Way::Here),
+            Ok(Way::DoGet("grpc+tcp://host:1".to_owned()))
+        ]
+    );
+    assert!(is_flight("grpc://a:1") && is_flight("grpc+unix:///a"));
+    assert!(!is_flight("tcp://a:1") && !is_flight("grpcs") && !is_flight("shm:@grpc"));
+}
+
+/// Rule U3: one URI is one way; two whose roles complete each other are one way, in either order.
+#[test]
+fn roles_make_pairs() {
+    let (metadata, data) = ("shm:@a?dipc_role=metadata", "shm:@a?dipc_role=data");
+    assert_eq!(read(&["shm:@a"]), [Ok(dissociated(&["shm:@a"]))]);
+    for pair in [[metadata, data], [data, metadata]] {
+        assert_eq!(
+            read(&[pair[0], pair[1], "shm:@b"]),
+            [Ok(dissociated(&pair)), Ok(dissociated(&["shm:@b"]))]
+        );
+    }
+    // Two libdipc servers are two ways.
+    assert_eq!(read(&["shm:@a", "shm:@b"]).len(), 2);
+}
+
+/// One of a pair without its partner is skipped with a reason, and takes nothing else with it.
+#[test]
+fn a_lone_role_is_unusable() {
+    let ways = read(&["shm:@a?dipc_role=metadata", "shm:@b"]);
+    assert!(
+        reason(&ways[0]).contains("metadata stream only"),
+        "{ways:?}"
+    );
+    assert_eq!(ways[1], Ok(dissociated(&["shm:@b"])));
+    assert!(read(&["shm:@a?dipc_role=data"])[0].is_err());
+}
+
+/// Rule R4: two `ucx:` URIs of a server that does not speak the extension are metadata and data.
+#[test]
+fn the_reference_peers_pair_is_known() {
+    let parse = |uri: &str| Uri::parse(uri).unwrap();
+    let (metadata, data) = (
+        parse("ucx://127.0.0.1:1?want_data=18446744009703243440"),
+        parse("ucx://127.0.0.1:2?want_data=244837814090416"),
+    );
+    assert!(are_pair(&metadata, &data));
+    let ours = parse("ucx://127.0.0.1:1");
+    assert!(!are_pair(&ours, &ours));
+    assert!(!are_pair(&metadata, &ours));
+    let tcp = parse("tcp://127.0.0.1:1?want_data=18446744009703243440");
+    assert!(!are_pair(&tcp, &tcp));
+}
+
+/// A Flight server cannot make a client open its memory to a peer on ucx: the user says so, or the
+/// location is skipped.
+#[test]
+fn ucx_is_taken_only_on_a_trusted_network() {
+    let reasons = |trusted| {
+        let ways = ways(&["ucx://127.0.0.1:1".to_owned()], trusted);
+        reason(&ways[0]).to_owned()
+    };
+    // Whether UCX is there is another matter.
+    assert!(!reasons(true).contains("--trusted-network"));
+    let refused = reasons(false);
+    assert!(
+        refused.contains("--trusted-network") || transport::by_scheme("ucx").is_err(),
+        "{refused}"
+    );
+}
+
+/// What cannot be used is named with its reason; the others stay, in their order.
+#[test]
+fn unusable_locations_have_reasons() {
+    let ways = read(&["https://host/file", "shm:relative", "", "shm:@a"]);
+    assert!(reason(&ways[0]).contains("https"), "{ways:?}");
+    assert!(reason(&ways[1]).contains("absolute path"), "{ways:?}");
+    assert!(ways[2].is_err());
+    assert_eq!(ways[3], Ok(dissociated(&["shm:@a"])));
+}
+
+/// A client on another machine is not sent to an address that ends at this one; one on this machine
+/// is; the address that means every address becomes the one that the client used.
+#[test]
+fn clients_get_locations_that_they_can_reach() {
+    let uris = [
+        "shm:@a",
+        "tcp://127.0.0.1:5",
+        "tcp://0.0.0.0:6",
+        "tcp://host:7",
+    ];
+    let given = |local: &str, remote: &str| {
+        let uris: Vec<String> = uris.iter().map(|&uri| uri.to_owned()).collect();
+        for_peer(&uris, local.parse().ok(), remote.parse().ok())
+    };
+    let at = |uri: &str, address: &str| -> String {
+        let mut uri = Uri::parse(uri).unwrap();
+        uri.address = address.to_owned();
+        uri.to_string()
+    };
+    let everywhere = at("tcp://0.0.0.0:6", "10.0.0.1:6");
+    assert_eq!(
+        given("10.0.0.1:9", "10.0.0.2:40000"),
+        [everywhere.as_str(), "tcp://host:7"]
+    );
+    assert_eq!(
+        given("10.0.0.1:9", "10.0.0.1:40000"),
+        ["shm:@a", "tcp://127.0.0.1:5", &everywhere, "tcp://host:7"]
+    );
+    // A listener for both families sees IPv4 addresses as IPv6 ones.
+    assert_eq!(
+        given("[::ffff:127.0.0.1]:9", "[::ffff:127.0.0.1]:40000")[..2],
+        ["shm:@a", "tcp://127.0.0.1:5"]
+    );
+}

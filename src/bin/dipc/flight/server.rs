@@ -1,0 +1,168 @@
+//! Listening for Flight clients, and stopping.
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use arrow_flight::flight_service_server::FlightServiceServer;
+use parking_lot::{Condvar, Mutex};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tracing::{error, info, warn};
+
+use crate::flight::service::{Counters, Service};
+use crate::flight::tables::Tables;
+use crate::report::bytes_text;
+
+/// Listens at `address` (`HOST:PORT`, port 0: any), without answering yet. Where other machines can
+/// connect only with `allow_remote`.
+pub fn bind(address: &str, allow_remote: bool) -> Result<TcpListener> {
+    let doing = || format!("cannot listen for Flight at {address}");
+    let found: Vec<SocketAddr> = address
+        .to_socket_addrs()
+        .context("it is not HOST:PORT, or there is no such host")
+        .with_context(doing)?
+        .collect();
+    if !allow_remote && let Some(open) = found.iter().find(|found| !found.ip().is_loopback()) {
+        bail!(
+            "{}: other machines can connect to {}, and Flight here neither encrypts nor \
+             authenticates; --allow-remote allows it",
+            doing(),
+            open.ip()
+        );
+    }
+    TcpListener::bind(found.as_slice()).with_context(doing)
+}
+
+/// A Flight server, answering until it is stopped or dropped.
+pub struct FlightServer {
+    address: SocketAddr,
+    /// `None` once stopped.
+    runtime: Mutex<Option<Runtime>>,
+    stopping: watch::Sender<bool>,
+    ended: Arc<Ended>,
+    counters: Arc<Counters>,
+}
+
+/// Whether the last connection is over.
+#[derive(Default)]
+struct Ended {
+    over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl FlightServer {
+    /// Answers at `listener`: `tables`, at most `max_streams` streams at once, with `uris` as the
+    /// locations where libdipc serves the same tables.
+    pub fn start(
+        listener: TcpListener,
+        tables: Tables,
+        uris: Vec<String>,
+        max_streams: usize,
+    ) -> Result<Self> {
+        let doing = "cannot start the Flight server";
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("dipc-flight")
+            .enable_all()
+            .build()
+            .context(doing)?;
+        let address = listener.local_addr().context(doing)?;
+        listener.set_nonblocking(true).context(doing)?;
+        let incoming = {
+            let _inside = runtime.enter();
+            TcpIncoming::from(tokio::net::TcpListener::from_std(listener).context(doing)?)
+                .with_nodelay(Some(true))
+        };
+        let service = Service::new(tables, uris, max_streams);
+        let counters = service.counters();
+        let (stopping, mut stop) = watch::channel(false);
+        let ended = Arc::new(Ended::default());
+        let end = Arc::clone(&ended);
+        runtime.spawn(async move {
+            let stop = async move {
+                // An error means that the server has been dropped, which stops it, too.
+                let _ = stop.wait_for(|stop| *stop).await;
+            };
+            let outcome = Server::builder()
+                .serve_with_incoming_shutdown(FlightServiceServer::new(service), incoming, stop)
+                .await;
+            if let Err(reason) = outcome {
+                error!(%reason, "the Flight server has failed");
+            }
+            *end.over.lock() = true;
+            end.changed.notify_all();
+        });
+        Ok(Self {
+            address,
+            runtime: Mutex::new(Some(runtime)),
+            stopping,
+            ended,
+            counters,
+        })
+    }
+
+    /// The URI to give to clients.
+    pub fn uri(&self) -> String {
+        format!("grpc://{}", self.address)
+    }
+
+    /// Takes no calls from now on; those under way go on.
+    pub fn begin_stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Takes no more calls; waits until those under way have ended, at most for `drain`, and cuts
+    /// them then. Safe from any thread, also while another one is in it: the shorter time counts.
+    pub fn stop(&self, drain: Duration) {
+        self.begin_stop();
+        let deadline = Instant::now() + drain;
+        let mut over = self.ended.over.lock();
+        while !*over {
+            if self
+                .ended
+                .changed
+                .wait_until(&mut over, deadline)
+                .timed_out()
+            {
+                break;
+            }
+        }
+        let whole = *over;
+        // Whoever else waits need not any more.
+        *over = true;
+        self.ended.changed.notify_all();
+        drop(over);
+        let Some(runtime) = self.runtime.lock().take() else {
+            return;
+        };
+        // Connections are closed; a reader that blocks in a file is left to the end of the process.
+        runtime.shutdown_background();
+        if !whole {
+            warn!("streams by DoGet were cut");
+        }
+        info!(
+            streams = self.counters.streams.load(Ordering::Relaxed),
+            sent = bytes_text(self.counters.bytes_sent.load(Ordering::Relaxed)),
+            "Flight stopped"
+        );
+    }
+
+    /// Streams sent by `DoGet` so far, and the bytes of their bodies.
+    pub fn figures(&self) -> (u64, u64) {
+        (
+            self.counters.streams.load(Ordering::Relaxed),
+            self.counters.bytes_sent.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Drop for FlightServer {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}

@@ -1,0 +1,349 @@
+//! The answers of `dipc serve --flight`.
+
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context as _;
+use arrow_flight::flight_descriptor::DescriptorType;
+use arrow_flight::flight_service_server::FlightService;
+use arrow_flight::{
+    Action, ActionType, Criteria, Empty, FlightData, FlightDescriptor, FlightEndpoint, FlightInfo,
+    HandshakeRequest, HandshakeResponse, Location, PollInfo, PutResult, SchemaResult, Ticket,
+};
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{debug, warn};
+
+use crate::calm;
+use crate::flight::encode::{FlightEncoder, schema_message};
+use crate::flight::locations::{REUSE_CONNECTION, for_peer};
+use crate::flight::tables::{Table, Tables};
+
+/// Messages that a reader may be ahead of the connection. With the largest usual message that bounds
+/// the memory of a stream to a few MiB.
+const AHEAD: usize = 4;
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Figures of the service.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Streams by `DoGet` that have ended, well or not.
+    pub streams: AtomicU64,
+    /// Bytes of the bodies sent.
+    pub bytes_sent: AtomicU64,
+}
+
+/// What answers.
+pub struct Service {
+    tables: Tables,
+    /// The URIs at which the same tables can be fetched by libdipc.
+    uris: Vec<String>,
+    slots: Arc<Semaphore>,
+    max_streams: usize,
+    counters: Arc<Counters>,
+}
+
+impl Service {
+    /// Serves `tables`, which libdipc serves at `uris`, by at most `max_streams` streams at once.
+    pub fn new(tables: Tables, uris: Vec<String>, max_streams: usize) -> Self {
+        let max_streams = max_streams.min(Semaphore::MAX_PERMITS);
+        Self {
+            tables,
+            uris,
+            slots: Arc::new(Semaphore::new(max_streams)),
+            max_streams,
+            counters: Arc::default(),
+        }
+    }
+
+    /// Its figures.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    fn table(&self, ticket: &[u8]) -> Result<&Table, Status> {
+        self.tables.get(ticket).ok_or_else(|| {
+            let name = String::from_utf8_lossy(ticket);
+            Status::not_found(format!("no table {name:?} here; ListFlights names them"))
+        })
+    }
+
+    /// The endpoint of a table: locations of libdipc first, then this server itself.
+    fn endpoint(&self, ticket: &[u8], peer: Addresses) -> FlightEndpoint {
+        let uris = for_peer(&self.uris, peer.local, peer.remote);
+        let locations = uris.into_iter().chain([REUSE_CONNECTION.to_owned()]);
+        FlightEndpoint {
+            ticket: Some(Ticket {
+                ticket: ticket.to_vec().into(),
+            }),
+            location: locations.map(|uri| Location { uri }).collect(),
+            ..FlightEndpoint::default()
+        }
+    }
+
+    fn info(
+        &self,
+        ticket: &[u8],
+        descriptor: FlightDescriptor,
+        schema: Vec<u8>,
+        peer: Addresses,
+    ) -> FlightInfo {
+        FlightInfo {
+            schema: schema.into(),
+            flight_descriptor: Some(descriptor),
+            endpoint: vec![self.endpoint(ticket, peer)],
+            // Not known before the table is read.
+            total_records: -1,
+            total_bytes: -1,
+            ..FlightInfo::default()
+        }
+    }
+}
+
+/// Both ends of a connection.
+#[derive(Clone, Copy)]
+struct Addresses {
+    local: Option<SocketAddr>,
+    remote: Option<SocketAddr>,
+}
+
+impl Addresses {
+    fn of<T>(request: &Request<T>) -> Self {
+        Self {
+            local: request.local_addr(),
+            remote: request.remote_addr(),
+        }
+    }
+}
+
+/// The ticket that a descriptor means: a path of one part, or a command, as it is.
+fn ticket_of(descriptor: &FlightDescriptor) -> Result<Vec<u8>, Status> {
+    match (
+        DescriptorType::try_from(descriptor.r#type),
+        descriptor.path.as_slice(),
+    ) {
+        (Ok(DescriptorType::Path), [name]) => Ok(name.as_bytes().to_vec()),
+        (Ok(DescriptorType::Path), path) => Err(Status::not_found(format!(
+            "the path {path:?} has {} parts; the path of a table here is its name alone",
+            path.len()
+        ))),
+        (Ok(DescriptorType::Cmd), _) => Ok(descriptor.cmd.to_vec()),
+        _ => Err(Status::invalid_argument(
+            "the descriptor is neither a path nor a command",
+        )),
+    }
+}
+
+/// The descriptor under which a table is listed. A path is text; a ticket need not be.
+fn descriptor_of(ticket: &[u8]) -> FlightDescriptor {
+    match std::str::from_utf8(ticket) {
+        Ok(name) => FlightDescriptor::new_path(vec![name.to_owned()]),
+        Err(_) => FlightDescriptor::new_cmd(ticket.to_vec()),
+    }
+}
+
+/// Runs what reads files on a thread that may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> Result<T, Status> {
+    let outcome = tokio::task::spawn_blocking(move || calm::catch(work)).await;
+    match outcome {
+        Ok(Ok(Ok(value))) => Ok(value),
+        Ok(Ok(Err(error))) => Err(failed(&error)),
+        Ok(Err(panic)) => Err(Status::internal(panic)),
+        Err(_) => Err(Status::unavailable("the server is stopping")),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> Status {
+    Status::internal(format!("{error:#}"))
+}
+
+fn read_schema(table: &Table) -> anyhow::Result<Vec<u8>> {
+    Ok(schema_message(&table.reader()?.schema())?)
+}
+
+/// What goes from a reader to its connection; `None` is the end of the table.
+type Messages = mpsc::Sender<Result<Option<FlightData>, Status>>;
+
+/// Sends a table, message by message, as fast as the client takes it, but for its end.
+fn pump(table: &Table, messages: &Messages, counters: &Counters) -> anyhow::Result<()> {
+    let reader = table.reader()?;
+    let mut encoder = FlightEncoder::new(&reader.schema()).context("cannot send the table")?;
+    // Waits while the client is slow, and fails once it has gone.
+    let mut send = |message: FlightData| {
+        let len = message.data_body.len() as u64;
+        counters.bytes_sent.fetch_add(len, Ordering::Relaxed);
+        match messages.blocking_send(Ok(Some(message))) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    };
+    if send(encoder.schema()).is_break() {
+        return Ok(());
+    }
+    for batch in reader {
+        if encoder.encode(&batch?, &mut send)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// [`pump`], and then how it ended.
+fn serve(table: &Table, messages: &Messages, counters: &Counters, slot: OwnedSemaphorePermit) {
+    let end = match calm::catch(|| pump(table, messages, counters)) {
+        Ok(Ok(())) => Ok(None),
+        Ok(Err(error)) => Err(failed(&error)),
+        Err(panic) => Err(Status::internal(panic)),
+    };
+    if let Err(status) = &end {
+        warn!(
+            reason = status.message(),
+            "a table could not be sent by DoGet"
+        );
+    }
+    counters.streams.fetch_add(1, Ordering::Relaxed);
+    // The client may ask again as soon as it is told.
+    drop(slot);
+    // It may have gone, too.
+    let _ = messages.blocking_send(end);
+}
+
+/// What a reader sends as a stream. One that falls silent without its end has failed: a table must
+/// not look whole when it is not.
+fn answers(
+    mut messages: mpsc::Receiver<Result<Option<FlightData>, Status>>,
+) -> BoxStream<'static, Result<FlightData, Status>> {
+    let mut over = false;
+    stream::poll_fn(move |context| {
+        if over {
+            return None.into();
+        }
+        messages.poll_recv(context).map(|message| {
+            let message = message.unwrap_or_else(|| {
+                Err(Status::unavailable(
+                    "the server stopped before the table ended",
+                ))
+            });
+            over = !matches!(message, Ok(Some(_)));
+            message.transpose()
+        })
+    })
+    .boxed()
+}
+
+fn unimplemented<T>(what: &str) -> Result<T, Status> {
+    Err(Status::unimplemented(format!(
+        "dipc serve does not know {what}: it answers ListFlights, GetFlightInfo, GetSchema and DoGet"
+    )))
+}
+
+#[tonic::async_trait]
+impl FlightService for Service {
+    type HandshakeStream = BoxStream<'static, Result<HandshakeResponse, Status>>;
+    type ListFlightsStream = BoxStream<'static, Result<FlightInfo, Status>>;
+    type DoGetStream = BoxStream<'static, Result<FlightData, Status>>;
+    type DoPutStream = BoxStream<'static, Result<PutResult, Status>>;
+    type DoExchangeStream = BoxStream<'static, Result<FlightData, Status>>;
+    type DoActionStream = BoxStream<'static, Result<arrow_flight::Result, Status>>;
+    type ListActionsStream = BoxStream<'static, Result<ActionType, Status>>;
+
+    async fn list_flights(&self, request: Request<Criteria>) -> Answer<Self::ListFlightsStream> {
+        let peer = Addresses::of(&request);
+        if !request.get_ref().expression.is_empty() {
+            return Err(Status::invalid_argument(
+                "dipc serve knows no criteria; leave them out to list every table",
+            ));
+        }
+        let tables = self.tables.clone();
+        // A file may have been damaged since; the other tables are there all the same.
+        let schemas = blocking(move || {
+            let schemas = tables.iter().filter_map(|(ticket, table)| {
+                let schema = read_schema(table).inspect_err(|error| {
+                    let name = String::from_utf8_lossy(ticket);
+                    warn!(ticket = %name, reason = format!("{error:#}"), "not listed");
+                });
+                Some((ticket.clone(), schema.ok()?))
+            });
+            Ok(schemas.collect::<Vec<_>>())
+        })
+        .await?;
+        let infos: Vec<_> = schemas
+            .into_iter()
+            .map(|(ticket, schema)| {
+                let descriptor = descriptor_of(&ticket);
+                Ok(self.info(&ticket, descriptor, schema, peer))
+            })
+            .collect();
+        Ok(Response::new(stream::iter(infos).boxed()))
+    }
+
+    async fn get_flight_info(&self, request: Request<FlightDescriptor>) -> Answer<FlightInfo> {
+        let peer = Addresses::of(&request);
+        let descriptor = request.into_inner();
+        let ticket = ticket_of(&descriptor)?;
+        let table = self.table(&ticket)?.clone();
+        let schema = blocking(move || read_schema(&table)).await?;
+        Ok(Response::new(self.info(&ticket, descriptor, schema, peer)))
+    }
+
+    async fn get_schema(&self, request: Request<FlightDescriptor>) -> Answer<SchemaResult> {
+        let table = self.table(&ticket_of(request.get_ref())?)?.clone();
+        let schema = blocking(move || read_schema(&table)).await?;
+        Ok(Response::new(SchemaResult {
+            schema: schema.into(),
+        }))
+    }
+
+    async fn do_get(&self, request: Request<Ticket>) -> Answer<Self::DoGetStream> {
+        let ticket = request.into_inner().ticket;
+        let table = self.table(&ticket)?.clone();
+        let slot = Arc::clone(&self.slots).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "{} streams are being sent, as many as --max-streams allows; try again later",
+                self.max_streams
+            ))
+        })?;
+        debug!(ticket = %String::from_utf8_lossy(&ticket), "DoGet");
+        let (sender, receiver) = mpsc::channel(AHEAD);
+        let counters = self.counters();
+        tokio::task::spawn_blocking(move || serve(&table, &sender, &counters, slot));
+        Ok(Response::new(answers(receiver)))
+    }
+
+    async fn poll_flight_info(&self, _: Request<FlightDescriptor>) -> Answer<PollInfo> {
+        unimplemented("PollFlightInfo")
+    }
+
+    async fn handshake(
+        &self,
+        _: Request<Streaming<HandshakeRequest>>,
+    ) -> Answer<Self::HandshakeStream> {
+        unimplemented("Handshake, for it authenticates nobody")
+    }
+
+    async fn do_put(&self, _: Request<Streaming<FlightData>>) -> Answer<Self::DoPutStream> {
+        unimplemented("DoPut, for it only gives tables out")
+    }
+
+    async fn do_exchange(
+        &self,
+        _: Request<Streaming<FlightData>>,
+    ) -> Answer<Self::DoExchangeStream> {
+        unimplemented("DoExchange")
+    }
+
+    async fn do_action(&self, _: Request<Action>) -> Answer<Self::DoActionStream> {
+        unimplemented("DoAction")
+    }
+
+    async fn list_actions(&self, _: Request<Empty>) -> Answer<Self::ListActionsStream> {
+        unimplemented("ListActions")
+    }
+}

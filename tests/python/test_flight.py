@@ -1,0 +1,212 @@
+"""Flight as the control plane, against pyarrow's Flight client and server."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+import streams
+
+COMMAND = os.environ.get("DIPC_COMMAND", str(streams.ROOT / "target/debug/dipc"))
+EXAMPLES = streams.ROOT / "examples/flight"
+FILES = streams.files()
+REUSE = "arrow-flight-reuse-connection://?"
+
+pytestmark = pytest.mark.skipif(
+    not pathlib.Path(COMMAND).exists(), reason=f"no {COMMAND}: DIPC_COMMAND names another"
+)
+
+
+def table(path):
+    schema, batches = streams.read(path)
+    return pa.Table.from_batches(batches, schema)
+
+
+def same(one, other):
+    """A table without columns keeps its rows in its batches alone."""
+    return one.equals(other, check_metadata=True) or (not one.schema.names and not other.schema.names)
+
+
+@contextmanager
+def serving(*arguments):
+    """`dipc serve`; the lines that it prints, up to that of Flight, by their first words."""
+    process = subprocess.Popen([COMMAND, "serve", *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        told = {}
+        while not ("flight" in told if "--flight" in arguments else "data" in told):
+            word, uri = process.stdout.readline().split()
+            told[word] = uri
+        yield told
+    finally:
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+
+
+def address():
+    address.last += 1
+    return f"shm:@dipc-pytest-flight-{os.getpid()}-{address.last}"
+
+
+address.last = 0
+
+
+class Tables(flight.FlightServerBase):
+    """pyarrow's Flight server, over every file, with the locations that a test wants."""
+
+    def __init__(self, locations=()):
+        super().__init__("grpc://127.0.0.1:0")
+        self.uri = f"grpc://127.0.0.1:{self.port}"
+        self.locations = list(locations)
+
+    def get_flight_info(self, context, descriptor):
+        name = descriptor.path[0] if descriptor.path else descriptor.command
+        if name.decode() not in FILES:
+            raise flight.FlightServerError(f"no such table: {name}")
+        schema, _ = streams.read(FILES[name.decode()])
+        return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(name, self.locations)], -1, -1)
+
+    def do_get(self, context, ticket):
+        schema, batches = streams.read(FILES[ticket.ticket.decode()])
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, batches))
+
+
+def get(uri, name, *arguments):
+    """`dipc get`, compared with the file; what it reports, and what it logs."""
+    done = subprocess.run(
+        [COMMAND, "get", uri, name, "--json", *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture(scope="module", params=[[], ["--arena"]], ids=["files", "arena"])
+def server(request):
+    arguments = [f"{name}={path}" for name, path in FILES.items()]
+    with serving("--flight", "127.0.0.1:0", "--listen", address(), *request.param, *arguments) as told:
+        yield told
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with flight.connect(server["flight"]) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_serve(client, name):
+    """Issue 4, point 6: pyarrow's client, which knows nothing of libdipc, gets every table by DoGet."""
+    expected = table(FILES[name])
+    descriptor = flight.FlightDescriptor.for_path(name)
+    info = client.get_flight_info(descriptor)
+    assert info.schema.equals(expected.schema, check_metadata=True)
+    assert client.get_schema(descriptor).schema.equals(expected.schema, check_metadata=True)
+    [endpoint] = info.endpoints
+    got = client.do_get(endpoint.ticket).read_all()
+    assert got.schema.equals(expected.schema, check_metadata=True)
+    assert got.num_rows == expected.num_rows
+    assert same(got, expected)
+
+
+def test_locations(server, client):
+    """libdipc's addresses come first, as they were announced, and then the server's own connection."""
+    infos = {info.descriptor.path[0].decode(): info for info in client.list_flights()}
+    assert sorted(infos) == sorted(FILES)
+    for name, info in infos.items():
+        [endpoint] = info.endpoints
+        assert endpoint.ticket.ticket.decode() == name
+        assert [location.uri.decode() for location in endpoint.locations] == [server["ready"], REUSE]
+
+
+def test_refusals(client):
+    """What is not there, or not answered, says so and names what is."""
+    with pytest.raises(pa.ArrowException, match='no table "nobody"'):
+        client.get_flight_info(flight.FlightDescriptor.for_path("nobody"))
+    with pytest.raises(pa.ArrowException, match="no table"):
+        client.do_get(flight.Ticket(b"nobody")).read_all()
+    with pytest.raises(pa.ArrowException, match="2 parts"):
+        client.get_schema(flight.FlightDescriptor.for_path("a", "b"))
+    with pytest.raises(pa.ArrowException, match="ListFlights, GetFlightInfo"):
+        list(client.do_action(flight.Action("anything", b"")))
+    with pytest.raises(pa.ArrowException, match="criteria"):
+        list(client.list_flights(b"some"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_get(tmp_path, name):
+    """Issue 4, point 6: `dipc get` of a table that pyarrow's server sends by DoGet."""
+    # pyarrow gives the fields of every map the same names, so that the vector itself may differ.
+    expected = tmp_path / "expected.arrows"
+    schema, batches = streams.read(FILES[name])
+    with pa.ipc.new_stream(expected, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    with Tables() as server:
+        report, _ = get(server.uri, name, "--verify", str(expected))
+    assert report["verified"]["equal"]
+    assert report["taken"] == [{"by": "DoGet", "from": [server.uri]}]
+
+
+def test_mixed_locations():
+    """The first location that works is taken: an address of nobody, then libdipc's pair of URIs."""
+    name, path = next(iter(FILES.items()))
+    nobody = "shm:@dipc-pytest-nobody"
+    with serving("--listen", address(), "--roles", f"{name}={path}") as told:
+        pair = [told["metadata"], told["data"]]
+        for locations, by, taken in [
+            ([told["ready"], REUSE], "libdipc", [told["ready"]]),
+            ([nobody, *pair, REUSE], "libdipc", pair),
+            ([nobody, pair[0], REUSE], "DoGet", None),
+        ]:
+            with Tables(locations) as server:
+                report, log = get(server.uri, name, "--verify", str(path))
+                assert report["taken"] == [{"by": by, "from": taken or [server.uri]}]
+                assert ("skipped" in log) == (locations[0] == nobody)
+
+
+def test_unknown_and_gone():
+    """The server's own words come through, and one that is gone is said to be."""
+    with Tables() as server:
+        done = subprocess.run([COMMAND, "get", server.uri, "nobody"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and "no such table" in done.stderr
+    done = subprocess.run([COMMAND, "get", server.uri, "nobody"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "is the Flight server running" in done.stderr
+
+
+@pytest.mark.parametrize("pair", [[], ["--pair"]], ids=["one", "pair"])
+def test_examples(pair):
+    """The examples work with each other and with the command, and their fallback with neither."""
+    server = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "server.py"), *pair], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        word, uri = server.stdout.readline().split()
+        assert word == "ready"
+        report, _ = get(uri, "squares")
+        assert report["rows"] == 1000
+        [taken] = report["taken"]
+        assert (taken["by"], len(taken["from"])) == ("libdipc", 2 if pair else 1)
+
+        def example(uri, name):
+            return subprocess.run(
+                [sys.executable, str(EXAMPLES / "client.py"), uri, name],
+                capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+
+        done = example(uri, "words")
+        assert done.returncode == 0, done.stderr
+        assert "three" in done.stdout and f"fetched from {' '.join(taken['from'])}" in done.stderr
+        assert example(uri, "nobody").returncode == 1
+        name = next(iter(FILES))
+        with Tables(["shm:@dipc-pytest-nobody", REUSE]) as plain:
+            done = example(plain.uri, name)
+            assert done.returncode == 0, done.stderr
+            assert "skipped shm:@dipc-pytest-nobody" in done.stderr and f"fetched from {REUSE}" in done.stderr
+    finally:
+        server.terminate()
+        assert server.wait(timeout=60) == 0
