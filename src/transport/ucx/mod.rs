@@ -10,6 +10,7 @@
 //! | `endpoint` | one end of a connection |
 //! | `shared` | what callbacks tell, and the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
+//! | `info`, `version` | what `dipc info` says; which versions talk to each other |
 //! | `connection`, `listener` | the contract of [`crate::transport`] |
 
 mod active;
@@ -18,6 +19,7 @@ mod context;
 mod endpoint;
 mod error;
 mod gather;
+mod info;
 mod listener;
 mod shared;
 mod sockaddr;
@@ -46,6 +48,10 @@ impl Transport for Ucx {
 
     fn available(&self) -> Result<()> {
         context::load(None).map(drop)
+    }
+
+    fn describe(&self) -> Vec<(String, String)> {
+        info::describe()
     }
 
     fn knows_setting(&self, name: &str) -> bool {
