@@ -61,5 +61,6 @@ end
 # A whole collection, finalizers included.
 collect_garbage() = (GC.gc(true); GC.gc(true))
 
-# Runs a Julia program of this folder; `during(process, lines)` sees its standard output.
-const JULIA = `$(Base.julia_cmd()[1]) --startup-file=no --project=$(dirname(@__DIR__))`
+# Runs Julia with the package, for programs of their own. Their few lines are interpreted.
+const PACKAGE = dirname(@__DIR__)
+const JULIA = `$(Base.julia_cmd()[1]) --startup-file=no -O0 --compile=min --project=$PACKAGE`
