@@ -30,9 +30,10 @@ test:
 	cargo test $(CARGO_FLAGS) --locked --workspace --all-features
 	tests/c/run.sh plain valgrind
 	tests/packaging.sh
-	tools/test-python.sh $(PYTHON)
+	tools/test-bindings.sh
 
 test-slow:
+	@tools/setup.sh test
 	@tools/setup.sh slow
 	tools/test-slow.sh
 

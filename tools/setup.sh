@@ -33,9 +33,9 @@ programs=(cc:build-essential make:build-essential cmake:cmake pkg-config:pkg-con
 case $purpose in
   build) ;;
   test) programs+=(c++:build-essential ninja:ninja-build valgrind:valgrind readelf:binutils
-    python3:python3) ;;
+    python3:python3 go:golang-go) ;;
   lint) programs+=(shellcheck:shellcheck git:git doxygen:doxygen) ;;
-  slow) programs+=(c++:build-essential ninja:ninja-build) ;;
+  slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy) ;;
   docs) programs+=(doxygen:doxygen) ;;
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
   *) fail "unknown purpose $purpose: build, test, lint, slow, docs or package" ;;
@@ -44,6 +44,10 @@ missing=()
 for entry in "${programs[@]}"; do
   have "${entry%%:*}" || missing+=("${entry#*:}")
 done
+# GoogleTest is a library: the tests of the C++ headers need it.
+if [ "$purpose" = test ] && [ ! -e /usr/include/gtest/gtest.h ]; then
+  missing+=(libgtest-dev)
+fi
 # UCX is loaded when it is needed; its tests, and their peer in C, need it.
 if [ "$purpose" = test ] && ! pkg-config --exists ucx 2>/dev/null; then
   missing+=(libucx-dev)
@@ -51,6 +55,40 @@ fi
 if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
   apt_install "${missing[@]}"
+fi
+
+# Julia 1.5.3 is Debian 11's, and Debian 12 has none. It comes from a source beside the machine's own,
+# ranked so low that nothing else is taken from it, and runs with Debian 11's libunwind, which lies in
+# .tools alone: a newer one crashes when Julia makes a stack trace. Where any of it fails the tests of
+# the Julia package are skipped, and say so.
+install_julia() {
+  bindings/julia/julia.sh >/dev/null 2>&1 && return
+  have apt-get && [ "$(id -u)" = 0 ] && [ -f /etc/apt/sources.list.d/debian.sources ] || return 1
+  say "installing Julia 1.5.3 of Debian 11"
+  # The first paragraph is the distribution's, the second its security updates.
+  sed '/^$/,$d; s/^Suites:.*/Suites: bullseye/' /etc/apt/sources.list.d/debian.sources \
+    >/etc/apt/sources.list.d/libdipc-bullseye.sources
+  printf 'Package: *\nPin: release n=bullseye\nPin-Priority: 100\n' \
+    >/etc/apt/preferences.d/libdipc-bullseye
+  have julia || apt_install julia || return 1
+  local folder=$PWD/.tools/julia scratch
+  scratch=$(mktemp -d)
+  chmod 755 "$scratch"
+  (cd "$scratch" && apt-get download -qq libunwind8/bullseye >/dev/null 2>&1) || return 1
+  mkdir -p "$folder" .tools/bin
+  dpkg -x "$scratch"/libunwind8_*.deb "$folder"
+  rm -r "$scratch"
+  cat >.tools/bin/julia <<END
+#!/bin/sh
+LD_LIBRARY_PATH=$(dirname "$(find "$folder" -name libunwind.so.8)")\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+exec $(command -v julia) "\$@"
+END
+  chmod +x .tools/bin/julia
+  bindings/julia/julia.sh >/dev/null
+}
+if [ "$purpose" = test ]; then
+  install_julia || say "no Julia could be installed: the tests of its package will be skipped"
 fi
 
 # Rust: the version that Cargo.toml asks for, or a later one.

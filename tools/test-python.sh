@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Runs tests/python, which talk to libdipc.so through ctypes and compare with pyarrow.
+# Runs tests/python: streams through the package dipc and the command, compared with pyarrow.
 #
 #   tools/test-python.sh PYTHON
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${1:?usage: tools/test-python.sh PYTHON}
-if [ ! -d tests/python ]; then
-  echo 'test-python: skipped, for there is no folder tests/python'
-  exit 0
-fi
+export PYTHON=${1:?usage: tools/test-python.sh PYTHON}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 cargo build --quiet --locked --lib
 cargo build --quiet --locked --features cli --bin dipc
-DIPC_LIBRARY=$PWD/target/debug/libdipc.so DIPC_COMMAND=$PWD/target/debug/dipc \
-  "$python" -m pytest -q -p no:cacheprovider tests/python
+DIPC_LIBRARY=$PWD/target/debug/libdipc.so bindings/python/install.sh "$work"
+PYTHONPATH=$work DIPC_COMMAND=$PWD/target/debug/dipc \
+  "$PYTHON" -m pytest -q -p no:cacheprovider tests/python

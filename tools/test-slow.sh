@@ -3,7 +3,7 @@
 # fuzzing, kills at random moments. Each step has a bound on its time; what cannot run here is skipped with the reason, and a
 # failed step does not keep the others from running.
 #
-#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills ...]      default: all
+#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|bindings ...]      default: all
 #
 # FUZZ_SECONDS     time for each fuzz target (60)
 # DIPC_KILLS       kills of each kind on each transport (200)
@@ -149,7 +149,7 @@ fuzz() {
 
 export PATH=$PWD/.tools/bin:$PATH
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills)
+[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills bindings)
 for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
@@ -161,6 +161,11 @@ for part in "${parts[@]}"; do
       # The seed that is printed repeats a run (DIPC_SEED).
       step kills 3600 env DIPC_KILLS="${DIPC_KILLS:-200}" \
         cargo test --locked --all-features --test kills -- --nocapture || true
+      ;;
+    bindings)
+      step "C++ headers: AddressSanitizer, clang, clang-tidy" 1800 bindings/cpp/test.sh asan clang tidy || true
+      step "Go: race detector" 1800 env DIPC_GO_RACE=1 DIPC_GO_CGOCHECK=0 tools/test-bindings.sh go || true
+      step "every language, every file" 3600 tests/matrix/test.sh --all-files --all-peers || true
       ;;
     *)
       printf 'test-slow: unknown part %s\n' "$part" >&2

@@ -4,14 +4,13 @@ package dipc
 import "C"
 
 import (
-	"fmt"
 	"runtime"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// Arena is an [memory.Allocator] whose memory is lent to clients on the same machine where it lies:
+// Arena is a [memory.Allocator] whose memory is lent to clients on the same machine where it lies:
 // batches built with it are served without a copy. Its methods may be called by any goroutine.
 //
 // A client that was lent one block can read the whole region that it lies in: an arena is as public
@@ -35,6 +34,9 @@ func NewArena(options ...ArenaOption) (*Arena, error) {
 	}
 	defer C.dipc_arena_options_free(set)
 	for _, option := range options {
+		if option.set == nil {
+			continue
+		}
 		if err := option.set(set); err != nil {
 			return nil, err
 		}
@@ -104,7 +106,7 @@ func (a *Arena) Free(bytes []byte) {
 	var failure *C.dipc_error
 	// NULL finds the arena, also one that is closed.
 	if err := check(C.dipc_arena_dealloc(nil, pointer(bytes), &failure), failure); err != nil {
-		panic(fmt.Errorf("freeing a block of an arena: %w", err))
+		panic(err)
 	}
 }
 

@@ -28,6 +28,9 @@ func NewClient(options ...ClientOption) (*Client, error) {
 	}
 	defer C.dipc_client_options_free(set)
 	for _, option := range options {
+		if option.set == nil {
+			continue
+		}
 		if err := option.set(set); err != nil {
 			return nil, err
 		}
@@ -63,7 +66,7 @@ func (c *Client) Get(ctx context.Context, uri, ticket string, options ...GetOpti
 		return nil, invalid("the context is nil: pass context.Background()")
 	}
 	if ctx.Err() != nil {
-		return nil, contextEnded(ctx)
+		return nil, contextEnded(ctx, "the call before it began")
 	}
 	asked := &getRequest{}
 	defer asked.free()
@@ -146,6 +149,9 @@ func (r *getRequest) fill(uri string, options []GetOption) (err error) {
 		return err
 	}
 	for _, option := range options {
+		if option.set == nil {
+			continue
+		}
 		if err := option.set(r); err != nil {
 			return err
 		}

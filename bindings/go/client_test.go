@@ -283,6 +283,43 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
+// Values that no New function made are refused, and options that say nothing change nothing.
+func TestZeroValues(t *testing.T) {
+	var server dipc.Server
+	var client dipc.Client
+	var arena dipc.Arena
+	var got dipc.Reader
+	_, listen := server.Listen("shm:@nobody")
+	_, get := client.Get(testContext(t), "shm:@nobody", "t")
+	_, stats := arena.Stats()
+	for _, err := range []error{listen, get, stats, panicOf(func() { arena.Allocate(1) })} {
+		fails(t, err, dipc.ErrInvalidArgument, "New function")
+	}
+	if got.Next() || !errors.Is(got.Err(), dipc.ErrClosed) || got.RecordBatch() != nil {
+		t.Errorf("a reader without a stream says %v", got.Err())
+	}
+	if err := errors.Join(server.Close(), client.Close(), arena.Close()); err != nil {
+		t.Error(err)
+	}
+
+	made, uri := newServer(t, dipc.ServerOption{})
+	publish(t, made, "table")
+	caller, err := dipc.NewClient(dipc.ClientOption{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer caller.Close()
+	reader, err := caller.Get(testContext(t), uri, "table", dipc.GetOption{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Release()
+	if rows := count(t, reader); rows != 10 {
+		t.Errorf("%d rows", rows)
+	}
+	newArena(t, dipc.ArenaOption{})
+}
+
 // panicOf is the error that run panics with.
 func panicOf(run func()) (err error) {
 	defer func() { err, _ = recover().(error) }()
@@ -392,7 +429,7 @@ func TestForgottenHandlesAreClosed(t *testing.T) {
 
 	at := address(t)
 	func() {
-		forgotten, err := dipc.NewServer()
+		forgotten, err := dipc.NewServer(dipc.WithTrustedNetwork())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -403,7 +440,7 @@ func TestForgottenHandlesAreClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}()
-	next, err := dipc.NewServer()
+	next, err := dipc.NewServer(dipc.WithTrustedNetwork())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -142,13 +142,13 @@ func withContext(ctx context.Context, err error) error {
 	if ctx.Err() == nil || !errors.As(err, &failure) || failure.Status != ErrCancelled {
 		return err
 	}
-	return contextEnded(ctx)
+	return contextEnded(ctx, "the stream")
 }
 
-// contextEnded is the error of a call whose context has ended.
-func contextEnded(ctx context.Context) error {
+// contextEnded is the error of what ended with its context.
+func contextEnded(ctx context.Context, what string) error {
 	cause := context.Cause(ctx)
-	text := "the context ended the stream: " + ctx.Err().Error()
+	text := "the context ended " + what + ": " + ctx.Err().Error()
 	causes := []error{ctx.Err()}
 	if cause != nil && cause != ctx.Err() { // the very same error need not be said twice
 		text += ": " + cause.Error()

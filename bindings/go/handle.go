@@ -20,10 +20,13 @@ func newHandle[P any](what string, object P, free func(P)) *handle[P] {
 
 // use gives the object for one call, after which done must be called.
 func (h *handle[P]) use() (P, error) {
+	var none P
+	if h == nil {
+		return none, invalid("this value was not made by a New function of the package")
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.open {
-		var none P
 		return none, closed(h.what)
 	}
 	h.users++
@@ -44,6 +47,9 @@ func (h *handle[P]) done() {
 // close lets no further use begin, and calls end, if there is one, so that those under way may
 // return. It reports whether the handle was open.
 func (h *handle[P]) close(end func(P)) bool {
+	if h == nil {
+		return false
+	}
 	h.mu.Lock()
 	wasOpen := h.open
 	h.open = false

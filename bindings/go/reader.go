@@ -86,7 +86,7 @@ func (r *Reader) Next() bool {
 	case r.ended || r.err != nil:
 		return false
 	case r.ctx.Err() != nil:
-		r.err = contextEnded(r.ctx)
+		r.err = contextEnded(r.ctx, "the stream")
 		return false
 	}
 	batch, err := r.stream.next()

@@ -374,7 +374,9 @@ func TestShutdown(t *testing.T) {
 		t.Fatalf("a stream under way was cut: %v", got.Err())
 	}
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	err := <-ended
+	fails(t, err, dipc.ErrCancelled, "streams")
+	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("Shutdown says %v", err)
 	}
 	for got.Next() {

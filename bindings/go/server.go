@@ -31,6 +31,9 @@ func NewServer(options ...ServerOption) (*Server, error) {
 	}
 	defer C.dipc_server_options_free(set)
 	for _, option := range options {
+		if option.set == nil {
+			continue
+		}
 		if err := option.set(set); err != nil {
 			return nil, err
 		}
@@ -203,7 +206,7 @@ func (s *Server) Tickets() ([]string, error) {
 }
 
 // Shutdown lets no more streams begin and waits until those under way have ended. When ctx ends
-// first, they are cut and the error of ctx is returned. Close must still be called.
+// first, they are cut, and the error is that of ctx too. Close must still be called.
 func (s *Server) Shutdown(ctx context.Context) error {
 	cut := context.AfterFunc(ctx, func() {
 		// A server that was closed meanwhile is stopped already.
@@ -213,7 +216,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if err := s.stop(math.MaxUint64); err != nil {
 		return err
 	}
-	return ctx.Err()
+	if ctx.Err() != nil {
+		return contextEnded(ctx, "the streams that were under way")
+	}
+	return nil
 }
 
 func (s *Server) stop(deadline C.uint64_t) error {

@@ -45,4 +45,6 @@ if have staticcheck; then staticcheck ./...; else echo 'go/test.sh: staticcheck 
 [ "${DIPC_GO_RACE:-1}" = 0 ] || go test -race ./...
 # Checks each pointer that is stored into the memory of C.
 [ "${DIPC_GO_CGOCHECK:-1}" = 0 ] || GOEXPERIMENT=cgocheck2 go test ./...
-(cd "$root/bindings/matrix/go" && go vet ./... && go build -o /dev/null .)
+for module in bindings/matrix/go examples/flight/go; do
+  (cd "$root/$module" && go vet ./... && go build -o /dev/null .)
+done

@@ -13,11 +13,14 @@ root=$(cd "$here/../.." && pwd)
 out=$root/target/matrix/native
 program=$out/peer-$language
 
+# Exits with 77 where libdipc or Arrow C++ is not there, and with 1 where the programs are wrong.
 build() {
   rm -f "$out/CMakeCache.txt" # it may name another prefix
   cmake -S "$here" -B "$out" "-DCMAKE_PREFIX_PATH=${DIPC_PREFIX:-}" \
-    "-DDIPC_PYTHON=${DIPC_PYTHON:-$root/.tools/venv/bin/python}" &&
-    cmake --build "$out" --target "peer-$language"
+    "-DDIPC_PYTHON=${DIPC_PYTHON:-$root/.tools/venv/bin/python}" >"$out/log" 2>&1 ||
+    { cat "$out/log" >&2; exit 77; }
+  cmake --build "$out" --target "peer-$language" >"$out/log" 2>&1 ||
+    { cat "$out/log" >&2; exit 1; }
 }
 
 stale() {
@@ -31,7 +34,7 @@ if stale; then
   exec 9>"$out/lock"
   flock 9
   if stale; then
-    build >"$out/log" 2>&1 || { cat "$out/log" >&2; exit 1; }
+    build
     touch "$program"
     printf '%s\n' "${DIPC_PREFIX:-}" >"$program.prefix"
   fi

@@ -23,6 +23,7 @@ namespace dipc {
 /// Allocates Arrow's buffers in an arena. Every call is allowed from any thread.
 ///
 /// Buffers may outlive the last pointer to the pool: it lives until the last of them is freed.
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it deletes itself, see drop()
 class ArenaPool final : public arrow::MemoryPool {
  public:
   /// Makes a pool over an arena, which it keeps.

@@ -88,12 +88,13 @@ inline void fail_request(const dipc_request* request, const Error& error) {
 
 /// The part of a generated stream that does not depend on the function.
 struct Generated {
-  explicit Generated(Schema of_table) noexcept : schema(std::move(of_table)) {}
+  Generated(Schema of_table, void (*destructor)(Generated*)) noexcept
+      : schema(std::move(of_table)), destroy(destructor) {}
 
   Schema schema;
   std::optional<Error> error;
   const dipc_request* request = nullptr;  // whom to tell in full, where a provider returned it
-  void (*destroy)(Generated*) = nullptr;
+  void (*destroy)(Generated*);
 
   int fail(Error why) {
     if (request != nullptr) fail_request(request, why);
@@ -130,9 +131,9 @@ struct Generated {
 template <class F, bool Catches>
 struct GeneratedBy : Generated {
   GeneratedBy(Schema of_table, F&& function)
-      : Generated(std::move(of_table)), next(std::forward<F>(function)) {
-    destroy = [](Generated* self) { delete static_cast<GeneratedBy*>(self); };
-  }
+      : Generated(std::move(of_table),
+                  [](Generated* self) { delete static_cast<GeneratedBy*>(self); }),
+        next(std::forward<F>(function)) {}
 
   std::decay_t<F> next;
 

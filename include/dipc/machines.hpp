@@ -92,6 +92,7 @@ class Receiver {
       if (!text) return std::move(text).error();
       texts.push_back(*std::move(text));
     }
+    pointers.reserve(texts.size());
     for (const std::string& text : texts) pointers.push_back(text.c_str());
     auto built = detail::build(options);
     if (!built) return std::move(built).error();

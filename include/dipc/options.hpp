@@ -95,8 +95,7 @@ namespace detail {
 template <class T, auto Free>
 class OptionsBuilder {
  public:
-  template <class New>
-  explicit OptionsBuilder(New&& make) {
+  explicit OptionsBuilder(dipc_status (*make)(T**, dipc_error**)) {
     T* raw = nullptr;
     result_ = call([&](dipc_error** error) { return make(&raw, error); });
     raw_.reset(raw);

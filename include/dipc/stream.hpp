@@ -9,9 +9,9 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <iterator>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace dipc {
@@ -42,7 +42,7 @@ inline Status status_of_errno(int number) noexcept {
 template <class S>
 Error stream_error(S& stream, int number) {
   const char* text = stream.get_last_error == nullptr ? nullptr : stream.get_last_error(&stream);
-  return Error(status_of_errno(number), text == nullptr ? std::strerror(number) : text);
+  return Error(status_of_errno(number), text == nullptr ? std::generic_category().message(number) : text);
 }
 
 inline Error released_stream() {

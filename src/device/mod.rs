@@ -6,6 +6,7 @@
 
 mod blocks;
 mod host;
+mod recycle;
 pub mod region;
 
 pub use host::HostBuffer;

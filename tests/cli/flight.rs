@@ -58,29 +58,27 @@ fn do_get_gives_the_same_table() {
     let folder = tempfile::tempdir().unwrap();
     let batch = table(40_000);
     type Write = fn(&Path, &RecordBatch);
-    let write: [(&str, Write); 3] = [
-        ("table.parquet", write_parquet),
-        ("table.arrow", write_arrow),
-        ("table.arrows", write_stream),
+    let cases: [(&str, Write, &[&str]); 3] = [
+        ("table.parquet", write_parquet, &["--batch-rows", "3000"]),
+        ("table.arrow", write_arrow, &["--arena"]),
+        ("table.arrows", write_stream, &[]),
     ];
-    for (name, write) in write {
+    for (name, write, options) in cases {
         let path = path_in(&folder, name);
         write(Path::new(&path), &batch);
-        for options in [&["--batch-rows", "700"][..], &["--arena"], &[]] {
-            let server = Server::start_flight(&[&[path.as_str(), "--json"], options].concat());
-            let report = get(&server.uri, &["--verify", &path]);
-            assert_eq!(report["rows"], 40_000);
-            assert_eq!(report["verified"]["equal"], true);
-            assert_eq!(by(&report), ["DoGet"]);
-            assert_eq!(report["bytes_lent"], 0);
-            let (_, rest) = server.stop();
-            let stopped: serde_json::Value = serde_json::from_str(&rest).unwrap();
-            assert_eq!(stopped["stopped"]["flight"]["streams"], 1);
-            assert_eq!(
-                stopped["stopped"]["flight"]["bytes_sent"],
-                report["bytes_received"]
-            );
-        }
+        let server = Server::start_flight(&[&[path.as_str(), "--json"], options].concat());
+        let report = get(&server.uri, &["--verify", &path]);
+        assert_eq!(report["rows"], 40_000);
+        assert_eq!(report["verified"]["equal"], true);
+        assert_eq!(by(&report), ["DoGet"]);
+        assert_eq!(report["bytes_lent"], 0);
+        let (_, rest) = server.stop();
+        let stopped: serde_json::Value = serde_json::from_str(&rest).unwrap();
+        assert_eq!(stopped["stopped"]["flight"]["streams"], 1);
+        assert_eq!(
+            stopped["stopped"]["flight"]["bytes_sent"],
+            report["bytes_received"]
+        );
     }
 }
 

@@ -18,7 +18,7 @@ fn large(more: &[&str]) -> Server {
 
 /// A fetch by `DoGet` that cannot end before it is ended, once rows have come.
 fn long_fetch(server: &Server, folder: &Path) -> Child {
-    let output = folder.join("t.parquet");
+    let output = folder.join("t.arrows");
     let child = dipc()
         .args(["get", &server.uri, "lineitem", "--output"])
         .arg(output)
@@ -48,7 +48,7 @@ fn fail_of(child: Child) -> String {
 #[test]
 fn signals_drain_and_then_cut() {
     let folder = tempfile::tempdir().unwrap();
-    for (drain, second) in [("1h", true), ("300ms", false)] {
+    for (drain, second) in [("60m", true), ("300ms", false)] {
         let mut server = large(&["--drain", drain]);
         let client = long_fetch(&server, folder.path());
         signal(&server.child, Signal::TERM);
@@ -68,7 +68,7 @@ fn signals_drain_and_then_cut() {
 /// A server without anything to do stops at once, also while a client keeps its connection.
 #[test]
 fn a_connection_without_calls_does_not_hold_the_server() {
-    let server = Server::start_flight(&["--tpch", "nation", "--drain", "1h"]);
+    let server = Server::start_flight(&["--tpch", "nation", "--drain", "60m"]);
     assert!(run(&["get", &server.uri, "nation"]).status.success());
     let (status, _) = server.stop();
     assert!(status.success());

@@ -3,8 +3,9 @@
 #
 #   tests/matrix/test.sh [--all-files] [PYTEST ARGUMENTS]
 #
-# PYTHON, DIPC_PREFIX: as for bindings/python/install.sh; without DIPC_PREFIX, DIPC_COMMAND names the
-# `dipc` command. DIPC_GOLDEN names the folder of Arrow's golden streams.
+# DIPC_PREFIX is an installed tree of libdipc with the command; without it one of the debug build is made.
+# PYTHON is a Python that has what tools/requirements.txt says (default: .tools/venv/bin/python).
+# DIPC_GOLDEN names the folder of Arrow's golden streams.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,6 +14,13 @@ export PYTHON=${PYTHON:-$root/.tools/venv/bin/python}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+if [ -z "${DIPC_PREFIX:-}" ]; then
+  export DIPC_PREFIX=$root/target/matrix/prefix
+  # One folder for all runs, so that programs which name it need not be built again.
+  cmake -S "$root" -B "$work/build" -DDIPC_CARGO_PROFILE=dev "-DDIPC_CARGO_TARGET_DIR=$root/target" \
+    -DCMAKE_INSTALL_LIBDIR=lib >"$work/log" && cmake --build "$work/build" >>"$work/log" &&
+    cmake --install "$work/build" --prefix "$DIPC_PREFIX" >>"$work/log" || { cat "$work/log" >&2; exit 1; }
+fi
 "$root/bindings/python/install.sh" "$work/site"
 cd "$work"
 PYTHONPATH=$work/site "$PYTHON" -m pytest -q -p no:cacheprovider "$here" "$@"

@@ -17,7 +17,7 @@ class Process:
     def __init__(self, body):
         script = pathlib.Path(__file__).with_name("server.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(script), str(body)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, str(script), body], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.body = body
         self.uris = json.loads(self._process.stdout.readline())
@@ -32,7 +32,7 @@ class Process:
         assert self._process.wait(timeout=60) == 0
 
 
-@pytest.fixture(scope="session", params=[dipc.BODY_AUTO, dipc.BODY_PACKED], ids=["kind1", "kind0"])
+@pytest.fixture(scope="session", params=["auto", "packed"], ids=["kind1", "kind0"])
 def server(request):
     process = Process(request.param)
     yield process

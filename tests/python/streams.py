@@ -5,8 +5,9 @@ import pathlib
 
 import pyarrow as pa
 
-from dipc import ROOT
+import dipc
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 VECTORS = ROOT / "tests/vectors"
 GOLDEN = pathlib.Path(os.environ.get("DIPC_GOLDEN", ROOT / "../shared/golden")) / "streams"
 
@@ -23,6 +24,21 @@ def read(path):
     """What pyarrow itself reads."""
     with pa.ipc.open_stream(path.read_bytes()) as reader:
         return reader.schema, list(reader)
+
+
+def reader(schema, batches):
+    """A table as a stream."""
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def own_server(body):
+    """A server that lends bodies of every size where `body` allows."""
+    return dipc.Server(body=body, inline_bytes=0)
+
+
+def fetch(client, uris, ticket, validation="structure"):
+    """A table, which pyarrow reads through Arrow's C stream interface. A test that hangs fails, rather."""
+    return pa.RecordBatchReader.from_stream(client.get(uris, ticket, validation=validation, stall_timeout=30))
 
 
 def slices(batches):

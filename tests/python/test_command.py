@@ -7,10 +7,9 @@ import subprocess
 import pyarrow as pa
 import pytest
 
-import dipc
 import streams
 
-COMMAND = os.environ.get("DIPC_COMMAND", str(dipc.ROOT / "target/debug/dipc"))
+COMMAND = os.environ.get("DIPC_COMMAND", str(streams.ROOT / "target/debug/dipc"))
 FILES = streams.files()
 
 pytestmark = pytest.mark.skipif(
@@ -37,7 +36,7 @@ def served(request):
 def test_serve(served, client, name):
     """Issue 2, "The command": batches may be cut otherwise, the table is the same."""
     schema, batches = streams.read(FILES[name])
-    reader = client.get([served], name, dipc.VALIDATION_FULL)
+    reader = streams.fetch(client, served, name, "full")
     assert reader.schema.equals(schema, check_metadata=True)
     received = list(reader)
     assert sum(batch.num_rows for batch in received) == sum(batch.num_rows for batch in batches)

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-import dipc
 import streams
 
-COMMAND = os.environ.get("DIPC_COMMAND", str(dipc.ROOT / "target/debug/dipc"))
-EXAMPLES = dipc.ROOT / "examples/flight"
-PACKAGE = dipc.ROOT / "bindings/python/src"
+COMMAND = os.environ.get("DIPC_COMMAND", str(streams.ROOT / "target/debug/dipc"))
+EXAMPLES = streams.ROOT / "examples/flight"
 FILES = streams.files()
 REUSE = "arrow-flight-reuse-connection://?"
 
@@ -75,7 +73,7 @@ class Tables(flight.FlightServerBase):
 
     def do_get(self, context, ticket):
         schema, batches = streams.read(FILES[ticket.ticket.decode()])
-        return flight.GeneratorStream(schema, iter(batches))
+        return flight.RecordBatchStream(pa.RecordBatchReader.from_batches(schema, batches))
 
 
 def get(uri, name, *arguments):
@@ -127,7 +125,7 @@ def test_locations(server, client):
 
 def test_refusals(client):
     """What is not there, or not answered, says so and names what is."""
-    with pytest.raises(flight.FlightError, match="no table 'nobody'|no table \"nobody\""):
+    with pytest.raises(pa.ArrowException, match='no table "nobody"'):
         client.get_flight_info(flight.FlightDescriptor.for_path("nobody"))
     with pytest.raises(pa.ArrowException, match="no table"):
         client.do_get(flight.Ticket(b"nobody")).read_all()
@@ -180,13 +178,11 @@ def test_unknown_and_gone():
     assert done.returncode == 1 and "is the Flight server running" in done.stderr
 
 
-@pytest.mark.skipif(not PACKAGE.exists(), reason=f"no {PACKAGE}")
 @pytest.mark.parametrize("pair", [[], ["--pair"]], ids=["one", "pair"])
 def test_examples(pair):
     """The examples work with each other and with the command, and their fallback with neither."""
-    environment = os.environ | {"PYTHONPATH": str(PACKAGE)}
     server = subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "server.py"), *pair], stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, str(EXAMPLES / "server.py"), *pair], stdout=subprocess.PIPE, text=True
     )
     try:
         word, uri = server.stdout.readline().split()
@@ -199,7 +195,7 @@ def test_examples(pair):
         def example(uri, name):
             return subprocess.run(
                 [sys.executable, str(EXAMPLES / "client.py"), uri, name],
-                capture_output=True, text=True, timeout=60, env=environment,
+                capture_output=True, text=True, timeout=60,
             )  # fmt: skip
 
         done = example(uri, "words")

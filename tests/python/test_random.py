@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-import dipc
+import streams
 
 LEAVES = [
     pa.null(), pa.bool_(), pa.int8(), pa.uint16(), pa.int32(), pa.uint64(), pa.float16(), pa.float64(),
@@ -191,9 +191,9 @@ def dictionary_kind(draw):
 KINDS = [leaf, list_kind, list_view_kind, fixed_list_kind, struct_kind, map_kind, union_kind, run_kind, dictionary_kind]
 
 
-@pytest.fixture(scope="module", params=[dipc.BODY_AUTO, dipc.BODY_PACKED], ids=["kind1", "kind0"])
+@pytest.fixture(scope="module", params=["auto", "packed"], ids=["kind1", "kind0"])
 def local(request):
-    server = dipc.Server(request.param)
+    server = streams.own_server(request.param)
     server.uri = server.listen(f"shm:@dipc-pytest-random-{os.getpid()}-{request.param}")
     yield server
     server.close()
@@ -211,9 +211,9 @@ def test_arrives_equal(local, client, seed):
         batches[-1].validate(full=True)
     schema = batches[0].schema
     ticket = f"random {seed}"
-    local.serve(ticket, lambda: pa.RecordBatchReader.from_batches(schema, batches))
-    for validation in (dipc.VALIDATION_STRUCTURE, dipc.VALIDATION_FULL):
-        reader = client.get([local.uri], ticket, validation)
+    local.serve(ticket, lambda: streams.reader(schema, batches))
+    for validation in ("structure", "full"):
+        reader = streams.fetch(client, local.uri, ticket, validation)
         assert reader.schema.equals(schema, check_metadata=True)
         for number, (received, sent) in enumerate(zip(reader, batches, strict=True)):
             received.validate(full=True)

@@ -11,7 +11,7 @@ import dipc
 import streams
 
 FILES = streams.files()
-LEVELS = [dipc.VALIDATION_STRUCTURE, dipc.VALIDATION_FULL]
+LEVELS = ["structure", "full"]
 
 
 def is_valid(batch):
@@ -43,24 +43,24 @@ def test_arrives_equal(server, client, name, uris, how):
     if how == "slices":
         batches = streams.slices(batches)
     for level in LEVELS:
-        reader = client.get([server.uris[role] for role in uris], f"{how}/{name}", level)
+        reader = streams.fetch(client, [server.uris[role] for role in uris], f"{how}/{name}", level)
         same(reader, schema, batches)
 
 
 def test_bodies_went_as_asked(server, client):
     """Rules D3, D4: address lists from the one server, packed bodies from the other."""
     before = server.figures()
-    same(client.get([server.uris["both"]], "provided/integers.arrows"), *streams.read(FILES["integers.arrows"]))
+    same(streams.fetch(client, server.uris["both"], "provided/integers.arrows"), *streams.read(FILES["integers.arrows"]))
     after = server.figures()
     lent, sent = (after[which] - before[which] for which in ("lent", "sent"))
-    assert (lent > 0, sent > 0) == ((True, False) if server.body == dipc.BODY_AUTO else (False, True))
+    assert (lent > 0, sent > 0) == ((True, False) if server.body == "auto" else (False, True))
 
 
 def test_arrays_outlive_stream_and_client(server):
     """Rule F6: what was received stays valid after everything it came through is gone."""
     schema, batches = streams.read(FILES["binaries.arrows"])
     client = dipc.Client()
-    reader = client.get([server.uris["both"]], "published/binaries.arrows")
+    reader = streams.fetch(client, server.uris["both"], "published/binaries.arrows")
     received = list(reader)
     column = received[0].column(2)
     del reader
@@ -76,29 +76,27 @@ def test_arrays_outlive_stream_and_client(server):
 def test_half_read_stream_is_dropped(server, client):
     """A consumer may leave at any batch, and the next stream is served."""
     for _ in range(20):
-        reader = client.get([server.uris["both"]], "provided/lists.arrows")
+        reader = streams.fetch(client, server.uris["both"], "provided/lists.arrows")
         reader.read_next_batch()
         del reader
-    same(client.get([server.uris["both"]], "provided/lists.arrows"), *streams.read(FILES["lists.arrows"]))
+    same(streams.fetch(client, server.uris["both"], "provided/lists.arrows"), *streams.read(FILES["lists.arrows"]))
 
 
 def test_errors_reach_the_client(server, client):
     """An unknown ticket and a provider's own failure come with their status and text."""
-    with pytest.raises(dipc.Error, match="nowhere") as unknown:
-        client.get([server.uris["both"]], "nowhere")
-    assert unknown.value.code == dipc.ERR_NOT_FOUND
-    with pytest.raises(dipc.Error, match="no such luck") as broken:
-        client.get([server.uris["both"]], "broken")
-    assert broken.value.code == dipc.ERR_PROVIDER
+    with pytest.raises(dipc.NotFoundError, match="nowhere"):
+        streams.fetch(client, server.uris["both"], "nowhere")
+    with pytest.raises(dipc.ProviderError, match="no such luck"):
+        streams.fetch(client, server.uris["both"], "broken")
 
 
 def test_received_batches_can_be_served_again(server, client):
     """What was received is an Arrow table like any other: memory of one server, served by the next."""
     schema, batches = streams.read(FILES["nested_dictionaries.arrows"])
-    received = list(client.get([server.uris["both"]], "provided/nested_dictionaries.arrows"))
-    second = dipc.Server()
+    received = list(streams.fetch(client, server.uris["both"], "provided/nested_dictionaries.arrows"))
+    second = streams.own_server("auto")
     uri = second.listen(f"shm:@dipc-pytest-second-{os.getpid()}")
-    second.serve("again", lambda: pa.RecordBatchReader.from_batches(schema, received))
+    second.serve("again", lambda: streams.reader(schema, received))
     for _ in range(2):
-        same(client.get([uri], "again"), schema, batches)
+        same(streams.fetch(client, uri, "again"), schema, batches)
     second.close()

@@ -22,8 +22,8 @@ fn failure(uri: &str, options: &LinkOptions) -> (Status, String) {
     (error.status(), error.text().to_owned())
 }
 
-/// Versions before 1.15 do not, and overwrite memory where they meet it.
-fn knows_ipv6() -> bool {
+/// Versions before 1.15 cannot be told to, and overwrite memory where they meet such an address.
+fn takes_ipv6() -> bool {
     let (_server, uri) = serving();
     let version = Uri::parse(&uri).unwrap().ucx_version.expect("a version");
     version.split('.').nth(1).unwrap().parse::<u32>().unwrap() >= 15
@@ -48,7 +48,7 @@ fn a_refused_connection_is_unreachable() {
         return;
     }
     for uri in ["ucx://127.0.0.1:1", "ucx://[::1]:1"] {
-        if uri.contains("::") && !knows_ipv6() {
+        if uri.contains("::") && !takes_ipv6() {
             let (status, text) = failure(uri, &link_options());
             assert_eq!(status, Status::Unsupported, "{text}");
             continue;
@@ -110,7 +110,7 @@ fn every_kind_of_address_is_listened_at() {
     }
     for address in ["ucx://127.0.0.1:0", "ucx://[::1]:0", "ucx://localhost:0"] {
         let server = Server::new(options()).unwrap();
-        if address.contains("::") && !knows_ipv6() {
+        if address.contains("::") && !takes_ipv6() {
             let error = server.listen(address).unwrap_err();
             assert_eq!(error.status(), Status::Unsupported, "{error}");
             continue;

@@ -83,6 +83,13 @@ TEST_F(Tables, BatchesCross) {
     table_check(&(*batch)->array, i * 10, 10);
     EXPECT_FALSE(ends.receiver.next().value().has_value());
   }
+  // Each body was announced by its header, after the schema's number.
+  for (std::uint32_t sequence = 1; sequence <= 3; sequence++) {
+    const auto expected = ends.receiver.poll_expected().value();
+    ASSERT_TRUE(expected.has_value());
+    EXPECT_EQ(expected->sequence, sequence);
+    EXPECT_GE(expected->packed_bytes, 10 * sizeof(std::int64_t));
+  }
   EXPECT_FALSE(ends.receiver.poll_expected().value().has_value());
   ends.sender.end().value();
   ends.exchange();

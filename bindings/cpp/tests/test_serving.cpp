@@ -1,6 +1,7 @@
 // Tables served and fetched, of plain C structs and of vectors.
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -94,17 +95,17 @@ TEST_F(Tables, ProvidersAreDestroyedOnce) {
   EXPECT_EQ(held.use_count(), 3);
   EXPECT_EQ(pair.server.serve("table", provider).status(), dipc::Status::already_exists);
   EXPECT_EQ(held.use_count(), 3);
-  std::weak_ptr<int> last;
-  {
-    const auto seen = std::make_shared<int>(0);
-    last = seen;
-    ASSERT_TRUE(pair.server.serve("b", [seen](dipc::RequestRef) { return dipc::Stream(); }).ok());
-  }
-  EXPECT_FALSE(last.expired());
-  ASSERT_TRUE(pair.server.withdraw("b").ok());
-  ASSERT_TRUE(pair.server.stop(10s).ok());
-  table_wait_live(0);
-  EXPECT_TRUE(last.expired());
+  std::promise<void> gone;
+  std::shared_ptr<void> seen(nullptr, [&gone](void*) { gone.set_value(); });
+  ASSERT_TRUE(pair.server
+                  .serve("other", [seen = seen](dipc::RequestRef) { return dipc::Stream(); })
+                  .ok());
+  EXPECT_EQ(seen.use_count(), 2);
+  seen.reset();
+  auto destroyed = gone.get_future();
+  EXPECT_EQ(destroyed.wait_for(0s), std::future_status::timeout);
+  ASSERT_TRUE(pair.server.withdraw("other").ok());
+  destroyed.wait();  // on a thread of the library's
 }
 
 TEST_F(Tables, ProvidersMayReturnStreamsOfTheHost) {

@@ -1,8 +1,7 @@
 // The Go peer of the matrix: one server, one client, one client that cancels.
 //
-//	peer serve URI FILE [--block]   tickets "table", "endless" and "broken" until SIGTERM or the end of
-//	                                standard input; prints the URI. --block: "table" gives nothing
-//	                                before the client is gone
+//	peer serve URI FILE [--block]   tickets "table", "endless" and "broken" until SIGTERM or, without
+//	                                --block, the end of standard input; prints the URI
 //	peer get URI TICKET OUT         writes an Arrow stream file
 //	peer cancel URI TICKET N        takes N batches, then cancels
 //
@@ -30,6 +29,9 @@ func main() {
 	err := run(os.Args[1:])
 	var failure *dipc.Error
 	switch {
+	case errors.Is(err, errUnreadable):
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(77) // the suite leaves out what cannot be run
 	case errors.As(err, &failure):
 		fmt.Println("error", failure.Status.Name(), failure.Text)
 		os.Exit(3)
@@ -74,19 +76,17 @@ func serve(uri, file string, block bool) error {
 	}
 	defer server.Close()
 	tickets := map[string]dipc.Provider{
-		"table": func(ctx context.Context, _ string) (array.RecordReader, error) {
-			if block {
-				<-ctx.Done()
-				return nil, ctx.Err()
-			}
+		"table": func(context.Context, string) (array.RecordReader, error) {
 			return array.NewRecordReader(schema, batches)
 		},
-		"endless": func(context.Context, string) (array.RecordReader, error) {
-			return &first{schema: schema, batches: batches, times: -1}, nil
-		},
-		"broken": func(context.Context, string) (array.RecordReader, error) {
-			return &first{schema: schema, batches: batches, times: 1}, nil
-		},
+	}
+	if len(batches) > 0 {
+		tickets["endless"] = func(context.Context, string) (array.RecordReader, error) {
+			return &first{batch: batches[0], times: -1}, nil
+		}
+		tickets["broken"] = func(context.Context, string) (array.RecordReader, error) {
+			return &first{batch: batches[0], times: 1}, nil
+		}
 	}
 	for ticket, provider := range tickets {
 		if err := server.Serve(ticket, provider); err != nil {
@@ -101,13 +101,18 @@ func serve(uri, file string, block bool) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // an end is an end
-		stop()
-	}()
+	if !block {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin) // an end is an end
+			stop()
+		}()
+	}
 	<-ctx.Done()
 	return nil
 }
+
+// errUnreadable says that arrow-go does not take a file, as those with types of width 0.
+var errUnreadable = errors.New("arrow-go cannot read the file")
 
 // read reads an Arrow stream file.
 func read(path string) (*arrow.Schema, []arrow.RecordBatch, error) {
@@ -118,7 +123,7 @@ func read(path string) (*arrow.Schema, []arrow.RecordBatch, error) {
 	defer file.Close()
 	reader, err := ipc.NewReader(file)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	defer reader.Release()
 	var batches []arrow.RecordBatch
@@ -127,22 +132,24 @@ func read(path string) (*arrow.Schema, []arrow.RecordBatch, error) {
 		batch.Retain()
 		batches = append(batches, batch)
 	}
-	return reader.Schema(), batches, reader.Err()
+	if err := reader.Err(); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	return reader.Schema(), batches, nil
 }
 
-// first gives the first batch again and again; after times of it, if that is not negative, it fails.
+// first gives a batch again and again; after times of it, if that is not negative, it fails.
 type first struct {
-	schema  *arrow.Schema
-	batches []arrow.RecordBatch
-	times   int
-	err     error
+	batch arrow.RecordBatch
+	times int
+	err   error
 }
 
 func (*first) Retain()                          {}
 func (*first) Release()                         {}
-func (f *first) Schema() *arrow.Schema          { return f.schema }
-func (f *first) RecordBatch() arrow.RecordBatch { return f.batches[0] }
-func (f *first) Record() arrow.RecordBatch      { return f.batches[0] }
+func (f *first) Schema() *arrow.Schema          { return f.batch.Schema() }
+func (f *first) RecordBatch() arrow.RecordBatch { return f.batch }
+func (f *first) Record() arrow.RecordBatch      { return f.batch }
 func (f *first) Err() error                     { return f.err }
 
 func (f *first) Next() bool {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import pathlib
@@ -119,6 +120,25 @@ def test_a_stream_serves_one_client(server):
         server.withdraw("stream")
 
 
+def test_a_client_that_holds_the_gil_gets_a_c_stream(server):
+    """As polars before 1.37 does: it waits in this process, and the server needs no Python to go on."""
+    server.serve("table", table())
+    reader = dipc.get(server.uri, "table")
+    stream = reader._stream.hand_over()
+    # PyDLL keeps the GIL during a call.
+    get_next = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(stream.get_next)
+    rows = 0
+    while True:
+        batch = _abi.ArrowDeviceArray()
+        assert get_next(ctypes.addressof(stream), ctypes.addressof(batch)) == 0
+        if _abi.is_released(batch):
+            break
+        rows += batch.array.length
+        _abi.release(batch)
+    _abi.release(stream)
+    assert rows == 10_000
+
+
 def test_batches_keep_their_custom_metadata(server):
     """Through this package's own readers, however they are passed on; C streams carry none."""
     sent = [{}, {b"k": b"v"}, {b"": b"", b"long": b"x" * 1000}]
@@ -162,13 +182,13 @@ def test_children_of_a_schema_outlive_it():
     """Arrow's C data interface lets a consumer move a child out of its parent."""
     source = pa.schema([pa.field("a", pa.list_(pa.int8()), metadata={"k": "v"}), pa.field("b", pa.utf8())])
     parent = _abi.ArrowSchema()
-    source._export_to_c(_abi.ctypes.addressof(parent))
+    source._export_to_c(ctypes.addressof(parent))
     exported = dipc.Schema(parent).export()
-    pointers = (_abi.c_void_p * 2).from_address(exported.children)
+    pointers = (ctypes.c_void_p * 2).from_address(exported.children)
     child = _abi.move(_abi.ArrowSchema.from_address(pointers[0]))
     _abi.release(exported)
     gc.collect()
-    assert pa.Field._import_from_c(_abi.ctypes.addressof(child)).equals(source.field(0), check_metadata=True)
+    assert pa.Field._import_from_c(ctypes.addressof(child)).equals(source.field(0), check_metadata=True)
 
 
 def test_a_batch_can_be_taken_any_number_of_times(server):

@@ -39,6 +39,11 @@ pub struct Args {
     #[arg(long)]
     command: bool,
 
+    /// Take ucx addresses, too, that a Flight server names: their peers can read and write this
+    /// process's memory
+    #[arg(long)]
+    trusted_network: bool,
+
     /// Print the first N rows as a table
     #[arg(long, value_name = "N", conflicts_with = "json")]
     head: Option<usize>,
@@ -133,6 +138,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             uri,
             name: ticket,
             command: args.command,
+            trusted_network: args.trusted_network,
             client,
             options,
             cancel: cancel.clone(),

@@ -109,7 +109,7 @@ impl Mover<'_> {
 
 /// Readers of Parquet let many batches of views share one large buffer, of which each uses a part;
 /// copying it whole for each would multiply it.
-fn compact(column: &ArrayRef) -> ArrayRef {
+pub fn compact(column: &ArrayRef) -> ArrayRef {
     macro_rules! compact {
         ($views:expr) => {{
             let views = $views;

@@ -324,7 +324,7 @@ impl FrameReader {
             .map_err(|_| Error::out_of_memory(format!("a body of {length} bytes")))?;
         self.state = State::Body {
             seq,
-            memory: HostBuffer::new(len)?,
+            memory: HostBuffer::to_fill(len)?,
             have: 0,
         };
         Ok(())

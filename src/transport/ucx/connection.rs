@@ -183,7 +183,16 @@ impl UcxConnection {
         let Some(link) = &mut self.link else {
             return false;
         };
-        let moved = link.worker.progress();
+        let mut moved = link.worker.progress();
+        if self.over.is_none() && self.shared.with(|state| state.failed.is_some()) {
+            // What came before the end may still lie in shared memory.
+            for _ in 0..ROUNDS_AT_ONCE {
+                if !link.worker.progress() {
+                    break;
+                }
+            }
+            moved = true;
+        }
         self.settle() || moved
     }
 
@@ -285,10 +294,13 @@ impl UcxConnection {
                 class.limit()
             )));
         }
-        // Rule R1: no header, and the reply flag.
+        // Rule R1: no header, and for metadata the reply flag. UCX drops a message with it that is
+        // read after the endpoint has failed, as the last word of a server may be.
         let with_reply = |params: &mut ucp_request_param_t| {
-            params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-            params.flags = UCP_AM_SEND_FLAG_REPLY;
+            if class == Class::Metadata {
+                params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+                params.flags = UCP_AM_SEND_FLAG_REPLY;
+            }
         };
         let id = class.id();
         self.post(

@@ -17,7 +17,7 @@ use ucx1_sys::{
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::Settings;
-use crate::transport::ucx::error::error;
+use crate::transport::ucx::error::{error, version_text};
 
 /// The setting that names the library to load.
 const LIBRARY: &str = "library";
@@ -29,6 +29,11 @@ const ERROR_HANDLING: &str = "error_handling";
 /// Shared memory within a host is only considered beside [`UCP_ERR_HANDLING_MODE_PEER`] when it is
 /// said to handle errors (UCX 1.14 and later; earlier ones know no such thing and take tcp).
 const POSIX_ERROR_HANDLING: &str = "POSIX_ERROR_HANDLING";
+/// Which of a device's addresses UCX uses over TCP. It prefers IPv4 whatever the address connected
+/// to, and writes the other end's longer IPv6 address past the end of the room that it made.
+const TCP_FAMILIES: &str = "TCP_AF_PRIO";
+/// The oldest UCX that is known to take [`TCP_FAMILIES`] as a setting.
+const OBEYS_TCP_FAMILIES: (u32, u32, u32) = (1, 15, 0);
 /// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
 const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 
@@ -45,8 +50,8 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Settings of ours in order, and the features beyond the usual ones.
-type Key = (Vec<(String, String)>, u64);
+/// Settings of ours in order, whether addresses are IPv6, and the features beyond the usual ones.
+type Key = (Vec<(String, String)>, bool, u64);
 
 /// The contexts now in use.
 static CONTEXTS: Lazy<Mutex<HashMap<Key, Weak<Context>>>> = Lazy::new(Mutex::default);
@@ -79,6 +84,17 @@ pub(super) fn load(library: Option<&str>) -> Result<&'static Api> {
     Ok(api)
 }
 
+/// Loads the UCX that the settings name.
+///
+/// # Errors
+///
+/// As [`load`].
+pub(super) fn of_settings(settings: &Settings) -> Result<&'static Api> {
+    let mut ours = settings.of("ucx");
+    let library = ours.find_map(|(name, value)| (name == LIBRARY).then_some(value));
+    load(library)
+}
+
 /// UCX's log in ours. What UCX calls an error is often a peer's death, which the connection's own
 /// error tells: so each level is a step lower here.
 fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
@@ -92,12 +108,13 @@ fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
 }
 
 impl Context {
-    /// The context for these settings, with the features that kind 0 needs and `extra_features`.
+    /// The context for these settings and the family of an address, with the features that kind 0
+    /// needs and `extra_features`.
     ///
     /// # Errors
     ///
     /// `Unsupported` without UCX; `InvalidArgument` for a setting that UCX does not take.
-    pub(super) fn get(settings: &Settings, extra_features: u64) -> Result<Arc<Self>> {
+    pub(super) fn get(settings: &Settings, ipv6: bool, extra_features: u64) -> Result<Arc<Self>> {
         let ours: Vec<_> = settings
             .of("ucx")
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -106,7 +123,7 @@ impl Context {
             let found = ours.iter().find(|(name, _)| name == wanted);
             found.map(|(_, value)| value.as_str())
         };
-        let api = load(value(LIBRARY))?;
+        let api = of_settings(settings)?;
         let error_mode = match value(ERROR_HANDLING) {
             None | Some("peer") => UCP_ERR_HANDLING_MODE_PEER,
             Some("none") => UCP_ERR_HANDLING_MODE_NONE,
@@ -117,12 +134,19 @@ impl Context {
                 )));
             }
         };
-        let key = (ours.clone(), extra_features);
+        if ipv6 && api.version() < OBEYS_TCP_FAMILIES {
+            return Err(Error::unsupported(format!(
+                "UCX {} cannot be used with IPv6 addresses: give an IPv4 address, or install UCX \
+                 1.15 or later",
+                version_text(api)
+            )));
+        }
+        let key = (ours.clone(), ipv6, extra_features);
         let mut contexts = CONTEXTS.lock();
         if let Some(context) = contexts.get(&key).and_then(Weak::upgrade) {
             return Ok(context);
         }
-        let handle = init(api, &ours, extra_features)?;
+        let handle = init(api, &ours, ipv6, extra_features)?;
         let context = Arc::new(Self {
             api,
             handle,
@@ -196,6 +220,7 @@ impl Drop for Config {
 fn init(
     api: &'static Api,
     settings: &[(String, String)],
+    ipv6: bool,
     extra_features: u64,
 ) -> Result<ucp_context_h> {
     let mut config = Config::read(api)?;
@@ -204,6 +229,9 @@ fn init(
         && std::env::var_os(format!("UCX_{POSIX_ERROR_HANDLING}")).is_none()
     {
         config.set(POSIX_ERROR_HANDLING, "y")?;
+    }
+    if ipv6 {
+        config.set(TCP_FAMILIES, "inet6,inet")?;
     }
     for (name, value) in settings {
         if name != LIBRARY && name != ERROR_HANDLING {

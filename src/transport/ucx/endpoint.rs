@@ -7,10 +7,10 @@ use std::time::Instant;
 use ucx1_sys::{
     UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_CONN_REQUEST, UCP_EP_PARAM_FIELD_ERR_HANDLER,
     UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE, UCP_EP_PARAM_FIELD_FLAGS, UCP_EP_PARAM_FIELD_SOCK_ADDR,
-    UCP_EP_PARAMS_FLAGS_CLIENT_SERVER, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID,
-    UCP_ERR_HANDLING_MODE_NONE, UCP_OP_ATTR_FIELD_FLAGS, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR,
-    UCS_PTR_STATUS, ucp_conn_request_h, ucp_ep_h, ucp_ep_params_t, ucp_err_handler_t,
-    ucp_request_param_t, ucs_status_ptr_t, ucs_status_t,
+    UCP_EP_PARAMS_FLAGS_CLIENT_SERVER, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, UCP_OP_ATTR_FIELD_FLAGS,
+    UCS_ERR_INVALID_PARAM, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS,
+    ucp_conn_request_h, ucp_ep_h, ucp_ep_params_t, ucp_err_handler_t, ucp_request_param_t,
+    ucs_status_ptr_t, ucs_status_t,
 };
 
 use crate::error::Result;
@@ -40,7 +40,12 @@ impl Endpoint {
     ) -> Result<Self> {
         with_raw(address, |sockaddr| {
             let params = ucp_ep_params_t {
-                field_mask: u64::from(UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS),
+                field_mask: u64::from(
+                    UCP_EP_PARAM_FIELD_SOCK_ADDR
+                        | UCP_EP_PARAM_FIELD_FLAGS
+                        | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                ),
+                err_mode: worker.context().error_mode(),
                 flags: UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID,
                 sockaddr,
                 ..ucp_ep_params_t::default()
@@ -60,6 +65,7 @@ impl Endpoint {
         shared: &Arc<Shared>,
         request: ucp_conn_request_h,
     ) -> Result<Self> {
+        // No error mode: the endpoint has the client's, and UCX refuses any other (rule R6).
         let params = ucp_ep_params_t {
             field_mask: u64::from(UCP_EP_PARAM_FIELD_CONN_REQUEST),
             conn_request: request,
@@ -74,9 +80,7 @@ impl Endpoint {
         shared: &Arc<Shared>,
         mut params: ucp_ep_params_t,
     ) -> Result<Self, ucs_status_t> {
-        params.field_mask |=
-            u64::from(UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE);
-        params.err_mode = worker.context().error_mode();
+        params.field_mask |= u64::from(UCP_EP_PARAM_FIELD_ERR_HANDLER);
         params.err_handler = ucp_err_handler_t {
             cb: Some(on_endpoint_failure),
             arg: Arc::as_ptr(shared).cast_mut().cast(),
@@ -128,15 +132,20 @@ impl Endpoint {
     /// The worker cannot be waited for.
     pub(super) fn close(self, worker: &mut Worker, deadline: Instant) -> Result<bool> {
         // By force: a flush would wait for a peer that may not be there. UCX does not take that
-        // where it was told not to handle errors.
-        let force = worker.context().error_mode() != UCP_ERR_HANDLING_MODE_NONE;
-        let params = ucp_request_param_t {
-            op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,
-            flags: if force { UCP_EP_CLOSE_FLAG_FORCE } else { 0 },
-            ..ucp_request_param_t::default()
+        // where the endpoint has no error mode.
+        let close = |flags| {
+            let params = ucp_request_param_t {
+                op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,
+                flags,
+                ..ucp_request_param_t::default()
+            };
+            // SAFETY: the endpoint lives, and is not used after a call that does not fail.
+            unsafe { worker.api().ucp_ep_close_nbx(self.0, &raw const params) }
         };
-        // SAFETY: the endpoint lives, and is not used after this.
-        let returned = unsafe { worker.api().ucp_ep_close_nbx(self.0, &raw const params) };
+        let mut returned = close(UCP_EP_CLOSE_FLAG_FORCE);
+        if UCS_PTR_STATUS(returned) == UCS_ERR_INVALID_PARAM {
+            returned = close(0);
+        }
         Ok(finish(worker, returned, deadline, || false)?.is_some())
     }
 }

@@ -37,7 +37,7 @@ pub struct UcxListener {
     /// pointer.
     waiting: Arc<Waiting>,
     /// Where anything may be lent.
-    lending: Option<Arc<Lending>>,
+    lending: Option<Lending>,
     address: Address,
     generation: Generation,
 }
@@ -76,7 +76,7 @@ impl UcxListener {
         context: Arc<Context>,
         address: &Address,
         target: SocketAddr,
-        lending: Option<Arc<Lending>>,
+        lending: Option<Lending>,
     ) -> Result<Self> {
         let worker = Worker::new(Arc::clone(&context))?;
         let waiting = Arc::<Waiting>::default();

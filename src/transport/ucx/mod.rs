@@ -10,6 +10,7 @@
 //! | `endpoint` | one end of a connection |
 //! | `shared` | what callbacks tell, and the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
+//! | `info`, `version` | what `dipc info` says; which versions talk to each other |
 //! | `lending`, `plain` | a server's memory, for peers of our extension and for others |
 //! | `key`, `pull` | reading it at the client |
 //! | `connection`, `listener` | the contract of [`crate::transport`] |
@@ -20,6 +21,7 @@ mod context;
 mod endpoint;
 mod error;
 mod gather;
+mod info;
 mod key;
 mod lending;
 mod listener;
@@ -31,7 +33,6 @@ mod tagged;
 mod version;
 mod worker;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use ucx1_sys::UCP_FEATURE_RMA;
@@ -58,6 +59,10 @@ impl Transport for Ucx {
         context::load(None).map(drop)
     }
 
+    fn describe(&self) -> Vec<(String, String)> {
+        info::describe()
+    }
+
     fn knows_setting(&self, name: &str) -> bool {
         name.strip_prefix("ucx.")
             .is_some_and(context::knows_setting)
@@ -76,18 +81,15 @@ impl Transport for Ucx {
                 ),
             ));
         }
-        let context = Context::get(&options.settings, lending::features(options))?;
-        let lending = Lending::new(&context, options)?.map(Arc::new);
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            let listener = version::ensure_family(context.api(), target).and_then(|()| {
-                UcxListener::new(context.clone(), &address, target, lending.clone())
-            });
+            let features = lending::features(options);
+            let context = Context::get(&options.settings, target.is_ipv6(), features)?;
+            let lending = Lending::new(&context, options)?;
+            let listener = UcxListener::new(context, &address, target, lending);
             match listener {
                 Ok(listener) => return Ok(Box::new(listener)),
-                // The last one's: where a name stands for addresses of both families, the first
-                // may be one that is not used.
-                Err(error) => failed = Some(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
         Err(failed.unwrap_or_else(|| nothing_behind(&address)))
@@ -95,19 +97,19 @@ impl Transport for Ucx {
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = Address::of(uri)?;
-        // Rule U2: what is lent can be read where the URI says how it is given back, and it comes with
-        // its keys: by REGION, or by the URI.
+        let api = context::of_settings(&options.settings)?;
+        if let Some(theirs) = &uri.ucx_version {
+            version::ensure_compatible(api, theirs)?;
+        }
+        // Rule U2: what is lent can be read where the URI says how it is given back, and where its keys
+        // come, by REGION or with the URI.
         let reads = uri.tags.free_data.is_some() && (uri.extension || uri.remote_handle.is_some());
         let features = if reads { UCP_FEATURE_RMA } else { 0 };
-        let context = Context::get(&options.settings, u64::from(features))?;
-        if let Some(theirs) = &uri.ucx_version {
-            version::ensure_compatible(context.api(), theirs)?;
-        }
         let deadline = Instant::now() + options.connect_timeout;
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            let connection = version::ensure_family(context.api(), target)
-                .and_then(|()| UcxConnection::connect(&context, target, deadline));
+            let context = Context::get(&options.settings, target.is_ipv6(), features.into())?;
+            let connection = UcxConnection::connect(&context, target, deadline);
             match connection {
                 Ok(mut connection) => {
                     if reads {
@@ -115,9 +117,7 @@ impl Transport for Ucx {
                     }
                     return Ok(Box::new(connection));
                 }
-                // The last one's: where a name stands for addresses of both families, the first
-                // may be one that is not used.
-                Err(error) => failed = Some(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
         Err(failed.unwrap_or_else(|| nothing_behind(&address)))

@@ -285,7 +285,7 @@ pub(super) fn arrived(
 fn memory(length: u64) -> Result<HostBuffer> {
     let length = usize::try_from(length)
         .map_err(|_| Error::protocol(format!("a body of {length} bytes fits into no memory")))?;
-    HostBuffer::new(length)
+    HostBuffer::to_fill(length)
 }
 
 /// Says what the buffer is, so that UCX need not find out.

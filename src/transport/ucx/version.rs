@@ -1,7 +1,5 @@
 //! Which versions of UCX can talk to each other.
 
-use std::net::SocketAddr;
-
 use ucx1_sys::Api;
 
 use crate::error::{Error, Result};
@@ -9,27 +7,6 @@ use crate::transport::ucx::error::version_text;
 
 /// The first minor version of UCX 1 whose connections by socket address older ones do not know.
 const BORDER: u32 = 14;
-
-/// The first minor version of UCX 1 that knows IPv6 over TCP. Earlier ones write past the end of
-/// their memory when a connection is made or accepted at such an address.
-const KNOWS_IPV6: u32 = 15;
-
-/// Refuses an address that this UCX cannot be trusted with.
-///
-/// # Errors
-///
-/// `Unsupported`, with the remedy: an IPv6 address with a UCX before 1.15.
-pub(super) fn ensure_family(api: &Api, target: SocketAddr) -> Result<()> {
-    let (_, minor, _) = api.version();
-    if target.is_ipv4() || minor >= KNOWS_IPV6 {
-        return Ok(());
-    }
-    Err(Error::unsupported(format!(
-        "ucx://{target} is an IPv6 address, which UCX {} cannot be used with: give an IPv4 address, \
-         or install UCX 1.{KNOWS_IPV6} or later",
-        version_text(api)
-    )))
-}
 
 /// Compares a server's version with this side's (rule E1).
 ///

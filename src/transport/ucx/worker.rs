@@ -162,9 +162,8 @@ impl Worker {
     /// As [`arm`](Self::arm).
     pub(super) fn rest(&mut self) -> Result<bool> {
         if std::mem::take(&mut self.timer_set) {
-            let mut expirations = [0; 8];
-            // Nothing to read where it has not run out; then it does later, which wakes in vain.
-            let _ = rustix::io::read(&self.timer, &mut expirations);
+            // Stopped, and forgotten where it had run out: it would keep the descriptor readable.
+            self.set_timer(Duration::ZERO)?;
         }
         for _ in 0..BUSY_TRIES {
             if self.arm()? == Armed::Yes {
@@ -174,21 +173,20 @@ impl Worker {
                 return Ok(false);
             }
         }
-        self.wake_after(BUSY_PAUSE)?;
+        self.set_timer(BUSY_PAUSE)?;
+        self.timer_set = true;
         Ok(true)
     }
 
-    /// Makes the descriptor readable after `pause`.
-    fn wake_after(&mut self, pause: Duration) -> Result<()> {
+    /// Makes the descriptor readable after `pause`, or with 0 not at all.
+    fn set_timer(&mut self, pause: Duration) -> Result<()> {
         let zero = Timespec::default();
         let once = Itimerspec {
             it_interval: zero,
             it_value: Timespec::try_from(pause).unwrap_or(zero),
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)
-            .map_err(|errno| Error::os("cannot set a timer", errno))?;
-        self.timer_set = true;
-        Ok(())
+            .map_err(|errno| Error::os("cannot set a timer", errno))
     }
 
     /// Makes the descriptor readable now, for whoever has armed it.

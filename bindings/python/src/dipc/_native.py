@@ -22,7 +22,10 @@ def _load() -> ctypes.CDLL:
 
 
 class _Functions(ctypes.Structure):
-    _fields_ = [("capsule_name", c_void_p), ("capsule_pointer", c_void_p), ("push", c_void_p)]
+    _fields_ = [
+        ("capsule_name", c_void_p), ("capsule_pointer", c_void_p), ("start", c_void_p),
+        ("push", c_void_p), ("finish", c_void_p),
+    ]  # fmt: skip
 
 
 _native = _load()
@@ -43,14 +46,16 @@ _function("dipc_python_init", None, c_void_p)(
         _Functions(
             _address(ctypes.pythonapi.PyCapsule_GetName),
             _address(ctypes.pythonapi.PyCapsule_GetPointer),
+            _library.address("dipc_request_start"),
             _library.address("dipc_request_push"),
+            _library.address("dipc_request_finish"),
         )
     )
 )
 
 new = _function("dipc_python_new", c_void_p, c_size_t)
 destroy_capsule = _address(_native.dipc_python_destroy)
-push_all = _function("dipc_python_push_all", c_int, c_void_p, c_void_p, c_void_p, c_void_p)
+send = _function("dipc_python_send", c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 _share = {kind: _function(f"dipc_python_share_{kind}", c_void_p, c_void_p) for kind in ("schema", "array")}
 _give = {kind: _function(f"dipc_python_give_{kind}", c_bool, c_void_p, c_void_p) for kind in ("schema", "array")}
 _drop = _function("dipc_python_drop", None, c_void_p)

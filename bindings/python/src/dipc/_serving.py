@@ -16,7 +16,7 @@ import inspect
 import logging
 import threading
 import traceback
-from ctypes import c_int, c_size_t, c_void_p
+from ctypes import c_int32, c_size_t, c_void_p
 from typing import Any, Callable
 
 from . import _abi, _errors, _library, _native, _source, _wait
@@ -243,32 +243,36 @@ class Pump:
             raise _errors.NotFoundError("the ticket was withdrawn")
         source = _source.open_source(provide(request))
         try:
-            _client(_start, pointer, ctypes.addressof(source.schema), source.device_type)
             if isinstance(source, _source.StreamSource):
-                _push_stream(pointer, source)
+                _send_stream(pointer, source)
             else:
-                _push_batches(pointer, source)
-            _client(_finish, pointer, FOREVER)
+                _send_batches(pointer, source)
         finally:
             source.close()
 
 
-def _push_stream(request: c_void_p, source: _source.StreamSource) -> None:
-    """Sends a C stream whole, without the GIL: a busy interpreter does not slow it down."""
-    error, code = c_void_p(), c_int()
-    outcome = _native.push_all(request, ctypes.addressof(source.stream), ctypes.byref(code), ctypes.byref(error))
+def _send_stream(request: c_void_p, source: _source.StreamSource) -> None:
+    """Sends a C stream whole, without the GIL.
+
+    A busy interpreter does not slow it down, and a client in this process that holds the GIL while it waits
+    for the stream, as some libraries do, still gets it.
+    """
+    error, status = c_void_p(), c_int32()
+    schema, stream = ctypes.addressof(source.schema), ctypes.addressof(source.stream)
+    outcome = _native.send(request, schema, stream, ctypes.byref(status), ctypes.byref(error))
     if outcome == 1:
         raise source.failure()
     if outcome == 2:
-        _client(_raise, _library.raised(error, code.value))
+        _client(_raise, _library.raised(error, status.value))
 
 
 def _raise(error: BaseException) -> int:
     raise error
 
 
-def _push_batches(request: c_void_p, source: _source.Source) -> None:
+def _send_batches(request: c_void_p, source: _source.Source) -> None:
     """Sends batches one by one, as Python gives them."""
+    _client(_start, request, ctypes.addressof(source.schema), source.device_type)
     while (found := source.next()) is not None:
         batch, metadata = found
         try:
@@ -276,6 +280,7 @@ def _push_batches(request: c_void_p, source: _source.Source) -> None:
         finally:
             # Nothing, where it was pushed.
             _abi.release(batch)
+    _client(_finish, request, FOREVER)
 
 
 def _tell(request: c_void_p, error: BaseException) -> None:

@@ -153,18 +153,20 @@ bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray 
 
 /* Serving. */
 
-int dipc_python_push_all(const dipc_request *request, struct ArrowDeviceArrayStream *stream, int *out_code,
-                         dipc_error **error) {
-  for (;;) {
+int dipc_python_send(const dipc_request *request, const struct ArrowSchema *schema,
+                     struct ArrowDeviceArrayStream *stream, int32_t *out_status, dipc_error **error) {
+  *out_status = functions_.start(request, schema, stream->device_type, error);
+  while (*out_status >= 0) {
     struct ArrowDeviceArray batch;
     memset(&batch, 0, sizeof batch);
-    *out_code = stream->get_next(stream, &batch);
-    if (*out_code != 0) return 1;
-    if (batch.array.release == NULL) return 0;
-    *out_code = functions_.push(request, &batch, NULL, 0, DIPC_FOREVER, error);
-    if (*out_code < 0) {
-      if (batch.array.release) batch.array.release(&batch.array);
-      return 2;
+    if (stream->get_next(stream, &batch) != 0) return 1;
+    if (batch.array.release == NULL) {
+      *out_status = functions_.finish(request, DIPC_FOREVER, error);
+      return *out_status < 0 ? 2 : 0;
     }
+    *out_status = functions_.push(request, &batch, NULL, 0, DIPC_FOREVER, error);
+    /* Nothing, where it was pushed. */
+    if (batch.array.release) batch.array.release(&batch.array);
   }
+  return 2;
 }

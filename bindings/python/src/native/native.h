@@ -16,8 +16,10 @@
 typedef struct {
   const char *(*capsule_name)(void *capsule);
   void *(*capsule_pointer)(void *capsule, const char *name);
+  dipc_status (*start)(const dipc_request *, const struct ArrowSchema *, int32_t, dipc_error **);
   dipc_status (*push)(const dipc_request *, struct ArrowDeviceArray *, const uint8_t *, size_t, uint64_t,
                       dipc_error **);
+  dipc_status (*finish)(const dipc_request *, uint64_t, dipc_error **);
 } dipc_python_functions;
 
 /* Called once, before anything else. */
@@ -38,9 +40,10 @@ EXPORT bool dipc_python_give_schema(dipc_python_shared *shared, struct ArrowSche
 EXPORT bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray *out);
 EXPORT void dipc_python_drop(dipc_python_shared *shared);
 
-/* Pushes every batch of a stream. Gives 0 at its end; 1 where the stream failed, with its errno in
- * *out_code; 2 where pushing did, with the status in *out_code and `error` for dipc_error_free(). */
-EXPORT int dipc_python_push_all(const dipc_request *request, struct ArrowDeviceArrayStream *stream,
-                                int *out_code, dipc_error **error);
+/* Sends a stream from schema to end. All in one call, since between two of them the interpreter would be
+ * needed, which a client in this process may hold while it waits. Gives 0 at the end; 1 where the stream
+ * failed; 2 where sending did, with the status in *out_status and `error` for dipc_error_free(). */
+EXPORT int dipc_python_send(const dipc_request *request, const struct ArrowSchema *schema,
+                            struct ArrowDeviceArrayStream *stream, int32_t *out_status, dipc_error **error);
 
 #endif

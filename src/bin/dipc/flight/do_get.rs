@@ -57,36 +57,45 @@ impl DoGet {
 
     /// Takes messages until one is a batch.
     fn advance(&mut self) -> Result<Option<OwnedDeviceArray>> {
-        let Some(messages) = &mut self.messages else {
-            return Ok(None);
-        };
-        while let Some(message) = self.peer.next(messages)? {
-            if message.data_header.is_empty() {
-                continue;
-            }
-            let (header, body) = open_message(&message)?;
-            let len = message.data_body.len() as u64;
-            self.stats.bytes_received += len;
-            // gRPC's buffer is not aligned as Arrow asks, so that the body has been moved once.
-            self.stats.bytes_copied += len;
-            match header.kind() {
-                HeaderKind::Schema => {
-                    return Err(Error::protocol("a second schema came in one stream"));
-                }
-                HeaderKind::Dictionary => {
-                    self.stats.bytes_copied += self.decoder.add_dictionary(&header, &body)?;
-                }
-                HeaderKind::RecordBatch => {
-                    let batch = self.decoder.batch(&header, &body)?;
-                    self.stats.bytes_copied += batch.copied;
-                    self.stats.batches += 1;
-                    self.stats.rows += batch.rows;
-                    return Ok(Some(batch.array));
-                }
+        while let Some(messages) = &mut self.messages {
+            let Some(message) = self.peer.next(messages)? else {
+                self.messages = None;
+                break;
+            };
+            let array = self
+                .take(&message)
+                .map_err(|error| error.context(format_args!("DoGet at {}", self.peer.uri())))?;
+            if array.is_some() {
+                return Ok(array);
             }
         }
-        self.messages = None;
         Ok(None)
+    }
+
+    /// Takes a message; gives its batch, if it is one.
+    fn take(&mut self, message: &FlightData) -> Result<Option<OwnedDeviceArray>> {
+        if message.data_header.is_empty() {
+            return Ok(None);
+        }
+        let (header, body) = open_message(message)?;
+        let len = message.data_body.len() as u64;
+        self.stats.bytes_received += len;
+        // gRPC's buffer is not aligned as Arrow asks, so that the body has been moved once.
+        self.stats.bytes_copied += len;
+        match header.kind() {
+            HeaderKind::Schema => Err(Error::protocol("a second schema came in one stream")),
+            HeaderKind::Dictionary => {
+                self.stats.bytes_copied += self.decoder.add_dictionary(&header, &body)?;
+                Ok(None)
+            }
+            HeaderKind::RecordBatch => {
+                let batch = self.decoder.batch(&header, &body)?;
+                self.stats.bytes_copied += batch.copied;
+                self.stats.batches += 1;
+                self.stats.rows += batch.rows;
+                Ok(Some(batch.array))
+            }
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 use std::ops::ControlFlow;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow::record_batch::RecordBatch;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use arrow_flight::FlightData;
 use dipc::arrow::{EncodeOptions, EncodedMessage, Encoder, batch_to_c, schema_to_c};
 use dipc::error::{Error, Result};
+
+use crate::lend::compact;
 
 /// Largest body that a batch is sent with, in bytes, where it has more than one row: many clients
 /// of gRPC take messages of 4 MiB and no larger.
@@ -58,11 +60,12 @@ impl FlightEncoder {
                 "a batch does not have the columns of its table's schema",
             ));
         }
+        let batch = &compact_views(batch)?;
         let mut messages = self.encoder.encode(batch_to_c(batch.clone()), None)?;
         let rows = batch.num_rows();
         let size = messages.last().map_or(0, |message| message.body_len);
-        let split = rows > 1 && size > MAX_BODY;
-        if split {
+        let step = self.rows_of_a_part(batch, size)?;
+        if step < rows {
             // The dictionaries before it are sent now, and not again with the parts.
             messages.pop();
         }
@@ -71,9 +74,7 @@ impl FlightEncoder {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        if split {
-            let parts = usize::try_from(size.div_ceil(MAX_BODY)).unwrap_or(rows);
-            let step = rows.div_ceil(parts.min(rows));
+        if step < rows {
             for start in (0..rows).step_by(step) {
                 let part = batch.slice(start, step.min(rows - start));
                 if self.encode(&part, send)?.is_break() {
@@ -83,6 +84,33 @@ impl FlightEncoder {
         }
         Ok(ControlFlow::Continue(()))
     }
+
+    /// Into how many rows a batch with a body of `size` bytes is cut: all of them where it is small
+    /// enough, and where cutting would not help, because the parts share what makes it large.
+    fn rows_of_a_part(&mut self, batch: &RecordBatch, size: u64) -> Result<usize> {
+        let rows = batch.num_rows();
+        if size <= MAX_BODY || rows < 2 {
+            return Ok(rows.max(1));
+        }
+        let parts = size.div_ceil(MAX_BODY);
+        let step = rows.div_ceil(usize::try_from(parts).unwrap_or(rows).min(rows));
+        let first = compact_views(&batch.slice(0, step))?;
+        let messages = self.encoder.encode(batch_to_c(first), None)?;
+        let part = messages.last().map_or(0, |message| message.body_len);
+        Ok(if part.saturating_mul(parts) <= size.saturating_mul(2) {
+            step
+        } else {
+            rows
+        })
+    }
+}
+
+/// Views into buffers of which they use little get buffers of their own.
+fn compact_views(batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(compact).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(batch.schema(), columns, &options)
+        .map_err(|error| Error::invalid_data(error.to_string()))
 }
 
 fn encoder(schema: &Schema) -> Result<Encoder> {
@@ -127,8 +155,10 @@ fn flight_data(message: &EncodedMessage) -> FlightData {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{ArrayRef, DictionaryArray, Int64Array, StringArray};
-    use arrow::datatypes::Int8Type;
+    use arrow::array::{
+        ArrayRef, DictionaryArray, FixedSizeListArray, Int64Array, StringArray, StringViewArray,
+    };
+    use arrow::datatypes::{DataType, Field, Int8Type};
     use dipc::proto::{Header, HeaderKind};
 
     use super::*;
@@ -174,6 +204,24 @@ mod tests {
             }
         }
         assert_eq!(rows, 1 << 20);
+    }
+
+    /// Parts that share a large buffer, as views do, are cut only where that makes them smaller: no more
+    /// is sent than twice the batch.
+    #[test]
+    fn shared_buffers_are_not_sent_with_every_part() {
+        let words: StringViewArray = (0..100_000)
+            .map(|row| Some(format!("a word longer than a view holds, the {row}th")))
+            .collect();
+        let views: ArrayRef = Arc::new(words);
+        let nested = Arc::new(Field::new("item", DataType::Utf8View, true));
+        let lists = FixedSizeListArray::new(nested, 1, Arc::clone(&views), None);
+        for column in [views, Arc::new(lists)] {
+            let batch = RecordBatch::try_from_iter([("c", column)]).unwrap();
+            let messages = encode(&batch);
+            let sent: usize = messages.iter().map(|message| message.data_body.len()).sum();
+            assert!(sent < 2 * batch.get_array_memory_size(), "{sent}");
+        }
     }
 
     /// Whoever has gone is sent nothing more.

@@ -38,6 +38,8 @@ pub struct Request<'a> {
     pub name: &'a str,
     /// Whether the name is a command to the server, and not a path.
     pub command: bool,
+    /// Whether ucx addresses that the server names are taken.
+    pub trusted_network: bool,
     /// For endpoints fetched by libdipc.
     pub client: Client,
     /// The same.
@@ -50,6 +52,7 @@ pub struct Request<'a> {
 pub struct Fetch {
     caller: Arc<Caller>,
     peer: Peer,
+    trusted_network: bool,
     client: Client,
     options: GetOptions,
     cancel: Cancel,
@@ -75,6 +78,7 @@ impl Fetch {
             uri,
             name,
             command,
+            trusted_network,
             client,
             options,
             cancel,
@@ -85,6 +89,7 @@ impl Fetch {
         let mut fetch = Self {
             caller,
             peer,
+            trusted_network,
             client,
             options,
             cancel,
@@ -115,7 +120,7 @@ impl Fetch {
             .ok_or_else(|| Error::protocol("an endpoint of the Flight server has no ticket"))?;
         let locations: Vec<_> = endpoint.location.into_iter().map(|l| l.uri).collect();
         let mut last: Option<(String, Error)> = None;
-        for way in ways(&locations) {
+        for way in ways(&locations, self.trusted_network) {
             // Not of the last one, which is the error that all end with.
             if let Some((location, reason)) = last.take() {
                 warn!(location, %reason, "skipped");

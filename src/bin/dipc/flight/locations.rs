@@ -43,7 +43,10 @@ fn scheme(uri: &str) -> &str {
 }
 
 /// What the locations mean, in their order. No location at all means the server that was asked.
-pub fn ways(locations: &[String]) -> Vec<Result<Way, Unusable>> {
+///
+/// Peers on ucx can read and write this process's memory. Who names one on the command line has
+/// chosen to trust it; a Flight server's word is not enough without `trusted_network`.
+pub fn ways(locations: &[String], trusted_network: bool) -> Vec<Result<Way, Unusable>> {
     if locations.is_empty() {
         return vec![Ok(Way::Here)];
     }
@@ -51,6 +54,18 @@ pub fn ways(locations: &[String]) -> Vec<Result<Way, Unusable>> {
     let mut rest = locations;
     while let [location, after @ ..] = rest {
         let (way, taken) = one_way(location, after.first());
+        let way = way.and_then(|way| match way {
+            Way::Dissociated(uris)
+                if !trusted_network && uris.iter().any(|uri| scheme(uri) == "ucx") =>
+            {
+                Err(Error::new(
+                    Status::Permission,
+                    "a peer on ucx can read and write this process's memory; --trusted-network \
+                     allows those that the Flight server names",
+                ))
+            }
+            way => Ok(way),
+        });
         ways.push(way.map_err(|error| Unusable {
             location: location.clone(),
             reason: error.text().to_owned(),

@@ -4,7 +4,7 @@ use super::*;
 
 fn read(locations: &[&str]) -> Vec<Result<Way, Unusable>> {
     let locations: Vec<String> = locations.iter().map(|&text| text.to_owned()).collect();
-    ways(&locations)
+    ways(&locations, true)
 }
 
 fn dissociated(uris: &[&str]) -> Way {
@@ -13,7 +13,7 @@ fn dissociated(uris: &[&str]) -> Way {
 
 fn reason(way: &Result<Way, Unusable>) -> &str {
     way.as_ref()
-        .map_or_else(|unusable| &unusable.reason, |_| "")
+        .map_or_else(|unusable| unusable.reason.as_str(), |_| "")
 }
 
 /// Flight: no location means the server that was asked, and so does the reuse-connection location;
@@ -35,10 +35,7 @@ fn flight_locations_mean_do_get() {
 /// Rule U3: one URI is one way; two whose roles complete each other are one way, in either order.
 #[test]
 fn roles_make_pairs() {
-    let (metadata, data) = (
-        "shm:@a?want_data=3735929054&dipc_role=metadata",
-        "shm:@a?want_data=3735929055&dipc_role=data",
-    );
+    let (metadata, data) = ("shm:@a?dipc_role=metadata", "shm:@a?dipc_role=data");
     assert_eq!(read(&["shm:@a"]), [Ok(dissociated(&["shm:@a"]))]);
     for pair in [[metadata, data], [data, metadata]] {
         assert_eq!(
@@ -76,6 +73,23 @@ fn the_reference_peers_pair_is_known() {
     assert!(!are_pair(&metadata, &ours));
     let tcp = parse("tcp://127.0.0.1:1?want_data=18446744009703243440");
     assert!(!are_pair(&tcp, &tcp));
+}
+
+/// A Flight server cannot make a client open its memory to a peer on ucx: the user says so, or the
+/// location is skipped.
+#[test]
+fn ucx_is_taken_only_on_a_trusted_network() {
+    let reasons = |trusted| {
+        let ways = ways(&["ucx://127.0.0.1:1".to_owned()], trusted);
+        reason(&ways[0]).to_owned()
+    };
+    // Whether UCX is there is another matter.
+    assert!(!reasons(true).contains("--trusted-network"));
+    let refused = reasons(false);
+    assert!(
+        refused.contains("--trusted-network") || transport::by_scheme("ucx").is_err(),
+        "{refused}"
+    );
 }
 
 /// What cannot be used is named with its reason; the others stay, in their order.

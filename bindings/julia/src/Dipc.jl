@@ -1,0 +1,53 @@
+"""
+    Dipc
+
+Moves Apache Arrow tables between processes without serialising them: the Julia side of libdipc.
+
+    server = Dipc.Server("shm:@demo")                         # in one process
+    Dipc.serve(server, "numbers", (id = 1:3, name = ["one", "two", missing]))
+
+    for batch in Dipc.get("shm:@demo", "numbers")             # in another
+        println(sum(batch.id))
+    end
+
+See [`Dipc.get`](@ref), [`Dipc.Server`](@ref), [`Dipc.serve`](@ref), [`Dipc.DipcError`](@ref).
+The package sits on libdipc's C interface (`dipc.h`) and holds nothing of its protocol. Nothing is
+exported: names are used with `Dipc.` before them.
+"""
+module Dipc
+
+using Dates
+using Libdl
+
+# Each file needs what comes before it.
+include("library.jl")    # finding libdipc, its functions
+include("status.jl")     # statuses, DipcError
+include("abi.jl")        # Arrow's C structs
+include("worker.jl")     # calls that wait, off Julia's own threads
+include("handles.jl")    # handles, options, cancellation
+include("values.jl")     # values that Julia has no type for
+include("text.jl")       # views of text
+include("schema.jl")     # fields, schemas, Arrow's format strings
+include("column.jl")     # memory of a batch, and who keeps it
+include("vectors.jl")    # vectors over it: flat types
+include("nested.jl")     # vectors over it: nested and encoded types
+include("import.jl")     # a C array as vectors
+include("batch.jl")      # batches: named columns
+include("arena.jl")      # memory that can be lent
+include("infer.jl")      # the Arrow type of a Julia type
+include("build.jl")      # vectors as buffers: flat types
+include("compose.jl")    # vectors as buffers: nested and encoded types
+include("export.jl")     # buffers as C structs, and when they are given back
+include("client.jl")     # Client, get, Stream
+include("tables.jl")     # what can be served; Tables.jl
+include("server.jl")     # Server
+include("serve.jl")      # serve
+include("answer.jl")     # the tasks that serve
+
+function __init__()
+    watch_for_tables()
+    atexit(stop_open_servers)
+    return
+end
+
+end

@@ -1,0 +1,191 @@
+# The tasks that serve: one that takes requests, and one for each request.
+
+"""
+    Dipc.Request
+
+What a provider is told of the client: `Dipc.ticket(request)`, `Dipc.peer(request)`,
+`Dipc.iscancelled(request)`.
+"""
+mutable struct Request
+    pointer::Ptr{Cvoid}
+    ticket::Vector{UInt8}
+    peer::String
+end
+
+function Request(pointer::Ptr{Cvoid})
+    ticket = text_out((buffer, size, out, error) -> ccall(@c(dipc_request_ticket), Int32,
+        (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
+    peer = text_out((buffer, size, out, error) -> ccall(@c(dipc_request_peer), Int32,
+        (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), pointer, buffer, size, out, error))
+    return Request(pointer, ticket, String(peer))
+end
+
+"""
+    Dipc.ticket(request) -> Vector{UInt8}
+"""
+ticket(request::Request) = copy(request.ticket)
+
+"""
+    Dipc.peer(request) -> String
+
+Who asks, for logs: `"pid 4711, uid 1000"`.
+"""
+peer(request::Request) = request.peer
+
+"""
+    Dipc.iscancelled(request::Dipc.Request) -> Bool
+
+Whether the client has gone or has cancelled, so that more batches are of no use.
+"""
+iscancelled(request::Request) = request.pointer == C_NULL ||
+    ccall(@c(dipc_request_is_cancelled), UInt8, (Ptr{Cvoid},), request.pointer) != 0
+
+# While arrays are out, or may come to be, releases are looked for this often.
+const DRAIN_NS = UInt64(100_000_000)
+
+# Longest single wait for a client's room: a call that waits for it cannot be ended early.
+const PUSH_NS = UInt64(200_000_000)
+
+# Takes requests until the server stops.
+function accept_requests(server::Server)
+    enter(server; anyway = true)
+    try
+        while true
+            try
+                accept_request(server) || break
+            catch exception
+                exception isa InterruptException || rethrow()
+                pass_on(server, exception)
+            end
+        end
+    finally
+        drain(server)
+        leave(server)
+    end
+    return
+end
+
+function accept_request(server)
+    out = Ref{Ptr{Cvoid}}(C_NULL)
+    timeout = server.active > 0 || collect_exports() > 0 ? DRAIN_NS : FOREVER
+    wake = server.wake
+    status = try
+        GC.@preserve out check_waiting(() -> cancel(wake), @c(dipc_server_next_request),
+            server.pointer, timeout, wake.pointer, Base.unsafe_convert(Ptr{Ptr{Cvoid}}, out))
+    catch exception
+        exception isa DipcError && exception.status == ERR_STOPPED && return false
+        exception isa InterruptException && (server.wake = Cancel())
+        rethrow()
+    end
+    drain(server)
+    if status == OK
+        server.active += 1
+        request = Request(out[])
+        @async answer(server, request)
+    end
+    return true
+end
+
+# An interrupt comes to whatever task Julia happens to be in. It is meant for the program, not for a
+# task of the server's.
+function pass_on(server, exception)
+    owner = server.owner
+    istaskdone(owner) || owner === current_task() || schedule(owner, exception; error = true)
+    return
+end
+
+# Releases what clients have given back.
+function drain(server)
+    count = Ref{Csize_t}(0)
+    check(e -> ccall(@c(dipc_server_drain_releases), Int32,
+                     (Ptr{Cvoid}, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), server.pointer, count, e))
+    count[] > 0 && collect_exports()
+    return
+end
+
+# Serves one client, to the end or to a failure, which the client is told.
+function answer(server::Server, request::Request)
+    enter(server; anyway = true)
+    opened = nothing
+    try
+        open = Base.get(server.tables, request.ticket, nothing)
+        open === nothing && throw(DipcError(ERR_NOT_FOUND, "the ticket was withdrawn"))
+        opened = open(request)::Opened
+        start(request, opened.schema)
+        for (node, metadata) in opened.parts
+            send(request, node, metadata)
+            drain(server)
+            # A client in this process needs its turn too.
+            yield()
+        end
+        finish(request)
+    catch exception
+        # Also where the client has gone: then there is nobody to be told, which does no harm.
+        fail(request, exception)
+        exception isa InterruptException && pass_on(server, exception)
+    finally
+        pointer, request.pointer = request.pointer, C_NULL
+        ccall(@c(dipc_request_free), Cvoid, (Ptr{Cvoid},), pointer)
+        opened === nothing || opened.close()
+        collect_exports()
+        server.active -= 1
+        leave(server)
+    end
+    return
+end
+
+start(request, schema) = with_schema(schema) do c
+    check(e -> ccall(@c(dipc_request_start), Int32,
+        (Ptr{Cvoid}, Ptr{ArrowSchema}, Int32, Ptr{Ptr{Cvoid}}), request.pointer, c, ARROW_DEVICE_CPU, e))
+end
+
+function send(request, node, pairs)
+    metadata = pairs === nothing || isempty(pairs) ? UInt8[] : write_metadata(pairs)
+    array = export_array(node)
+    try
+        GC.@preserve array metadata patiently() do timeout, error
+            (@c(dipc_request_push), request.pointer,
+             Base.unsafe_convert(Ptr{ArrowDeviceArray}, array),
+             isempty(metadata) ? C_NULL : pointer(metadata), length(metadata), timeout, error)
+        end
+    finally
+        # Where it was taken there is nothing left to release.
+        release_export(array)
+    end
+    return
+end
+
+finish(request) = patiently() do timeout, error
+    (@c(dipc_request_finish), request.pointer, timeout, error)
+end
+
+# Makes a call of `describe(timeout, error)` until it says something else than that no room came in
+# time: at first without waiting, which is all that a client who keeps up needs.
+function patiently(describe)
+    error = Ref{Ptr{Cvoid}}(C_NULL)
+    GC.@preserve error begin
+        p = Base.unsafe_convert(Ptr{Ptr{Cvoid}}, error)
+        call, arguments = Iterators.peel(describe(UInt64(0), p))
+        words = map(UInt, Tuple(arguments))
+        status = call_with(call, length(words), ntuple(i -> i <= length(words) ? words[i] : UInt(0), 9))
+        while status == ERR_TIMEOUT
+            take_error(status, error[])
+            error[] = C_NULL
+            call, arguments = Iterators.peel(describe(PUSH_NS, p))
+            status = waiting(() -> nothing, call, arguments...)
+        end
+        status < 0 && throw(take_error(status, error[]))
+    end
+    return
+end
+
+function fail(request, exception)
+    code = exception isa DipcError ? exception.status : ERR_PROVIDER
+    text = exception isa DipcError ? exception.text :
+           exception isa InterruptException ? "the provider was interrupted" : sprint(showerror, exception)
+    # It is C's text, in UTF-8.
+    clean = filter(c -> c != '\0' && isvalid(c), text)
+    ccall(@c(dipc_request_fail), Int32, (Ptr{Cvoid}, Int32, Cstring, Ptr{Ptr{Cvoid}}),
+          request.pointer, code, clean, C_NULL)
+    return
+end

@@ -1,0 +1,247 @@
+# Fetching tables.
+
+"""
+    Dipc.Client(; any_user=false)
+
+Fetches tables, and keeps connections for the next one. `Dipc.get` makes one for all calls that are
+not given one. `close(client)` leaves its streams and batches valid.
+
+- `any_user`: whether to trust servers of other users of this machine
+"""
+mutable struct Client <: SharedHandle
+    pointer::Ptr{Cvoid}
+    calls::Int     # that run now, and need the pointer
+    closed::Bool
+    lock::Threads.SpinLock
+
+    function Client(; any_user::Bool = false)
+        out = Ref{Ptr{Cvoid}}(C_NULL)
+        setters = [set_bool(@c(dipc_client_options_set_any_user), any_user)]
+        with_options(@c(dipc_client_options_new), @c(dipc_client_options_free), setters) do options
+            check(e -> ccall(@c(dipc_client_new), Int32,
+                (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))
+        end
+        # At the end of the program a call may still run, on a thread of its own.
+        return finalizer(client -> client.calls == 0 && client.pointer != C_NULL && free(client),
+                         new(out[], 0, false, Threads.SpinLock()))
+    end
+end
+kind(::Client) = "client"
+
+function free(client::Client)
+    pointer, client.pointer = client.pointer, C_NULL
+    ccall(@c(dipc_client_free), Cvoid, (Ptr{Cvoid},), pointer)
+    return
+end
+
+function Base.close(client::Client)
+    enter(client; closing = true)
+    leave(client)
+    return
+end
+
+const DEFAULT_CLIENT = Ref{Union{Nothing,Client}}(nothing)
+const DEFAULT_CLIENT_LOCK = ReentrantLock()
+
+default_client() = lock(DEFAULT_CLIENT_LOCK) do
+    client = DEFAULT_CLIENT[]
+    if client === nothing || !isopen(client)
+        client = DEFAULT_CLIENT[] = Client()
+    end
+    return client
+end
+
+"""
+    Dipc.Stream
+
+The batches of a table, in their order, as [`Dipc.get`](@ref) gives them: an iterator of
+[`Dipc.Batch`](@ref). Batches outlive it. `close(stream)` before the end cancels it at the server; so
+does an InterruptException (Ctrl-C) while it waits. One task at a time iterates it.
+"""
+mutable struct Stream
+    stream::Base.RefValue{ArrowDeviceArrayStream}
+    schema::Schema
+    token::Cancel
+    lock::ReentrantLock
+    waiting::Bool
+    ended::Bool
+end
+
+Base.IteratorSize(::Type{Stream}) = Base.SizeUnknown()
+Base.eltype(::Type{Stream}) = Batch
+schema(stream::Stream) = stream.schema
+Base.isopen(stream::Stream) = released(stream) === false
+Base.show(io::IO, stream::Stream) =
+    print(io, "Dipc.Stream(", isopen(stream) ? "open" : "closed", ", ", stream.schema, ")")
+
+released(stream::Stream) = stream.stream[].release == C_NULL
+stream_pointer(stream::Stream) = Base.unsafe_convert(Ptr{ArrowDeviceArrayStream}, stream.stream)
+
+"""
+    Dipc.get(uri, ticket; options...) -> Dipc.Stream
+
+Asks a server for a ticket, and returns once the schema is there.
+
+- `uri`: the server's URI, or a tuple of two: for metadata and for bodies
+- `ticket`: text or bytes
+- `client`: a [`Dipc.Client`](@ref)
+- `cancel`: a [`Dipc.Cancel`](@ref), which ends this call and the stream
+- `connect_timeout`: seconds or a `Dates` period (10 s)
+- `stall_timeout`: how long the server may say nothing (no limit)
+- `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
+- `lent_limit_bytes`: the most memory of copies that the server may lend at once (1 GiB)
+- `validation`: `:structure`, `:full` (values as well), or `:auto`: full for servers of other users
+
+    for batch in Dipc.get("shm:@demo", "numbers")
+        println(sum(skipmissing(batch.price)))
+    end
+
+Throws a [`Dipc.DipcError`](@ref), here and while it is iterated. While it waits other tasks run, and
+Ctrl-C (an InterruptException) ends it.
+"""
+function get(uri, ticket; client::Client = default_client(), cancel = nothing,
+             connect_timeout = nothing, stall_timeout = nothing, window = nothing,
+             lent_limit_bytes = nothing, validation::Symbol = :auto)
+    uris = uri isa AbstractString ? String[uri] : collect(String, uri)
+    pointers = Ptr{UInt8}[pointer_to_text(text, "a URI") for text in uris]
+    name = ticket_bytes(ticket)
+    setters = Any[set_i32(@c(dipc_get_options_set_validation),
+        named_option("validation", (auto = 0, structure = 1, full = 2), validation))]
+    connect_timeout === nothing || push!(setters,
+        set_u64(@c(dipc_get_options_set_connect_timeout_ns), nanoseconds(connect_timeout)))
+    stall_timeout === nothing || push!(setters,
+        set_u64(@c(dipc_get_options_set_stall_timeout_ns), nanoseconds(stall_timeout)))
+    lent_limit_bytes === nothing || push!(setters,
+        set_u64(@c(dipc_get_options_set_lent_limit_bytes), lent_limit_bytes))
+    window === nothing || push!(setters, (options, error) ->
+        ccall(@c(dipc_get_options_set_window), Int32, (Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{Cvoid}}),
+              options, window[1], window[2], error))
+    token = Cancel()
+    cancel === nothing || follow(token, cancel)
+    out = Ref(zeroed(ArrowDeviceArrayStream))
+    using_handle(client) do handle
+        with_options(@c(dipc_get_options_new), @c(dipc_get_options_free), setters) do options
+            GC.@preserve uris pointers name out token check_waiting(
+                () -> Dipc.cancel(token), @c(dipc_client_get), handle, pointer(pointers),
+                length(uris), pointer(name), length(name), options, token.pointer,
+                Base.unsafe_convert(Ptr{ArrowDeviceArrayStream}, out))
+        end
+    end
+    return Stream(out, read_schema(out), token, ReentrantLock(), false, false) |> finalized
+end
+
+finalized(stream::Stream) =
+    # At the end of the program a call may still run, on a thread of its own.
+    finalizer(stream -> stream.waiting || release_stream(stream), stream)
+
+# Like `check`, for calls that wait; `call` takes an error last.
+function check_waiting(on_interrupt, call, arguments...)
+    error = Ref{Ptr{Cvoid}}(C_NULL)
+    status = GC.@preserve error waiting(on_interrupt, call, arguments...,
+                                        Base.unsafe_convert(Ptr{Ptr{Cvoid}}, error))
+    status < 0 && throw(take_error(status, error[]))
+    return status
+end
+
+ticket_bytes(ticket::AbstractString) = Vector{UInt8}(String(ticket))
+ticket_bytes(ticket::AbstractVector{UInt8}) = Vector{UInt8}(ticket)
+ticket_bytes(ticket) = throw(ArgumentError("a ticket is text or bytes, and this is a $(typeof(ticket))"))
+
+function pointer_to_text(text::String, what)
+    '\0' in text && throw(ArgumentError("$what may not hold the character \\0"))
+    return pointer(text)
+end
+
+function read_schema(stream)
+    out = Ref(zeroed(ArrowSchema))
+    GC.@preserve stream out begin
+        p = Base.unsafe_convert(Ptr{ArrowDeviceArrayStream}, stream)
+        c = Base.unsafe_convert(Ptr{ArrowSchema}, out)
+        status = ccall(stream[].get_schema, Cint, (Ptr{Cvoid}, Ptr{Cvoid}), p, c)
+        status == 0 || throw(stream_error(p))
+        try
+            return Schema(c)
+        finally
+            release_schema(c)
+        end
+    end
+end
+
+# What a stream of the library's failed with.
+function stream_error(p::Ptr{ArrowDeviceArrayStream})
+    error = Ref{Ptr{Cvoid}}(C_NULL)
+    status = ccall(@c(dipc_stream_status), Int32, (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}), p, error)
+    return take_error(status, error[])
+end
+
+function Base.iterate(stream::Stream, _ = nothing)
+    batch = next_batch(stream)
+    return batch === nothing ? nothing : (batch, nothing)
+end
+
+function next_batch(stream::Stream)
+    lock(stream.lock)
+    try
+        stream.ended && return nothing
+        released(stream) && throw(DipcError(ERR_CANCELLED, "the stream is closed"))
+        out = Ref(zeroed(ArrowDeviceArray))
+        p = stream_pointer(stream)
+        stream.waiting = true
+        status = GC.@preserve stream out try
+            waiting(() -> cancel(stream.token), stream.stream[].get_next, p,
+                    Base.unsafe_convert(Ptr{ArrowDeviceArray}, out))
+        finally
+            stream.waiting = false
+        end
+        status == 0 || throw(stream_error(p))
+        out[].array.release == C_NULL && (stream.ended = true; return nothing)
+        return Batch(stream.schema, Owner(out), batch_metadata(p))
+    finally
+        unlock(stream.lock)
+    end
+end
+
+function batch_metadata(p)
+    bytes = text_out((buffer, size, out, error) -> ccall(@c(dipc_stream_metadata), Int32,
+        (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}), p, buffer, size, out, error))
+    isempty(bytes) && return Pair{String,String}[]
+    return GC.@preserve bytes read_metadata(pointer(bytes))
+end
+
+"""
+    close(stream::Dipc.Stream)
+
+Ends the stream; before its end that cancels it, also where another task waits for a batch. Batches
+that were taken stay valid.
+"""
+function Base.close(stream::Stream)
+    stream.waiting && cancel(stream.token)
+    lock(() -> release_stream(stream), stream.lock)
+    return
+end
+
+function release_stream(stream::Stream)
+    released(stream) && return
+    # It writes NULL to the struct's release.
+    GC.@preserve stream ccall(stream.stream[].release, Cvoid, (Ptr{Cvoid},), stream_pointer(stream))
+    return
+end
+
+"""
+    Dipc.stats(stream) -> NamedTuple
+
+What has come so far: rows, batches, and bytes of bodies that were lent, copied here, or received
+through the connection.
+"""
+stats(stream::Stream) = lock(stream.lock) do
+    released(stream) && throw(DipcError(ERR_CANCELLED, "the stream is closed"))
+    GC.@preserve stream NamedTuple{(:rows, :batches, :bytes_lent, :bytes_copied, :bytes_received)}(
+        ntuple(i -> stat(@c(dipc_stream_stat), stream_pointer(stream), i), 5))
+end
+
+function stat(call, pointer, number)
+    out = Ref{UInt64}(0)
+    check(e -> ccall(call, Int32, (Ptr{Cvoid}, Int32, Ptr{UInt64}, Ptr{Ptr{Cvoid}}),
+                     pointer, number, out, e))
+    return Int(out[])
+end

@@ -1,0 +1,148 @@
+# Handles of the library, options and cancellation.
+
+abstract type Handle end
+
+# The C handle, or what is wrong with using it.
+function raw(handle::Handle)
+    pointer = handle.pointer
+    pointer == C_NULL && throw(DipcError(ERR_STOPPED, "the $(kind(handle)) is closed"))
+    return pointer
+end
+
+Base.isopen(handle::Handle) = handle.pointer != C_NULL
+
+# Handles that calls may still use when they are closed, on other threads: clients and servers have
+# `calls`, `closed` and `lock`, and are freed when the last call has ended.
+abstract type SharedHandle <: Handle end
+
+Base.isopen(handle::SharedHandle) = !handle.closed
+
+# Begins a use of the handle, of one that is closed only where `anyway`. Returns whether it was open.
+function enter(handle::SharedHandle; closing = false, anyway = closing)
+    return lock(handle.lock) do
+        was_open = !handle.closed
+        was_open || anyway || throw(DipcError(ERR_STOPPED, "the $(kind(handle)) is closed"))
+        handle.closed |= closing
+        handle.calls += 1
+        return was_open
+    end
+end
+
+function leave(handle::SharedHandle)
+    last = lock(handle.lock) do
+        handle.calls -= 1
+        handle.closed && handle.calls == 0 && handle.pointer != C_NULL
+    end
+    last && free(handle)
+    return
+end
+
+function using_handle(use, handle::SharedHandle)
+    enter(handle)
+    try
+        return use(handle.pointer)
+    finally
+        leave(handle)
+    end
+end
+
+const FOREVER = typemax(UInt64)
+
+"""
+    nanoseconds(time) -> UInt64
+
+A time to wait, as the library wants it: a `Dates` period, a number of seconds, or `nothing` for no
+limit.
+"""
+nanoseconds(::Nothing) = FOREVER
+function nanoseconds(time::Period)
+    time >= zero(time) || throw(ArgumentError("a time to wait may not be negative: $time"))
+    return UInt64(Dates.value(convert(Nanosecond, time)))
+end
+function nanoseconds(time::Real)
+    time >= 0 || throw(ArgumentError("a time to wait may not be negative: $time"))
+    return time >= 1.8e10 ? FOREVER : round(UInt64, time * 1e9)
+end
+
+# Runs `use(pointer)` with options of one kind, where `given` has (setter, arguments...) for each
+# that is set.
+function with_options(use, new, free, given)
+    out = Ref{Ptr{Cvoid}}(C_NULL)
+    check(error -> ccall(new, Int32, (Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), out, error))
+    options = out[]
+    try
+        for set in given
+            check(error -> set(options, error))
+        end
+        return use(options)
+    finally
+        ccall(free, Cvoid, (Ptr{Cvoid},), options)
+    end
+end
+
+# Setters by the type of what they take.
+set_u64(setter, value) = (options, error) ->
+    ccall(setter, Int32, (Ptr{Cvoid}, UInt64, Ptr{Ptr{Cvoid}}), options, value, error)
+set_i32(setter, value) = (options, error) ->
+    ccall(setter, Int32, (Ptr{Cvoid}, Int32, Ptr{Ptr{Cvoid}}), options, value, error)
+set_bool(setter, value) = (options, error) ->
+    ccall(setter, Int32, (Ptr{Cvoid}, UInt8, Ptr{Ptr{Cvoid}}), options, value, error)
+
+# One of the names that an option takes, as its number.
+function named_option(option, names, value)
+    haskey(names, value) || throw(ArgumentError(
+        "$option is :$value and should be one of $(join(map(n -> ":$n", keys(names)), ", "))"))
+    return names[value]
+end
+
+"""
+    Dipc.Cancel()
+
+Ends the calls and streams that it is given to, with `Dipc.ERR_CANCELLED`. One token may be given to
+any number of them; once it is triggered it stays so.
+"""
+mutable struct Cancel <: Handle
+    pointer::Ptr{Cvoid}
+    # Tokens of single streams that are triggered with this one: a stream has one of its own, so that
+    # an interrupt ends that stream alone.
+    followers::Vector{WeakRef}
+    lock::ReentrantLock
+
+    function Cancel()
+        out = Ref{Ptr{Cvoid}}(C_NULL)
+        check(e -> ccall(@c(dipc_cancel_new), Int32, (Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), out, e))
+        return finalizer(new(out[], WeakRef[], ReentrantLock())) do token
+            ccall(@c(dipc_cancel_free), Cvoid, (Ptr{Cvoid},), token.pointer)
+        end
+    end
+end
+kind(::Cancel) = "token"
+
+"""
+    Dipc.cancel(token::Dipc.Cancel)
+
+Ends every call and stream that the token was given to, now and later. Any task may call it.
+"""
+function cancel(token::Cancel)
+    check(e -> ccall(@c(dipc_cancel_trigger), Int32, (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}), token.pointer, e))
+    for follower in lock(() -> copy(token.followers), token.lock)
+        follower.value === nothing || cancel(follower.value::Cancel)
+    end
+    return
+end
+
+# Triggers `token` with `leader`, also where that has happened already.
+function follow(token::Cancel, leader::Cancel)
+    lock(leader.lock) do
+        filter!(follower -> follower.value !== nothing, leader.followers)
+        push!(leader.followers, WeakRef(token))
+    end
+    iscancelled(leader) && cancel(token)
+    return
+end
+
+"""
+    Dipc.iscancelled(token::Dipc.Cancel) -> Bool
+"""
+iscancelled(token::Cancel) =
+    ccall(@c(dipc_cancel_is_triggered), UInt8, (Ptr{Cvoid},), token.pointer) != 0

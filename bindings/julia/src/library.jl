@@ -1,0 +1,129 @@
+# Finding libdipc and its functions. Nothing is loaded before the first call, so that `using Dipc`
+# works everywhere and what is wrong with the library is told by an exception of that call.
+
+# The version of dipc.h that this package is written for. Before 1.0 each minor version may break
+# the ABI.
+const HEADER_VERSION = v"0.1"
+
+const FUNCTION_NAMES = (
+    :dipc_arena_alloc, :dipc_arena_dealloc, :dipc_arena_free, :dipc_arena_new,
+    :dipc_arena_options_free, :dipc_arena_options_new, :dipc_arena_options_set_max_bytes,
+    :dipc_arena_options_set_region_bytes, :dipc_arena_stat,
+    :dipc_cancel_free, :dipc_cancel_is_triggered, :dipc_cancel_new, :dipc_cancel_trigger,
+    :dipc_client_free, :dipc_client_get, :dipc_client_new, :dipc_client_options_free,
+    :dipc_client_options_new, :dipc_client_options_set_any_user, :dipc_client_stat,
+    :dipc_error_code, :dipc_error_free, :dipc_error_os_errno, :dipc_error_text,
+    :dipc_get_options_free, :dipc_get_options_new, :dipc_get_options_set_connect_timeout_ns,
+    :dipc_get_options_set_lent_limit_bytes, :dipc_get_options_set_stall_timeout_ns,
+    :dipc_get_options_set_validation, :dipc_get_options_set_window,
+    :dipc_request_fail, :dipc_request_finish, :dipc_request_free, :dipc_request_is_cancelled,
+    :dipc_request_peer, :dipc_request_push, :dipc_request_start, :dipc_request_ticket,
+    :dipc_server_drain_releases, :dipc_server_free, :dipc_server_listen, :dipc_server_location,
+    :dipc_server_new, :dipc_server_next_request, :dipc_server_options_free,
+    :dipc_server_options_new, :dipc_server_options_set_any_user,
+    :dipc_server_options_set_body, :dipc_server_options_set_compression,
+    :dipc_server_options_set_inline_bytes, :dipc_server_options_set_lent_limit_bytes,
+    :dipc_server_options_set_max_region_bytes, :dipc_server_options_set_max_streams,
+    :dipc_server_options_set_region_bytes, :dipc_server_options_set_region_idle_ns,
+    :dipc_server_serve_pull, :dipc_server_stat, :dipc_server_stop, :dipc_server_withdraw,
+    :dipc_status_name, :dipc_stream_metadata, :dipc_stream_stat, :dipc_stream_status,
+    :dipc_transport_available, :dipc_version, :dipc_version_string,
+)
+
+# The library and the address of each of its functions; zeros until it is loaded.
+@eval mutable struct Functions
+    handle::Ptr{Cvoid}
+    path::String
+    $((:($name::Ptr{Cvoid}) for name in FUNCTION_NAMES)...)
+end
+
+const FUNCTIONS = Functions(C_NULL, "", (C_NULL for _ in FUNCTION_NAMES)...)
+const LOADING = ReentrantLock()
+
+"""
+    @c dipc_name
+
+The address of a function of libdipc, for `ccall`. Loads the library, or throws a `DipcError`.
+"""
+macro c(name)
+    name in FUNCTION_NAMES || error("$name is not in FUNCTION_NAMES")
+    return :(functions().$name)
+end
+
+@inline function functions()
+    FUNCTIONS.handle == C_NULL && load_library()
+    return FUNCTIONS
+end
+
+# Where libdipc is looked for, in this order: what the two variables name, then what the system
+# finds: LD_LIBRARY_PATH, ld.so.cache.
+function library_candidates()
+    named = Base.get(ENV, "DIPC_LIBRARY", "")
+    isempty(named) || return [named]
+    soname = "libdipc.so.$(HEADER_VERSION.major).$(HEADER_VERSION.minor)"
+    prefix = Base.get(ENV, "DIPC_PREFIX", "")
+    isempty(prefix) || return [joinpath(prefix, folder, soname) for folder in ("lib", "lib64")]
+    return [soname, "libdipc.so"]
+end
+
+function load_library()
+    lock(LOADING) do
+        FUNCTIONS.handle == C_NULL || return
+        candidates = library_candidates()
+        for path in candidates
+            handle = Libdl.dlopen(path, Libdl.RTLD_NOW | Libdl.RTLD_LOCAL; throw_error = false)
+            handle === nothing && continue
+            return adopt_library(handle)
+        end
+        throw(DipcError(ERR_UNSUPPORTED, "cannot load libdipc: tried $(join(candidates, ", "))" *
+            reason_not_loaded(last(candidates)) * "; install it, or name the file in DIPC_LIBRARY" *
+            " or the folder above its lib in DIPC_PREFIX"))
+    end
+end
+
+# The loader's own words, which are worth having where the file is there but is no library.
+function reason_not_loaded(path)
+    try
+        Libdl.dlopen(path)
+    catch exception
+        return exception isa ErrorException ? " ($(strip(exception.msg)))" : ""
+    end
+    return ""
+end
+
+function adopt_library(handle)
+    path = Libdl.dlpath(handle)
+    version = Libdl.dlsym(handle, :dipc_version; throw_error = false)
+    version === nothing &&
+        throw(DipcError(ERR_UNSUPPORTED, "$path is not libdipc: it has no dipc_version"))
+    number = ccall(version, UInt32, ())
+    major, minor = number ÷ 1_000_000, number ÷ 1_000 % 1_000
+    (major, minor) == (HEADER_VERSION.major, HEADER_VERSION.minor) ||
+        throw(DipcError(ERR_UNSUPPORTED, "$path is libdipc $major.$minor.$(number % 1000), and this" *
+            " package is for $(HEADER_VERSION.major).$(HEADER_VERSION.minor): install the package" *
+            " that came with the library, or name another library in DIPC_LIBRARY"))
+    for name in FUNCTION_NAMES
+        address = Libdl.dlsym(handle, name; throw_error = false)
+        address === nothing &&
+            throw(DipcError(ERR_UNSUPPORTED, "$path has no $name: it is older than this package"))
+        setfield!(FUNCTIONS, name, address)
+    end
+    FUNCTIONS.path = path
+    # Last: this is what says that the others are there.
+    FUNCTIONS.handle = handle
+    return
+end
+
+"""
+    Dipc.version() -> VersionNumber
+
+The version of the libdipc that is loaded.
+"""
+version() = VersionNumber(unsafe_string(ccall(@c(dipc_version_string), Cstring, ())))
+
+"""
+    Dipc.library() -> String
+
+The file that libdipc was loaded from.
+"""
+library() = functions().path

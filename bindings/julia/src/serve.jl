@@ -1,0 +1,109 @@
+# Serving tables, in the pull form: requests are asked for, batches pushed, and releases drained by
+# tasks of Julia's, so that no thread of the library ever enters Julia.
+
+"""
+    Dipc.serve(server, ticket, table; schema=nothing)
+    Dipc.serve(f, server, ticket; schema=nothing)
+
+Serves a ticket (text or bytes). Several clients may fetch it, also at once.
+
+- a named tuple of vectors, a [`Dipc.Batch`](@ref) or, where Tables.jl is loaded, any table: one batch
+- an iterator of them, such as a vector or a [`Dipc.Stream`](@ref): a batch each, made when the client
+  has room. What can be iterated only once is for the first client alone.
+- a function, called as `f()` or `f(request)` for each client: what it returns is served, and its
+  exception is the stream's error, with its text. `Dipc.ticket(request)` is what was asked for and
+  `Dipc.iscancelled(request)` whether the client has gone.
+
+`schema` says which Arrow types the columns become; otherwise their element types do. Vectors of
+numbers without `missing`, of `Dipc.ArenaVector`s and columns that came from a server are not copied
+by Julia; do not change them while they are served.
+"""
+function serve(provider::Function, server::Server, ticket; schema = nothing)
+    return start_serving(server, ticket, request -> begin
+        given = applicable(provider, request) ? provider(request) : provider()
+        opened = open_table(given, schema)
+        # What was made for this client is ended with it.
+        given isa Union{Stream,Channel} ? Opened(opened.schema, opened.parts, () -> close(given)) : opened
+    end)
+end
+
+serve(server::Server, ticket, provider::Function; schema = nothing) =
+    serve(provider, server, ticket; schema = schema)
+
+function serve(server::Server, ticket, table; schema = nothing)
+    # A single table is built once, for all clients; what is wrong with it is told here and now.
+    opened = is_one_table(table) ? open_table(table, schema) : nothing
+    opened === nothing && !can_iterate(table) && throw(ArgumentError("a $(typeof(table)) cannot be" *
+        " served: give a named tuple of vectors, an iterator of them, or a function"))
+    return start_serving(server, ticket,
+                         request -> opened === nothing ? open_table(table, schema) : opened)
+end
+
+can_iterate(object) = applicable(iterate, object) && !(object isa Union{Number,AbstractString})
+
+# What one client gets: a schema, and an iterator of (array, custom metadata).
+struct Opened
+    schema::Schema
+    parts::Any
+    close::Any
+end
+Opened(schema, parts) = Opened(schema, parts, () -> nothing)
+
+function open_table(object, schema)
+    if is_one_table(object)
+        table = table_columns(object)
+        chosen = schema === nothing ? schema_of(table) : schema
+        return Opened(chosen, [part(chosen, table)])
+    end
+    if object isa Stream
+        return Opened(something(schema, object.schema), (part(something(schema, object.schema), batch)
+                                                         for batch in object))
+    end
+    can_iterate(object) || throw(ArgumentError("a $(typeof(object)) is no table: give a named tuple" *
+        " of vectors, or an iterator of them"))
+    first = iterate(object)
+    if schema === nothing
+        first === nothing && throw(ArgumentError("there is no batch to tell the schema from: give one"))
+        # Later parts may have nulls where the first has none.
+        schema = schema_of(as_table(first[1]); nullable = true)
+    end
+    chosen = schema
+    return Opened(chosen, (part(chosen, as_table(batch)) for batch in Continued(object, first)))
+end
+
+# The rest of an iteration whose first step was made.
+struct Continued
+    object::Any
+    first::Any
+end
+Base.IteratorSize(::Type{Continued}) = Base.SizeUnknown()
+Base.iterate(c::Continued) = c.first
+Base.iterate(c::Continued, state) = iterate(c.object, state)
+
+function as_table(object)
+    table = table_columns(object)
+    table === nothing && throw(ArgumentError("a batch is a named tuple of vectors, and this is a" *
+        " $(typeof(object))"))
+    return table
+end
+
+part(schema::Schema, table) = (build_batch(schema, table), table isa Batch ? metadata(table) : nothing)
+
+function start_serving(server, ticket, open)
+    name = ticket_bytes(ticket)
+    using_handle(server) do handle
+        haskey(server.tables, name) && throw(DipcError(ERR_ALREADY_EXISTS,
+            "the ticket \"$(String(copy(name)))\" is served already: withdraw it first"))
+        # Before the first request can come.
+        server.tables[name] = open
+        try
+            check(e -> ccall(@c(dipc_server_serve_pull), Int32,
+                (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Ptr{Cvoid}}), handle, name, length(name), e))
+        catch
+            delete!(server.tables, name)
+            rethrow()
+        end
+    end
+    server.task === nothing && (server.task = @async accept_requests(server))
+    return
+end

@@ -1,0 +1,196 @@
+# A server: where it listens, and how it ends. What it serves is in serve.jl.
+
+"""
+    Dipc.Server([uri]; options...)
+
+Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`](@ref).
+
+    server = Dipc.Server("shm:@demo")
+    Dipc.serve(server, "numbers", (id = 1:3, name = ["one", "two", missing]))
+    println(Dipc.uri(server))
+    wait(server)                  # until close(server), or Ctrl-C
+
+- `max_streams`: streams served at once; one more is refused with `Dipc.ERR_BUSY` (64)
+- `max_region_bytes`: the most memory of regions that copies are lent from (16 GiB)
+- `region_bytes`, `region_idle`: size of one region, and how long an unused one is kept (64 MiB, 10 s)
+- `inline_bytes`: up to which size a body travels as bytes (4096)
+- `lent_limit_bytes`: the most bytes of copies lent to one connection (1 GiB)
+- `any_user`: whether to admit clients of other users of this machine (false)
+- `body`: `:auto`, or `:packed`: always as bytes
+- `compression`: `:none`, `:lz4` or `:zstd`; compressed bodies travel as bytes
+
+`Dipc.Server(f, uri; options...)`, also as a `do` block, closes the server when `f(server)` returns.
+A program that computes without ever waiting should `yield()` now and then: serving is done by tasks.
+"""
+mutable struct Server <: SharedHandle
+    pointer::Ptr{Cvoid}
+    calls::Int     # that run now, and need the pointer
+    closed::Bool
+    lock::Threads.SpinLock
+    tables::Dict{Vector{UInt8},Any}    # ticket => request -> batches
+    active::Int                        # requests being answered
+    wake::Cancel                       # ends the wait for a request
+    owner::Task                        # who is told of interrupts
+    task::Union{Nothing,Task}
+
+    function Server(uri = nothing; max_streams = nothing, max_region_bytes = nothing,
+                    region_bytes = nothing, region_idle = nothing, inline_bytes = nothing,
+                    lent_limit_bytes = nothing, any_user::Bool = false, body::Symbol = :auto,
+                    compression::Symbol = :none)
+        out = Ref{Ptr{Cvoid}}(C_NULL)
+        setters = Any[
+            set_bool(@c(dipc_server_options_set_any_user), any_user),
+            set_i32(@c(dipc_server_options_set_body),
+                    named_option("body", (auto = 0, packed = 1), body)),
+            set_i32(@c(dipc_server_options_set_compression),
+                    named_option("compression", (none = 0, lz4 = 1, zstd = 2), compression)),
+        ]
+        for (setter, value) in (
+            @c(dipc_server_options_set_max_streams) => max_streams,
+            @c(dipc_server_options_set_max_region_bytes) => max_region_bytes,
+            @c(dipc_server_options_set_region_bytes) => region_bytes,
+            @c(dipc_server_options_set_region_idle_ns) =>
+                (region_idle === nothing ? nothing : nanoseconds(region_idle)),
+            @c(dipc_server_options_set_inline_bytes) => inline_bytes,
+            @c(dipc_server_options_set_lent_limit_bytes) => lent_limit_bytes,
+        )
+            value === nothing || push!(setters, set_u64(setter, value))
+        end
+        with_options(@c(dipc_server_options_new), @c(dipc_server_options_free), setters) do options
+            check(e -> ccall(@c(dipc_server_new), Int32,
+                (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))
+        end
+        server = new(out[], 0, false, Threads.SpinLock(), Dict{Vector{UInt8},Any}(), 0, Cancel(),
+                     current_task(), nothing)
+        push!(OPEN_SERVERS, server)
+        if uri !== nothing
+            try
+                listen(server, uri)
+            catch
+                close(server)
+                rethrow()
+            end
+        end
+        return server
+    end
+end
+kind(::Server) = "server"
+
+function Server(use::Function, uri = nothing; options...)
+    server = Server(uri; options...)
+    try
+        return use(server)
+    finally
+        close(server)
+    end
+end
+
+Base.show(io::IO, server::Server) =
+    print(io, "Dipc.Server(", isopen(server) ? "open, $(length(server.tables)) tickets" : "closed", ")")
+
+function free(server::Server)
+    pointer, server.pointer = server.pointer, C_NULL
+    ccall(@c(dipc_server_free), Cvoid, (Ptr{Cvoid},), pointer)
+    collect_exports()
+    return
+end
+
+const URI_BYTES = 1024
+
+"""
+    Dipc.listen(server, uri) -> String
+
+Listens at one more address, `"shm:@name"` or `"shm:/path"` or another transport's, and gives the
+whole URI for clients.
+"""
+function listen(server::Server, uri::AbstractString)
+    buffer = Vector{UInt8}(undef, URI_BYTES)
+    size = Ref{Csize_t}(0)
+    using_handle(server) do handle
+        check(e -> ccall(@c(dipc_server_listen), Int32,
+            (Ptr{Cvoid}, Cstring, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}),
+            handle, uri, buffer, length(buffer), size, e))
+    end
+    return String(buffer[1:size[]])
+end
+
+"""
+    Dipc.uri(server; role=:both) -> String
+
+The URI of the first address that the server listens at. `role` may be `:metadata` or `:data`, for
+clients that take two URIs.
+"""
+function uri(server::Server; role::Symbol = :both)
+    number = named_option("role", (both = 0, metadata = 1, data = 2), role)
+    return String(using_handle(server) do handle
+        text_out((buffer, size, out, error) -> ccall(@c(dipc_server_location), Int32,
+            (Ptr{Cvoid}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{Cvoid}}),
+            handle, number, buffer, size, out, error))
+    end)
+end
+
+"""
+    Dipc.withdraw(server, ticket)
+
+Stops serving a ticket. Streams under way go on.
+"""
+function withdraw(server::Server, ticket)
+    name = ticket_bytes(ticket)
+    using_handle(server) do handle
+        check(e -> ccall(@c(dipc_server_withdraw), Int32,
+            (Ptr{Cvoid}, Ptr{UInt8}, Csize_t, Ptr{Ptr{Cvoid}}), handle, name, length(name), e))
+    end
+    delete!(server.tables, name)
+    return
+end
+
+"""
+    close(server::Dipc.Server; timeout=0)
+
+Stops the server. Streams under way may go on for `timeout` (seconds, or a `Dates` period); then they
+are cut. Batches that clients hold stay valid.
+"""
+function Base.close(server::Server; timeout = 0)
+    was_open = enter(server; closing = true)
+    try
+        was_open || return
+        delete!(OPEN_SERVERS, server)
+        # What is left over is the library's to end: it is not waited for.
+        try
+            check_waiting(() -> nothing, @c(dipc_server_stop), server.pointer, nanoseconds(timeout))
+        catch exception
+            exception isa DipcError && exception.status == ERR_TIMEOUT || rethrow()
+        end
+        server.task === nothing || wait(server.task)
+    finally
+        leave(server)
+    end
+    return
+end
+
+# A program that ends with servers open: their sockets are removed, their clients told.
+const OPEN_SERVERS = Set{Server}()
+function stop_open_servers()
+    for server in OPEN_SERVERS
+        ccall(@c(dipc_server_stop), Int32, (Ptr{Cvoid}, UInt64, Ptr{Ptr{Cvoid}}), server.pointer, 0, C_NULL)
+    end
+end
+
+"""
+    wait(server::Dipc.Server)
+
+Waits until the server is closed, by another task or by Ctrl-C (an InterruptException).
+"""
+Base.wait(server::Server) = server.task === nothing ? nothing : wait(server.task)
+
+"""
+    Dipc.stats(server) -> NamedTuple
+
+Figures: connections and streams now, streams and batches so far, bytes of bodies lent, copied and
+sent so far, buffers not yet given back, bytes of regions now.
+"""
+stats(server::Server) = using_handle(server) do handle
+    NamedTuple{(:connections, :streams_active, :streams_served, :batches, :bytes_lent, :bytes_copied,
+                :bytes_sent, :lent_outstanding, :region_bytes)}(
+        ntuple(i -> stat(@c(dipc_server_stat), handle, i), 9))
+end

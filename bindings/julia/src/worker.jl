@@ -1,0 +1,122 @@
+# Calls of the library that wait, made on threads of their own, so that Julia's other tasks run on
+# and an InterruptException can come in. The task that waits is woken by libuv.
+#
+# Such a thread runs `work`, which touches nothing of Julia's: no allocation, no lookup, no exception.
+# That is what Julia before 1.9 allows on a thread that it has not made; `@threadcall` of Base does
+# the same. Base's own could not be used: it has four threads for everything, so that four streams
+# that wait for each other's providers would wait for ever; and an interrupt breaks its bookkeeping.
+
+# What is shared with the thread: C memory, so that it never moves and outlives the Julia side.
+struct Job
+    go::Ptr{Cvoid}         # uv_sem_t: there is something to do
+    done::Ptr{Cvoid}       # uv_async_t of the AsyncCondition that the task waits for
+    sem_wait::Ptr{Cvoid}   # addresses of libuv's functions
+    async_send::Ptr{Cvoid}
+    call::Ptr{Cvoid}       # what to call; NULL ends the thread
+    count::Int             # how many arguments it takes
+    result::Int
+    finished::Int
+    arguments::NTuple{9,UInt}
+end
+
+mutable struct Worker
+    job::Ptr{Job}
+    done::Base.AsyncCondition
+end
+
+# Bytes that are enough for a uv_sem_t on every system.
+const SEMAPHORE_BYTES = 256
+
+# Every function that is called here takes pointers and 64-bit numbers and gives an int.
+@inline function call_with(f::Ptr{Cvoid}, n::Int, a::NTuple{9,UInt})
+    n == 2 && return ccall(f, Int32, (UInt, UInt), a[1], a[2])
+    n == 3 && return ccall(f, Int32, (UInt, UInt, UInt), a[1], a[2], a[3])
+    n == 5 && return ccall(f, Int32, (UInt, UInt, UInt, UInt, UInt), a[1], a[2], a[3], a[4], a[5])
+    n == 6 && return ccall(f, Int32, (UInt, UInt, UInt, UInt, UInt, UInt),
+                           a[1], a[2], a[3], a[4], a[5], a[6])
+    return ccall(f, Int32, (UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt, UInt),
+                 a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9])
+end
+
+# From 1.9 on Julia adopts the thread, and its collector would wait for a call that waits.
+@static if VERSION >= v"1.9"
+    @inline gc_enter() = ccall(:jl_gc_safe_enter, Int8, ())
+    @inline gc_leave(state) = ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+else
+    @inline gc_enter() = Int8(0)
+    @inline gc_leave(state) = nothing
+end
+
+function work(job::Ptr{Job})::Cvoid
+    fixed = unsafe_load(job)
+    while true
+        state = gc_enter()
+        ccall(fixed.sem_wait, Cvoid, (Ptr{Cvoid},), fixed.go)
+        now = unsafe_load(job)
+        if now.call == C_NULL
+            gc_leave(state)
+            break
+        end
+        result = call_with(now.call, now.count, now.arguments)
+        gc_leave(state)
+        unsafe_store!(field_ptr(job, Val(:result)), Int(result))
+        Threads.atomic_fence()
+        unsafe_store!(field_ptr(job, Val(:finished)), 1)
+        ccall(fixed.async_send, Int32, (Ptr{Cvoid},), fixed.done)
+    end
+    return
+end
+
+function start_worker()
+    # Compiled here and now: the thread could not.
+    precompile(work, (Ptr{Job},)) && precompile(call_with, (Ptr{Cvoid}, Int, NTuple{9,UInt}))
+    entry = @cfunction(work, Cvoid, (Ptr{Job},))
+    done = Base.AsyncCondition()
+    go = Libc.calloc(1, SEMAPHORE_BYTES)
+    job = Ptr{Job}(Libc.calloc(1, sizeof(Job)))
+    ccall(:uv_sem_init, Cint, (Ptr{Cvoid}, Cuint), go, 0) == 0 || error("uv_sem_init failed")
+    unsafe_store!(job, Job(go, Base.unsafe_convert(Ptr{Cvoid}, done), cglobal(:uv_sem_wait),
+        cglobal(:uv_async_send), C_NULL, 0, 0, 0, ntuple(_ -> UInt(0), 9)))
+    thread = Ref{UInt}(0)
+    status = ccall(:uv_thread_create, Cint, (Ptr{UInt}, Ptr{Cvoid}, Ptr{Cvoid}), thread, entry, job)
+    status == 0 || throw(DipcError(ERR_OUT_OF_RESOURCES, "cannot start a thread to wait on"))
+    return Worker(job, done)
+end
+
+# Workers without work. One call has one worker; there are never more than calls at one time.
+const IDLE_WORKERS = Worker[]
+const IDLE_LOCK = ReentrantLock()
+
+"""
+    waiting(on_interrupt, call, arguments...) -> Int32
+
+Calls `call`, a C function that may wait, while other tasks run. The arguments are pointers and
+numbers; the caller keeps alive what they point to. Where an exception comes in meanwhile (an
+InterruptException above all), `on_interrupt()` is called, which has to make the call end; it is
+waited for, and the exception goes on.
+"""
+function waiting(on_interrupt, call::Ptr{Cvoid}, arguments...)
+    worker = lock(() -> isempty(IDLE_WORKERS) ? nothing : pop!(IDLE_WORKERS), IDLE_LOCK)
+    worker === nothing && (worker = start_worker())
+    job = worker.job
+    words = ntuple(i -> i <= length(arguments) ? UInt(arguments[i]) : UInt(0), 9)
+    fixed = unsafe_load(job)
+    unsafe_store!(job, Job(fixed.go, fixed.done, fixed.sem_wait, fixed.async_send, call,
+                           length(arguments), 0, 0, words))
+    ccall(:uv_sem_post, Cvoid, (Ptr{Cvoid},), fixed.go)
+    caught = nothing
+    while unsafe_load(field_ptr(job, Val(:finished))) == 0
+        try
+            wait(worker.done)
+        catch exception
+            # The call still uses the caller's memory: never leave before it has ended.
+            caught === nothing && on_interrupt()
+            caught = exception
+        end
+    end
+    Threads.atomic_fence()
+    result = unsafe_load(field_ptr(job, Val(:result)))
+    lock(() -> push!(IDLE_WORKERS, worker), IDLE_LOCK)
+    caught === nothing || throw(caught)
+    return Int32(result)
+end

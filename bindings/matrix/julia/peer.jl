@@ -1,0 +1,89 @@
+# The Julia side of the matrix: one server, one client, one client that cancels.
+#
+#   julia peer.jl serve URI FILE [--block]
+#   julia peer.jl get URI TICKET OUT
+#   julia peer.jl cancel URI TICKET N
+#
+# Run it with `peer`, which finds Julia and the package.
+
+import Dipc
+include("streamfile.jl")
+
+function main(arguments)
+    verb = isempty(arguments) ? "" : arguments[1]
+    verb == "serve" && length(arguments) >= 3 && return serve(arguments[2], arguments[3])
+    verb == "get" && length(arguments) == 4 && return get(arguments[2:4]...)
+    verb == "cancel" && length(arguments) == 4 &&
+        return cancel(arguments[2], arguments[3], parse(Int, arguments[4]))
+    println(stderr, "usage: peer serve URI FILE | get URI TICKET OUT | cancel URI TICKET N")
+    return 2
+end
+
+function serve(uri, file)
+    schema, batches = StreamFile.read_batches(file)
+    Dipc.Server() do server
+        Dipc.serve(server, "table", batches; schema = schema)
+        Dipc.serve(() -> Iterators.repeated(first(batches)), server, "endless"; schema = schema)
+        Dipc.serve(server, "broken"; schema = schema) do
+            (n == 1 ? first(batches) : error("the provider failed on purpose") for n in 1:2)
+        end
+        println(Dipc.listen(server, uri))
+        flush(stdout)
+        wait_for_end()
+    end
+    return 0
+end
+
+# Until standard input ends, or SIGTERM comes, of which libuv tells: `peer` has Julia leave it alone.
+function wait_for_end()
+    over = Base.AsyncCondition()
+    watch_sigterm(over)
+    @async begin
+        read(stdin)
+        notify_over(over)
+    end
+    wait(over)
+end
+
+notify_over(over) = ccall(:uv_async_send, Cint, (Ptr{Cvoid},), Base.unsafe_convert(Ptr{Cvoid}, over))
+
+const SIGTERM = 15
+const SIG_UNBLOCK = 1
+const SIGNAL_HANDLE = Libc.calloc(1, 1024) # a uv_signal_t and more
+const OVER = Ref{Any}(nothing)
+
+function watch_sigterm(over)
+    OVER[] = over
+    # Julia keeps it blocked for a thread of its own; the main thread's handler comes before that one.
+    set = zeros(UInt64, 16)
+    set[1] = UInt64(1) << (SIGTERM - 1)
+    ccall(:pthread_sigmask, Cint, (Cint, Ptr{UInt64}, Ptr{UInt64}), SIG_UNBLOCK, set, C_NULL)
+    callback = @cfunction((handle, number) -> (notify_over(OVER[]); nothing), Cvoid, (Ptr{Cvoid}, Cint))
+    ccall(:uv_signal_init, Cint, (Ptr{Cvoid}, Ptr{Cvoid}), Base.eventloop(), SIGNAL_HANDLE) == 0 &&
+        ccall(:uv_signal_start, Cint, (Ptr{Cvoid}, Ptr{Cvoid}, Cint), SIGNAL_HANDLE, callback, SIGTERM) == 0 ||
+        error("cannot watch for SIGTERM")
+end
+
+function get(uri, ticket, out)
+    try
+        stream = Dipc.get(uri, ticket)
+        batches = collect(stream)
+        StreamFile.write_batches(out, Dipc.schema(stream), batches)
+        println("rows=", sum(Int[Dipc.nrows(batch) for batch in batches]), " batches=", length(batches))
+        return 0
+    catch exception
+        exception isa Dipc.DipcError || rethrow()
+        println("error ", Dipc.status_name(exception), " ", exception.text)
+        return 3
+    end
+end
+
+function cancel(uri, ticket, count)
+    stream = Dipc.get(uri, ticket)
+    foreach(identity, Iterators.take(stream, count))
+    close(stream)
+    println("cancelled after ", count)
+    return 0
+end
+
+exit(main(ARGS))

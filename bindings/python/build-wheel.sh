@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Builds the wheel.
+#
+#   bindings/python/build-wheel.sh FOLDER
+#
+# The library inside is the file DIPC_LIBRARY, or that of DIPC_PREFIX, an installed tree, or that of
+# `pkg-config dipc`, or else of a debug build, which is made here. PYTHON builds it (default:
+# .tools/venv/bin/python, where it is, or python3); what it lacks pip gets.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+folder=${1:?usage: bindings/python/build-wheel.sh FOLDER}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() { printf 'python: %s\n' "$*" >&2; exit 1; }
+
+python=${PYTHON:-$root/.tools/venv/bin/python}
+if [ -z "${PYTHON:-}" ] && [ ! -x "$python" ]; then
+  # Debian's python3 may have no pip outside of an environment.
+  python3 -m venv "$work/venv" || fail 'python3 makes no environment: apt-get install python3-venv'
+  python=$work/venv/bin/python
+fi
+
+library=${DIPC_LIBRARY:-}
+if [ -z "$library" ]; then
+  if [ -n "${DIPC_PREFIX:-}" ]; then
+    export PKG_CONFIG_PATH=$DIPC_PREFIX/lib/pkgconfig
+    pkg-config dipc || fail "DIPC_PREFIX is $DIPC_PREFIX, and pkg-config finds no dipc there"
+  fi
+  if libdir=$(pkg-config --variable=libdir dipc 2>/dev/null); then
+    library=$libdir/libdipc.so
+  else
+    (cd "$root" && cargo build --quiet --locked --lib)
+    library=$root/target/debug/libdipc.so
+  fi
+fi
+
+isolation=()
+if "$python" -c 'import scikit_build_core' 2>/dev/null; then isolation=(--no-build-isolation); fi
+"$python" -m pip wheel --quiet --disable-pip-version-check --no-deps "${isolation[@]}" \
+  --wheel-dir "$work/wheel" "$here" "-Cbuild-dir=$work/build" "-Ccmake.define.DIPC_LIBRARY=$library"
+wheel=$(echo "$work"/wheel/*.whl)
+case $wheel in
+  *-py3-none-linux_*.whl) ;;
+  *) fail "the wheel is for one Python only: $wheel" ;;
+esac
+mkdir -p "$folder"
+mv "$wheel" "$folder/"
+printf 'python: %s has %s\n' "${wheel##*/}" "$library"

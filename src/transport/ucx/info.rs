@@ -1,0 +1,88 @@
+//! What `dipc info` says of UCX.
+
+use std::ffi::c_void;
+
+use crate::transport::Settings;
+use crate::transport::ucx::context::Context;
+use crate::transport::ucx::error::version_text;
+
+/// Version, library, and the transports and devices that UCX finds, one line each.
+pub(super) fn describe() -> Vec<(String, String)> {
+    let context = match Context::get(&Settings::default(), false, 0) {
+        Ok(context) => context,
+        Err(error) => return vec![("error".to_owned(), error.to_string())],
+    };
+    let api = context.api();
+    let mut lines = vec![
+        ("version".to_owned(), version_text(api)),
+        ("library".to_owned(), api.path().display().to_string()),
+    ];
+    let printed = printed(|stream| {
+        // SAFETY: the context lives, and the stream is open for writing.
+        unsafe { api.ucp_context_print_info(context.handle(), stream) }
+    });
+    let found = resources(&printed);
+    if !found.is_empty() {
+        lines.push(("transports".to_owned(), found.join(", ")));
+    }
+    lines
+}
+
+/// What `print` writes to a stream of C's.
+fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
+    let (mut text, mut length) = (std::ptr::null_mut(), 0_usize);
+    // SAFETY: both places are writable until the stream is closed below.
+    let stream = unsafe { libc::open_memstream(&raw mut text, &raw mut length) };
+    if stream.is_null() {
+        return String::new();
+    }
+    print(stream);
+    // SAFETY: opened above and used no more.
+    unsafe { libc::fclose(stream) };
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: closing has set both: a buffer of `length` bytes and a zero.
+    let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
+    let copy = String::from_utf8_lossy(bytes).into_owned();
+    // SAFETY: the buffer is the caller's to free, and the slice is gone.
+    unsafe { libc::free(text.cast::<c_void>()) };
+    copy
+}
+
+/// The resources in what UCX prints of a context: lines with `resource`, whose last word is
+/// `transport/device`.
+fn resources(printed: &str) -> Vec<String> {
+    let lines = printed.lines().filter(|line| line.contains("resource "));
+    let words = lines.filter_map(|line| line.split_whitespace().last());
+    let mut found: Vec<_> = words
+        .filter(|word| word.contains('/'))
+        .map(str::to_owned)
+        .collect();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Transports and devices are found among whatever else UCX prints.
+    #[test]
+    fn resources_are_found() {
+        let printed = "#\n# UCP context\n#\n#            md 0  :  self\n#\n\
+                       #      resource 0  :  md 0  dev 0  flags -- self/memory0\n\
+                       #      resource 1  :  md 1  dev 1  flags -- tcp/lo\n#\n# memory: 0MB\n";
+        assert_eq!(resources(printed), ["self/memory0", "tcp/lo"]);
+    }
+
+    /// What C writes to its stream comes back whole.
+    #[test]
+    fn what_is_printed_is_kept() {
+        let text = printed(|stream| {
+            // SAFETY: the stream is open, and the string ends with a zero.
+            unsafe { libc::fputs(c"one\ntwo".as_ptr(), stream) };
+        });
+        assert_eq!(text, "one\ntwo");
+    }
+}

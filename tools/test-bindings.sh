@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The tests of the bindings, all against one installed tree of the debug build; then every language
+# serves every other.
+#
+#   tools/test-bindings.sh [cpp|go|julia|python|streams|matrix ...]      default: all
+#
+# A language that is not installed is left out and said so. The slow ways (sanitizers, the whole matrix)
+# are parts of tools/test-slow.sh.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+export PYTHON=${PYTHON:-$root/.tools/venv/bin/python}
+export DIPC_PREFIX=$root/target/prefix
+parts=("$@")
+[ "${#parts[@]}" -gt 0 ] || parts=(cpp go julia python streams matrix)
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+quietly() { "$@" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }; }
+quietly cmake -S . -B target/prefix-build -DDIPC_CARGO_PROFILE=dev "-DDIPC_CARGO_TARGET_DIR=$root/target" \
+  "-DDIPC_CARGO_FLAGS=${DIPC_CARGO_FLAGS:---locked}" -DCMAKE_INSTALL_LIBDIR=lib
+quietly cmake --build target/prefix-build
+rm -rf "$DIPC_PREFIX"
+quietly cmake --install target/prefix-build --prefix "$DIPC_PREFIX"
+
+for part in "${parts[@]}"; do
+  begun=$SECONDS
+  printf '\ntest-bindings: %s\n' "$part"
+  case $part in
+    cpp) bindings/cpp/test.sh ;;
+    # With the race detector: tools/test-slow.sh.
+    go) DIPC_GO_RACE=${DIPC_GO_RACE:-0} bindings/go/test.sh ;;
+    julia) bindings/julia/test.sh ;;
+    python) bindings/python/test.sh ;;
+    streams) tools/test-python.sh "$PYTHON" ;;
+    matrix) tests/matrix/test.sh ;;
+    *)
+      printf 'test-bindings: unknown part %s\n' "$part" >&2
+      exit 2
+      ;;
+  esac
+  printf 'test-bindings: %s took %s s\n' "$part" "$((SECONDS - begun))"
+done
