@@ -282,6 +282,10 @@ impl Pulls {
 
     /// Begins as many reads as may be under way.
     fn read_on(&mut self, line: &mut Line<'_>) {
+        if line.shared.with(|state| state.failed.is_some()) {
+            // Nothing is to be had from an endpoint that is lost; its end is told by the connection.
+            return;
+        }
         while self.under_way < READS_AT_ONCE {
             let Some(read) = self.queue.pop_front() else {
                 return;
