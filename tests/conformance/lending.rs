@@ -235,7 +235,8 @@ fn memory_is_used_again_only_after_its_return() {
 #[test]
 fn idle_regions_are_retired() {
     for subject in regional() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        // Room for one region, and for what the listener may have for baseline peers.
+        let budget = Arc::new(Budget::new(2 << 20));
         let options = LinkOptions {
             region_idle: Duration::ZERO,
             region_bytes: 1 << 20,
@@ -244,6 +245,7 @@ fn idle_regions_are_retired() {
         };
         let mut pair = subject.pair_with(&options);
         let lender = pair.server.lender().unwrap();
+        let before = budget.used();
         for n in 0..5 {
             let bytes = pattern(50_000, n);
             let lease = lend(&lender, &[BufferRef::of(&bytes)]);
@@ -253,7 +255,7 @@ fn idle_regions_are_retired() {
             assert_eq!(lender.retire_idle(), (vec![1], None));
             pair.client.unmap_region(1).unwrap();
             lender.region_forgotten(1);
-            assert_eq!(budget.used(), 0);
+            assert_eq!(budget.used(), before);
             // SAFETY: `found.owner` is alive, and the region was let go by its owner.
             assert!(unsafe { found.buffers[0].as_slice() } == bytes);
         }
