@@ -13,6 +13,8 @@ use arrow::ipc::writer::StreamWriter;
 use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Role;
+use dipc::server::ServerOptions;
+use dipc::transport::BodyPolicy;
 
 use crate::common::{export, export_schema, read_all};
 use crate::peer::{Options, Outcome, Peer, Server, peers};
@@ -139,6 +141,44 @@ fn a_server_of_ours_serves_the_peer() {
     eventually("the peer's connections are gone", || {
         server.stats().connections == 0
     });
+}
+
+/// Rules D4, U2, F1: a baseline peer reads what a server of ours that lends always lends it, with the key
+/// in the URI, and gives it back; from every other server it gets all bodies packed.
+#[test]
+fn a_server_of_ours_lends_to_the_peer() {
+    let Some(peer) = peer() else { return };
+    let folder = folder("lending");
+    let table = large(&folder);
+    let (schema, batches) = read(&table);
+    for (body, lists) in [(BodyPolicy::Lent, 4), (BodyPolicy::Auto, 0)] {
+        let server = crate::Server::new(ServerOptions {
+            body,
+            ..crate::options()
+        })
+        .unwrap();
+        server.listen("ucx://127.0.0.1:0").unwrap();
+        let arrays = batches.iter().map(export).collect();
+        server
+            .publish(b"t", export_schema(&schema), arrays)
+            .map_err(|(error, _)| error)
+            .unwrap();
+        let uris = [Role::Metadata, Role::Data].map(|role| server.location(role).unwrap());
+        let output = folder.join("got");
+        // The other way has not the feature that reading needs.
+        let outcome = peer.get(WAYS[0], &uris, "t", &output);
+        let Outcome::Done(text) = outcome else {
+            panic!("{outcome:?}")
+        };
+        assert!(text.ends_with(&format!(", {lists} lists\n")), "{text}");
+        let (_, got) = read(&output);
+        assert!(got == batches, "it has changed on its way");
+        // Empty bodies are sent, and lend nothing.
+        assert_eq!(server.stats().bytes_copied > 0, lists > 0);
+        eventually("everything is given back", || {
+            server.stats().lent_outstanding == 0
+        });
+    }
 }
 
 /// Our client with the reference's server: every table arrives, over its two connections.

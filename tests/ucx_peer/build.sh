@@ -13,5 +13,5 @@ if [ $# -gt 1 ]; then
 fi
 # shellcheck disable=SC2086 # flags are several words
 cc -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror $flags \
-  "$here"/peer.c "$here"/util.c "$here"/ipc.c "$here"/ucx.c "$here"/serve.c "$here"/get.c \
+  "$here"/peer.c "$here"/util.c "$here"/ipc.c "$here"/ucx.c "$here"/serve.c "$here"/get.c "$here"/pull.c \
   -lucp -lucs -o "$out"

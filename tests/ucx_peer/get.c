@@ -6,6 +6,9 @@
 
 #include "peer.h"
 
+/* Rule D2: in the tag of an address list. */
+#define LIST_TAG (UINT64_C(1) << 56)
+
 /* More messages than any test has; a number beyond is a mistake. */
 #define MAX_MESSAGES (UINT32_C(1) << 20)
 
@@ -14,6 +17,7 @@ struct slot {
   uint8_t *header, *body;
   size_t header_bytes, body_bytes;
   int has_body;
+  int is_list; /* the body is an address list, still to be read */
 };
 
 struct client {
@@ -25,12 +29,14 @@ struct client {
   int ended;
   uint32_t end; /* the number of the end of stream */
   struct worker metadata, data;
+  struct lent lent;
 };
 
 /* Something that is still being received. */
 struct receipt {
   struct client *client;
   uint32_t sequence;
+  int is_list;
   uint8_t *bytes;
   size_t length;
 };
@@ -110,6 +116,7 @@ static void on_body_received(void *request, ucs_status_t status, const ucp_tag_r
   if (place->body != NULL) die("body number %u twice", receipt->sequence);
   place->body = receipt->bytes;
   place->body_bytes = info->length;
+  place->is_list = receipt->is_list;
   receipt->client->bodies++;
   free(receipt);
   ucp_request_free(request);
@@ -120,11 +127,14 @@ static int take_body(struct client *client) {
   ucp_tag_recv_info_t info;
   ucp_tag_message_h message = ucp_tag_probe_nb(client->data.handle, 0, 0, 1, &info);
   if (message == NULL) return 0;
-  /* Rules D2, D6, R5: kind 0 alone, and nothing between. */
-  if (info.sender_tag > UINT32_MAX) die("a body with tag %llx", (unsigned long long)info.sender_tag);
+  /* Rules D2, D6: kind 0 or 1, and nothing between. */
+  if (info.sender_tag & ~(LIST_TAG | UINT32_MAX)) {
+    die("a body with tag %llx", (unsigned long long)info.sender_tag);
+  }
   struct receipt *receipt = allocate(sizeof *receipt);
   *receipt = (struct receipt){.client = client,
                               .sequence = (uint32_t)info.sender_tag,
+                              .is_list = (info.sender_tag & LIST_TAG) != 0,
                               .bytes = allocate(info.length),
                               .length = info.length};
   ucp_request_param_t params = {
@@ -136,6 +146,25 @@ static int take_body(struct client *client) {
       ucp_tag_msg_recv_nbx(client->data.handle, receipt->bytes, info.length, message, &params);
   if (UCS_PTR_IS_ERR(request)) check(UCS_PTR_STATUS(request), "cannot receive a body");
   return 1;
+}
+
+/* Reads what has come as a list; returns whether anything had. */
+static int read_lists(struct client *client, ucp_ep_h endpoint) {
+  int any = 0;
+  for (size_t i = 0; i < client->capacity; i++) {
+    struct slot list = client->slots[i];
+    if (!list.is_list) continue;
+    size_t bytes;
+    uint8_t *body =
+        lent_read(&client->lent, &client->data, endpoint, list.body, list.body_bytes, &bytes);
+    /* Other bodies may have come meanwhile, and the slots have moved. */
+    client->slots[i].body = body;
+    client->slots[i].body_bytes = bytes;
+    client->slots[i].is_list = 0;
+    free(list.body);
+    any = 1;
+  }
+  return any;
 }
 
 /* Rule M6. */
@@ -218,6 +247,7 @@ void get(const struct options *options, char *metadata_uri, char *data_uri, cons
   check(ucp_worker_set_am_recv_handler(client.metadata.handle, &handler), "cannot receive");
 
   void *metadata_request, *data_request;
+  lent_open(&client.lent, data_uri);
   ucp_ep_h metadata = ask(options, &client.metadata, metadata_uri, ticket, &metadata_request);
   ucp_ep_h data = ask(options, &client.data, data_uri, ticket, &data_request);
   const struct worker *workers[] = {&client.metadata, &client.data};
@@ -225,13 +255,16 @@ void get(const struct options *options, char *metadata_uri, char *data_uri, cons
     int any = worker_progress(&client.metadata);
     any |= worker_progress(&client.data);
     while (take_body(&client)) any = 1;
+    while (read_lists(&client, data)) any = 1;
     if (!any) wait_for_events(workers, 2, -1);
   }
   asked(&client.metadata, metadata_request);
   asked(&client.data, data_request);
   write_table(&client, output);
-  printf("%zu messages, %zu bodies, %zu by rendezvous\n", client.headers, client.bodies, client.rendezvous);
+  printf("%zu messages, %zu bodies, %zu by rendezvous, %zu lists\n", client.headers, client.bodies,
+         client.rendezvous, client.lent.lists);
 
+  lent_close(&client.lent);
   /* Rule R6: by flush, and only now. */
   endpoint_close(&client.metadata, metadata);
   endpoint_close(&client.data, data);

@@ -137,9 +137,9 @@ fn large_metadata_arrives_by_rendezvous() {
     for peer in peers() {
         let server = Server::start(peer, WAYS[0], &files);
         let text = arrives(&server, WAYS[0], &files[0], &folder);
-        assert_eq!(text, "4 messages, 3 bodies, 4 by rendezvous\n");
+        assert_eq!(text, "4 messages, 3 bodies, 4 by rendezvous, 0 lists\n");
         let text = arrives(&server, WAYS[0], &files[1], &folder);
-        assert_eq!(text, "7 messages, 6 bodies, 0 by rendezvous\n");
+        assert_eq!(text, "7 messages, 6 bodies, 0 by rendezvous, 0 lists\n");
     }
 }
 

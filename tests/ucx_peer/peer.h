@@ -1,5 +1,5 @@
 /* A peer of Arrow's Dissociated IPC protocol over UCX that shares no code with libdipc. It behaves as the
- * reference peer does (rules R1 to R6): libdipc's tests talk to it. */
+ * reference peer does (rules R1 to R6), and reads address lists besides: libdipc's tests talk to it. */
 #ifndef DIPC_TEST_UCX_PEER_H
 #define DIPC_TEST_UCX_PEER_H
 
@@ -84,12 +84,30 @@ socklen_t parse_address(const char *text, struct sockaddr_storage *address);
 /* The parts of "ucx://host:port?want_data=N&...": others are ignored. `text` is changed. */
 void parse_uri(char *text, struct sockaddr_storage *address, socklen_t *bytes, uint64_t *want_data);
 
+/* pull.c ------------------------------------------------------------------------------------------- */
+
+/* Memory that a server lends. */
+struct lent {
+  uint8_t *packed;    /* the key of its URI, or NULL */
+  uint64_t free_data; /* the tag of what goes back, or 0 */
+  ucp_rkey_h key;     /* once used */
+  size_t lists;       /* read so far */
+};
+
+/* Takes what a URI says of it. */
+void lent_open(struct lent *lent, const char *uri);
+/* Reads what an address list names and gives it back; returns the body, as if it had come packed. */
+uint8_t *lent_read(struct lent *lent, const struct worker *worker, ucp_ep_h endpoint,
+                   const uint8_t *list, size_t bytes, size_t *body_bytes);
+/* Before the worker is destroyed. */
+void lent_close(struct lent *lent);
+
 /* serve.c, get.c ----------------------------------------------------------------------------------- */
 
 /* Serves the files, by their base names as tickets, until standard input ends. */
 void serve(const struct options *options, const char *host, const char *port, char **files, int count);
 /* Gets one table, writes it to `output`, and prints how many messages and bodies came, and how many of the
- * messages (metadata) by rendezvous. */
+ * messages (metadata) by rendezvous and of the bodies as address lists. */
 void get(const struct options *options, char *metadata_uri, char *data_uri, const char *ticket,
          const char *output);
 
