@@ -176,8 +176,11 @@ impl ServedLink {
 
     /// Memory for lending, where the transport has it and the peer understands it.
     pub fn lender(&self) -> Option<Arc<dyn Lender>> {
-        let half = self.half.lock();
-        self.lender.clone().filter(|_| half.sender.is_extension())
+        let lender = self.lender.clone()?;
+        if self.half.lock().sender.is_extension() {
+            return Some(lender);
+        }
+        lender.for_baseline()
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.

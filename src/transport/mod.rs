@@ -9,7 +9,7 @@
 //! | [`mem`] | `mem:` | both kinds, inside one process; for tests |
 //! | [`shm`] | `shm:` | lent regions; small ones as bytes |
 //! | [`tcp`] | `tcp:` | bytes, over one socket or several |
-//! | [`ucx`] | `ucx:` | bytes, over whatever UCX finds |
+//! | [`ucx`] | `ucx:` | lent memory, which the client reads; others as bytes, over whatever UCX finds |
 //!
 //! A connection never blocks: the driver sleeps on [`Connection::readiness`] and calls
 //! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
@@ -533,6 +533,12 @@ pub trait Lender: Send + Sync {
 
     /// The peer has acknowledged REGION_GONE: the id may be used again.
     fn region_forgotten(&self, id: u16);
+
+    /// The lender for a peer that knows nothing of regions (rule E1), where it can be lent to: what
+    /// that one lends has no regions to announce.
+    fn for_baseline(&self) -> Option<Arc<dyn Lender>> {
+        None
+    }
 
     /// The connection is over while the peer may still have memory mapped: nothing that is lent now
     /// is ever written again (rule F4), and nothing is lent any more.

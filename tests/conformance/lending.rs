@@ -1,16 +1,17 @@
 //! Lending: what is lent is seen by the peer, unchanged for as long as the peer has it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dipc::arena::{self, Arena, ArenaOptions};
 use dipc::device::{BufferRef, DeviceKind};
-use dipc::proto::{Control, Span};
+use dipc::proto::{AddressList, BodyKind, Control, Span, body_tag};
 use dipc::transport::{
-    Budget, Connection, Incoming, Lease, Lender, LinkOptions, Outgoing, Placement,
+    BodyPolicy, Budget, Connection, Incoming, Lease, Lender, LinkOptions, Outgoing, Payload,
+    Placement, Resolved,
 };
 
-use crate::{SUBJECTS, Subject, pattern};
+use crate::{Pair, SUBJECTS, Subject, pattern};
 
 fn lending() -> impl Iterator<Item = Subject> {
     SUBJECTS.into_iter().filter(|subject| subject.lends)
@@ -35,8 +36,46 @@ fn announce(client: &mut dyn Connection, lease: &Lease) {
     }
 }
 
-fn read(client: &mut dyn Connection, spans: &[Span]) -> Vec<Vec<u8>> {
-    let found = client.resolve(1, spans).unwrap();
+/// Options with which `subject` lends copies too.
+fn copying(subject: Subject) -> LinkOptions {
+    LinkOptions {
+        body: if subject.pulls {
+            BodyPolicy::Lent
+        } else {
+            BodyPolicy::Auto
+        },
+        ..LinkOptions::default()
+    }
+}
+
+/// The memory of a list: where it is to be read first, the list is sent, as the driver would.
+fn resolve(subject: Subject, pair: &mut Pair, spans: &[Span]) -> Resolved {
+    if subject.pulls {
+        let list = AddressList::new(spans.to_vec()).unwrap();
+        let bytes = list.encode();
+        let tag = body_tag(1, BodyKind::List);
+        (pair.client).post_body(1, list.total, bytes.len() as u64);
+        let payload = Payload::Bytes(bytes.clone());
+        pair.server.send(Outgoing::Tagged { tag, payload }).unwrap();
+        let start = Instant::now();
+        let came = loop {
+            // The server has its part in it.
+            assert!(pair.server.receive().unwrap().is_none());
+            // Metadata of the test may come meanwhile.
+            if let Some(Incoming::Tagged { tag, bytes }) = pair.client.receive().unwrap() {
+                break (tag, bytes);
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "no list");
+        };
+        assert_eq!(came, (tag, bytes));
+    }
+    let found = pair.client.resolve(1, spans).unwrap();
+    assert_eq!(found.pulled, subject.pulls);
+    found
+}
+
+fn read(subject: Subject, pair: &mut Pair, spans: &[Span]) -> Vec<Vec<u8>> {
+    let found = resolve(subject, pair, spans);
     // SAFETY: `found.owner` is alive, and nothing lent is written in these tests.
     found
         .buffers
@@ -53,7 +92,7 @@ fn arena() -> Arena {
 #[test]
 fn lent_buffers_arrive_equal() {
     for subject in lending() {
-        let mut pair = subject.pair();
+        let mut pair = subject.pair_with(&copying(subject));
         let lender = pair.server.lender().expect("it lends");
         for size in [5000, 70 << 10, 20 << 20] {
             let (one, two) = (pattern(size, 1), pattern(777, 2));
@@ -67,7 +106,7 @@ fn lent_buffers_arrive_equal() {
                 }
             );
             announce(pair.client.as_mut(), &lease);
-            let seen = read(pair.client.as_mut(), &lease.spans);
+            let seen = read(subject, &mut pair, &lease.spans);
             assert!(seen == [one, vec![], two]);
         }
     }
@@ -80,7 +119,7 @@ fn past_the_limit_bodies_travel_as_bytes() {
     for subject in lending() {
         let options = LinkOptions {
             lent_limit: 100_000,
-            ..LinkOptions::default()
+            ..copying(subject)
         };
         let pair = subject.pair_with(&options);
         let lender = pair.server.lender().unwrap();
@@ -91,7 +130,8 @@ fn past_the_limit_bodies_travel_as_bytes() {
                 Placement::Packed
             )
         };
-        assert!(packed(4096) && !packed(4097));
+        // Told to lend always, a server lends small ones too.
+        assert!(packed(4096) != subject.pulls && !packed(4097));
         let bytes = vec![1; 60_000];
         let lease = lend(&lender, &[BufferRef::of(&bytes)]);
         assert!(packed(60_000));
@@ -120,8 +160,8 @@ fn arena_memory_is_not_copied() {
             let lease = lend(&lender, &[buffer, buffer]);
             assert_eq!((lease.copied, lease.borrowed), (0, 2 * size as u64));
             announce(pair.client.as_mut(), &lease);
-            let found = pair.client.resolve(1, &lease.spans).unwrap();
-            assert_eq!(found.buffers[0].data, found.buffers[1].data);
+            let found = resolve(subject, &mut pair, &lease.spans);
+            assert!(subject.pulls || found.buffers[0].data == found.buffers[1].data);
             // SAFETY: `found.owner` is alive and nobody writes any more.
             let bytes = unsafe { found.buffers[0].as_slice() };
             assert!(bytes.iter().all(|byte| *byte == 5));
@@ -132,11 +172,41 @@ fn arena_memory_is_not_copied() {
     }
 }
 
+/// "Our transports": where lending a copy would cost a copy more than sending, only what lies in arenas
+/// is lent, and whole bodies of it.
+#[test]
+fn where_lists_are_read_copies_are_not_lent() {
+    for subject in regional().filter(|subject| subject.pulls) {
+        let pair = subject.pair();
+        let lender = pair.server.lender().unwrap();
+        let arena = arena();
+        let block = arena.alloc(5000).unwrap();
+        let inside = BufferRef {
+            data: block.as_ptr(),
+            len: 5000,
+        };
+        let elsewhere = vec![1; 5000];
+        let elsewhere = BufferRef::of(&elsewhere);
+        for (buffers, lent) in [
+            (vec![inside], true),
+            (vec![inside, BufferRef::EMPTY], true),
+            (vec![elsewhere], false),
+            (vec![inside, elsewhere], false),
+        ] {
+            let placement = lender.place(&buffers).unwrap();
+            assert_eq!(matches!(placement, Placement::Lent(_)), lent);
+        }
+        drop(lender);
+        // SAFETY: nobody uses the block any more.
+        unsafe { arena.dealloc(block) }.unwrap();
+    }
+}
+
 /// Memory is used again only after the peer has returned it.
 #[test]
 fn memory_is_used_again_only_after_its_return() {
     for subject in regional() {
-        let mut pair = subject.pair();
+        let mut pair = subject.pair_with(&copying(subject));
         let lender = pair.server.lender().unwrap();
         let mut leases = Vec::new();
         for n in 0..20u8 {
@@ -147,7 +217,7 @@ fn memory_is_used_again_only_after_its_return() {
         }
         for (n, lease) in (0..).zip(&leases) {
             assert!(
-                read(pair.client.as_mut(), &lease.spans) == [pattern(50_000, n)],
+                read(subject, &mut pair, &lease.spans) == [pattern(50_000, n)],
                 "{n}"
             );
         }
@@ -165,25 +235,27 @@ fn memory_is_used_again_only_after_its_return() {
 #[test]
 fn idle_regions_are_retired() {
     for subject in regional() {
-        let budget = Arc::new(Budget::new(1 << 20));
+        // Room for one region, and for what the listener may have for baseline peers.
+        let budget = Arc::new(Budget::new(2 << 20));
         let options = LinkOptions {
             region_idle: Duration::ZERO,
             region_bytes: 1 << 20,
             budget: Arc::clone(&budget),
-            ..LinkOptions::default()
+            ..copying(subject)
         };
         let mut pair = subject.pair_with(&options);
         let lender = pair.server.lender().unwrap();
+        let before = budget.used();
         for n in 0..5 {
             let bytes = pattern(50_000, n);
             let lease = lend(&lender, &[BufferRef::of(&bytes)]);
             announce(pair.client.as_mut(), &lease);
-            let found = pair.client.resolve(1, &lease.spans).unwrap();
+            let found = resolve(subject, &mut pair, &lease.spans);
             drop(lease);
             assert_eq!(lender.retire_idle(), (vec![1], None));
             pair.client.unmap_region(1).unwrap();
             lender.region_forgotten(1);
-            assert_eq!(budget.used(), 0);
+            assert_eq!(budget.used(), before);
             // SAFETY: `found.owner` is alive, and the region was let go by its owner.
             assert!(unsafe { found.buffers[0].as_slice() } == bytes);
         }
@@ -195,7 +267,7 @@ fn idle_regions_are_retired() {
 #[test]
 fn a_cut_leaves_lent_memory_unchanged() {
     for subject in regional() {
-        let mut pair = subject.pair();
+        let mut pair = subject.pair_with(&copying(subject));
         let lender = pair.server.lender().unwrap();
         let arena = arena();
         let block = arena.alloc(50_000).unwrap();
@@ -208,7 +280,7 @@ fn a_cut_leaves_lent_memory_unchanged() {
         let copied = pattern(50_000, 1);
         let lease = lend(&lender, &[borrowed, BufferRef::of(&copied)]);
         announce(pair.client.as_mut(), &lease);
-        let found = pair.client.resolve(1, &lease.spans).unwrap();
+        let found = resolve(subject, &mut pair, &lease.spans);
         pair.client.close();
         // The end of the connection is the end of its lending, whoever forgets to say so.
         drop(pair.server);
@@ -245,7 +317,7 @@ fn a_region_message_brings_its_descriptor() {
     for subject in regional() {
         let options = LinkOptions {
             region_bytes: 1 << 20,
-            ..LinkOptions::default()
+            ..copying(subject)
         };
         let mut pair = subject.pair_with(&options);
         let lender = pair.server.lender().unwrap();
@@ -282,12 +354,12 @@ fn a_region_message_brings_its_descriptor() {
             let Some(Control::Region { id, handle }) = Control::decode(&bytes).unwrap() else {
                 panic!("not a region");
             };
-            assert!(fd.is_some());
+            assert_eq!(fd.is_some(), !subject.pulls);
             pair.client.map_region(id, &handle, fd).unwrap();
             regions += 1;
         }
         for (n, lease) in (0..).zip(&leases) {
-            let found = pair.client.resolve(1, &lease.spans).unwrap();
+            let found = resolve(subject, &mut pair, &lease.spans);
             // SAFETY: `found.owner` is alive, and nothing lent is written in this test.
             let seen = unsafe { found.buffers[0].as_slice() };
             assert!(seen == pattern((3 << 20) + usize::from(n), n), "{n}");

@@ -37,6 +37,9 @@ pub(crate) struct Subject {
     pub(crate) lends: bool,
     /// Lends regions, and memory of arenas where it lies.
     pub(crate) regions: bool,
+    /// What is lent is read by the client when its list comes; and copies are lent only where the
+    /// server is told to lend always.
+    pub(crate) pulls: bool,
     /// Checks bodies against what was posted (rule D8), and lets large ones wait until then.
     pub(crate) posts: bool,
     /// What was sent first arrives first, also of two bodies.
@@ -99,6 +102,7 @@ const SHM: Subject = Subject {
     bounded: true,
     lends: true,
     regions: true,
+    pulls: false,
     posts: true,
     ordered: true,
     knows_users: true,
@@ -117,6 +121,9 @@ const TCP: Subject = Subject {
 
 const UCX: Subject = Subject {
     scheme: "ucx",
+    lends: true,
+    regions: true,
+    pulls: true,
     ordered: false,
     whoever_accepts: true,
     unposted: false,

@@ -13,6 +13,8 @@
 mod common;
 mod ending;
 mod host;
+mod lending;
+mod lists;
 #[path = "../ucx_peer/peer.rs"]
 mod peer;
 mod reaching;

@@ -21,6 +21,8 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::{error, lost, not_connected};
 use crate::transport::ucx::gather::Sending;
+use crate::transport::ucx::key::Key;
+use crate::transport::ucx::pull::{Line, Pulls};
 use crate::transport::ucx::shared::{Ends, Finished, Shared, Work};
 use crate::transport::ucx::tagged::{self, Received, Tagged};
 use crate::transport::ucx::worker::Worker;
@@ -41,6 +43,10 @@ pub struct UcxConnection {
     ready: Arc<OwnedFd>,
     shared: Arc<Shared>,
     tagged: Tagged,
+    /// At a client that asked UCX for remote reads.
+    pulls: Option<Pulls>,
+    /// At a server that lends.
+    lender: Option<Arc<dyn Lender>>,
     inbox: VecDeque<Incoming>,
     queued_bytes: u64,
     peer: String,
@@ -111,12 +117,36 @@ impl UcxConnection {
             link: Some(Link { worker, endpoint }),
             shared,
             tagged,
+            pulls: None,
+            lender: None,
             inbox: VecDeque::new(),
             queued_bytes: 0,
             peer,
             over: None,
             generation: Generation::now(),
         }
+    }
+
+    /// Lends by `lender`, at a server.
+    pub fn lend(&mut self, lender: Arc<dyn Lender>) {
+        self.lender = Some(lender);
+    }
+
+    /// Reads what the server lends: one that `announces` regions, or whose URI has the `key` to plain
+    /// addresses, or both. The context must have the feature for it.
+    ///
+    /// # Errors
+    ///
+    /// The key is none, or of memory that cannot be reached from here.
+    pub fn pull(&mut self, announces: bool, key: Option<&[u8]>) -> Result<()> {
+        if let Some(Link { worker, endpoint }) = &self.link {
+            let unpacked = key.map(|key| Key::unpack(worker, *endpoint, key));
+            let unpacked = unpacked
+                .transpose()
+                .map_err(|error| error.context("remote_handle of the server's URI"))?;
+            self.pulls = Some(Pulls::new(announces, unpacked));
+        }
+        Ok(())
     }
 
     /// Waits until the server has accepted. On failure the drop of `self` cleans up.
@@ -169,10 +199,10 @@ impl UcxConnection {
     /// Deals with what callbacks told, until there is nothing more. Returns whether there was
     /// something. No call of UCX's is on the stack here, so that every function may be called.
     fn settle(&mut self) -> bool {
-        let Some(Link { worker, .. }) = &mut self.link else {
+        let Some(Link { worker, endpoint }) = &mut self.link else {
             return false;
         };
-        let (tagged, shared) = (&mut self.tagged, &self.shared);
+        let (tagged, shared, pulls) = (&mut self.tagged, &self.shared, &mut self.pulls);
         let mut moved = false;
         loop {
             let mut failed = Ok(());
@@ -202,7 +232,12 @@ impl UcxConnection {
                 if let Work::Send(sending) = &finished.work {
                     self.queued_bytes -= sending.len() as u64;
                 }
-                match finish(tagged, worker, finished) {
+                let mut line = Line {
+                    worker: &mut *worker,
+                    endpoint: *endpoint,
+                    shared,
+                };
+                match finish(tagged, pulls.as_mut(), &mut line, finished) {
                     Ok(Some(message)) => self.inbox.push_back(message),
                     Ok(None) => {}
                     Err(error) => failed = failed.and(Err(error)),
@@ -294,9 +329,10 @@ impl UcxConnection {
         let Some(mut link) = self.link.take() else {
             return;
         };
+        let pulls = self.pulls.as_mut().map(Pulls::detach);
         if !self.generation.is_same_process() {
             // A forked child must not touch what it shares with its parent.
-            let _left = ManuallyDrop::new(link);
+            let _left = ManuallyDrop::new((link, pulls));
             return;
         }
         let Link { worker, endpoint } = &mut link;
@@ -328,6 +364,8 @@ impl UcxConnection {
         }
         worker.wake_for_ever();
         if closed && idle {
+            // The keys go before the worker.
+            drop(pulls);
             link.worker.destroy();
             return;
         }
@@ -336,7 +374,7 @@ impl UcxConnection {
             "UCX does not let go of the connection to {}: its memory is not freed",
             self.peer
         );
-        let _left = ManuallyDrop::new((link, Arc::clone(&self.shared)));
+        let _left = ManuallyDrop::new((link, Arc::clone(&self.shared), pulls));
     }
 }
 
@@ -358,13 +396,20 @@ fn note(over: &mut Option<Error>, result: Result<()>) {
 /// What an operation that is over brought.
 fn finish(
     tagged: &mut Tagged,
-    worker: &mut Worker,
+    pulls: Option<&mut Pulls>,
+    line: &mut Line<'_>,
     finished: Finished,
 ) -> Result<Option<Incoming>> {
     let Finished {
         work, status, info, ..
     } = finished;
-    match work {
+    let worker = &mut *line.worker;
+    let brought = match work {
+        Work::Read { list, memory } => {
+            // Its list has it, too.
+            drop(memory);
+            return pulls.map_or(Ok(None), |pulls| pulls.finish(line, list, status));
+        }
         // Why a send failed is told by the endpoint's error handler, where there is one.
         Work::Send(_) if status == UCS_OK || status == UCS_ERR_CANCELED => Ok(None),
         Work::Send(_) => Err(error(worker.api(), "a message was not sent", status)),
@@ -387,6 +432,10 @@ fn finish(
         Work::Tagged { tag, memory } => tagged::arrived(worker, tag, memory, status).map(Some),
         Work::Active { class, bytes } if status == UCS_OK => Ok(Some(class.incoming(bytes))),
         Work::Active { .. } => Err(error(worker.api(), "a message was not received", status)),
+    }?;
+    match (brought, pulls) {
+        (Some(message), Some(pulls)) => pulls.take_in(line, message),
+        (brought, _) => Ok(brought),
     }
 }
 
@@ -463,6 +512,9 @@ impl Connection for UcxConnection {
             return;
         }
         if let Some(link) = &mut self.link {
+            if let Some(pulls) = &mut self.pulls {
+                pulls.expect(seq, packed);
+            }
             let posted = (self.tagged).post(&mut link.worker, &self.shared, seq, packed, list);
             note(&mut self.over, posted);
             self.settle();
@@ -476,6 +528,9 @@ impl Connection for UcxConnection {
         {
             self.tagged.clear(&mut link.worker);
             self.settle();
+        }
+        if let Some(pulls) = &mut self.pulls {
+            pulls.clear();
         }
     }
 
@@ -521,25 +576,51 @@ impl Connection for UcxConnection {
     }
 
     fn lender(&self) -> Option<Arc<dyn Lender>> {
-        None
+        self.lender.clone()
     }
 
-    fn map_region(&mut self, id: u16, _handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
-        Err(no_regions(id))
+    fn map_region(&mut self, id: u16, handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
+        self.generation.ensure_same_process()?;
+        let (Some(link), Some(pulls)) = (&mut self.link, &mut self.pulls) else {
+            return Err(no_regions(id));
+        };
+        if self.over.is_some() {
+            // Nothing can be read from it any more; what the server said behind it is still heard.
+            return Ok(());
+        }
+        let mut line = Line {
+            worker: &mut link.worker,
+            endpoint: link.endpoint,
+            shared: &self.shared,
+        };
+        self.inbox.extend(pulls.map(&mut line, id, handle)?);
+        // Lists that waited for the region are read now, perhaps at once.
+        self.settle();
+        self.wake_for_inbox();
+        Ok(())
     }
 
     fn unmap_region(&mut self, id: u16) -> Result<()> {
-        Err(no_regions(id))
+        match &mut self.pulls {
+            Some(pulls) => pulls.unmap(id),
+            None => Err(no_regions(id)),
+        }
     }
 
-    fn resolve(&mut self, seq: u32, _spans: &[Span]) -> Result<Resolved> {
-        Err(Error::protocol(format!(
-            "message {seq} came with a list of addresses, and nothing is lent on this connection \
-             (rule U2)"
-        )))
+    fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+        match &mut self.pulls {
+            Some(pulls) => pulls.resolve(seq, spans),
+            None => Err(Error::protocol(format!(
+                "message {seq} came with a list of addresses, and nothing is lent on this \
+                 connection (rule U2)"
+            ))),
+        }
     }
 
     fn close(&mut self) {
+        if let Some(lender) = &self.lender {
+            lender.abandon();
+        }
         self.shut_down();
         self.inbox.clear();
         self.queued_bytes = 0;

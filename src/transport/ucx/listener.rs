@@ -21,6 +21,7 @@ use crate::transport::address::Address;
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::{error, version_text};
+use crate::transport::ucx::lending::Lending;
 use crate::transport::ucx::sockaddr::{from_raw, with_raw};
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{Connection, Listener};
@@ -35,6 +36,8 @@ pub struct UcxListener {
     /// Clients that wait to be accepted. Lives as long as the listener, to which the callback has a
     /// pointer.
     waiting: Arc<Waiting>,
+    /// Where anything may be lent.
+    lending: Option<Lending>,
     address: Address,
     generation: Generation,
 }
@@ -69,7 +72,12 @@ impl UcxListener {
     /// # Errors
     ///
     /// `AddressInUse`, and what else UCX says.
-    pub fn new(context: Arc<Context>, address: &Address, target: SocketAddr) -> Result<Self> {
+    pub fn new(
+        context: Arc<Context>,
+        address: &Address,
+        target: SocketAddr,
+        lending: Option<Lending>,
+    ) -> Result<Self> {
         let worker = Worker::new(Arc::clone(&context))?;
         let waiting = Arc::<Waiting>::default();
         let handle = match listen(&worker, &waiting, address, target) {
@@ -85,6 +93,7 @@ impl UcxListener {
             handle,
             context,
             waiting,
+            lending,
             address: address.clone(),
             generation: Generation::now(),
         };
@@ -167,8 +176,11 @@ impl Listener for UcxListener {
 
     fn complete(&self, uri: &mut Uri) {
         uri.ucx_version = Some(version_text(self.context.api())); // Rule E1
-        // Rule U2: nothing is lent yet, so there is nothing to free.
-        uri.tags.free_data = None;
+        match &self.lending {
+            Some(lending) => uri.remote_handle = lending.remote_handle(),
+            // Rule U2: nothing is lent, so there is nothing to free.
+            None => uri.tags.free_data = None,
+        }
     }
 
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
@@ -180,7 +192,12 @@ impl Listener for UcxListener {
             {
                 let peer = peer_of(worker, request);
                 return match UcxConnection::accept(&self.context, request, peer) {
-                    Ok(connection) => Ok(Some(Box::new(connection))),
+                    Ok(mut connection) => {
+                        if let Some(lending) = &self.lending {
+                            connection.lend(lending.lender());
+                        }
+                        Ok(Some(Box::new(connection)))
+                    }
                     Err((error, None)) => Err(error),
                     Err((error, Some(request))) => {
                         // The client waits on: what is short may be there later.

@@ -11,6 +11,8 @@
 //! | `shared` | what callbacks tell, and the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
 //! | `info`, `version` | what `dipc info` says; which versions talk to each other |
+//! | `lending`, `plain` | a server's memory, for peers of our extension and for others |
+//! | `key`, `pull` | reading it at the client |
 //! | `connection`, `listener` | the contract of [`crate::transport`] |
 
 mod active;
@@ -20,7 +22,11 @@ mod endpoint;
 mod error;
 mod gather;
 mod info;
+mod key;
+mod lending;
 mod listener;
+mod plain;
+mod pull;
 mod shared;
 mod sockaddr;
 mod tagged;
@@ -29,11 +35,14 @@ mod worker;
 
 use std::time::Instant;
 
+use ucx1_sys::UCP_FEATURE_RMA;
+
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::address::Address;
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
+use crate::transport::ucx::lending::Lending;
 use crate::transport::ucx::listener::UcxListener;
 use crate::transport::{Connection, LinkOptions, Listener, Transport};
 
@@ -74,8 +83,10 @@ impl Transport for Ucx {
         }
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            let context = Context::get(&options.settings, target.is_ipv6(), 0)?;
-            let listener = UcxListener::new(context, &address, target);
+            let features = lending::features(options);
+            let context = Context::get(&options.settings, target.is_ipv6(), features)?;
+            let lending = Lending::new(&context, options)?;
+            let listener = UcxListener::new(context, &address, target, lending);
             match listener {
                 Ok(listener) => return Ok(Box::new(listener)),
                 Err(error) => failed = failed.or(Some(error)),
@@ -90,13 +101,22 @@ impl Transport for Ucx {
         if let Some(theirs) = &uri.ucx_version {
             version::ensure_compatible(api, theirs)?;
         }
+        // Rule U2: what is lent can be read where the URI says how it is given back, and where its keys
+        // come, by REGION or with the URI.
+        let reads = uri.tags.free_data.is_some() && (uri.extension || uri.remote_handle.is_some());
+        let features = if reads { UCP_FEATURE_RMA } else { 0 };
         let deadline = Instant::now() + options.connect_timeout;
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            let context = Context::get(&options.settings, target.is_ipv6(), 0)?;
+            let context = Context::get(&options.settings, target.is_ipv6(), features.into())?;
             let connection = UcxConnection::connect(&context, target, deadline);
             match connection {
-                Ok(connection) => return Ok(Box::new(connection)),
+                Ok(mut connection) => {
+                    if reads {
+                        connection.pull(uri.extension, uri.remote_handle.as_deref())?;
+                    }
+                    return Ok(Box::new(connection));
+                }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }

@@ -79,6 +79,13 @@ pub(super) enum Work {
         /// Where it goes.
         memory: HostBuffer,
     },
+    /// A read of the peer's memory.
+    Read {
+        /// Number of its list on its connection.
+        list: u64,
+        /// Where it goes; other reads go beside it.
+        memory: Arc<HostBuffer>,
+    },
     /// An active message that was announced and is fetched.
     Active {
         /// What it is.

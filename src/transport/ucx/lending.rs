@@ -1,0 +1,253 @@
+//! Lending over UCX: a server's regions, registered for the peer to read (rules D4, U2).
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ucx1_sys::{
+    UCP_FEATURE_RMA, UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCS_OK,
+    ucp_mem_h, ucp_mem_map_params_t,
+};
+
+use crate::device::BufferRef;
+use crate::device::region::Region;
+use crate::error::Result;
+use crate::fork::Generation;
+use crate::transport::lend::{Export, Exported, Pool};
+use crate::transport::ucx::context::Context;
+use crate::transport::ucx::error::error;
+use crate::transport::ucx::plain::{PlainLender, PlainRegion};
+use crate::transport::{BodyPolicy, Lender, LinkOptions, Placement};
+
+/// What a listener lends from, to each of its connections.
+pub(super) struct Lending {
+    context: Arc<Context>,
+    options: LinkOptions,
+    /// What baseline peers are lent from.
+    plain: Option<Arc<PlainRegion>>,
+}
+
+/// The feature that lending needs of UCX, where these options have a server lend.
+pub(super) fn features(options: &LinkOptions) -> u64 {
+    match options.body {
+        BodyPolicy::Packed => 0,
+        BodyPolicy::Auto | BodyPolicy::Lent => u64::from(UCP_FEATURE_RMA),
+    }
+}
+
+impl Lending {
+    /// `None` where nothing is to be lent. The context must have [`features`].
+    ///
+    /// # Errors
+    ///
+    /// The region for baseline peers cannot be made: `OutOfMemory`, and what UCX says.
+    pub(super) fn new(context: &Arc<Context>, options: &LinkOptions) -> Result<Option<Self>> {
+        let plain = match options.body {
+            BodyPolicy::Packed => return Ok(None),
+            BodyPolicy::Auto => None,
+            BodyPolicy::Lent => Some(PlainRegion::new(context, options)?),
+        };
+        Ok(Some(Self {
+            context: Arc::clone(context),
+            options: options.clone(),
+            plain,
+        }))
+    }
+
+    /// The key to what baseline peers are lent (rule U2).
+    pub(super) fn remote_handle(&self) -> Option<Vec<u8>> {
+        self.plain.as_ref().map(|region| region.key().to_vec())
+    }
+
+    /// The lender of one connection.
+    pub(super) fn lender(&self) -> Arc<dyn Lender> {
+        let export = ByKey {
+            context: Arc::clone(&self.context),
+        };
+        let baseline = self.plain.as_ref().map(|region| {
+            let lender = PlainLender::new(Arc::clone(region), self.options.lent_limit);
+            Arc::new(lender) as Arc<dyn Lender>
+        });
+        Arc::new(UcxLender {
+            pool: Pool::new(&self.options, Box::new(export)),
+            baseline,
+        })
+    }
+}
+
+/// Lends to one connection: regions to a peer of our extension, plain memory to another.
+struct UcxLender {
+    pool: Pool,
+    baseline: Option<Arc<dyn Lender>>,
+}
+
+impl Lender for UcxLender {
+    fn place(&self, buffers: &[BufferRef]) -> Result<Placement> {
+        self.pool.place(buffers)
+    }
+
+    fn set_lent_limit(&self, limit: u64) {
+        self.pool.set_lent_limit(limit);
+    }
+
+    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
+        self.pool.retire_idle()
+    }
+
+    fn region_forgotten(&self, id: u16) {
+        self.pool.region_forgotten(id);
+    }
+
+    fn for_baseline(&self) -> Option<Arc<dyn Lender>> {
+        self.baseline.clone()
+    }
+
+    fn abandon(&self) {
+        self.pool.abandon();
+        if let Some(baseline) = &self.baseline {
+            baseline.abandon();
+        }
+    }
+}
+
+/// Registers regions with UCX and passes the keys to them (`docs/wire.md`, "Regions over UCX").
+struct ByKey {
+    context: Arc<Context>,
+}
+
+impl fmt::Debug for ByKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ByKey")
+    }
+}
+
+impl Export for ByKey {
+    fn export(&self, region: &Arc<Region>) -> Result<Exported> {
+        let registered = Registered::new(&self.context, region)?;
+        let (base, length) = (region.base().as_ptr() as u64, region.len() as u64);
+        let mut handle = Vec::with_capacity(16 + registered.key.len());
+        handle.extend_from_slice(&base.to_le_bytes());
+        handle.extend_from_slice(&length.to_le_bytes());
+        handle.extend_from_slice(&registered.key);
+        let access: Box<dyn Any + Send + Sync> = Box::new(registered);
+        Ok(Exported {
+            handle,
+            fd: None,
+            _access: Some(access),
+        })
+    }
+
+    /// A key is worth nothing without the registration, nor without the endpoint, which is closed
+    /// before what was lent comes back.
+    fn is_revocable(&self) -> bool {
+        true
+    }
+
+    /// What is copied to be lent would be copied once more than what is sent, which is received in
+    /// place all the same.
+    fn lends_copies(&self) -> bool {
+        false
+    }
+}
+
+/// Memory registered with UCX, until this is dropped.
+pub(super) struct Registered {
+    context: Arc<Context>,
+    handle: ucp_mem_h,
+    key: Vec<u8>,
+    generation: Generation,
+}
+
+// SAFETY: the registration belongs to the context, which was made for use by several threads, and
+// not to a thread.
+unsafe impl Send for Registered {}
+// SAFETY: shared access reads the key alone.
+unsafe impl Sync for Registered {}
+
+impl Registered {
+    /// Registers a region. It need not outlive the registration: what is not mapped any more is
+    /// named by no list.
+    ///
+    /// # Errors
+    ///
+    /// What UCX says: memory that cannot be pinned is `OutOfMemory` or `Io`.
+    pub(super) fn new(context: &Arc<Context>, region: &Region) -> Result<Self> {
+        let api = context.api();
+        let params = ucp_mem_map_params_t {
+            field_mask: u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH),
+            address: region.base().as_ptr().cast(),
+            length: region.len(),
+            ..ucp_mem_map_params_t::default()
+        };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the context lives; the masked fields are set and name mapped memory; `handle` is
+        // writable.
+        let status =
+            unsafe { api.ucp_mem_map(context.handle(), &raw const params, &raw mut handle) };
+        if status != UCS_OK {
+            let doing = format_args!("cannot register {} bytes for reading", region.len());
+            return Err(error(api, doing, status));
+        }
+        // From here on its drop gives the registration back.
+        let mut registered = Self {
+            context: Arc::clone(context),
+            handle,
+            key: Vec::new(),
+            generation: Generation::now(),
+        };
+        registered.key = registered.pack()?;
+        Ok(registered)
+    }
+
+    /// What a peer needs to reach the memory, as UCX packs it.
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    fn pack(&self) -> Result<Vec<u8>> {
+        let api = self.context.api();
+        let (mut buffer, mut size) = (std::ptr::null_mut(), 0);
+        // SAFETY: the registration was made with this context; both are writable.
+        let status = unsafe {
+            api.ucp_rkey_pack(
+                self.context.handle(),
+                self.handle,
+                &raw mut buffer,
+                &raw mut size,
+            )
+        };
+        if status != UCS_OK {
+            return Err(error(api, "cannot pack the key to a region", status));
+        }
+        // SAFETY: UCX wrote `size` bytes there, which nobody changes.
+        let key = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), size) }.to_vec();
+        // SAFETY: packed above and not used after this.
+        unsafe { api.ucp_rkey_buffer_release(buffer) };
+        Ok(key)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // A forked child has none of UCX's state.
+        if !self.generation.is_same_process() {
+            return;
+        }
+        let api = self.context.api();
+        // SAFETY: made in `new` with this context and given back only here.
+        let status = unsafe { api.ucp_mem_unmap(self.context.handle(), self.handle) };
+        if status != UCS_OK {
+            tracing::error!(
+                "a registration cannot be given back: {}",
+                api.status_text(status)
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registered").finish_non_exhaustive()
+    }
+}

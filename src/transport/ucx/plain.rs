@@ -1,0 +1,231 @@
+//! Lending to peers that know nothing of regions: one piece of memory for each listener, whose key
+//! is in the URI, and whose addresses are those of this process (rule U2).
+//!
+//! All baseline peers of a listener share it, as the URI that they are given is the same: a ucx
+//! listener trusts whoever can reach it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::device::BufferRef;
+use crate::device::region::Region;
+use crate::error::Result;
+use crate::fork::Generation;
+use crate::proto::Span;
+use crate::transport::ucx::context::Context;
+use crate::transport::ucx::lending::Registered;
+use crate::transport::{Budget, Lease, Lender, LinkOptions, Placement};
+
+/// Copies begin at multiples of this (rule A2).
+const ALIGNMENT: u64 = 64;
+/// The largest that the memory of a listener is.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Memory of one listener that every baseline peer may read.
+#[derive(Debug)]
+pub(super) struct PlainRegion {
+    /// First: the peers' access ends before the memory does.
+    registered: Registered,
+    region: Region,
+    _charge: Charge,
+}
+
+/// What it takes of the server's budget.
+#[derive(Debug)]
+struct Charge {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
+    }
+}
+
+impl PlainRegion {
+    /// Makes and registers it.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` past the server's limit or the system's, `OutOfResources`, and UCX's own.
+    pub(super) fn new(context: &Arc<Context>, options: &LinkOptions) -> Result<Arc<Self>> {
+        let bytes = options.region_bytes.min(MAX_BYTES);
+        options.budget.take(bytes)?;
+        let charge = Charge {
+            budget: Arc::clone(&options.budget),
+            bytes,
+        };
+        let region = Region::create(bytes, "dipc-copies")?;
+        Ok(Arc::new(Self {
+            registered: Registered::new(context, &region)?,
+            region,
+            _charge: charge,
+        }))
+    }
+
+    /// The packed key.
+    pub(super) fn key(&self) -> &[u8] {
+        self.registered.key()
+    }
+}
+
+/// Lends to one baseline peer.
+pub(super) struct PlainLender {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    memory: Arc<PlainRegion>,
+    /// Most bytes out at a time.
+    limit: u64,
+    generation: Generation,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The connection is over.
+    abandoned: bool,
+    /// Bytes that are out.
+    lent: u64,
+}
+
+impl PlainLender {
+    /// Lends up to `limit` bytes of `memory` at a time.
+    pub(super) fn new(memory: Arc<PlainRegion>, limit: u64) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                memory,
+                limit,
+                generation: Generation::now(),
+                state: Mutex::default(),
+            }),
+        }
+    }
+}
+
+/// Where copies of `buffers` go in a block, and how long that is. `None`: longer than can be counted.
+fn lay_out(buffers: &[BufferRef]) -> Option<(Vec<u64>, u64)> {
+    let mut end = 0u64;
+    let mut offsets = Vec::with_capacity(buffers.len());
+    for buffer in buffers {
+        offsets.push(end);
+        let length = u64::try_from(buffer.len).ok()?;
+        end = end.checked_add(length.checked_next_multiple_of(ALIGNMENT)?)?;
+    }
+    Some((offsets, end))
+}
+
+impl Lender for PlainLender {
+    fn place(&self, buffers: &[BufferRef]) -> Result<Placement> {
+        self.shared.generation.ensure_same_process()?;
+        let Some((offsets, length)) = lay_out(buffers) else {
+            return Ok(Placement::Packed);
+        };
+        // What is empty lends nothing, and a list says so in more bytes than a body.
+        if length == 0 {
+            return Ok(Placement::Packed);
+        }
+        let Some(block) = Block::take(&self.shared, length) else {
+            return Ok(Placement::Packed);
+        };
+        let (mut spans, mut copied) = (Vec::with_capacity(buffers.len()), 0);
+        for (buffer, at) in buffers.iter().zip(offsets) {
+            spans.push(block.fill(at, *buffer));
+            copied += buffer.len as u64;
+        }
+        Ok(Placement::Lent(Lease {
+            spans,
+            announce: Vec::new(),
+            copied,
+            borrowed: 0,
+            hold: Box::new(block),
+        }))
+    }
+
+    fn set_lent_limit(&self, _limit: u64) {
+        // A baseline peer says none.
+    }
+
+    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
+        // The memory lives as long as the listener, whose URI has the key.
+        (Vec::new(), None)
+    }
+
+    fn region_forgotten(&self, _id: u16) {
+        // No region was announced to a baseline peer.
+    }
+
+    fn abandon(&self) {
+        if self.shared.generation.is_same_process() {
+            self.shared.state.lock().abandoned = true;
+        }
+    }
+}
+
+/// A block that is out. Dropping it gives it back, unless the connection ended meanwhile: the memory
+/// stays registered for the other peers, so what this one had is never written again (rule F4).
+struct Block {
+    shared: Arc<Shared>,
+    offset: u64,
+    length: u64,
+}
+
+impl Block {
+    fn take(shared: &Arc<Shared>, length: u64) -> Option<Self> {
+        let mut state = shared.state.lock();
+        let lent = state.lent.checked_add(length)?;
+        if state.abandoned || lent > shared.limit {
+            return None;
+        }
+        let offset = shared.memory.region.alloc(length)?;
+        state.lent = lent;
+        Some(Self {
+            shared: Arc::clone(shared),
+            offset,
+            length,
+        })
+    }
+
+    /// Copies `buffer` to offset `at` in the block, and names it.
+    fn fill(&self, at: u64, buffer: BufferRef) -> Span {
+        if buffer.len == 0 {
+            return Span {
+                address: 0,
+                length: 0,
+            };
+        }
+        let region = &self.shared.memory.region;
+        // An offset in a mapping fits in `usize`.
+        let offset = usize::try_from(self.offset + at).unwrap_or(usize::MAX);
+        let target = region.base().as_ptr().wrapping_add(offset);
+        debug_assert!(region.offset_of(target, buffer.len).is_some());
+        // SAFETY: `buffer` is readable: its holder keeps the owner alive, as `BufferRef` says. The
+        // block has room for every buffer where `lay_out` puts it, and is nobody else's; the region
+        // is mapped while `self.shared` is held. They do not overlap, since no producer has memory
+        // in this region.
+        unsafe { std::ptr::copy_nonoverlapping(buffer.data, target, buffer.len) };
+        Span {
+            address: target as u64,
+            length: buffer.len as u64,
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // A forked child has no thread to release a lock that was held at the fork.
+        if !self.shared.generation.is_same_process() {
+            return;
+        }
+        let mut state = self.shared.state.lock();
+        if state.abandoned {
+            return;
+        }
+        state.lent = state.lent.saturating_sub(self.length);
+        self.shared.memory.region.free(self.offset);
+    }
+}

@@ -1,0 +1,359 @@
+//! Streams whose bodies are lent: the client reads them from the server's memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{RecordBatch, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use dipc::arena::{Arena, ArenaOptions};
+use dipc::arrow::stream::ArrayReader;
+use dipc::client::GetOptions;
+use dipc::device::DeviceKind;
+use dipc::proto::{Role, Uri};
+use dipc::server::{Server, ServerOptions};
+use dipc::transport::{BodyPolicy, LinkOptions};
+
+use crate::common::{
+    FnProvider, batch, counting, export, export_schema, read_all, schema, stream_of,
+};
+use crate::{Other, client, eventually, link_options, options, role, serve, until_told, works};
+
+fn server(options: ServerOptions) -> (Server, String) {
+    let server = Server::new(options).unwrap();
+    let uri = server.listen("ucx://127.0.0.1:0").unwrap();
+    (server, uri)
+}
+
+fn lending(body: BodyPolicy) -> ServerOptions {
+    ServerOptions { body, ..options() }
+}
+
+/// A copy of `batch` with every buffer in `arena`.
+fn in_arena(arena: &Arena, batch: &RecordBatch) -> RecordBatch {
+    let copy = |buffer: &Buffer| arena.buffer_from(buffer.as_slice()).unwrap();
+    let columns = batch.columns().iter().map(|column| {
+        let data = column.to_data();
+        let nulls = data.nulls().map(|nulls| {
+            let bits = BooleanBuffer::new(copy(nulls.buffer()), nulls.offset(), nulls.len());
+            NullBuffer::new(bits)
+        });
+        let buffers = data.buffers().iter().map(copy).collect();
+        let moved = data.into_builder().buffers(buffers).nulls(nulls).build();
+        make_array(moved.unwrap())
+    });
+    RecordBatch::try_new(batch.schema(), columns.collect()).unwrap()
+}
+
+/// Publishes `count` batches of `rows` rows, in `arena`, as `t`; returns what they hold.
+fn publish(server: &Server, arena: &Arena, count: i64, rows: usize) -> Vec<RecordBatch> {
+    let batches: Vec<_> = (0..count)
+        .map(|index| batch(index * rows as i64, rows))
+        .collect();
+    let exported = batches.iter().map(|batch| export(&in_arena(arena, batch)));
+    let published = server.publish(b"t", export_schema(&schema()), exported.collect());
+    published.map_err(|(error, _)| error).unwrap();
+    batches
+}
+
+/// An arena whose regions are small, so that a table lies in several.
+fn arena() -> Arena {
+    let options = ArenaOptions {
+        region_bytes: 1 << 20,
+        ..ArenaOptions::default()
+    };
+    Arena::new(DeviceKind::CPU, options).unwrap()
+}
+
+/// Design, "Nothing is copied that need not be": a table in an arena is lent from where it lies, out of
+/// several regions; the client reads it into memory of its own, so that the server has everything back
+/// while the arrays are still held.
+#[test]
+fn a_table_in_an_arena_is_read_from_where_it_lies() {
+    if !works() {
+        return;
+    }
+    let (server, uri) = server(lending(BodyPolicy::Auto));
+    let arena = arena();
+    let expected = publish(&server, &arena, 20, 20_000);
+    assert!(arena.mapped_bytes() > 3 << 20);
+    let client = client();
+    let mut stream = client
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    let received = read_all(&mut stream).unwrap();
+    assert_eq!(received, expected);
+    let (here, there) = (stream.stats(), server.stats());
+    assert!(there.bytes_lent > 4 << 20, "{there:?}");
+    assert_eq!((there.bytes_copied, there.bytes_sent), (0, 0));
+    assert_eq!(here.bytes_received, there.bytes_lent);
+    assert_eq!((here.bytes_lent, here.bytes_copied), (0, 0));
+    eventually("everything is given back", || {
+        server.stats().lent_outstanding == 0
+    });
+    server.withdraw(b"t").unwrap();
+    eventually("the table is released", || arena.used_bytes() == 0);
+    assert_eq!(received, expected);
+}
+
+/// "Our transports": what does not lie in an arena is sent, which copies it no more than lending would.
+#[test]
+fn other_memory_is_sent() {
+    if !works() {
+        return;
+    }
+    let (server, uri) = server(lending(BodyPolicy::Auto));
+    serve(&server, "t", counting(5, 20_000));
+    let mut stream = client()
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    assert_eq!(read_all(&mut stream).unwrap().len(), 5);
+    let stats = server.stats();
+    assert_eq!((stats.bytes_lent, stats.bytes_copied), (0, 0));
+    assert!(stats.bytes_sent > 0);
+}
+
+/// A server that is told to lend always lends what lies anywhere, small bodies and those of several
+/// streams at once included; each client reads its own.
+#[test]
+fn always_is_always() {
+    if !works() {
+        return;
+    }
+    for rows in [1, 100, 50_000] {
+        let (server, uri) = server(lending(BodyPolicy::Lent));
+        serve(&server, "t", counting(20, rows));
+        let client = client();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut stream = client
+                        .get(&[&uri], b"t", &GetOptions::default(), None)
+                        .unwrap();
+                    let expected: Vec<_> = (0..20)
+                        .map(|index| batch(index * rows as i64, rows))
+                        .collect();
+                    assert_eq!(read_all(&mut stream).unwrap(), expected);
+                });
+            }
+        });
+        let stats = server.stats();
+        assert_eq!(stats.bytes_sent, 0);
+        assert!(stats.bytes_copied > 0);
+        eventually("everything is given back", || {
+            server.stats().lent_outstanding == 0
+        });
+    }
+}
+
+/// Bodies of both streams' roles are lent on the connection that carries bodies.
+#[test]
+fn a_data_connection_lends() {
+    if !works() {
+        return;
+    }
+    let (server, _) = server(lending(BodyPolicy::Auto));
+    let arena = arena();
+    let expected = publish(&server, &arena, 10, 20_000);
+    let uris = [Role::Metadata, Role::Data].map(|role| server.location(role).unwrap());
+    let uris = uris.each_ref().map(String::as_str);
+    let mut stream = client()
+        .get(&uris, b"t", &GetOptions::default(), None)
+        .unwrap();
+    assert_eq!(read_all(&mut stream).unwrap(), expected);
+    assert!(server.stats().bytes_lent > 0);
+    assert_eq!(server.stats().bytes_sent, 0);
+}
+
+/// Rule E3: a region that is idle is retired, the client forgets it, and its number serves again.
+#[test]
+fn idle_regions_come_and_go() {
+    if !works() {
+        return;
+    }
+    let link = LinkOptions {
+        region_idle: Duration::ZERO,
+        region_bytes: 1 << 20,
+        ..link_options()
+    };
+    let (server, uri) = server(ServerOptions {
+        link,
+        ..lending(BodyPolicy::Lent)
+    });
+    serve(&server, "t", counting(5, 20_000));
+    let listening = server.stats().region_bytes;
+    let client = client();
+    for _ in 0..4 {
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        let expected: Vec<_> = (0..5).map(|index| batch(index * 20_000, 20_000)).collect();
+        assert_eq!(read_all(&mut stream).unwrap(), expected);
+        drop(stream);
+        eventually("the regions are forgotten", || {
+            server.stats().region_bytes == listening
+        });
+    }
+    assert_eq!(client.stats().connections_made, 1);
+}
+
+/// Rule F4: what a killed client was lent comes back to the producer.
+#[test]
+fn a_killed_client_gives_everything_back() {
+    if let Some(role) = role() {
+        assert_eq!(role.name, "client");
+        let client = client();
+        let uris = [role.argument.as_str()];
+        let mut stream = client
+            .get(&uris, b"t", &GetOptions::default(), None)
+            .unwrap();
+        stream.next().unwrap().expect("a batch");
+        println!("got=one");
+        return until_told();
+    }
+    if !works() {
+        return;
+    }
+    let arena = arena();
+    let (server, uri) = server(lending(BodyPolicy::Auto));
+    let expected = publish(&server, &arena, 100, 20_000);
+    for _ in 0..3 {
+        let test = "lending::a_killed_client_gives_everything_back";
+        let mut other = Other::start(test, "client", &uri);
+        other.line("got=");
+        eventually("memory is out", || server.stats().lent_outstanding > 0);
+        other.kill();
+        eventually("it is back", || {
+            let stats = server.stats();
+            stats.lent_outstanding == 0 && stats.connections == 0
+        });
+    }
+    // What was out is lent again.
+    let mut stream = client()
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    assert_eq!(read_all(&mut stream).unwrap(), expected);
+    server.withdraw(b"t").unwrap();
+    drop(stream);
+    eventually("the table is released", || arena.used_bytes() == 0);
+}
+
+/// A stream that its consumer drops while it is being read gives everything back, and the next one is
+/// whole.
+#[test]
+fn a_stream_dropped_early_gives_everything_back() {
+    if !works() {
+        return;
+    }
+    let arena = arena();
+    let (server, uri) = server(lending(BodyPolicy::Auto));
+    let expected = publish(&server, &arena, 40, 20_000);
+    let client = client();
+    for taken in [0, 1, 5] {
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        for _ in 0..taken {
+            stream.next().unwrap().expect("a batch");
+        }
+        drop(stream);
+        eventually("everything is given back", || {
+            let stats = server.stats();
+            stats.lent_outstanding == 0 && stats.streams_active == 0
+        });
+    }
+    let mut stream = client
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    assert_eq!(read_all(&mut stream).unwrap(), expected);
+}
+
+/// The URI without our extension, as a baseline peer would read it.
+fn baseline(uri: &str) -> String {
+    let mut uri = Uri::parse(uri).unwrap();
+    uri.extension = false;
+    uri.to_string()
+}
+
+/// Rules U2, D4: a server that is told to lend always lends to baseline peers too, by plain addresses
+/// and the key in the URI; other servers never do.
+#[test]
+fn a_baseline_peer_is_lent_to_where_the_server_lends_always() {
+    if !works() {
+        return;
+    }
+    for (body, lends) in [
+        (BodyPolicy::Auto, false),
+        (BodyPolicy::Lent, true),
+        (BodyPolicy::Packed, false),
+    ] {
+        let (server, uri) = server(lending(body));
+        let parsed = Uri::parse(&uri).unwrap();
+        assert_eq!(parsed.remote_handle.is_some(), lends);
+        // Rule U2: named whenever address lists may be sent.
+        assert_eq!(parsed.tags.free_data.is_some(), body != BodyPolicy::Packed);
+        let arena = arena();
+        let expected = publish(&server, &arena, 10, 20_000);
+        let mut stream = client()
+            .get(&[&baseline(&uri)], b"t", &GetOptions::default(), None)
+            .unwrap();
+        assert_eq!(read_all(&mut stream).unwrap(), expected);
+        let stats = server.stats();
+        assert_eq!(stats.bytes_lent, 0);
+        assert_eq!(stats.bytes_copied > 0, lends);
+        assert_eq!(stats.bytes_sent == 0, lends);
+        eventually("everything is given back", || {
+            server.stats().lent_outstanding == 0
+        });
+    }
+}
+
+/// What does not fit into the memory for baseline peers is sent; a body that fits again is lent again.
+#[test]
+fn a_baseline_peer_is_sent_what_does_not_fit() {
+    if !works() {
+        return;
+    }
+    let link = LinkOptions {
+        region_bytes: 1 << 20,
+        ..link_options()
+    };
+    let (server, uri) = server(ServerOptions {
+        link,
+        ..lending(BodyPolicy::Lent)
+    });
+    let sizes = [10, 200_000, 10];
+    let provider = FnProvider(move |_: &dipc::server::Request| {
+        Ok(stream_of(
+            schema(),
+            sizes.into_iter().map(|rows| Ok(batch(0, rows))),
+        ))
+    });
+    serve(&server, "t", Box::new(provider));
+    let mut stream = client()
+        .get(&[&baseline(&uri)], b"t", &GetOptions::default(), None)
+        .unwrap();
+    assert_eq!(
+        read_all(&mut stream).unwrap(),
+        sizes.map(|rows| batch(0, rows))
+    );
+    let stats = server.stats();
+    assert!(stats.bytes_sent > 1 << 20 && stats.bytes_copied > 0);
+}
+
+/// A bare address, of which a client cannot know how the server sends, works with each.
+#[test]
+fn a_bare_address_works_with_each_way_of_sending() {
+    if !works() {
+        return;
+    }
+    for body in [BodyPolicy::Auto, BodyPolicy::Packed, BodyPolicy::Lent] {
+        let (server, uri) = server(lending(body));
+        let arena = Arc::new(arena());
+        let expected = publish(&server, &arena, 5, 20_000);
+        let bare = Uri::parse(&uri).unwrap().bare();
+        let mut stream = client()
+            .get(&[&bare], b"t", &GetOptions::default(), None)
+            .unwrap();
+        assert_eq!(read_all(&mut stream).unwrap(), expected, "{body:?}");
+    }
+}

@@ -1,0 +1,270 @@
+//! Address lists as a client takes them: early ones, wrong ones.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dipc::device::BufferRef;
+use dipc::error::{Error, Result, Status};
+use dipc::proto::{AddressList, BodyKind, Span, Uri, body_tag};
+use dipc::transport::{
+    self, BodyPolicy, Connection, Incoming, Lease, LinkOptions, Listener, Outgoing, Payload,
+    Placement,
+};
+
+use crate::{link_options, works};
+
+/// Both ends of a connection.
+struct Pair {
+    _listener: Box<dyn Listener>,
+    server: Box<dyn Connection>,
+    client: Box<dyn Connection>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let ucx = transport::by_scheme("ucx").unwrap();
+        let options = LinkOptions {
+            body: BodyPolicy::Lent,
+            ..link_options()
+        };
+        let uri = Uri::parse("ucx://127.0.0.1:0").unwrap();
+        let mut listener = ucx.listen(&uri, &options).unwrap();
+        let uri = Uri::parse(&listener.address()).unwrap();
+        thread::scope(|scope| {
+            let client = scope.spawn(|| ucx.connect(&uri, &link_options()).unwrap());
+            let mut server = None;
+            let start = Instant::now();
+            while !client.is_finished() || server.is_none() {
+                server = server.or_else(|| listener.accept().unwrap());
+                if let Some(server) = &mut server {
+                    assert!(server.receive().unwrap().is_none());
+                }
+                assert!(start.elapsed() < Duration::from_secs(30), "no connection");
+            }
+            Self {
+                _listener: listener,
+                server: server.unwrap(),
+                client: client.join().unwrap(),
+            }
+        })
+    }
+
+    /// Lends `bytes`, without a word to the client.
+    fn lend(&self, bytes: &[u8]) -> Lease {
+        let lender = self.server.lender().unwrap();
+        match lender.place(&[BufferRef::of(bytes)]).unwrap() {
+            Placement::Lent(lease) => lease,
+            Placement::Packed => panic!("not lent"),
+        }
+    }
+
+    fn announce(&mut self, lease: &Lease) -> Result<()> {
+        let [notice] = &lease.announce[..] else {
+            panic!("{} regions", lease.announce.len())
+        };
+        self.client.map_region(notice.id, &notice.handle, None)
+    }
+
+    /// Posts the body of message 1 and sends a list for it.
+    fn send(&mut self, packed: u64, spans: &[Span]) {
+        self.send_as(1, packed, spans);
+    }
+
+    fn send_as(&mut self, seq: u32, packed: u64, spans: &[Span]) {
+        let bytes = AddressList::new(spans.to_vec()).unwrap().encode();
+        (self.client).post_body(seq, packed, bytes.len() as u64);
+        let outgoing = Outgoing::Tagged {
+            tag: body_tag(seq, BodyKind::List),
+            payload: Payload::Bytes(bytes),
+        };
+        self.server.send(outgoing).unwrap();
+    }
+
+    /// One turn of both. The next message of the client's, or its end.
+    fn turn(&mut self) -> Result<Option<Incoming>> {
+        assert!(self.server.receive().unwrap().is_none());
+        self.client.receive()
+    }
+
+    fn next(&mut self) -> Result<Incoming> {
+        let start = Instant::now();
+        loop {
+            if let Some(message) = self.turn()? {
+                return Ok(message);
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "no message");
+        }
+    }
+
+    /// The next thing is an error; its text.
+    fn refusal(&mut self) -> Error {
+        self.next().expect_err("must be refused")
+    }
+}
+
+fn metadata(number: u8) -> Outgoing {
+    Outgoing::Metadata {
+        prefix: [1, number, 0, 0, 0],
+        header: Vec::new(),
+    }
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 % 251) as u8).collect()
+}
+
+/// Section E, "Our transports": on UCX a list may come before the REGION message of what it names; it
+/// waits for that, and other messages do not wait for it.
+#[test]
+fn a_list_waits_for_its_region() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let lent = bytes(100_000);
+    let lease = pair.lend(&lent);
+    pair.send(100_000, &lease.spans);
+    // Behind the list, and not held up by it.
+    for number in 0..50 {
+        pair.server.send(metadata(number)).unwrap();
+    }
+    for _ in 0..50 {
+        let message = pair.next().unwrap();
+        assert!(matches!(message, Incoming::Metadata(_)), "{message:?}");
+    }
+    pair.announce(&lease).unwrap();
+    let message = pair.next().unwrap();
+    assert!(matches!(message, Incoming::Tagged { .. }), "{message:?}");
+    let found = pair.client.resolve(1, &lease.spans).unwrap();
+    // SAFETY: `found.owner` is alive, and nobody writes.
+    assert!(unsafe { found.buffers[0].as_slice() } == lent);
+    assert_eq!(found.buffers[0].data as usize % 64, 0);
+    assert!(found.pulled && !found.shared);
+    // What was read is handed out once.
+    assert!(pair.client.resolve(1, &lease.spans).is_err());
+}
+
+/// Rules A1, A8: a list that names more than its header announces, or memory outside its region, is
+/// refused before anything is allocated or read.
+#[test]
+fn lists_that_reach_too_far_are_refused() {
+    if !works() {
+        return;
+    }
+    let lent = bytes(5000);
+    let span = |lease: &Lease, skip: u64, length: u64| Span {
+        address: lease.spans[0].address + skip,
+        length,
+    };
+    let cases: [(&str, fn(&Lease) -> (u64, u64)); 3] = [
+        ("names 5001 bytes; its header announces 5000", |_| (0, 5001)),
+        ("past region", |_| (1 << 20, 5000)),
+        ("past region", |_| ((1 << 20) - 100, 5000)),
+    ];
+    for (text, case) in cases {
+        let mut pair = Pair::new();
+        let lease = pair.lend(&lent);
+        pair.announce(&lease).unwrap();
+        let (skip, length) = case(&lease);
+        pair.send(5000, &[span(&lease, skip, length)]);
+        let error = pair.refusal();
+        assert_eq!(error.status(), Status::Protocol, "{error}");
+        assert!(error.text().contains(text), "{error}");
+    }
+}
+
+/// Rule U2: plain addresses need the key of the URI.
+#[test]
+fn a_plain_address_without_a_key_is_refused() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let lent = bytes(5000);
+    let plain = Span {
+        address: lent.as_ptr() as u64,
+        length: 5000,
+    };
+    pair.send(5000, &[plain]);
+    let error = pair.refusal();
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert!(error.text().contains("remote_handle"), "{error}");
+}
+
+/// Rule E3: handles that are none, ids in use and regions that were never announced are refused.
+#[test]
+fn regions_that_make_no_sense_are_refused() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let lease = pair.lend(&bytes(5000));
+    let handle = lease.announce[0].handle.clone();
+    let mut overlong = handle.clone();
+    overlong[8..16].fill(0xff);
+    let cases = [
+        (7, &handle[..15], "15 bytes"),
+        (7, &handle[..16], "is empty"),
+        (7, &overlong[..], "past the end of all memory"),
+        (0, &handle[..], "id 0"),
+    ];
+    for (id, handle, text) in cases {
+        let error = pair.client.map_region(id, handle, None).unwrap_err();
+        assert_eq!(error.status(), Status::Protocol, "{error}");
+        assert!(error.text().contains(text), "{error}");
+    }
+    pair.announce(&lease).unwrap();
+    assert!(pair.announce(&lease).unwrap_err().text().contains("twice"));
+    let error = pair.client.unmap_region(9).unwrap_err();
+    assert!(error.text().contains("never announced"), "{error}");
+}
+
+/// Rule A1: empty buffers name nothing and are not read.
+#[test]
+fn a_list_of_empty_buffers_is_there_at_once() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let empty = Span {
+        address: 0,
+        length: 0,
+    };
+    pair.send(0, &[empty; 3]);
+    pair.next().unwrap();
+    let found = pair.client.resolve(1, &[empty; 3]).unwrap();
+    assert!(found.buffers.iter().all(|buffer| buffer.len == 0));
+}
+
+/// A stream that is over is not waited for: its lists are forgotten, also those being read, and the
+/// next one's are read.
+#[test]
+fn lists_of_a_stream_that_is_over_are_forgotten() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let lent = Arc::new(bytes(8 << 20));
+    let lease = pair.lend(&lent);
+    pair.announce(&lease).unwrap();
+    pair.send(8 << 20, &lease.spans);
+    // It is on its way, or being read.
+    let message = pair.turn().unwrap();
+    let read = matches!(message, Some(Incoming::Tagged { .. }));
+    assert!(read || message.is_none(), "{message:?}");
+    pair.client.clear_posted();
+    assert!(pair.client.resolve(1, &lease.spans).is_err());
+    let next = bytes(6000);
+    let lease = pair.lend(&next);
+    if !lease.announce.is_empty() {
+        pair.announce(&lease).unwrap();
+    }
+    pair.send_as(2, 6000, &lease.spans);
+    let message = pair.next().unwrap();
+    assert!(matches!(message, Incoming::Tagged { .. }), "{message:?}");
+    assert!(pair.client.resolve(1, &lease.spans).is_err());
+    let found = pair.client.resolve(2, &lease.spans).unwrap();
+    // SAFETY: `found.owner` is alive, and nobody writes.
+    assert!(unsafe { found.buffers[0].as_slice() } == next);
+}
