@@ -179,4 +179,8 @@ datetime_of_ms(ms::Int64) = DateTime(Dates.UTM(EPOCH_MILLISECONDS + ms))
 struct TimeOf
     nanoseconds::Int64
 end
-(unit::TimeOf)(count) = Time(Nanosecond(count * unit.nanoseconds))
+# Julia's constructor takes 24:00, which Arrow allows, for 0:00; the number itself is what is kept.
+function (unit::TimeOf)(count)
+    nanoseconds = Ref(count * unit.nanoseconds)
+    return GC.@preserve nanoseconds unsafe_load(Ptr{Time}(Base.unsafe_convert(Ptr{Int64}, nanoseconds)))
+end

@@ -83,6 +83,9 @@ function start_worker()
     return Worker(job, done)
 end
 
+# How often a task that waits looks whether it was interrupted.
+const INTERRUPT_SECONDS = 0.2
+
 # Workers without work. One call has one worker; there are never more than calls at one time.
 const IDLE_WORKERS = Worker[]
 const IDLE_LOCK = ReentrantLock()
@@ -104,16 +107,23 @@ function waiting(on_interrupt, call::Ptr{Cvoid}, arguments...)
     unsafe_store!(job, Job(fixed.go, fixed.done, fixed.sem_wait, fixed.async_send, call,
                            length(arguments), 0, 0, words))
     ccall(:uv_sem_post, Cvoid, (Ptr{Cvoid},), fixed.go)
+    # Julia 1.5 sees an interrupt only when something else wakes it: a clock does, often enough for
+    # a person's Ctrl-C. It wakes this very task, so that it is this one that is interrupted.
+    clock = Timer(INTERRUPT_SECONDS; interval = INTERRUPT_SECONDS)
+    clock.cond = worker.done.cond
     caught = nothing
     while unsafe_load(field_ptr(job, Val(:finished))) == 0
         try
             wait(worker.done)
         catch exception
+            # What the clock of an earlier call says when it is closed.
+            exception isa EOFError && continue
             # The call still uses the caller's memory: never leave before it has ended.
             caught === nothing && on_interrupt()
             caught = exception
         end
     end
+    close(clock)
     Threads.atomic_fence()
     result = unsafe_load(field_ptr(job, Val(:result)))
     lock(() -> push!(IDLE_WORKERS, worker), IDLE_LOCK)

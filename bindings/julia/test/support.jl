@@ -61,6 +61,6 @@ end
 # A whole collection, finalizers included.
 collect_garbage() = (GC.gc(true); GC.gc(true))
 
-# Runs Julia with the package, for programs of their own. Their few lines are interpreted.
+# Runs Julia with the package, for programs of their own.
 const PACKAGE = dirname(@__DIR__)
-const JULIA = `$(Base.julia_cmd()[1]) --startup-file=no -O0 --compile=min --project=$PACKAGE`
+const JULIA = `$(Base.julia_cmd()[1]) --startup-file=no -O0 --project=$PACKAGE`

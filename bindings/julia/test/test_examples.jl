@@ -9,7 +9,7 @@
         3 rows, sum 6, last name missing
         $(sum(n -> n^2, 1:5000))
         1.5e6
-        ["Oslo", "Rome"]
+        Oslo, Rome
         the server has no ticket `nothing of that name`
         """
 end

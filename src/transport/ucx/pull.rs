@@ -226,7 +226,7 @@ impl Pulls {
                 .ok_or_else(too_long)?;
         }
         let length = usize::try_from(end).map_err(|_| too_long())?;
-        let memory = Arc::new(HostBuffer::new(length)?);
+        let memory = Arc::new(HostBuffer::to_fill(length)?);
         let whole = memory.as_ref().as_ref();
         let (mut buffers, mut reads) = (Vec::with_capacity(spans.len()), Vec::new());
         let mut keys: Vec<Arc<Key>> = Vec::new();
