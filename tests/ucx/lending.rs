@@ -9,12 +9,13 @@ use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::device::DeviceKind;
+use dipc::error::Status;
 use dipc::proto::{Role, Uri};
 use dipc::server::{Server, ServerOptions};
 use dipc::transport::{BodyPolicy, LinkOptions};
 
 use crate::common::{
-    FnProvider, batch, counting, export, export_schema, read_all, schema, stream_of,
+    FnProvider, batch, counting, export, export_schema, import, read_all, schema, stream_of,
 };
 use crate::{Other, client, eventually, link_options, options, role, serve, until_told, works};
 
@@ -235,6 +236,56 @@ fn a_killed_client_gives_everything_back() {
     server.withdraw(b"t").unwrap();
     drop(stream);
     eventually("the table is released", || arena.used_bytes() == 0);
+}
+
+/// A server that is killed while its memory is being read ends the stream with a status, at several
+/// moments of it; what was handed out before stays as it was.
+#[test]
+fn a_killed_server_is_noticed_while_its_memory_is_read() {
+    const ROWS: usize = 100_000;
+    if let Some(role) = role() {
+        assert_eq!(role.name, "server");
+        let (server, uri) = server(lending(BodyPolicy::Auto));
+        let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
+        let published = in_arena(&arena, &batch(0, ROWS));
+        let provider = FnProvider(move |_: &dipc::server::Request| {
+            let batch = published.clone();
+            let batches = (0..1_i64 << 40).map(move |_| Ok(batch.clone()));
+            Ok(stream_of(schema(), batches))
+        });
+        serve(&server, "t", Box::new(provider));
+        println!("uri={uri}");
+        return until_told();
+    }
+    if !works() {
+        return;
+    }
+    let expected = batch(0, ROWS);
+    for batches in [0, 1, 3, 20] {
+        let test = "lending::a_killed_server_is_noticed_while_its_memory_is_read";
+        let mut server = Other::start(test, "server", "-");
+        let uri = server.line("uri=");
+        let mut stream = client()
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        let schema = stream.schema().unwrap();
+        let mut kept = Vec::new();
+        for _ in 0..batches {
+            kept.push(stream.next().unwrap().expect("a batch"));
+        }
+        server.kill();
+        let error = loop {
+            match stream.next() {
+                Ok(batch) => kept.push(batch.expect("no end")),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.status(), Status::Disconnected, "{error}");
+        drop(stream);
+        for array in kept {
+            assert_eq!(import(array, &schema), expected);
+        }
+    }
 }
 
 /// A stream that its consumer drops while it is being read gives everything back, and the next one is
