@@ -186,6 +186,7 @@ impl Worker {
             it_value: Timespec::try_from(pause).unwrap_or(zero),
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)
+            .map(drop)
             .map_err(|errno| Error::os("cannot set a timer", errno))
     }
 
