@@ -130,6 +130,8 @@ const UCX: Subject = Subject {
     ..TCP
 };
 
+type Connections = Vec<Box<dyn Connection>>;
+
 /// Both ends of a connection, and the listener that made it.
 pub(crate) struct Pair {
     /// Held, so that it goes on listening.
@@ -190,7 +192,7 @@ impl Subject {
         uri: &Uri,
         options: &LinkOptions,
         count: usize,
-    ) -> (Vec<Box<dyn Connection>>, Vec<Box<dyn Connection>>) {
+    ) -> (Connections, Connections) {
         let connect = || {
             let clients = (0..count).map(|_| self.connect(uri, options).unwrap());
             clients.collect::<Vec<_>>()

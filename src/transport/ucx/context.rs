@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use ucx1_sys::{
     Api, UCP_ERR_HANDLING_MODE_NONE, UCP_ERR_HANDLING_MODE_PEER, UCP_FEATURE_AM, UCP_FEATURE_TAG,
     UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES, UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-    UCS_LOG_LEVEL_DEBUG, UCS_LOG_LEVEL_ERROR, UCS_LOG_LEVEL_INFO, UCS_LOG_LEVEL_WARN, UCS_OK,
-    ucp_config_t, ucp_context_h, ucp_err_handling_mode_t, ucp_params_t, ucs_log_level_t,
+    UCS_LOG_LEVEL_DIAG, UCS_LOG_LEVEL_ERROR, UCS_LOG_LEVEL_FATAL, UCS_LOG_LEVEL_INFO,
+    UCS_LOG_LEVEL_WARN, UCS_OK, ucp_config_t, ucp_context_h, ucp_err_handling_mode_t, ucp_params_t,
+    ucs_log_level_t,
 };
 
 use crate::error::{Error, Result, Status};
@@ -99,11 +100,13 @@ pub(super) fn of_settings(settings: &Settings) -> Result<&'static Api> {
 /// error tells: so each level is a step lower here.
 fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
     match level {
-        ..UCS_LOG_LEVEL_ERROR => tracing::error!(target: "dipc::ucx", "UCX: {text}"),
+        UCS_LOG_LEVEL_FATAL => tracing::error!(target: "dipc::ucx", "UCX: {text}"),
         UCS_LOG_LEVEL_ERROR => tracing::warn!(target: "dipc::ucx", "UCX: {text}"),
         UCS_LOG_LEVEL_WARN => tracing::info!(target: "dipc::ucx", "UCX: {text}"),
-        ..=UCS_LOG_LEVEL_INFO => tracing::debug!(target: "dipc::ucx", "UCX: {text}"),
-        UCS_LOG_LEVEL_DEBUG.. => tracing::trace!(target: "dipc::ucx", "UCX: {text}"),
+        UCS_LOG_LEVEL_DIAG | UCS_LOG_LEVEL_INFO => {
+            tracing::debug!(target: "dipc::ucx", "UCX: {text}")
+        }
+        _ => tracing::trace!(target: "dipc::ucx", "UCX: {text}"),
     }
 }
 

@@ -8,7 +8,6 @@ use ucx1_sys::ucs_sock_addr_t;
 /// A socket address as C has it.
 #[repr(C)]
 union Storage {
-    any: libc::sockaddr_storage,
     v4: libc::sockaddr_in,
     v6: libc::sockaddr_in6,
 }
@@ -52,24 +51,18 @@ pub(super) fn with_raw<R>(address: SocketAddr, use_it: impl FnOnce(ucs_sock_addr
 
 /// The address in what UCX filled in; `None` for a family that is neither IPv4 nor IPv6.
 pub(super) fn from_raw(raw: &sockaddr_storage) -> Option<SocketAddr> {
-    const {
-        assert!(size_of::<sockaddr_storage>() == size_of::<Storage>());
-        assert!(align_of::<sockaddr_storage>() >= align_of::<Storage>());
-    }
-    let storage = std::ptr::from_ref(raw).cast::<Storage>();
-    // SAFETY: the struct of the bindings has the size and alignment of C's, asserted above, and is
-    // integers all over, so that every field can be read whatever was written.
-    let any = unsafe { (*storage).any };
-    match i32::from(any.ss_family) {
+    let storage = std::ptr::from_ref(raw);
+    match i32::from(raw.ss_family) {
         libc::AF_INET => {
-            // SAFETY: as above.
-            let v4 = unsafe { (*storage).v4 };
+            // SAFETY: a storage has room for an address of any family, is aligned for each, and is
+            // integers all over, so that it can be read as one whatever was written.
+            let v4 = unsafe { storage.cast::<libc::sockaddr_in>().read() };
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))
         }
         libc::AF_INET6 => {
             // SAFETY: as above.
-            let v6 = unsafe { (*storage).v6 };
+            let v6 = unsafe { storage.cast::<libc::sockaddr_in6>().read() };
             Some(SocketAddr::V6(SocketAddrV6::new(
                 Ipv6Addr::from(v6.sin6_addr.s6_addr),
                 u16::from_be(v6.sin6_port),
