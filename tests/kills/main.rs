@@ -59,7 +59,9 @@ fn serve(scheme: &str) -> Server {
         "ucx" => ("ucx://127.0.0.1:0".into(), &["--trusted-network"]),
         _ => (format!("{scheme}://127.0.0.1:0"), &[]),
     };
-    Server::start_at(&address, &[&TABLE, flags].concat())
+    // The system chooses the port.
+    let begins = address.trim_end_matches('0');
+    Server::start_as(dipc(), begins, &address, &[&TABLE, flags].concat())
 }
 
 fn fetch(uri: &str) -> Child {
