@@ -141,16 +141,19 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let uri = String::new();
+        let mut server = Self { child, uri, stdout };
         loop {
             let mut line = String::new();
-            assert!(stdout.read_line(&mut line).unwrap() > 0, "it is not ready");
+            let read = server.stdout.read_line(&mut line).unwrap();
+            assert!(read > 0, "it is not ready");
             let json = serde_json::from_str::<serde_json::Value>(&line).ok();
             let told = json.as_ref().and_then(|json| json["flight"].as_str());
             if let Some(uri) = told.or_else(|| line.trim_end().strip_prefix("flight ")) {
-                let uri = uri.to_owned();
                 assert!(uri.starts_with("grpc://127.0.0.1:"), "{line}");
-                return Self { child, uri, stdout };
+                uri.clone_into(&mut server.uri);
+                return server;
             }
         }
     }

@@ -36,7 +36,7 @@ const TCP_FAMILIES: &str = "TCP_AF_PRIO";
 /// The oldest UCX that is known to take [`TCP_FAMILIES`] as a setting.
 const OBEYS_TCP_FAMILIES: (u32, u32, u32) = (1, 15, 0);
 /// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
-const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
+pub(super) const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 
 /// A context of UCX. It lives as long as a worker of it does.
 pub(super) struct Context {

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use crate::transport::Settings;
-use crate::transport::ucx::context::Context;
+use crate::transport::ucx::context::{Context, KNOWS_POSIX_ERROR_HANDLING};
 use crate::transport::ucx::error::version_text;
 
 /// Version, library, and the transports and devices that UCX finds, one line each.
@@ -25,7 +25,21 @@ pub(super) fn describe() -> Vec<(String, String)> {
     if !found.is_empty() {
         lines.push(("transports".to_owned(), found.join(", ")));
     }
+    lines.push((
+        "on one host".to_owned(),
+        shared_memory(api.version()).to_owned(),
+    ));
     lines
+}
+
+/// What UCX takes between processes of one host, as libdipc sets it up unless told otherwise.
+fn shared_memory(version: (u32, u32, u32)) -> &'static str {
+    if version >= KNOWS_POSIX_ERROR_HANDLING {
+        "shared memory (posix), which notices a dead peer"
+    } else {
+        "tcp, since this UCX's shared memory does not notice a dead peer; ucx.error_handling=none takes it \
+         all the same, and shm: needs no UCX"
+    }
 }
 
 /// What `print` writes to a stream of C's.
@@ -74,6 +88,13 @@ mod tests {
                        #      resource 0  :  md 0  dev 0  flags -- self/memory0\n\
                        #      resource 1  :  md 1  dev 1  flags -- tcp/lo\n#\n# memory: 0MB\n";
         assert_eq!(resources(printed), ["self/memory0", "tcp/lo"]);
+    }
+
+    /// Facts of design: shared memory with error handling came after 1.13.
+    #[test]
+    fn the_choice_on_one_host_is_told() {
+        assert!(shared_memory((1, 13, 1)).starts_with("tcp"));
+        assert!(shared_memory((1, 22, 0)).starts_with("shared memory"));
     }
 
     /// What C writes to its stream comes back whole.

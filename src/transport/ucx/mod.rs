@@ -84,11 +84,14 @@ impl Transport for Ucx {
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
             let features = lending::features(options);
-            let context = Context::get(&options.settings, target.is_ipv6(), features)?;
-            let lending = Lending::new(&context, options)?;
-            let listener = UcxListener::new(context, &address, target, lending);
+            let listener =
+                Context::get(&options.settings, target.is_ipv6(), features).and_then(|context| {
+                    let lending = Lending::new(&context, options)?;
+                    UcxListener::new(context, &address, target, lending)
+                });
             match listener {
                 Ok(listener) => return Ok(Box::new(listener)),
+                // A name may have addresses of another family, which this UCX can use.
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
@@ -108,8 +111,8 @@ impl Transport for Ucx {
         let deadline = Instant::now() + options.connect_timeout;
         let mut failed = None;
         for target in address.resolve(options.connect_timeout)? {
-            let context = Context::get(&options.settings, target.is_ipv6(), features.into())?;
-            let connection = UcxConnection::connect(&context, target, deadline);
+            let connection = Context::get(&options.settings, target.is_ipv6(), features.into())
+                .and_then(|context| UcxConnection::connect(&context, target, deadline));
             match connection {
                 Ok(mut connection) => {
                     if reads {
