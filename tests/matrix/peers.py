@@ -128,7 +128,8 @@ class Command(Peer):
     """The `dipc` command, which has another command line."""
 
     def start_serve(self, uri, file):
-        return self.start("serve", "--listen", uri, f"table={file}", stdin=subprocess.PIPE, stderr=None)
+        words = ["--listen", uri, "--trusted-network", f"table={file}"]
+        return self.start("serve", *words, stdin=subprocess.PIPE, stderr=None)
 
     def bound_uri(self, line):
         return line.removeprefix("ready ").strip()
