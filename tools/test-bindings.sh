@@ -4,8 +4,8 @@
 #
 #   tools/test-bindings.sh [cpp|go|julia|python|streams|matrix ...]      default: all
 #
-# A language that is not installed is left out and said so. The slow ways (sanitizers, Julia's hundreds of types,
-# the whole matrix) are in tools/test-slow.sh.
+# A language that is not installed is left out and said so. The slow ways (sanitizers, the
+# whole matrix) are in tools/test-slow.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -30,7 +30,7 @@ for part in "${parts[@]}"; do
     cpp) bindings/cpp/test.sh ;;
     # With the race detector: tools/test-slow.sh.
     go) DIPC_GO_RACE=${DIPC_GO_RACE:-0} bindings/go/test.sh ;;
-    julia) bindings/julia/test.sh library serving ending ;;
+    julia) bindings/julia/test.sh ;;
     python) bindings/python/test.sh ;;
     streams) tools/test-python.sh "$PYTHON" ;;
     # Every pair for what a table holds; for how streams fail, over shared memory.
