@@ -81,6 +81,6 @@ if [ -n "$wheel" ]; then
   quietly python3 -m venv "$work/venv"
   quietly "$work/venv/bin/pip" install --no-index --no-deps --disable-pip-version-check "$wheel"
   quietly env -C "$work" -u LD_LIBRARY_PATH "$work/venv/bin/python" -c \
-    'import dipc; assert dipc.__version__ == "'"$version"'", dipc.__version__; dipc.Client().close()'
+    'import dipc; assert dipc.library_version() == "'"$version"'"; dipc.Client().close()'
 fi
 say "ok"
