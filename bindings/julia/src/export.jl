@@ -14,23 +14,25 @@ end
 const EXPORTS = Export[]
 const EXPORTS_LOCK = ReentrantLock()
 
+# With `--compile=min` Julia compiles only functions that hold a `ccall` themselves, and interprets all
+# others, which allocates: on a thread that is not Julia's the next collection would then crash. So the
+# calls below are written out; whatever else is called here must be inlined.
 function release_array(p::Ptr{ArrowArray})::Cvoid
     array = unsafe_load(p)
     for i in 1:array.n_children
-        release_child(unsafe_load(array.children, i))
+        child = unsafe_load(array.children, i)
+        # A child that was moved elsewhere is released there.
+        release = unsafe_load(field_ptr(child, Val(:release)))
+        release == C_NULL || ccall(release, Cvoid, (Ptr{ArrowArray},), child)
     end
-    array.dictionary == C_NULL || release_child(array.dictionary)
+    if array.dictionary != C_NULL
+        release = unsafe_load(field_ptr(array.dictionary, Val(:release)))
+        release == C_NULL || ccall(release, Cvoid, (Ptr{ArrowArray},), array.dictionary)
+    end
     unsafe_store!(field_ptr(p, Val(:release)), C_NULL)
     # What was read of the buffers was read before this.
     Threads.atomic_fence()
     unsafe_store!(Ptr{UInt8}(array.private_data), 0x01)
-    return
-end
-
-# A child that was moved elsewhere is released there.
-@inline function release_child(p::Ptr{ArrowArray})
-    release = unsafe_load(field_ptr(p, Val(:release)))
-    release == C_NULL || ccall(release, Cvoid, (Ptr{ArrowArray},), p)
     return
 end
 
@@ -101,7 +103,9 @@ end
 
 # Releases an array that the library did not take.
 function release_export(array::Base.RefValue{ArrowDeviceArray})
-    GC.@preserve array release_child(Ptr{ArrowArray}(Base.unsafe_convert(Ptr{ArrowDeviceArray}, array)))
+    release = array[].array.release
+    GC.@preserve array release == C_NULL ||
+        ccall(release, Cvoid, (Ptr{Cvoid},), Base.unsafe_convert(Ptr{ArrowDeviceArray}, array))
     return
 end
 

@@ -67,10 +67,14 @@ function work(job::Ptr{Job})::Cvoid
     return
 end
 
-function start_worker()
+function work_function()
     # Compiled here and now: the thread could not.
     precompile(work, (Ptr{Job},)) && precompile(call_with, (Ptr{Cvoid}, Int, NTuple{9,UInt}))
-    entry = @cfunction(work, Cvoid, (Ptr{Job},))
+    return @cfunction(work, Cvoid, (Ptr{Job},))
+end
+
+function start_worker()
+    entry = work_function()
     done = Base.AsyncCondition()
     go = Libc.calloc(1, SEMAPHORE_BYTES)
     job = Ptr{Job}(Libc.calloc(1, sizeof(Job)))

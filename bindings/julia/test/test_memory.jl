@@ -88,3 +88,10 @@ end
         end
     end
 end
+
+@testset "what runs on threads of others allocates nothing, whether Julia compiles or interprets" begin
+    for compile in ("min", "yes")
+        script = joinpath(@__DIR__, "allocations.jl")
+        @test read(`$JULIA --compile=$compile $script`, String) == "release 0\nwork 0\n"
+    end
+end
