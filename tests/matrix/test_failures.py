@@ -14,7 +14,7 @@ import pytest
 
 import dipc
 from conftest import new_address
-from peers import WAIT, read
+from peers import PEERS, WAIT, read
 
 
 class Held:
@@ -55,6 +55,13 @@ def hold(client, tmp_path):
             return held
 
         yield start
+
+
+@pytest.mark.parametrize("server", PEERS.values(), ids=[f"shm-{name}" for name in PEERS])
+def test_a_server_that_must_end_at_once(server, made):
+    """SIGTERM right after the URI was told ends it well, which `serve` asserts."""
+    with server.serve(new_address("shm"), made) as serving:
+        assert serving.uri.startswith("shm:")
 
 
 def test_a_killed_server(served_long, hold):

@@ -20,6 +20,8 @@ function main(arguments)
 end
 
 function serve(uri, file)
+    # First of all: who knows the URI may end this program at once.
+    over = watch_for_end()
     schema, batches = StreamFile.read_batches(file)
     Dipc.Server() do server
         Dipc.serve(server, "table", batches; schema = schema)
@@ -29,39 +31,41 @@ function serve(uri, file)
         end
         println(Dipc.listen(server, uri))
         flush(stdout)
-        wait_for_end()
+        while !OVER[]
+            wait(over)
+        end
     end
     return 0
 end
 
-# Until standard input ends, or SIGTERM comes, of which libuv tells: `peer` has Julia leave it alone.
-function wait_for_end()
-    over = Base.AsyncCondition()
-    watch_sigterm(over)
-    @async begin
-        read(stdin)
-        notify_over(over)
-    end
-    wait(over)
-end
-
-notify_over(over) = ccall(:uv_async_send, Cint, (Ptr{Cvoid},), Base.unsafe_convert(Ptr{Cvoid}, over))
-
 const SIGTERM = 15
 const SIG_UNBLOCK = 1
 const SIGNAL_HANDLE = Libc.calloc(1, 1024) # a uv_signal_t and more
-const OVER = Ref{Any}(nothing)
+# Whether standard input has ended, or SIGTERM has come; a condition forgets what nobody waits for.
+const OVER = Ref(false)
+const WATCHED = Ref{Any}(nothing)
 
-function watch_sigterm(over)
-    OVER[] = over
+# A condition that is notified when OVER is set. Of SIGTERM libuv tells: `peer` has Julia leave it alone.
+function watch_for_end()
+    over = WATCHED[] = Base.AsyncCondition()
     # Julia keeps it blocked for a thread of its own; the main thread's handler comes before that one.
     set = zeros(UInt64, 16)
     set[1] = UInt64(1) << (SIGTERM - 1)
-    ccall(:pthread_sigmask, Cint, (Cint, Ptr{UInt64}, Ptr{UInt64}), SIG_UNBLOCK, set, C_NULL)
-    callback = @cfunction((handle, number) -> (notify_over(OVER[]); nothing), Cvoid, (Ptr{Cvoid}, Cint))
+    callback = @cfunction((handle, number) -> (set_over(); nothing), Cvoid, (Ptr{Cvoid}, Cint))
     ccall(:uv_signal_init, Cint, (Ptr{Cvoid}, Ptr{Cvoid}), Base.eventloop(), SIGNAL_HANDLE) == 0 &&
         ccall(:uv_signal_start, Cint, (Ptr{Cvoid}, Ptr{Cvoid}, Cint), SIGNAL_HANDLE, callback, SIGTERM) == 0 ||
         error("cannot watch for SIGTERM")
+    ccall(:pthread_sigmask, Cint, (Cint, Ptr{UInt64}, Ptr{UInt64}), SIG_UNBLOCK, set, C_NULL)
+    @async begin
+        read(stdin)
+        set_over()
+    end
+    return over
+end
+
+function set_over()
+    OVER[] = true
+    ccall(:uv_async_send, Cint, (Ptr{Cvoid},), Base.unsafe_convert(Ptr{Cvoid}, WATCHED[]))
 end
 
 function get(uri, ticket, out)
