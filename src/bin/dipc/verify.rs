@@ -1,14 +1,15 @@
 //! Whether two tables are equal, value for value, wherever their batches end.
 //!
 //! Columns must agree in name, order and type. Values are equal when their bits are, so a NaN
-//! equals itself and -0 differs from 0; what lies under a null does not count. Metadata is not
-//! compared, for file formats keep it to different degrees.
+//! equals itself and -0 differs from 0; what lies under a null does not count, nor whether a
+//! dictionary says it by a null index or by the index of a null. Metadata is not compared, for file
+//! formats keep it to different degrees.
 
 use std::fmt;
 
 use anyhow::{Context as _, Result};
-use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::array::{Array, ArrayData, ArrayRef, make_array};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde::Serialize;
@@ -204,9 +205,13 @@ fn compare(received: &RecordBatch, expected: &RecordBatch, first_row: u64) -> Op
 
 /// The first row in which two arrays of one length differ, found by halving.
 fn first_difference(received: &ArrayRef, expected: &ArrayRef) -> Option<usize> {
-    let equal = |start: usize, len: usize| {
-        received.slice(start, len).to_data() == expected.slice(start, len).to_data()
-    };
+    let (mut received, mut expected) = (received.to_data(), expected.to_data());
+    if received == expected {
+        return None;
+    }
+    received = with_null_indices(received);
+    expected = with_null_indices(expected);
+    let equal = |start: usize, len: usize| received.slice(start, len) == expected.slice(start, len);
     if equal(0, received.len()) {
         return None;
     }
@@ -223,11 +228,31 @@ fn first_difference(received: &ArrayRef, expected: &ArrayRef) -> Option<usize> {
     Some(start)
 }
 
+/// Nulls the index of every null of a dictionary, at any depth: Arrow's comparison takes a null index
+/// and the index of a null for different.
+fn with_null_indices(data: ArrayData) -> ArrayData {
+    let old = data.child_data();
+    let children: Vec<_> = old.iter().cloned().map(with_null_indices).collect();
+    let is_dictionary = matches!(data.data_type(), DataType::Dictionary(_, _));
+    if !is_dictionary && children.iter().zip(old).all(|(new, old)| new.ptr_eq(old)) {
+        return data;
+    }
+    let nulls = if is_dictionary {
+        make_array(data.clone()).logical_nulls()
+    } else {
+        data.nulls().cloned()
+    };
+    let changed = data.clone().into_builder();
+    // Arrow refuses nulls where the field says that there are none: such an array stays as it is.
+    let changed = changed.nulls(nulls).child_data(children).build();
+    changed.unwrap_or(data)
+}
+
 /// Longest text of a value in a message.
 const MAX_SHOWN: usize = 200;
 
 fn show_value(array: &ArrayRef, row: usize) -> String {
-    if array.is_null(row) {
+    if array.slice(row, 1).logical_null_count() > 0 {
         return "null".to_owned();
     }
     let options = FormatOptions::default()

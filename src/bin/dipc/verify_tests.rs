@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Float64Array, Int32Array, StringArray, StringViewArray};
+use arrow::array::{
+    DictionaryArray, Float64Array, Int8Array, Int32Array, ListArray, StringArray, StringViewArray,
+};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{Field, Int8Type};
 use arrow::record_batch::RecordBatchIterator;
 
 use super::*;
@@ -81,6 +85,43 @@ fn nulls_differ_from_values() {
         found,
         r#"column "word", row 0: received null, expected "null""#
     );
+}
+
+/// A dictionary has two ways to say null, which are equal, also within lists; values are not.
+#[test]
+fn a_null_index_is_the_index_of_a_null() {
+    let dictionary = |keys: Vec<Option<i8>>, values: Vec<Option<&str>>| {
+        let values = Arc::new(StringArray::from(values));
+        DictionaryArray::new(Int8Array::from(keys), values)
+    };
+    let index = dictionary(vec![Some(0), None, Some(1)], vec![Some("a"), Some("b")]);
+    let value = dictionary(
+        vec![Some(2), Some(1), Some(0)],
+        vec![Some("b"), None, Some("a")],
+    );
+    let in_lists = |array: &DictionaryArray<Int8Type>| {
+        let item = Field::new_list_field(array.data_type().clone(), true);
+        let lengths = OffsetBuffer::from_lengths([2, 0, 1]);
+        one(
+            "list",
+            ListArray::new(item.into(), lengths, Arc::new(array.clone()), None),
+        )
+    };
+    let alone = |array: &DictionaryArray<Int8Type>| one("word", array.clone());
+    for (one, other) in [(&index, &value), (&value, &index)] {
+        assert_eq!(verify(&[alone(one)], &[alone(other)]), None);
+        assert_eq!(verify(&[in_lists(one)], &[in_lists(other)]), None);
+        // Also where the rows are not the first.
+        let rows = |array| alone(array).slice(1, 2);
+        assert_eq!(verify(&[rows(one)], &[rows(other)]), None);
+    }
+    let other = dictionary(vec![Some(0), Some(1), Some(1)], vec![Some("a"), Some("b")]);
+    let found = verify(&[alone(&value)], &[alone(&other)]).unwrap();
+    assert_eq!(
+        found.to_string(),
+        r#"column "word", row 1: received null, expected "b""#
+    );
+    assert!(verify(&[in_lists(&value)], &[in_lists(&other)]).is_some());
 }
 
 /// Bits decide: a NaN equals itself, -0 differs from 0, and NaNs of other bits are told apart.
