@@ -118,18 +118,20 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let uri = match line.trim_end().strip_prefix("ready ") {
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        // Made before anything is asked of the process, so that it is killed where the answer is bad.
+        let uri = String::new();
+        let mut server = Self { child, uri, stdout };
+        let line = server.line();
+        server.uri = match line.strip_prefix("ready ") {
             Some(uri) => uri.to_owned(),
             None => serde_json::from_str::<serde_json::Value>(&line).unwrap()["ready"]
                 .as_str()
                 .unwrap()
                 .to_owned(),
         };
-        assert!(uri.starts_with(begins), "{line}");
-        Self { child, uri, stdout }
+        assert!(server.uri.starts_with(begins), "{line}");
+        server
     }
 
     /// Serves Flight clients at a port of its own, and whatever else `args` say; its URI is that of
