@@ -51,6 +51,59 @@ fn flight_tells_where_and_libdipc_fetches() {
     }
 }
 
+/// Promise of `get grpc://`: the same over tcp and ucx, at the port that the server was given; of
+/// several addresses the first is taken. A Flight server's ucx address is taken on request alone.
+#[test]
+fn the_table_comes_over_tcp_and_ucx_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_in(&folder, "table.parquet");
+    write_parquet(Path::new(&path), &table(5000));
+    let (tcp, ucx) = ("tcp://127.0.0.1:0", "ucx://127.0.0.1:0");
+    let transports = json(&["info", "--json"]);
+    let transports = transports["transports"].as_array().unwrap();
+    let has_ucx = transports
+        .iter()
+        .any(|one| one["name"] == "ucx" && one["available"] == true);
+    let verified = |server: &Server, more: &[&str]| {
+        let report = get(&server.uri, &[&["--verify", &path], more].concat());
+        assert_eq!(report["verified"]["equal"], true);
+        assert_eq!(report["rows"], 5000);
+        report
+    };
+    let from = |report: &serde_json::Value| {
+        let from = report["taken"][0]["from"].as_array().unwrap();
+        assert_eq!(from.len(), 1);
+        from[0].as_str().unwrap().to_owned()
+    };
+
+    let server = Server::start_flight(&["--listen", tcp, &path]);
+    let report = verified(&server, &[]);
+    assert_eq!(by(&report), ["libdipc"]);
+    assert!(from(&report).starts_with("tcp://127.0.0.1:"));
+    assert!(report["bytes_received"].as_u64().unwrap() > 0);
+    assert!(server.stop().0.success());
+
+    if !has_ucx {
+        println!("skipped: ucx, which dipc info says is not available");
+        return;
+    }
+    let server = Server::start_flight(&["--listen", ucx, "--trusted-network", &path]);
+    let report = verified(&server, &["--trusted-network"]);
+    assert_eq!(by(&report), ["libdipc"]);
+    assert!(from(&report).starts_with("ucx://127.0.0.1:"));
+    assert_eq!(by(&verified(&server, &[])), ["DoGet"]);
+    assert!(server.stop().0.success());
+
+    let listen = ["--listen", ucx, "--listen", tcp, "--trusted-network", &path];
+    let server = Server::start_flight(&listen);
+    for (more, scheme) in [(&["--trusted-network"][..], "ucx:"), (&[], "tcp:")] {
+        let report = verified(&server, more);
+        assert_eq!(by(&report), ["libdipc"]);
+        assert!(from(&report).starts_with(scheme));
+    }
+    assert!(server.stop().0.success());
+}
+
 /// Promise of `serve --flight`: who knows nothing of libdipc gets the table by `DoGet`, equal, from
 /// files of every format, in batches larger than a message, and from an arena.
 #[test]
