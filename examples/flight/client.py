@@ -1,10 +1,14 @@
 """Fetches a table that a Flight server knows: by libdipc where one of its locations allows it, else by DoGet.
 
-    python client.py grpc://127.0.0.1:PORT NAME
+    python client.py [--trusted-network] grpc://127.0.0.1:PORT NAME
+
+A peer on ucx can read and write this process's memory, and a Flight server is not believed when it names one,
+unless --trusted-network says so.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from urllib.parse import parse_qs
@@ -44,9 +48,11 @@ def ways(locations: list[str]) -> Iterator[list[str]]:
         rest = rest[taken:]
 
 
-def fetch_by(client: flight.FlightClient, uris: list[str], ticket: flight.Ticket) -> pa.Table:
+def fetch_by(client: flight.FlightClient, uris: list[str], ticket: flight.Ticket, trusted_network: bool) -> pa.Table:
     """Fetches an endpoint in one way."""
     kind = scheme(uris[0])
+    if not trusted_network and any(scheme(uri) == "ucx" for uri in uris):
+        raise ValueError("a ucx address that a Flight server names is taken with --trusted-network alone")
     if kind in DISSOCIATED:
         return pa.table(dipc.get(uris, ticket.ticket))
     if kind == "arrow-flight-reuse-connection":
@@ -57,12 +63,12 @@ def fetch_by(client: flight.FlightClient, uris: list[str], ticket: flight.Ticket
     raise ValueError(f"nothing here can fetch from {kind}:")
 
 
-def fetch_endpoint(client: flight.FlightClient, endpoint: flight.FlightEndpoint) -> pa.Table:
+def fetch_endpoint(client: flight.FlightClient, endpoint: flight.FlightEndpoint, trusted_network: bool) -> pa.Table:
     """Takes the first location that works."""
     last: Exception | None = None
     for uris in ways([location.uri.decode() for location in endpoint.locations]):
         try:
-            table = fetch_by(client, uris, endpoint.ticket)
+            table = fetch_by(client, uris, endpoint.ticket, trusted_network)
         except (dipc.DipcError, flight.FlightError, pa.ArrowException, ValueError) as error:
             print(f"skipped {' '.join(uris)}: {error}", file=sys.stderr)
             last = error
@@ -72,15 +78,18 @@ def fetch_endpoint(client: flight.FlightClient, endpoint: flight.FlightEndpoint)
     raise RuntimeError("no location of the table works") from last
 
 
-def fetch(uri: str, name: str) -> pa.Table:
+def fetch(uri: str, name: str, trusted_network: bool = False) -> pa.Table:
     """The whole table: its endpoints, one after the other."""
     with flight.connect(uri) as client:
         info = client.get_flight_info(flight.FlightDescriptor.for_path(name))
-        parts = [fetch_endpoint(client, endpoint) for endpoint in info.endpoints]
+        parts = [fetch_endpoint(client, endpoint, trusted_network) for endpoint in info.endpoints]
     return pa.concat_tables(parts) if parts else info.schema.empty_table()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(f"usage: {sys.argv[0]} grpc://HOST:PORT NAME")
-    print(fetch(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--trusted-network", action="store_true", help="take ucx addresses, too")
+    parser.add_argument("uri", help="the Flight server, as grpc://127.0.0.1:5005")
+    parser.add_argument("name", help="the table")
+    arguments = parser.parse_args()
+    print(fetch(arguments.uri, arguments.name, arguments.trusted_network))

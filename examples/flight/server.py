@@ -1,6 +1,6 @@
 """A Flight server that says where its tables are and lets libdipc carry them.
 
-    python server.py [--pair]
+    python server.py [--pair] [--listen URI] [--trusted-network]
 
 GetFlightInfo gives endpoints whose locations are URIs of libdipc: one URI for each table, or with --pair two, one
 for the metadata and one for the bodies, as the protocol allows. The last location is the Flight server itself, so
@@ -63,11 +63,18 @@ class Server(flight.FlightServerBase):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--pair", action="store_true", help="give a URI for metadata and one for bodies")
+    parser.add_argument(
+        "--listen",
+        metavar="URI",
+        default=f"shm:@flight-example-{os.getpid()}",
+        help="where libdipc listens, as tcp://127.0.0.1:0 (default: shared memory)",
+    )
+    parser.add_argument("--trusted-network", action="store_true", help="listen at ucx addresses, too")
     arguments = parser.parse_args()
-    with dipc.Server() as data:
+    with dipc.Server(trusted_network=arguments.trusted_network) as data:
         for name, table in TABLES.items():
             data.publish(name, table)
-        data.listen(f"shm:@flight-example-{os.getpid()}")
+        data.listen(arguments.listen)
         roles = ["metadata", "data"] if arguments.pair else ["both"]
         with Server(TABLES, [data.location(role) for role in roles]) as control:
             print(f"ready grpc://127.0.0.1:{control.port}", flush=True)

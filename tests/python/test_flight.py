@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -178,35 +179,87 @@ def test_unknown_and_gone():
     assert done.returncode == 1 and "is the Flight server running" in done.stderr
 
 
-@pytest.mark.parametrize("pair", [[], ["--pair"]], ids=["one", "pair"])
-def test_examples(pair):
-    """The examples work with each other and with the command, and their fallback with neither."""
-    server = subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "server.py"), *pair], stdout=subprocess.PIPE, text=True
-    )
+@contextmanager
+def example_server(scheme, *arguments):
+    """The example's server, with libdipc at an address of `scheme`; its URI and its data's scheme."""
+    listen = {"shm": [], "tcp": ["--listen", "tcp://127.0.0.1:0"], "ucx": ["--listen", "ucx://127.0.0.1:0"]}[scheme]
+    words = [sys.executable, str(EXAMPLES / "server.py"), *listen, *trust(scheme), *arguments]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         word, uri = server.stdout.readline().split()
         assert word == "ready"
-        report, _ = get(uri, "squares")
-        assert report["rows"] == 1000
-        [taken] = report["taken"]
-        assert (taken["by"], len(taken["from"])) == ("libdipc", 2 if pair else 1)
-
-        def example(uri, name):
-            return subprocess.run(
-                [sys.executable, str(EXAMPLES / "client.py"), uri, name],
-                capture_output=True, text=True, timeout=60,
-            )  # fmt: skip
-
-        done = example(uri, "words")
-        assert done.returncode == 0, done.stderr
-        assert "three" in done.stdout and f"fetched from {' '.join(taken['from'])}" in done.stderr
-        assert example(uri, "nobody").returncode == 1
-        name = next(iter(FILES))
-        with Tables(["shm:@dipc-pytest-nobody", REUSE]) as plain:
-            done = example(plain.uri, name)
-            assert done.returncode == 0, done.stderr
-            assert "skipped shm:@dipc-pytest-nobody" in done.stderr and f"fetched from {REUSE}" in done.stderr
+        yield uri
     finally:
         server.terminate()
         assert server.wait(timeout=60) == 0
+
+
+def trust(scheme):
+    return ["--trusted-network"] if scheme == "ucx" else []
+
+
+def need(scheme):
+    done = subprocess.run([COMMAND, "info", "--json"], capture_output=True, text=True, check=True)
+    [transport] = [one for one in json.loads(done.stdout)["transports"] if one["name"] == scheme]
+    if not transport["available"]:
+        pytest.skip(transport["reason"])
+
+
+@pytest.fixture(scope="session")
+def go_client(tmp_path_factory):
+    """The words that run the client in Go."""
+    prefix = os.environ.get("DIPC_PREFIX")
+    if shutil.which("go") is None or prefix is None:
+        pytest.skip("no Go, or no DIPC_PREFIX: it names an installed tree")
+    program = tmp_path_factory.mktemp("go") / "client"
+    library = f"{prefix}/lib"
+    environment = {**os.environ, "PKG_CONFIG_PATH": f"{library}/pkgconfig", "CGO_LDFLAGS": f"-Wl,-rpath,{library}"}
+    subprocess.run(["go", "build", "-o", program, "."], cwd=EXAMPLES / "go", env=environment, check=True)
+    return [str(program)]
+
+
+@pytest.fixture(params=["python", "go"])
+def example(request):
+    """A client of the examples, as a function."""
+    if request.param == "python":
+        words = [sys.executable, str(EXAMPLES / "client.py")]
+    else:
+        words = request.getfixturevalue("go_client")
+    return lambda *arguments: subprocess.run([*words, *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("pair", [[], ["--pair"]], ids=["one", "pair"])
+@pytest.mark.parametrize("scheme", ["shm", "tcp", "ucx"])
+def test_examples(scheme, pair, example):
+    """Issue 4, point 6: the examples work with each other and with the command, over each transport."""
+    need(scheme)
+    with example_server(scheme, *pair) as uri:
+        report, _ = get(uri, "squares", *trust(scheme))
+        assert report["rows"] == 1000
+        [taken] = report["taken"]
+        assert (taken["by"], len(taken["from"])) == ("libdipc", 2 if pair else 1)
+        assert all(location.startswith(f"{scheme}:") for location in taken["from"])
+        done = example(*trust(scheme), uri, "words")
+        assert done.returncode == 0, done.stderr
+        # Python's shows the table, Go's the lengths of its batches.
+        assert "three" in done.stdout or done.stdout == "3 rows\n"
+        assert f" from {' '.join(taken['from'])}" in done.stderr
+        assert example(uri, "nobody").returncode == 1
+
+
+def test_example_falls_back(example):
+    """A client of the examples passes over an address of nobody."""
+    name = next(iter(FILES))
+    with Tables(["shm:@dipc-pytest-nobody", REUSE]) as plain:
+        done = example(plain.uri, name)
+        assert done.returncode == 0, done.stderr
+        assert "skipped shm:@dipc-pytest-nobody" in done.stderr and f" from {REUSE}" in done.stderr
+
+
+def test_example_takes_no_ucx_on_a_server_s_word(example):
+    """Who did not say that the network is trusted gets the table by DoGet."""
+    need("ucx")
+    with example_server("ucx") as uri:
+        done = example(uri, "words")
+        assert done.returncode == 0, done.stderr
+        assert "skipped ucx:" in done.stderr and f" from {REUSE}" in done.stderr

@@ -1,15 +1,20 @@
 // Fetches a table that a Flight server knows: by libdipc where one of its locations allows it, else by
 // DoGet. Prints the batches' lengths to standard output, and the ways taken to standard error.
 //
-//	go run . grpc://127.0.0.1:PORT NAME
+//	go run . [-trusted-network] grpc://127.0.0.1:PORT NAME
+//
+// A peer on ucx can read and write this process's memory, and a Flight server is not believed when it
+// names one, unless -trusted-network says so.
 package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"net/url"
-	"os"
+	"slices"
 	"strings"
 
 	"dipc"
@@ -21,6 +26,8 @@ import (
 )
 
 const reuseConnection = "arrow-flight-reuse-connection"
+
+var trustedNetwork = flag.Bool("trusted-network", false, "take ucx addresses, too")
 
 func scheme(uri string) string {
 	scheme, _, _ := strings.Cut(uri, ":")
@@ -94,6 +101,9 @@ func fetchBy(
 	ctx context.Context, client flight.Client, uris []string, ticket *flight.Ticket,
 ) (reader array.RecordReader, done func(), err error) {
 	done = func() {}
+	if !*trustedNetwork && slices.ContainsFunc(uris, func(uri string) bool { return scheme(uri) == "ucx" }) {
+		return nil, nil, errors.New("a ucx address that a Flight server names is taken with -trusted-network alone")
+	}
 	switch kind := scheme(uris[0]); {
 	case isDissociated(uris[0]):
 		var options []dipc.GetOption
@@ -165,10 +175,11 @@ func run(uri, name string) error {
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) != 3 {
-		log.Fatalf("usage: %s grpc://HOST:PORT NAME", os.Args[0])
+	flag.Parse()
+	if flag.NArg() != 2 {
+		log.Fatal("usage: [-trusted-network] grpc://HOST:PORT NAME")
 	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
+	if err := run(flag.Arg(0), flag.Arg(1)); err != nil {
 		log.Fatal(err)
 	}
 }
