@@ -12,7 +12,7 @@ pub mod stream;
 pub use batches::{
     BatchReader, batch_from_c, batch_to_c, export_batches, schema_from_c, schema_to_c,
 };
-pub use encode::{Compression, EncodeOptions, EncodedMessage, Encoder};
+pub use encode::{Compression, EncodeOptions, EncodedMessage, EncodedMessages, Encoder};
 pub use owned::{
     CStruct, Owned, OwnedArray, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream,
 };

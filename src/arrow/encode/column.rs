@@ -38,6 +38,7 @@ impl<'a> Column<'a> {
     ///
     /// `array` is released or follows the C data interface as this module's head says, with memory
     /// on the device of `memory`; it is neither written to nor released during `'a`.
+    #[inline(always)]
     pub(super) unsafe fn of_field(
         field: &'a Field,
         array: &'a ArrowArray,
@@ -71,6 +72,7 @@ impl<'a> Column<'a> {
     /// # Safety
     ///
     /// As [`of_field`](Self::of_field).
+    #[inline(always)]
     pub(super) unsafe fn of_values(
         field: &'a Field,
         array: &'a ArrowArray,
@@ -93,9 +95,11 @@ impl<'a> Column<'a> {
         }
     }
 
+    // Inlined: what it returns is large, and this runs for each column of each batch.
     /// # Safety
     ///
     /// As [`of_field`](Self::of_field).
+    #[inline(always)]
     unsafe fn new(
         layout: Layout,
         fields: &'a [Field],
@@ -107,10 +111,6 @@ impl<'a> Column<'a> {
         if array.release.is_none() {
             return Err(Fault::invalid("the array has been released already"));
         }
-        let size = |name: &str, value: i64| {
-            usize::try_from(value)
-                .map_err(|_| Fault::invalid(format!("the {name} is {value}, which is negative")))
-        };
         let len = size("length", array.length)?;
         let offset = size("offset", array.offset)?;
         if array.length.checked_add(array.offset).is_none() {
@@ -161,21 +161,24 @@ impl<'a> Column<'a> {
     }
 
     /// The child at `index`, which is less than the number of [`fields`](Self::fields).
+    #[inline(always)]
     pub(super) fn child(&self, index: usize) -> Checked<Self> {
         let field = &self.fields[index];
-        let read = || {
-            // SAFETY: `new` checked that the array has as many children as fields, in a list that
-            // is not NULL; the producer is trusted to have that many entries in it.
-            let slot = unsafe { self.array.children.add(index) };
-            // SAFETY: as above.
-            let child = unsafe { slot.read() };
-            // SAFETY: a child that is not NULL is an array that lives as long as its parent.
-            let child = unsafe { child.as_ref() }
-                .ok_or_else(|| Fault::invalid("the pointer to the array is NULL"))?;
-            // SAFETY: children follow the C data interface as their parent does, on its device.
-            unsafe { Self::of_field(field, child, self.memory) }
+        let here = |fault: Box<Fault>| fault.inside(self.child_name(index));
+        // SAFETY: `new` checked that the array has as many children as fields, in a list that
+        // is not NULL; the producer is trusted to have that many entries in it.
+        let slot = unsafe { self.array.children.add(index) };
+        // SAFETY: as above.
+        let child = unsafe { slot.read() };
+        // SAFETY: a child that is not NULL is an array that lives as long as its parent.
+        let Some(child) = (unsafe { child.as_ref() }) else {
+            return Err(here(Fault::invalid("the pointer to the array is NULL")));
         };
-        read().map_err(|fault| fault.inside(self.child_name(index)))
+        // SAFETY: children follow the C data interface as their parent does, on its device.
+        match unsafe { Self::of_field(field, child, self.memory) } {
+            Ok(child) => Ok(child),
+            Err(fault) => Err(here(fault)),
+        }
     }
 
     /// Which child of a union has the type id `id`.
@@ -210,6 +213,7 @@ impl<'a> Column<'a> {
     }
 
     /// Where `rows` rows from `first` on begin in the buffers.
+    #[inline]
     pub(super) fn start(&self, first: usize, rows: usize) -> Checked<usize> {
         match first.checked_add(rows) {
             Some(end) if end <= self.len => Ok(self.offset + first),
@@ -221,6 +225,7 @@ impl<'a> Column<'a> {
     }
 
     /// The buffer at `index`, which is less than `n_buffers`.
+    #[inline]
     fn pointer(&self, index: usize) -> *const u8 {
         // SAFETY: `new` checked that the array has the buffers of its layout, in a list that is
         // not NULL; the producer is trusted to have that many entries in it.
@@ -230,6 +235,7 @@ impl<'a> Column<'a> {
     }
 
     /// `len` bytes of the buffer at `index`, from `skip` on. `name` is for texts.
+    #[inline]
     pub(super) fn buffer(
         &self,
         index: usize,
@@ -259,6 +265,7 @@ impl<'a> Column<'a> {
     }
 
     /// `rows` values of `width` bytes in the buffer at `index`, from `start` on.
+    #[inline]
     pub(super) fn values(
         &self,
         index: usize,
@@ -277,6 +284,7 @@ impl<'a> Column<'a> {
     }
 
     /// The bytes of a part of the buffer at `index`.
+    #[inline]
     pub(super) fn bytes(
         &self,
         index: usize,
@@ -311,6 +319,7 @@ impl<'a> Column<'a> {
 
     /// The offset (or size, or run end) at `position` of the buffer at `index`, where `width` is
     /// 2, 4 or 8. Negative ones are an error.
+    #[inline]
     pub(super) fn offset_at(
         &self,
         index: usize,
@@ -328,6 +337,7 @@ impl<'a> Column<'a> {
     }
 
     /// The first and the last offset of `rows` rows from `start` on.
+    #[inline]
     pub(super) fn offset_range(
         &self,
         start: usize,
@@ -365,6 +375,12 @@ impl<'a> Column<'a> {
             };
         }
         self.bits(VALIDITY, "validity", start, rows).map(Some)
+    }
+
+    /// Whether the layout has a bitmap and the array says that it needs none.
+    #[inline]
+    pub(super) fn has_no_nulls(&self) -> bool {
+        self.array.null_count == 0 && self.layout.has_validity()
     }
 
     /// How many of `rows` rows from `start` on are null (rule A2: no bitmap where that is 0).
@@ -448,11 +464,19 @@ pub(super) fn signed(bytes: &[u8]) -> i64 {
     }
 }
 
+#[cold]
 pub(super) fn too_large() -> Box<Fault> {
     Fault::invalid("a buffer would be larger than any memory")
 }
 
+#[inline]
+fn size(name: &str, value: i64) -> Checked<usize> {
+    usize::try_from(value)
+        .map_err(|_| Fault::invalid(format!("the {name} is {value}, which is negative")))
+}
+
 /// Checks `n_buffers` against the layout, and the list of buffers.
+#[inline]
 fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<()> {
     let wanted = match layout {
         Layout::Null | Layout::RunEndEncoded => 0,

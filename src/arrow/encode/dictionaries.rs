@@ -9,7 +9,7 @@ use super::fault::{Checked, Fault};
 use super::memory::Memory;
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::ArrowArray;
-use crate::arrow::format::{Field, Layout};
+use crate::arrow::format::{Field, Layout, Schema};
 
 /// Dictionaries as they were last sent, each by its id.
 ///
@@ -17,7 +17,22 @@ use crate::arrow::format::{Field, Layout};
 /// dictionary that has not changed moves its hold to the newest batch, so that between calls all of
 /// them hold one batch together, the last one encoded, and no older one.
 #[derive(Debug, Default)]
-pub(super) struct Dictionaries(BTreeMap<i64, Sent>);
+pub(super) struct Dictionaries {
+    sent: BTreeMap<i64, Sent>,
+    /// Whether the schema has dictionary-encoded fields at all.
+    any: bool,
+    spare: Spare,
+}
+
+/// An empty list, whose memory serves one batch after the other.
+#[derive(Debug, Default)]
+struct Spare(Vec<Found<'static>>);
+
+// SAFETY: the list has no elements, whose pointers are what keeps it to one thread: nothing but
+// `Dictionaries::remember` fills the field, and with an empty list.
+unsafe impl Send for Spare {}
+// SAFETY: as above.
+unsafe impl Sync for Spare {}
 
 /// A dictionary that was sent.
 #[derive(Debug)]
@@ -35,6 +50,7 @@ unsafe impl Send for Sent {}
 unsafe impl Sync for Sent {}
 
 /// A dictionary of a batch that is being encoded.
+#[derive(Debug)]
 pub(super) struct Found<'a> {
     field: &'a Field,
     id: i64,
@@ -66,33 +82,47 @@ impl Found<'_> {
     }
 }
 
-/// Finds the dictionaries of a batch, inner ones first. The result borrows the arrays.
-pub(super) fn find<'a>(batch: &Column<'a>) -> Checked<Vec<Found<'a>>> {
-    fn visit<'a>(column: &Column<'a>, found: &mut Vec<Found<'a>>) -> Checked<()> {
-        for (index, field) in column.fields().iter().enumerate() {
-            if field.dictionary.is_none() && !field.has_inner_dictionary() {
-                continue;
-            }
-            let child = column.child(index)?;
-            let here = |fault: Box<Fault>| fault.inside(column.child_name(index));
-            let Some(dictionary) = &field.dictionary else {
-                visit(&child, found).map_err(here)?;
-                continue;
-            };
-            let values = child.dictionary(field).map_err(here)?;
-            visit(&values, found).map_err(here)?;
-            found.push(Found {
-                field,
-                id: dictionary.id,
-                values,
-                change: Change::New,
-            });
+impl Dictionaries {
+    /// None sent yet, of streams of this schema.
+    pub(super) fn of(schema: &Schema) -> Self {
+        let encoded = |field: &Field| field.dictionary.is_some() || field.has_inner_dictionary();
+        Self {
+            any: schema.fields.iter().any(encoded),
+            ..Self::default()
         }
-        Ok(())
     }
-    let mut found = Vec::new();
-    visit(batch, &mut found)?;
-    Ok(found)
+
+    /// Finds the dictionaries of a batch, inner ones first. The result borrows the arrays.
+    pub(super) fn find<'a>(&mut self, batch: &Column<'a>) -> Checked<Vec<Found<'a>>> {
+        let mut found: Vec<Found<'a>> = std::mem::take(&mut self.spare.0);
+        if self.any {
+            visit(batch, &mut found)?;
+        }
+        Ok(found)
+    }
+}
+
+fn visit<'a>(column: &Column<'a>, found: &mut Vec<Found<'a>>) -> Checked<()> {
+    for (index, field) in column.fields().iter().enumerate() {
+        if field.dictionary.is_none() && !field.has_inner_dictionary() {
+            continue;
+        }
+        let child = column.child(index)?;
+        let here = |fault: Box<Fault>| fault.inside(column.child_name(index));
+        let Some(dictionary) = &field.dictionary else {
+            visit(&child, found).map_err(here)?;
+            continue;
+        };
+        let values = child.dictionary(field).map_err(here)?;
+        visit(&values, found).map_err(here)?;
+        found.push(Found {
+            field,
+            id: dictionary.id,
+            values,
+            change: Change::New,
+        });
+    }
+    Ok(())
 }
 
 impl Dictionaries {
@@ -118,7 +148,7 @@ impl Dictionaries {
     }
 
     fn change(&self, this: &Found<'_>, memory: Memory) -> Checked<Change> {
-        let Some(sent) = self.0.get(&this.id) else {
+        let Some(sent) = self.sent.get(&this.id) else {
             return Ok(Change::New);
         };
         // SAFETY: `values` points into the array that `sent._batch` keeps alive and unchanged.
@@ -143,14 +173,16 @@ impl Dictionaries {
     }
 
     /// Remembers the dictionaries of a batch that was encoded.
-    pub(super) fn remember(&mut self, found: &[Found<'_>], batch: &Arc<OwnedDeviceArray>) {
-        for this in found {
+    pub(super) fn remember(&mut self, mut found: Vec<Found<'_>>, batch: &Arc<OwnedDeviceArray>) {
+        for this in found.drain(..) {
             let sent = Sent {
                 _batch: Arc::clone(batch),
                 values: this.values.array(),
             };
-            self.0.insert(this.id, sent);
+            self.sent.insert(this.id, sent);
         }
+        // Collecting nothing out of an empty list keeps the list's memory, for the next batch.
+        self.spare = Spare(found.into_iter().filter_map(|_| None).collect());
     }
 }
 
@@ -180,7 +212,7 @@ impl Dictionaries {
     /// How many batches are held.
     pub(super) fn held(&self) -> usize {
         let mut batches: Vec<_> = self
-            .0
+            .sent
             .values()
             .map(|sent| Arc::as_ptr(&sent._batch))
             .collect();

@@ -17,6 +17,7 @@ pub(super) type Checked<T> = Result<T, Box<Fault>>;
 
 impl Fault {
     /// The array breaks the C data interface, or is not what its schema says.
+    #[cold]
     pub(super) fn invalid(text: impl Into<String>) -> Box<Self> {
         Box::new(Self {
             status: Status::InvalidData,
@@ -26,6 +27,7 @@ impl Fault {
     }
 
     /// The same fault, found in the field `name`.
+    #[cold]
     pub(super) fn inside(mut self: Box<Self>, name: &str) -> Box<Self> {
         self.path.push(name.to_owned());
         self

@@ -1,37 +1,65 @@
 //! The flatbuffers of messages. One builder serves all of a stream, so that a header costs one
 //! allocation, its own.
+//!
+//! Nodes and buffers are pairs of numbers on the wire, two or three for each column: they are written
+//! as [`Pair`]s, for the generated code makes several calls for each.
 
 use std::fmt;
 
 use arrow::ipc;
-use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
+use flatbuffers::{FlatBufferBuilder, Push, PushAlignment, UnionWIPOffset, WIPOffset};
 
 use super::fault::{Checked, Fault};
 use super::plan::{Plan, count};
 use crate::arrow::format::{Schema, metadata_to_ipc};
+use crate::device::BufferRef;
 use crate::proto::BodySpan;
 
 /// Alignment of buffers in a body (rule A2).
 const ALIGNMENT: u64 = 64;
 
-/// Where the buffers of a body lie when it is packed (rule A1: also where it will not be).
-pub(super) fn pack(plan: &Plan) -> Checked<(Vec<BodySpan>, u64)> {
-    let too_large = || Fault::invalid("the body would be larger than any memory");
-    let mut spans = Vec::with_capacity(plan.buffers.len());
-    let mut end: u64 = 0;
-    for buffer in &plan.buffers {
-        let length = u64::try_from(buffer.len).map_err(|_| too_large())?;
-        spans.push(BodySpan {
-            offset: end,
+/// Where buffers lie when their body is packed (rule A1: also where it will not be), one after the
+/// other, and where the next one would. Past 64 bits the numbers stay at the highest.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Packing {
+    /// The end of the last buffer and its padding.
+    pub(super) end: u64,
+}
+
+impl Packing {
+    /// Places the next buffer.
+    #[inline]
+    pub(super) fn place(&mut self, buffer: BufferRef) -> BodySpan {
+        let length = buffer.len as u64;
+        let span = BodySpan {
+            offset: self.end,
             length,
-        });
-        end = end
-            .checked_add(length)
-            .and_then(|end| end.checked_next_multiple_of(ALIGNMENT))
-            .filter(|end| i64::try_from(*end).is_ok())
-            .ok_or_else(too_large)?;
+        };
+        let padded = length.saturating_add(ALIGNMENT - 1) & !(ALIGNMENT - 1);
+        self.end = self.end.saturating_add(padded);
+        span
     }
-    Ok((spans, end))
+}
+
+/// A `FieldNode` or a `Buffer` as the wire has it: two numbers of 64 bits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pair(pub(super) u64, pub(super) u64);
+
+impl Push for Pair {
+    type Output = Self;
+
+    #[inline]
+    unsafe fn push(&self, target: &mut [u8], _written: usize) {
+        if let Some(target) = target.first_chunk_mut::<16>() {
+            let number = u128::from(self.0) | u128::from(self.1) << 64;
+            *target = number.to_le_bytes();
+        }
+    }
+
+    #[inline]
+    fn alignment() -> PushAlignment {
+        PushAlignment::new(8)
+    }
 }
 
 /// What a message is about.
@@ -52,7 +80,7 @@ pub(super) enum Subject<'a> {
 #[derive(Default)]
 pub(super) struct Headers {
     fbb: FlatBufferBuilder<'static>,
-    buffers: Vec<ipc::Buffer>,
+    buffers: Vec<Pair>,
 }
 
 impl fmt::Debug for Headers {
@@ -69,28 +97,28 @@ impl Headers {
         self.message(ipc::MessageHeader::Schema, header, 0, &[])
     }
 
-    /// The header of `rows` rows laid out as `plan`, in a body packed as `spans`.
+    /// The header of `rows` rows laid out as `plan`, and the length of their packed body.
     pub(super) fn body(
         &mut self,
         subject: Subject<'_>,
         rows: usize,
         plan: &Plan,
-        spans: &[BodySpan],
-        body_len: u64,
         codec: Option<ipc::CompressionType>,
-    ) -> Checked<Vec<u8>> {
+    ) -> Checked<(Vec<u8>, u64)> {
         self.fbb.reset();
         self.buffers.clear();
-        // `pack` made sure that all of them are below 2^63.
-        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        self.buffers.extend(
-            spans
-                .iter()
-                .map(|span| ipc::Buffer::new(number(span.offset), number(span.length))),
-        );
+        let mut packing = Packing::default();
+        self.buffers.extend(plan.buffers.iter().map(|buffer| {
+            let BodySpan { offset, length } = packing.place(*buffer);
+            Pair(offset, length)
+        }));
+        // The end is the highest of all the numbers.
+        let body_len = i64::try_from(packing.end)
+            .map_err(|_| Fault::invalid("the body would be larger than any memory"))?;
         let fbb = &mut self.fbb;
-        let buffers = fbb.create_vector(&self.buffers);
-        let nodes = fbb.create_vector(&plan.nodes);
+        // Only the type differs: the generated code writes the same bytes for its two structs.
+        let buffers = WIPOffset::new(fbb.create_vector(&self.buffers).value());
+        let nodes = WIPOffset::new(fbb.create_vector(&plan.nodes).value());
         let variadic = (!plan.variadic.is_empty()).then(|| fbb.create_vector(&plan.variadic));
         let compression = codec.map(|codec| {
             let method = ipc::BodyCompressionMethod::BUFFER;
@@ -106,8 +134,7 @@ impl Headers {
                 variadicBufferCounts: variadic,
             },
         );
-        let body_len = number(body_len);
-        Ok(match subject {
+        let header = match subject {
             Subject::Batch(metadata) => {
                 let kind = ipc::MessageHeader::RecordBatch;
                 self.message(kind, batch.as_union_value(), body_len, metadata)
@@ -121,7 +148,8 @@ impl Headers {
                 let batch = ipc::DictionaryBatch::create(fbb, &args).as_union_value();
                 self.message(ipc::MessageHeader::DictionaryBatch, batch, body_len, &[])
             }
-        })
+        };
+        Ok((header, packing.end))
     }
 
     fn message(

@@ -21,10 +21,12 @@ pub use compression::Compression;
 
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use column::Column;
 use dictionaries::{Change, Dictionaries, Found};
 use fault::{Checked, Fault};
-use header::{Headers, Subject, pack};
+use header::{Headers, Packing, Subject};
 use memory::Memory;
 use plan::Plan;
 use scratch::Scratch;
@@ -57,13 +59,25 @@ pub struct EncodedMessage {
     pub body_len: u64,
     /// The buffers, one for each entry of the header (rule A1).
     pub buffers: Vec<BufferRef>,
-    /// Where each buffer lies in the packed body; what is between is padding, to be sent as zeros.
-    pub spans: Vec<BodySpan>,
     /// Keeps the memory of the buffers alive.
     pub owner: Arc<EncodedOwner>,
     /// Whether the body is compressed, and so must be sent packed (rule A4).
     pub compressed: bool,
 }
+
+impl EncodedMessage {
+    /// Where each of the buffers lies in the packed body; what is between is padding, to be sent as
+    /// zeros.
+    pub fn spans(&self) -> impl ExactSizeIterator<Item = BodySpan> + '_ {
+        let mut packing = Packing::default();
+        self.buffers
+            .iter()
+            .map(move |buffer| packing.place(*buffer))
+    }
+}
+
+/// The messages of one batch: in most streams one, for which this takes no memory of its own.
+pub type EncodedMessages = SmallVec<[EncodedMessage; 1]>;
 
 /// The memory behind the buffers of a message: the producer's array, released when the last message
 /// of its batch is dropped (and, where the stream has dictionaries, the encoder has seen another
@@ -112,13 +126,14 @@ impl Encoder {
         let schema = unsafe { Schema::from_c(schema.raw()) }?;
         let mut headers = Headers::default();
         let schema_header = headers.schema(&schema);
+        let dictionaries = Dictionaries::of(&schema);
         Ok(Self {
             schema,
             options,
             schema_header,
             headers,
             plan: Plan::default(),
-            dictionaries: Dictionaries::default(),
+            dictionaries,
         })
     }
 
@@ -145,7 +160,7 @@ impl Encoder {
         &mut self,
         array: OwnedDeviceArray,
         custom_metadata: Option<&[u8]>,
-    ) -> Result<Vec<EncodedMessage>> {
+    ) -> Result<EncodedMessages> {
         self.try_encode(array, custom_metadata)
             .map_err(|refused| refused.0)
     }
@@ -159,7 +174,7 @@ impl Encoder {
         &mut self,
         array: OwnedDeviceArray,
         custom_metadata: Option<&[u8]>,
-    ) -> Result<Vec<EncodedMessage>, Box<(Error, OwnedDeviceArray)>> {
+    ) -> Result<EncodedMessages, Box<(Error, OwnedDeviceArray)>> {
         let array = Arc::new(array);
         self.encode_shared(&array, custom_metadata)
             .map_err(|error| {
@@ -177,7 +192,7 @@ impl Encoder {
         &mut self,
         owner: &Arc<OwnedDeviceArray>,
         custom_metadata: Option<&[u8]>,
-    ) -> Result<Vec<EncodedMessage>> {
+    ) -> Result<EncodedMessages> {
         let metadata = match custom_metadata {
             Some(bytes) => parse_metadata(bytes)
                 .map_err(|text| Error::invalid_data(format!("the batch's metadata: {text}")))?,
@@ -205,7 +220,7 @@ impl Encoder {
             ));
         }
 
-        let mut found = dictionaries::find(&batch)?;
+        let mut found = dictionaries.find(&batch)?;
         dictionaries.compare(&mut found, memory)?;
         let mut message = |kind, subject: Subject<'_>, rows, plan: &mut Plan| -> Checked<_> {
             if let Some(compression) = options.compression {
@@ -213,9 +228,8 @@ impl Encoder {
                 // which is alive, or to the plan's scratch, and nobody writes to them.
                 unsafe { compression.compress(plan) }?;
             }
-            let (spans, body_len) = pack(plan)?;
             let codec = options.compression.map(Compression::codec);
-            let header = headers.body(subject, rows, plan, &spans, body_len, codec)?;
+            let (header, body_len) = headers.body(subject, rows, plan, codec)?;
             let owner = EncodedOwner {
                 array: Arc::clone(owner),
                 _scratch: std::mem::take(&mut plan.scratch),
@@ -225,13 +239,12 @@ impl Encoder {
                 header,
                 body_len,
                 buffers: plan.buffers.clone(),
-                spans,
                 owner: Arc::new(owner),
                 compressed: codec.is_some(),
             })
         };
 
-        let mut messages = Vec::with_capacity(1);
+        let mut messages: EncodedMessages = smallvec![];
         for this in found.iter().filter(|this| this.change != Change::Same) {
             let here = |fault: Box<Fault>| fault.inside("(dictionary)").inside(this.name());
             plan.clear();
@@ -247,7 +260,7 @@ impl Encoder {
         plan.children(&batch, start, batch.len)?;
         let subject = Subject::Batch(&metadata);
         messages.push(message(HeaderKind::RecordBatch, subject, batch.len, plan)?);
-        dictionaries.remember(&found, owner);
+        dictionaries.remember(found, owner);
         Ok(messages)
     }
 }

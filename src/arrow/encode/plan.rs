@@ -1,10 +1,9 @@
 //! From arrays to the nodes and buffers of a record batch: the layout of rule A2, which depends on
 //! nothing but the array.
 
-use arrow::ipc::FieldNode;
-
 use super::column::{Column, signed, too_large};
 use super::fault::{Checked, Fault};
+use super::header::Pair;
 use super::memory::Bits;
 use super::scratch::Scratch;
 use crate::arrow::format::Layout;
@@ -14,7 +13,7 @@ use crate::device::BufferRef;
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// One for each field, depth first.
-    pub(super) nodes: Vec<FieldNode>,
+    pub(super) nodes: Vec<Pair>,
     /// The buffers, empty ones too.
     pub(super) buffers: Vec<BufferRef>,
     /// For each view field, how many variadic buffers it has.
@@ -38,15 +37,20 @@ impl Plan {
     /// Adds `rows` rows of a column, from `first` on (rule A7: wherever they begin).
     pub(super) fn add(&mut self, column: &Column<'_>, first: usize, rows: usize) -> Checked<()> {
         let start = column.start(first, rows)?;
-        let nulls = column.null_count(start, rows)?;
-        self.nodes.push(FieldNode::new(count(rows)?, count(nulls)?));
-        if column.layout.has_validity() {
+        if column.has_no_nulls() {
+            self.nodes.push(Pair(rows as u64, 0));
             // Rule A2: no bitmap where the null count is 0.
-            let bitmap = match column.validity(start, rows)? {
-                Some(bits) if nulls > 0 => self.bitmap(column, 0, start, &bits, rows)?,
-                _ => BufferRef::EMPTY,
-            };
-            self.buffers.push(bitmap);
+            self.buffers.push(BufferRef::EMPTY);
+        } else {
+            let nulls = column.null_count(start, rows)?;
+            self.nodes.push(Pair(rows as u64, nulls as u64));
+            if column.layout.has_validity() {
+                let bitmap = match column.validity(start, rows)? {
+                    Some(bits) if nulls > 0 => self.bitmap(column, 0, start, &bits, rows)?,
+                    _ => BufferRef::EMPTY,
+                };
+                self.buffers.push(bitmap);
+            }
         }
         match column.layout {
             Layout::Null => Ok(()),
@@ -94,6 +98,7 @@ impl Plan {
         }
     }
 
+    #[inline]
     fn child(
         &mut self,
         column: &Column<'_>,
@@ -244,7 +249,7 @@ impl Plan {
             let ends = column.child(0)?;
             let rewritten = self.run_ends(&ends, first, runs, width, start, rows);
             let rewritten = rewritten.map_err(|fault| fault.inside(name))?;
-            self.nodes.push(FieldNode::new(count(runs)?, 0));
+            self.nodes.push(Pair(runs as u64, 0));
             self.buffers.extend([BufferRef::EMPTY, rewritten]);
         }
         self.child(column, 1, first, runs)

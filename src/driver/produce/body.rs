@@ -75,7 +75,7 @@ pub(crate) fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
             *at += len as u64;
         }
     };
-    for (buffer, span) in message.buffers.iter().zip(&message.spans) {
+    for (buffer, span) in message.buffers.iter().zip(message.spans()) {
         if buffer.len > 0 {
             pad_to(&mut parts, &mut at, span.offset);
             parts.push(*buffer);

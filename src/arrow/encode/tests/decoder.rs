@@ -49,8 +49,11 @@ fn cross(batches: &[RecordBatch], options: EncodeOptions, level: Level, lent: bo
                     .filter(|span| span.length > 0)
                     .collect()
             };
-            assert_eq!(header.buffers().len(), message.spans.len());
-            assert_eq!(used(header.buffers()), used(&message.spans));
+            assert_eq!(header.buffers().len(), message.spans().len());
+            assert_eq!(
+                used(header.buffers()),
+                used(&message.spans().collect::<Vec<_>>())
+            );
             assert_eq!(header.compressed(), message.compressed);
             let body = body_of(&message, &header, lent);
             if message.kind == HeaderKind::Dictionary {

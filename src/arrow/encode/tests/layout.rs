@@ -186,7 +186,7 @@ fn headers_describe_the_packed_body() {
         let buffers = body.buffers().unwrap();
         assert_eq!(buffers.len(), message.buffers.len());
         let mut end = 0;
-        for ((entry, span), buffer) in buffers.iter().zip(&message.spans).zip(&message.buffers) {
+        for ((entry, span), buffer) in buffers.iter().zip(message.spans()).zip(&message.buffers) {
             assert_eq!(entry.offset(), i64::try_from(end).unwrap());
             assert_eq!(span.offset, end);
             assert_eq!(entry.length(), i64::try_from(buffer.len).unwrap());

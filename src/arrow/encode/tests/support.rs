@@ -48,7 +48,7 @@ pub(super) fn bytes_of(buffer: BufferRef, _owner: &EncodedOwner) -> &[u8] {
 /// A packed body (rule D3).
 pub(super) fn pack_body(message: &EncodedMessage) -> Vec<u8> {
     let mut body = vec![0; usize::try_from(message.body_len).unwrap()];
-    for (buffer, span) in message.buffers.iter().zip(&message.spans) {
+    for (buffer, span) in message.buffers.iter().zip(message.spans()) {
         let start = usize::try_from(span.offset).unwrap();
         assert_eq!(start % 64, 0, "rule A2: buffers begin at multiples of 64");
         assert_eq!(span.length, buffer.len as u64);
@@ -71,7 +71,7 @@ pub(super) fn stream_of(encoder: &Encoder, messages: &[EncodedMessage]) -> Vec<u
     let mut stream = Vec::new();
     frame(&mut stream, encoder.schema_header(), &[]);
     for message in messages {
-        assert_eq!(message.buffers.len(), message.spans.len(), "rule A1");
+        assert_eq!(message.buffers.len(), message.spans().len(), "rule A1");
         assert_eq!(message.body_len % 64, 0, "rule A2");
         frame(&mut stream, &message.header, &pack_body(message));
     }

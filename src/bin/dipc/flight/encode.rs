@@ -137,7 +137,7 @@ pub fn schema_message(schema: &Schema) -> Result<Vec<u8>> {
 fn flight_data(message: &EncodedMessage) -> FlightData {
     let len = |len: u64| usize::try_from(len).unwrap_or(usize::MAX);
     let mut body = vec![0; len(message.body_len)];
-    for (buffer, span) in message.buffers.iter().zip(&message.spans) {
+    for (buffer, span) in message.buffers.iter().zip(message.spans()) {
         // SAFETY: the encoder made the description for the array of `batch_to_c`, which lies on the
         // host and which nobody writes to; `message`, borrowed here, keeps it alive.
         let bytes = unsafe { buffer.as_slice() };
