@@ -211,35 +211,42 @@ fn spans(batch: &RecordBatch<'_>, body_len: u64) -> Result<Vec<BodySpan>, Protoc
     let Some(buffers) = batch.buffers() else {
         return Ok(Vec::new());
     };
-    let mut spans = Vec::with_capacity(buffers.len());
-    for (index, buffer) in buffers.iter().enumerate() {
-        let span = u64::try_from(buffer.offset())
-            .ok()
-            .zip(u64::try_from(buffer.length()).ok())
-            .filter(|(offset, length)| {
-                *length == 0
-                    || offset
-                        .checked_add(*length)
-                        .is_some_and(|end| end <= body_len)
-            })
-            .map(|(offset, length)| BodySpan {
-                offset: if length == 0 { 0 } else { offset },
-                length,
-            })
-            .ok_or_else(|| {
-                ProtocolError::new(
-                    "A8",
-                    format!(
-                        "buffer {index} of {} bytes at offset {} lies outside its body of \
-                         {body_len} bytes",
-                        buffer.length(),
-                        buffer.offset()
-                    ),
-                )
-            })?;
-        spans.push(span);
+    // As bytes: the generated code makes a call for each number.
+    let (entries, _) = buffers.bytes().as_chunks::<16>();
+    let mut spans = Vec::with_capacity(entries.len());
+    for entry in entries {
+        // Two numbers: offset, then length.
+        let entry = u128::from_le_bytes(*entry);
+        let low = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or(0);
+        let (offset, length) = (low(entry), low(entry >> 64));
+        // They are signed; a negative one is past any body's end.
+        let inside = i64::try_from(length | offset).is_ok()
+            && (length == 0
+                || offset
+                    .checked_add(length)
+                    .is_some_and(|end| end <= body_len));
+        if !inside {
+            return Err(outside(spans.len(), entry, body_len));
+        }
+        spans.push(BodySpan {
+            offset: if length == 0 { 0 } else { offset },
+            length,
+        });
     }
     Ok(spans)
+}
+
+#[cold]
+fn outside(index: usize, entry: u128, body_len: u64) -> ProtocolError {
+    let signed = |bits: u128| i64::try_from(bits.cast_signed() << 64 >> 64).unwrap_or(0);
+    ProtocolError::new(
+        "A8",
+        format!(
+            "buffer {index} of {} bytes at offset {} lies outside its body of {body_len} bytes",
+            signed(entry >> 64),
+            signed(entry),
+        ),
+    )
 }
 
 impl Clone for Header {

@@ -1,22 +1,21 @@
 //! From a header and its body to arrays, with everything checked that costs nothing per row
 //! (level `structure` of rule A8).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::ipc;
 
-use crate::arrow::decode::columns::{Buffer, Columns, Hold, Node, private_copy};
+use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, private_copy};
 use crate::arrow::decode::compression::{Codec, LENGTH_BYTES, Unpacked, unpack};
 use crate::arrow::decode::field::{Field, Layout};
-use crate::arrow::decode::{Dictionary, ReceivedBody, children, empty};
+use crate::arrow::decode::{Dictionaries, Dictionary, ReceivedBody, children, empty};
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
 /// What building needs to know beside the field.
 pub(super) struct Context<'a> {
     /// The latest dictionaries.
-    pub(super) dictionaries: &'a HashMap<i64, Dictionary>,
+    pub(super) dictionaries: &'a Arc<Dictionaries>,
     /// Whether every value will be checked, bitmaps that claim no nulls included.
     pub(super) full: bool,
     /// Metadata version 4: unions and run-end encoded arrays have a validity bitmap.
@@ -32,14 +31,18 @@ pub(super) struct Built {
     pub(super) copied: u64,
 }
 
-/// Builds a record batch as one struct array; the columns are the children of `root`.
+/// Builds a record batch as one struct array; the columns are the children of `root`. `spare` is
+/// empty, its memory is used.
 pub(super) fn batch(
     context: &Context<'_>,
     root: &Field,
     header: &ipc::RecordBatch<'_>,
     body: &ReceivedBody,
+    spare: Columns,
 ) -> Result<Built> {
-    let mut builder = Builder::new(context, header, body)?;
+    let mut builder = Builder::new(context, header, body, spare)?;
+    builder.out.holds.dictionaries =
+        (!context.dictionaries.is_empty()).then(|| Arc::clone(context.dictionaries));
     let node = Node {
         null_count: 0,
         n_buffers: 1,
@@ -68,16 +71,35 @@ pub(super) fn dictionary(
     header: &ipc::RecordBatch<'_>,
     body: &ReceivedBody,
 ) -> Result<Built> {
-    let mut builder = Builder::new(context, header, body)?;
+    let mut builder = Builder::new(context, header, body, Columns::default())?;
     builder
         .values(field)
         .map_err(|error| error.context("dictionary"))?;
+    builder.out.settle()?;
     builder.finish()
 }
 
+/// The two numbers of a node: its length and how many of that are null.
+#[inline]
+fn numbers(node: &[u8; 16]) -> (i64, i64) {
+    let (halves, _) = node.as_chunks::<8>();
+    let number = |half: Option<&[u8; 8]>| half.map_or(0, |half| i64::from_le_bytes(*half));
+    (number(halves.first()), number(halves.last()))
+}
+
+/// `align` is a power of two; a remainder would be a division for each buffer.
+#[inline]
+fn is_aligned(buffer: &BufferRef, align: usize) -> bool {
+    buffer.data.addr() & (align - 1) == 0
+}
+
+/// The small steps are inlined: what they return is large, and they run two or three times for each
+/// column of each batch.
 struct Builder<'a> {
     context: &'a Context<'a>,
-    nodes: flatbuffers::VectorIter<'a, ipc::FieldNode>,
+    /// Two numbers each, as the wire has them: read as bytes, for the generated code makes a call
+    /// for each.
+    nodes: std::slice::Iter<'a, [u8; 16]>,
     buffers: std::slice::Iter<'a, BufferRef>,
     variadic: Option<flatbuffers::Vector<'a, i64>>,
     next_variadic: usize,
@@ -88,6 +110,7 @@ struct Builder<'a> {
     copied: u64,
 }
 
+#[inline]
 fn not_negative(what: &str, number: i64) -> Result<i64> {
     if number < 0 {
         return Err(Error::invalid_data(format!("{what}: {number} is negative")));
@@ -100,8 +123,10 @@ impl<'a> Builder<'a> {
         context: &'a Context<'a>,
         header: &ipc::RecordBatch<'a>,
         body: &'a ReceivedBody,
+        mut out: Columns,
     ) -> Result<Self> {
-        let nodes = header.nodes().unwrap_or_default();
+        let nodes = header.nodes().map_or(&[][..], |nodes| nodes.bytes());
+        let nodes = nodes.as_chunks::<16>().0;
         let codec = Codec::of(header)?;
         // Rule A4: compressed bodies travel as bytes only.
         if codec.is_some() && body.shared {
@@ -109,11 +134,10 @@ impl<'a> Builder<'a> {
                 "a compressed body was lent, where it must be sent (rule A4)",
             ));
         }
-        let mut out = Columns::default();
         out.nodes.reserve(nodes.len().saturating_add(1));
         out.buffers.reserve(body.buffers.len().saturating_add(1));
         out.children.reserve(nodes.len());
-        out.holds.push(Hold::Body(Arc::clone(&body.owner)));
+        out.holds.body = Some(Arc::clone(&body.owner));
         Ok(Self {
             context,
             nodes: nodes.iter(),
@@ -129,7 +153,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Rule A8: what the header has beyond the schema's needs is as wrong as what it lacks.
-    fn finish(mut self) -> Result<Built> {
+    fn finish(self) -> Result<Built> {
         let spare = |what: &str, count: usize| {
             if count == 0 {
                 return Ok(());
@@ -138,7 +162,7 @@ impl<'a> Builder<'a> {
                 "the header has {count} {what} more than its schema"
             )))
         };
-        spare("nodes", self.nodes.by_ref().count())?;
+        spare("nodes", self.nodes.len())?;
         spare("buffers", self.buffers.len())?;
         let counts = self.variadic.map_or(0, |counts| counts.len());
         spare(
@@ -152,6 +176,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A node that starts where the next buffers and children will be.
+    #[inline]
     fn blank(&self, length: i64, null_count: i64) -> Node {
         Node {
             length,
@@ -162,18 +187,23 @@ impl<'a> Builder<'a> {
             n_children: 0,
             dictionary: None,
             generation: 0,
+            lengths: NO_LENGTHS,
         }
     }
 
     /// Adds a node with room for children, and returns its place.
+    #[inline]
     fn push(&mut self, mut node: Node, n_children: usize) -> usize {
         node.first_child = self.out.children.len();
         node.n_children = n_children;
-        self.out.children.resize(node.first_child + n_children, 0);
+        if n_children > 0 {
+            self.out.children.resize(node.first_child + n_children, 0);
+        }
         self.out.nodes.push(node);
         self.out.nodes.len() - 1
     }
 
+    #[inline]
     fn adopt(&mut self, parent: usize, index: usize, child: usize) {
         let first = self.out.nodes[parent].first_child;
         self.out.children[first + index] = child;
@@ -204,7 +234,11 @@ impl<'a> Builder<'a> {
                 generation,
             }) => {
                 self.out.nodes[id].generation = *generation;
-                self.out.append(columns)
+                if self.out.holds.dictionaries.is_some() {
+                    self.out.append_held(columns)
+                } else {
+                    self.out.append(columns)
+                }
             }
             // Some writers send no dictionary where no value refers to one.
             None if node.null_count == node.length => {
@@ -223,8 +257,13 @@ impl<'a> Builder<'a> {
 
     /// An array of the field's own type.
     fn values(&mut self, field: &Field) -> Result<usize> {
-        let mut node = self.next_node()?;
         let layout = field.layout();
+        if let Layout::Fixed { width } = layout
+            && let Some(id) = self.plain(width, field.ty.alignment())
+        {
+            return Ok(id);
+        }
+        let mut node = self.next_node()?;
         if layout.has_validity() {
             self.validity(&mut node)?;
         } else {
@@ -261,6 +300,9 @@ impl<'a> Builder<'a> {
             }
         }
         let id = self.push(node, field.children.len());
+        if field.children.is_empty() {
+            return Ok(id);
+        }
         for (index, child) in field.children.iter().enumerate() {
             let child = self.column(child)?;
             self.adopt(id, index, child);
@@ -269,13 +311,51 @@ impl<'a> Builder<'a> {
         Ok(id)
     }
 
+    /// An array of fixed width as most are: sent as it is, without nulls, aligned. `None` for all
+    /// others, with nothing taken: the general way finds what is different or wrong.
+    #[inline(always)]
+    fn plain(&mut self, width: usize, align: usize) -> Option<usize> {
+        let [node, nodes @ ..] = self.nodes.as_slice() else {
+            return None;
+        };
+        let [validity, values, buffers @ ..] = self.buffers.as_slice() else {
+            return None;
+        };
+        let (length, null_count) = numbers(node);
+        let need = usize::try_from(length).ok()?.checked_mul(width)?;
+        let plain = self.codec.is_none()
+            && null_count == 0
+            // A bitmap that says nothing is looked at by level full alone.
+            && (validity.len == 0 || !self.context.full)
+            && values.len != 0
+            && values.len >= need
+            && is_aligned(values, align);
+        if !plain {
+            return None;
+        }
+        self.nodes = nodes.iter();
+        self.buffers = buffers.iter();
+        let node = Node {
+            n_buffers: 2,
+            ..self.blank(length, 0)
+        };
+        let values = Buffer {
+            at: *values,
+            private: !self.shared,
+        };
+        self.out.buffers.extend([Buffer::ABSENT, values]);
+        Some(self.push(node, 0))
+    }
+
+    #[inline(always)]
     fn next_node(&mut self) -> Result<Node> {
         let node = self
             .nodes
             .next()
             .ok_or_else(|| Error::invalid_data("the header has fewer nodes than its schema"))?;
-        let length = not_negative("length", node.length())?;
-        let null_count = not_negative("null count", node.null_count())?;
+        let (length, null_count) = numbers(node);
+        let length = not_negative("length", length)?;
+        let null_count = not_negative("null count", null_count)?;
         if null_count > length {
             return Err(Error::invalid_data(format!(
                 "{null_count} nulls among {length} values"
@@ -306,6 +386,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The next buffer of the body, unpacked.
+    #[inline(always)]
     fn next_buffer(&mut self) -> Result<Buffer> {
         let at = *self
             .buffers
@@ -314,12 +395,17 @@ impl<'a> Builder<'a> {
         if at.len == 0 {
             return Ok(Buffer::empty());
         }
-        let Some(codec) = self.codec else {
-            return Ok(Buffer {
+        match self.codec {
+            None => Ok(Buffer {
                 at,
                 private: !self.shared,
-            });
-        };
+            }),
+            Some(codec) => self.unpack(codec, at),
+        }
+    }
+
+    #[inline(never)]
+    fn unpack(&mut self, codec: Codec, at: BufferRef) -> Result<Buffer> {
         // SAFETY: the body lies on the host and its owner is held by `out`; it is not shared
         // (checked in `new`), so nobody writes to it.
         let packed = unsafe { at.as_slice() };
@@ -337,6 +423,7 @@ impl<'a> Builder<'a> {
 
     /// Adds the next buffer to a node; it must hold `need` bytes. Where it is not aligned it is
     /// copied: writers may pad to 8 bytes only, and compressed ones to nothing.
+    #[inline(always)]
     fn buffer(&mut self, node: &mut Node, need: usize, align: usize) -> Result<()> {
         let mut buffer = self.next_buffer()?;
         if buffer.at.len < need {
@@ -347,7 +434,7 @@ impl<'a> Builder<'a> {
         }
         if buffer.at.len == 0 {
             buffer = Buffer::empty();
-        } else if !buffer.at.data.addr().is_multiple_of(align) {
+        } else if !is_aligned(&buffer.at, align) {
             buffer = self.copy(BufferRef {
                 data: buffer.at.data,
                 len: need,
@@ -365,6 +452,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The next buffer, holding `width` bytes for each value and for `extra` more.
+    #[inline(always)]
     fn elements(
         &mut self,
         node: &mut Node,
@@ -381,6 +469,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The bitmap, NULL where nothing is null.
+    #[inline(always)]
     fn validity(&mut self, node: &mut Node) -> Result<()> {
         let bytes = node.len()?.div_ceil(8);
         let buffer = self.next_buffer()?;
@@ -437,14 +526,18 @@ impl<'a> Builder<'a> {
                     self.buffers.len()
                 ))
             })?;
-        let mut lengths = crate::device::HostBuffer::new(count.saturating_mul(size_of::<i64>()))?;
-        for slot in lengths.as_mut_slice().chunks_exact_mut(size_of::<i64>()) {
+        if count > 0 {
+            node.lengths = self.out.lengths.len();
+        }
+        for _ in 0..count {
             self.buffer(node, 0, 1)?;
             let length = self.out.buffers.last().map_or(0, |buffer| buffer.at.len);
-            slot.copy_from_slice(&(length as u64).to_ne_bytes());
+            self.out
+                .lengths
+                .push(i64::try_from(length).unwrap_or(i64::MAX));
         }
-        let lengths = self.out.keep(lengths);
-        self.out.buffers.push(lengths);
+        // Where there are lengths, it is put right once all of them are known.
+        self.out.buffers.push(Buffer::empty());
         node.n_buffers += 1;
         Ok(())
     }

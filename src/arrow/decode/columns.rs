@@ -4,14 +4,24 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use crate::arrow::decode::Dictionaries;
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
-/// Something that keeps memory alive for arrays.
+/// What keeps the memory of arrays alive.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    /// The body, as the driver received or mapped it.
+    pub(super) body: Option<Arc<dyn Any + Send + Sync>>,
+    /// All dictionaries of a batch at once, so that many columns cost no more than one. Only batches
+    /// have it: dictionaries that held each other this way would hold their whole past.
+    pub(super) dictionaries: Option<Arc<Dictionaries>>,
+    pub(super) rest: Vec<Hold>,
+}
+
+/// Something else that keeps memory alive for arrays.
 #[derive(Debug)]
 pub(super) enum Hold {
-    /// The body, as the driver received or mapped it.
-    Body(#[expect(dead_code, reason = "held for its drop")] Arc<dyn Any + Send + Sync>),
     /// Memory made while decoding.
     Memory(#[expect(dead_code, reason = "held for its drop")] HostBuffer),
     /// The dictionary of some column.
@@ -35,6 +45,7 @@ impl Buffer {
 
     /// Not NULL and nothing to read: what consumers expect of empty buffers other than validity,
     /// and, being zeros, the offsets of an array of length 0.
+    #[inline]
     pub(super) fn empty() -> Self {
         #[repr(align(64))]
         struct Zeros([u8; 64]);
@@ -79,10 +90,17 @@ pub(super) struct Node {
     pub(super) dictionary: Option<usize>,
     /// Which dictionary that was: deltas keep the number, replacements change it.
     pub(super) generation: u64,
+    /// Where its last buffer, the lengths of its view buffers, begins in `Columns::lengths`, or
+    /// [`NO_LENGTHS`] where that is a buffer like the others.
+    pub(super) lengths: usize,
 }
+
+/// See [`Node::lengths`].
+pub(super) const NO_LENGTHS: usize = usize::MAX;
 
 impl Node {
     /// The length as a count of elements in memory.
+    #[inline]
     pub(super) fn len(&self) -> Result<usize> {
         usize::try_from(self.length)
             .map_err(|_| Error::invalid_data(format!("an array of length {}", self.length)))
@@ -100,7 +118,10 @@ pub(super) struct Columns {
     pub(super) nodes: Vec<Node>,
     pub(super) buffers: Vec<Buffer>,
     pub(super) children: Vec<usize>,
-    pub(super) holds: Vec<Hold>,
+    /// Lengths of view buffers, which the C data interface has as buffers of their own. The buffer
+    /// is made when it is known how many there are: by [`settle`](Self::settle), or by the export.
+    pub(super) lengths: Vec<i64>,
+    pub(super) holds: Holds,
 }
 
 impl Columns {
@@ -121,12 +142,53 @@ impl Columns {
         } else {
             memory.as_ref()
         };
-        self.holds.push(Hold::Memory(memory));
+        self.holds.rest.push(Hold::Memory(memory));
         Buffer { at, private: true }
     }
 
-    /// Appends the arrays of a dictionary, which stays where it is, and returns its node.
+    /// Forgets everything, and keeps the memory of the lists.
+    pub(super) fn clear(&mut self) {
+        self.nodes.clear();
+        self.buffers.clear();
+        self.children.clear();
+        self.lengths.clear();
+        self.holds = Holds::default();
+    }
+
+    /// Makes one piece of memory of all lengths of view buffers.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        let lengths = std::mem::take(&mut self.lengths);
+        if lengths.is_empty() {
+            return Ok(());
+        }
+        let mut memory = HostBuffer::new(size_of_val(lengths.as_slice()))?;
+        let slots = memory.as_mut_slice().as_chunks_mut::<8>().0;
+        for (slot, length) in slots.iter_mut().zip(&lengths) {
+            *slot = length.to_ne_bytes();
+        }
+        let start = memory.as_ref().data;
+        for node in self.nodes.iter_mut().filter(|n| n.lengths != NO_LENGTHS) {
+            let at = BufferRef {
+                data: start.wrapping_add(node.lengths * size_of::<i64>()),
+                len: (node.n_buffers - 3) * size_of::<i64>(),
+            };
+            self.buffers[node.first_buffer + node.n_buffers - 1] = Buffer { at, private: true };
+            node.lengths = NO_LENGTHS;
+        }
+        self.holds.rest.push(Hold::Memory(memory));
+        Ok(())
+    }
+
+    /// Appends the arrays of a dictionary, which stays where it is, holds it, and returns its node.
     pub(super) fn append(&mut self, dictionary: &Arc<Columns>) -> usize {
+        self.holds
+            .rest
+            .push(Hold::Dictionary(Arc::clone(dictionary)));
+        self.append_held(dictionary)
+    }
+
+    /// The same of a dictionary that is held already.
+    pub(super) fn append_held(&mut self, dictionary: &Columns) -> usize {
         let (nodes, buffers, children) =
             (self.nodes.len(), self.buffers.len(), self.children.len());
         self.nodes.extend(dictionary.nodes.iter().map(|node| Node {
@@ -138,7 +200,6 @@ impl Columns {
         self.buffers.extend_from_slice(&dictionary.buffers);
         self.children
             .extend(dictionary.children.iter().map(|child| child + nodes));
-        self.holds.push(Hold::Dictionary(Arc::clone(dictionary)));
         nodes
     }
 

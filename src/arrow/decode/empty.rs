@@ -1,6 +1,6 @@
 //! Arrays of length 0, made here.
 
-use crate::arrow::decode::columns::{Buffer, Columns, Node};
+use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
 use crate::arrow::decode::field::{Field, Layout};
 
 /// The dictionary of a column that needs none: no batch of it ever came, and every value is null.
@@ -23,6 +23,7 @@ fn push_empty(out: &mut Columns, field: &Field) -> usize {
         n_children,
         dictionary: None,
         generation: 0,
+        lengths: NO_LENGTHS,
     };
     let rest = match layout {
         Layout::Null | Layout::FixedList { .. } | Layout::Struct | Layout::RunEnds => 0,
@@ -61,6 +62,7 @@ fn push_empty_encoded(out: &mut Columns, field: &Field) -> usize {
         n_children: 0,
         dictionary: Some(id + 1),
         generation: 0,
+        lengths: NO_LENGTHS,
     });
     out.buffers.extend([Buffer::ABSENT, Buffer::empty()]);
     push_empty(out, field);

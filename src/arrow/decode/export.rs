@@ -1,113 +1,156 @@
 //! From decoded arrays and fields to C structs that release themselves.
 
-use std::cell::UnsafeCell;
+use std::alloc::{Layout, LayoutError, alloc, dealloc};
 use std::ffi::{CStr, c_char, c_void};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use crate::arrow::abi::{
     ArrowArray, ArrowDeviceArray, ArrowSchema, FLAG_DICTIONARY_ORDERED, FLAG_MAP_KEYS_SORTED,
     FLAG_NULLABLE,
 };
-use crate::arrow::decode::columns::Columns;
+use crate::arrow::decode::columns::{Columns, Holds, NO_LENGTHS, Node};
 use crate::arrow::decode::field::{Field, Type, integer_format};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::error::{Error, Result};
 
-/// What all arrays of one batch point to. Each of them holds it, so that a child that was moved
-/// out survives its parent.
+/// What all arrays of one batch share: one piece of memory, with this at its head and the parts of
+/// [`Places`] behind it. Each array counts, so that a child that was moved out survives its parent.
 struct Block {
-    /// The structs of all arrays but the outermost, which consumers write to when they release or
-    /// move them.
-    arrays: Vec<UnsafeCell<ArrowArray>>,
-    children: Vec<*mut ArrowArray>,
-    buffers: Vec<*const c_void>,
+    /// Arrays that are not released.
+    live: AtomicUsize,
+    /// Of the whole memory.
+    layout: Layout,
     /// Keeps the memory of the buffers alive.
-    columns: Columns,
+    holds: Holds,
 }
-
-// SAFETY: the pointers lead into the block itself and to the memory that `columns` holds, which may
-// be held and dropped on any thread (checked below). The structs in `arrays` are written by whoever
-// owns the array that they belong to; the C data interface asks consumers to synchronise that.
-unsafe impl Send for Block {}
-// SAFETY: as above.
-unsafe impl Sync for Block {}
 
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}
-    any_thread::<Columns>();
+    // What is dropped on the thread that releases the last array.
+    any_thread::<Block>();
 };
 
-/// Hands decoded arrays out; node 0 is the outermost.
-pub(super) fn array(columns: Columns) -> Result<OwnedDeviceArray> {
-    let arrays: Vec<_> = columns
-        .nodes
-        .iter()
-        .map(|_| UnsafeCell::new(ArrowArray::empty()))
-        .collect();
-    let children = columns
-        .children
-        .iter()
-        .map(|child| arrays[*child].get())
-        .collect();
-    let buffers = columns
-        .buffers
-        .iter()
-        .map(|buffer| buffer.at.data.cast())
-        .collect();
-    let block = Arc::new(Block {
-        arrays,
-        children,
-        buffers,
-        columns,
-    });
-    let count = |count: usize| {
-        i64::try_from(count).map_err(|_| Error::invalid_data("an array of too many parts"))
-    };
-    // All fallible work comes first: from here on every struct must be released.
-    for node in &block.columns.nodes {
-        count(node.n_buffers)?;
-        count(node.n_children)?;
+/// Where the parts of a block begin.
+struct Places {
+    /// The structs of all arrays but the outermost, which consumers write to when they release or
+    /// move them.
+    arrays: *mut ArrowArray,
+    children: *mut *mut ArrowArray,
+    buffers: *mut *const c_void,
+    /// Of view buffers.
+    lengths: *mut i64,
+}
+
+impl Places {
+    /// A block for these arrays, its head written and the rest not.
+    fn new(columns: &mut Columns) -> Result<(NonNull<Block>, Self)> {
+        let refused = || Error::out_of_memory("no memory for the structs of a batch");
+        let parts = || {
+            let block = Layout::new::<Block>();
+            let (block, arrays) =
+                block.extend(Layout::array::<ArrowArray>(columns.nodes.len() - 1)?)?;
+            let (block, children) =
+                block.extend(Layout::array::<*mut ArrowArray>(columns.children.len())?)?;
+            let (block, buffers) =
+                block.extend(Layout::array::<*const c_void>(columns.buffers.len())?)?;
+            let (layout, lengths) = block.extend(Layout::array::<i64>(columns.lengths.len())?)?;
+            Ok::<_, LayoutError>((layout, [arrays, children, buffers, lengths]))
+        };
+        let (layout, [arrays, children, buffers, lengths]) = parts().map_err(|_| refused())?;
+        // SAFETY: the layout is not empty: it has the head.
+        let memory = unsafe { alloc(layout) };
+        let block = NonNull::new(memory.cast::<Block>()).ok_or_else(refused)?;
+        let head = Block {
+            live: AtomicUsize::new(columns.nodes.len()),
+            layout,
+            holds: mem::take(&mut columns.holds),
+        };
+        // SAFETY: the memory begins with room for a block, by its layout, and is ours alone.
+        unsafe { block.write(head) };
+        let places = Self {
+            arrays: memory.wrapping_add(arrays).cast(),
+            children: memory.wrapping_add(children).cast(),
+            buffers: memory.wrapping_add(buffers).cast(),
+            lengths: memory.wrapping_add(lengths).cast(),
+        };
+        Ok((block, places))
     }
-    let fill = |id: usize| -> Result<ArrowArray> {
-        let node = &block.columns.nodes[id];
-        Ok(ArrowArray {
+
+    /// The C struct of a node.
+    fn array(&self, node: &Node, block: NonNull<Block>) -> ArrowArray {
+        let at = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        ArrowArray {
             length: node.length,
             null_count: node.null_count,
             offset: 0,
-            n_buffers: count(node.n_buffers)?,
-            n_children: count(node.n_children)?,
-            buffers: pointer_to(&block.buffers, node.first_buffer, node.n_buffers).cast_mut(),
-            children: pointer_to(&block.children, node.first_child, node.n_children).cast_mut(),
-            dictionary: node
-                .dictionary
-                .map_or(ptr::null_mut(), |id| block.arrays[id].get()),
+            n_buffers: at(node.n_buffers),
+            n_children: at(node.n_children),
+            buffers: entries(self.buffers, node.first_buffer, node.n_buffers),
+            children: entries(self.children, node.first_child, node.n_children),
+            dictionary: node.dictionary.map_or(ptr::null_mut(), |id| self.slot(id)),
             release: Some(release_array),
-            private_data: Arc::into_raw(Arc::clone(&block)).cast_mut().cast(),
-        })
-    };
-    for id in 1..block.columns.nodes.len() {
-        let filled = fill(id)?;
-        // SAFETY: the block was made above and no consumer has seen it, so nothing else refers to
-        // the contents of the cell.
-        unsafe { *block.arrays[id].get() = filled };
+            private_data: block.as_ptr().cast(),
+        }
+    }
+
+    /// The place of the struct of node `id`, which is not 0.
+    fn slot(&self, id: usize) -> *mut ArrowArray {
+        self.arrays.wrapping_add(id - 1)
+    }
+}
+
+/// Where a node's entries begin; NULL where it has none.
+fn entries<T>(all: *mut T, first: usize, count: usize) -> *mut T {
+    if count == 0 {
+        ptr::null_mut()
+    } else {
+        all.wrapping_add(first)
+    }
+}
+
+/// Hands decoded arrays out; node 0 is the outermost. What is left of `columns` is of no use.
+pub(super) fn array(columns: &mut Columns) -> Result<OwnedDeviceArray> {
+    let (block, places) = Places::new(columns)?;
+    for (index, buffer) in columns.buffers.iter().enumerate() {
+        let place = places.buffers.wrapping_add(index);
+        // SAFETY: the block has room for as many buffers as `columns`, and nobody else has it.
+        unsafe { place.write(buffer.at.data.cast()) };
+    }
+    for (index, child) in columns.children.iter().enumerate() {
+        let place = places.children.wrapping_add(index);
+        // SAFETY: the block has room for as many children as `columns`, and nobody else has it.
+        unsafe { place.write(places.slot(*child)) };
+    }
+    for (index, length) in columns.lengths.iter().enumerate() {
+        let place = places.lengths.wrapping_add(index);
+        // SAFETY: the block has room for as many lengths as `columns`, and nobody else has it.
+        unsafe { place.write(*length) };
+    }
+    for (id, node) in columns.nodes.iter().enumerate() {
+        if node.lengths != NO_LENGTHS {
+            let place = places
+                .buffers
+                .wrapping_add(node.first_buffer + node.n_buffers - 1);
+            let lengths = places.lengths.wrapping_add(node.lengths);
+            // SAFETY: the buffers of a node are among those of `columns`, for which there is room;
+            // it has at least three where it has lengths, which are its last.
+            unsafe { place.write(lengths.cast_const().cast()) };
+        }
+        if id > 0 {
+            // SAFETY: the block has room for the structs of all nodes but the first.
+            unsafe { places.slot(id).write(places.array(node, block)) };
+        }
     }
     let mut device = ArrowDeviceArray::empty();
-    device.array = fill(0)?;
+    device.array = places.array(&columns.nodes[0], block);
     // SAFETY: made above, with a release of ours that holds the block: buffers and children lie in
     // the block or in memory that it keeps, and building has checked that buffers are as large as
     // types and lengths ask (rule A8). Nobody else has it.
     Ok(unsafe { OwnedDeviceArray::from_raw(device) })
-}
-
-/// Where a node's entries begin; NULL where it has none.
-fn pointer_to<T>(entries: &[T], first: usize, count: usize) -> *const T {
-    if count == 0 {
-        ptr::null()
-    } else {
-        entries[first..first + count].as_ptr()
-    }
 }
 
 unsafe extern "C" fn release_array(array: *mut ArrowArray) {
@@ -119,28 +162,69 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     if array.release.take().is_none() {
         return;
     }
-    let children = (0..usize::try_from(array.n_children).unwrap_or(0)).map(|index| {
-        // SAFETY: `children` points to as many entries of the block, which this array still holds.
-        unsafe { *array.children.wrapping_add(index) }
-    });
-    for child in children.chain([array.dictionary]) {
-        // SAFETY: children and dictionary lie in the block or are NULL; the consumer has
-        // synchronised whatever it did with them before it released their parent.
-        let Some(child) = (unsafe { child.as_mut() }) else {
-            continue;
-        };
-        // A child that was moved out has no release function any more.
-        if let Some(release) = child.release {
-            // SAFETY: the child is not released, and belongs to the array being released.
-            unsafe { release(child) };
-        }
+    let block = mem::replace(&mut array.private_data, ptr::null_mut());
+    // SAFETY: `array` is one of this block's arrays, which counts until the subtraction below.
+    let released = 1 + unsafe { release_parts(array, block) };
+    let block = block.cast::<Block>();
+    // SAFETY: the block lives as long as one of its arrays counts, and this one does.
+    let before = unsafe { &(*block).live }.fetch_sub(released, Ordering::Release);
+    if before != released {
+        return;
     }
-    let block = std::mem::replace(&mut array.private_data, ptr::null_mut());
-    // SAFETY: `array` put a pointer from `Arc::into_raw` there, one for each struct, and this
-    // struct gives it up exactly once, for `release` is NULL from now on.
-    let block = unsafe { Arc::from_raw(block.cast_const().cast::<Block>()) };
+    // What other threads did with their arrays comes before the end.
+    fence(Ordering::Acquire);
+    // SAFETY: no array is left, so nobody else refers to the block; it was written when it was made.
+    let Block { layout, holds, .. } = unsafe { block.read() };
+    // SAFETY: it was allocated with this layout, and nothing in it is used from here on.
+    unsafe { dealloc(block.cast(), layout) };
     // The owner of the body is not our code; a panic of its drop must not cross into C.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(block)));
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(holds)));
+}
+
+/// Releases the children and the dictionary of an array, those that were not moved out, and gives
+/// how many arrays of `block` that were: they are taken off its count together, for one atomic step
+/// for each would be most of what releasing a wide batch costs.
+///
+/// # Safety
+///
+/// `array` is one that [`array`] made with this block, which lives; nobody uses its parts.
+unsafe fn release_parts(array: &ArrowArray, block: *mut c_void) -> usize {
+    let mut released = 0;
+    for index in 0..usize::try_from(array.n_children).unwrap_or(0) {
+        // SAFETY: `children` points to as many entries of the block.
+        let child = unsafe { *array.children.wrapping_add(index) };
+        // SAFETY: the caller promises what is asked, of the children too.
+        released += unsafe { release_part(child, block) };
+    }
+    // SAFETY: as above.
+    released + unsafe { release_part(array.dictionary, block) }
+}
+
+/// See [`release_parts`].
+///
+/// # Safety
+///
+/// As there; `part` is NULL or a child or dictionary of such an array.
+unsafe fn release_part(part: *mut ArrowArray, block: *mut c_void) -> usize {
+    // SAFETY: children and dictionaries lie in the block; the consumer has synchronised whatever it
+    // did with them before it released their parent.
+    let Some(part) = (unsafe { part.as_mut() }) else {
+        return 0;
+    };
+    // One that was moved out has no release function any more.
+    let Some(release) = part.release else {
+        return 0;
+    };
+    let ours: unsafe extern "C" fn(*mut ArrowArray) = release_array;
+    if part.private_data != block || !ptr::fn_addr_eq(release, ours) {
+        // SAFETY: it is not released, and belongs to the array being released.
+        unsafe { release(part) };
+        return 0;
+    }
+    part.release = None;
+    part.private_data = ptr::null_mut();
+    // SAFETY: it is still as `array` made it, with this block; the caller promises the rest.
+    1 + unsafe { release_parts(part, block) }
 }
 
 /// What one exported schema points to.

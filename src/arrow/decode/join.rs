@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::arrow::decode::columns::{Buffer, Columns, Hold, Node, Plain};
+use crate::arrow::decode::columns::{Buffer, Columns, Hold, NO_LENGTHS, Node, Plain};
 use crate::arrow::decode::field::{Field, Layout, Type};
 use crate::arrow::decode::values::count_ones;
 use crate::device::HostBuffer;
@@ -183,6 +183,7 @@ impl Joiner {
             n_children,
             dictionary: None,
             generation: 0,
+            lengths: NO_LENGTHS,
         });
         self.out.buffers.extend(buffers);
         self.out
@@ -273,6 +274,7 @@ impl Joiner {
             self.out.nodes[id].dictionary = Some(grafted);
             self.out
                 .holds
+                .rest
                 .push(Hold::Dictionary(Arc::clone(source.columns)));
         }
         Ok(id)

@@ -18,7 +18,7 @@ mod schema;
 mod values;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::ipc;
@@ -138,20 +138,26 @@ pub struct DecodedBatch {
 }
 
 /// A dictionary as batches use it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Dictionary {
     columns: Arc<Columns>,
     /// A replacement gets a new number, a delta does not.
     generation: u64,
 }
 
+/// The latest dictionaries, by their numbers.
+type Dictionaries = BTreeMap<i64, Dictionary>;
+
 /// Decodes the messages of one stream, in their order.
 #[derive(Debug)]
 pub struct Decoder {
     schema: schema::Schema,
-    dictionaries: HashMap<i64, Dictionary>,
+    /// Shared with the batches that use them: a change makes another map, once for each batch.
+    dictionaries: Arc<Dictionaries>,
     generations: u64,
     options: DecodeOptions,
+    /// Lists whose memory serves one batch after the other.
+    spare: Columns,
 }
 
 impl Decoder {
@@ -164,9 +170,10 @@ impl Decoder {
     pub fn new(header: &Header, options: DecodeOptions) -> Result<Self> {
         Ok(Self {
             schema: schema::parse(header).map_err(|error| error.context("schema"))?,
-            dictionaries: HashMap::new(),
+            dictionaries: Arc::default(),
             generations: 0,
             options,
+            spare: Columns::default(),
         })
     }
 
@@ -241,7 +248,7 @@ impl Decoder {
             self.generations += 1;
             self.generations
         };
-        self.dictionaries.insert(
+        Arc::make_mut(&mut self.dictionaries).insert(
             batch.id(),
             Dictionary {
                 columns,
@@ -258,18 +265,19 @@ impl Decoder {
     ///
     /// `InvalidData` when the message is not sound; `Protocol` for a compressed body that was lent
     /// (rule A4); `OutOfMemory`.
-    pub fn batch(&self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
+    pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
         let message = schema::message(header);
         let batch = (header.kind() == HeaderKind::RecordBatch)
             .then(|| message.header_as_record_batch())
             .flatten()
             .ok_or_else(|| Error::invalid_data("the message is not a record batch"))?;
         ensure_matches(header, body)?;
+        let spare = std::mem::take(&mut self.spare);
         let root = &self.schema.root;
         let Built {
             mut columns,
             mut copied,
-        } = build::batch(&self.context(&message)?, root, &batch, body)?;
+        } = build::batch(&self.context(&message)?, root, &batch, body, spare)?;
         if self.options.level == Level::Full {
             copied = copied.saturating_add(values::check(&mut columns, root)?);
         }
@@ -279,8 +287,11 @@ impl Decoder {
             custom_metadata.push((text(pair.key()), text(pair.value())));
         }
         let rows = u64::try_from(batch.length()).unwrap_or(0);
+        let array = export::array(&mut columns)?;
+        columns.clear();
+        self.spare = columns;
         Ok(DecodedBatch {
-            array: export::array(columns)?,
+            array,
             rows,
             custom_metadata,
             copied,

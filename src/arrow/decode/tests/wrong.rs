@@ -282,7 +282,7 @@ fn views_of_null_rows_are_cleared() {
 fn bodies_must_match_their_headers() {
     let messages = column(0);
     let parse = |index: usize| Header::parse(&messages[index].0).unwrap();
-    let decoder = Decoder::new(&parse(0), DecodeOptions::default()).unwrap();
+    let mut decoder = Decoder::new(&parse(0), DecodeOptions::default()).unwrap();
     let header = parse(1);
     let mut body = place(&header, &messages[1].1, Place::Packed, &Arc::default());
     body.buffers.pop();
