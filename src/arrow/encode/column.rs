@@ -399,12 +399,10 @@ impl<'a> Column<'a> {
     }
 
     /// Lengths of the variadic buffers of a view layout, which follow the views.
-    pub(super) fn variadic(&self) -> Checked<Vec<usize>> {
+    pub(super) fn variadic(&self) -> impl ExactSizeIterator<Item = Checked<usize>> {
         let buffers = usize::try_from(self.array.n_buffers).unwrap_or(0);
         let count = buffers.saturating_sub(3);
-        (0..count)
-            .map(|at| self.offset_at(buffers - 1, "variadic lengths", at, 8))
-            .collect()
+        (0..count).map(move |at| self.offset_at(buffers - 1, "variadic lengths", at, 8))
     }
 
     /// Whether both stand on the same memory, all the way down, so that their values are the same
@@ -427,8 +425,11 @@ impl<'a> Column<'a> {
         if self.layout == Layout::View {
             // Producers make the list of lengths anew for each export.
             buffers -= 1;
-            if self.variadic()? != other.variadic()? {
-                return Ok(false);
+            // Both have as many, as they have buffers.
+            for (ours, theirs) in self.variadic().zip(other.variadic()) {
+                if ours? != theirs? {
+                    return Ok(false);
+                }
             }
         }
         if (0..buffers).any(|index| self.pointer(index) != other.pointer(index)) {

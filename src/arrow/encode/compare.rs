@@ -217,7 +217,7 @@ impl<'a> Views<'a> {
     fn of(column: &Column<'a>) -> Checked<Self> {
         Ok(Self {
             column: *column,
-            lengths: column.variadic()?,
+            lengths: column.variadic().collect::<Checked<_>>()?,
         })
     }
 

@@ -182,7 +182,7 @@ impl Dictionaries {
             self.sent.insert(this.id, sent);
         }
         // Collecting nothing out of an empty list keeps the list's memory, for the next batch.
-        self.spare = Spare(found.into_iter().filter_map(|_| None).collect());
+        self.spare = Spare(found.into_iter().map_while(|_| None).collect());
     }
 }
 

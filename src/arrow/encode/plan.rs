@@ -225,12 +225,12 @@ impl Plan {
     fn view(&mut self, column: &Column<'_>, start: usize, rows: usize) -> Checked<()> {
         self.buffers
             .push(column.values(1, "views", start, rows, VIEW)?);
-        let lengths = column.variadic()?;
-        for (index, len) in lengths.iter().enumerate() {
-            self.buffers
-                .push(column.buffer(index + 2, "variadic", 0, *len)?);
-        }
+        let lengths = column.variadic();
         self.variadic.push(count(lengths.len())?);
+        for (index, len) in lengths.enumerate() {
+            self.buffers
+                .push(column.buffer(index + 2, "variadic", 0, len?)?);
+        }
         Ok(())
     }
 
