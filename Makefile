@@ -28,6 +28,7 @@ demo:
 test:
 	@tools/setup.sh test
 	cargo test $(CARGO_FLAGS) --locked --workspace --all-features
+	tests/instructions/run.sh
 	tests/c/run.sh plain valgrind
 	tests/packaging.sh
 	tools/test-bindings.sh
