@@ -6,8 +6,13 @@ use crate::proto::{Timestamp, encode_frees};
 
 /// Longest time that an address waits (rule F5).
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
-/// As many addresses as make a message worth sending before its time.
-const WORTH_SENDING: usize = 512;
+/// As many addresses as make a message worth sending before its time: the server then takes back
+/// many batches at once, and they still are few enough to stay in its caches.
+const WORTH_SENDING: usize = 1024;
+/// Addresses are given back together with those returned this long after them: a consumer that is
+/// slow enough for its batches to be large has them back soon, and the server's memory stays in use
+/// where it is warm, and one that takes many small ones sends few messages.
+const WORTH_WAITING: Duration = Duration::from_millis(1);
 /// Most addresses in one message: 64 KiB of them.
 const MOST_IN_ONE: usize = 8192;
 
@@ -17,6 +22,8 @@ pub struct FreeQueue {
     free_tag: u64,
     waiting: Vec<u64>,
     deadline: Option<Timestamp>,
+    /// From when on the next address takes those that wait with it.
+    ripe: Option<Timestamp>,
 }
 
 impl FreeQueue {
@@ -26,6 +33,7 @@ impl FreeQueue {
             free_tag,
             waiting: Vec::new(),
             deadline: None,
+            ripe: None,
         }
     }
 
@@ -36,13 +44,15 @@ impl FreeQueue {
         if self.deadline.is_none() && !self.waiting.is_empty() {
             // Rule F5: 10 ms from the first address on.
             self.deadline = Some(now.saturating_add(LONGEST_WAIT));
+            self.ripe = Some(now.saturating_add(WORTH_WAITING));
         }
     }
 
     /// The next message that is due, as its tag and bytes: enough addresses are there, or the first
-    /// of them has waited 10 ms. Call until `None`.
+    /// of them has waited a while. To be called after [`push`](Self::push) until `None`, and at the
+    /// [`deadline`](Self::deadline).
     pub fn poll(&mut self, now: Timestamp) -> Option<(u64, Vec<u8>)> {
-        let due = self.deadline.is_some_and(|deadline| now >= deadline);
+        let due = self.ripe.is_some_and(|ripe| now >= ripe);
         if due || self.waiting.len() >= WORTH_SENDING {
             self.flush()
         } else {
@@ -60,6 +70,7 @@ impl FreeQueue {
         self.waiting = rest;
         if self.waiting.is_empty() {
             self.deadline = None;
+            self.ripe = None;
         }
         Some((self.free_tag, bytes))
     }
@@ -97,9 +108,9 @@ mod tests {
         let mut queue = FreeQueue::new(9);
         assert_eq!(queue.deadline(), None);
         queue.push(at(5), &[1]);
+        assert_eq!(queue.poll(Timestamp::from_nanos(6 * MS - 1)), None);
         queue.push(at(14), &[2, 2]);
         assert_eq!(queue.deadline(), Some(at(15)));
-        assert_eq!(queue.poll(Timestamp::from_nanos(15 * MS - 1)), None);
         let (tag, bytes) = queue.poll(at(15)).unwrap();
         assert_eq!((tag, decode_frees(&bytes)), (9, Ok(vec![1, 2, 2])));
         assert_eq!((queue.poll(at(99)), queue.deadline()), (None, None));
@@ -125,7 +136,22 @@ mod tests {
         assert_eq!(queue.poll(at(0)).unwrap().1.len(), 8 * WORTH_SENDING);
         queue.push(at(0), &vec![1; MOST_IN_ONE + 3]);
         assert_eq!(queue.poll(at(0)).unwrap().1.len(), 8 * MOST_IN_ONE);
-        assert_eq!((queue.poll(at(9)), queue.len()), (None, 3));
+        assert_eq!((queue.poll(at(0)), queue.len()), (None, 3));
         assert_eq!(queue.poll(at(10)).unwrap().1.len(), 8 * 3);
+    }
+
+    /// An address that comes later than 1 ms takes along what waits: memory that was copied comes
+    /// back while it is warm.
+    #[test]
+    fn a_late_address_takes_the_others_along() {
+        let mut queue = FreeQueue::new(9);
+        queue.push(at(0), &[1]);
+        queue.push(Timestamp::from_nanos(MS - 1), &[2]);
+        assert_eq!(queue.poll(Timestamp::from_nanos(MS - 1)), None);
+        queue.push(at(1), &[3]);
+        assert_eq!(queue.poll(at(1)).unwrap().1.len(), 8 * 3);
+        // What comes next begins to wait anew.
+        queue.push(at(2), &[4]);
+        assert_eq!((queue.poll(at(2)), queue.deadline()), (None, Some(at(12))));
     }
 }

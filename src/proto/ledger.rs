@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::proto::{ProtocolError, Span};
 
@@ -9,14 +10,19 @@ use crate::proto::{ProtocolError, Span};
 /// every span of the lend has been returned.
 #[derive(Debug)]
 pub struct Ledger<K> {
-    lends: HashMap<u64, Lend<K>>,
-    next_lend: u64,
-    addresses: HashMap<u64, Address>,
+    /// By number; `None` where a number is free.
+    lends: Vec<Option<Lend<K>>>,
+    free_numbers: Vec<usize>,
+    /// How many lends there have been.
+    count: u64,
+    addresses: HashMap<u64, Address, BuildHasherDefault<AddressHasher>>,
     outstanding: usize,
 }
 
 #[derive(Debug)]
 struct Lend<K> {
+    /// How many came before it.
+    age: u64,
     /// Occurrences not yet returned.
     missing: usize,
     hold: K,
@@ -25,30 +31,43 @@ struct Lend<K> {
 /// The occurrences of one address in the lists sent, oldest first.
 #[derive(Debug)]
 struct Address {
-    lent: VecDeque<Occurrence>,
+    /// The oldest; most addresses have no other, and then need no memory but this.
+    first: Occurrence,
+    others: VecDeque<Occurrence>,
     /// Whether lengths have differed since the address was last wholly returned.
     mixed: bool,
     /// Returns that could not be told apart, because lengths differ.
     returned: usize,
+    /// How often it is in the message that is being looked at.
+    claimed: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Occurrence {
-    lend: u64,
+    lend: usize,
     length: u64,
 }
 
 impl Address {
+    fn new(first: Occurrence) -> Self {
+        Self {
+            first,
+            others: VecDeque::new(),
+            mixed: false,
+            returned: 0,
+            claimed: 0,
+        }
+    }
+
     fn lend(&mut self, occurrence: Occurrence) {
-        self.mixed |= self
-            .lent
-            .back()
-            .is_some_and(|last| last.length != occurrence.length);
-        self.lent.push_back(occurrence);
+        let last = self.others.back().unwrap_or(&self.first);
+        self.mixed |= last.length != occurrence.length;
+        self.others.push_back(occurrence);
     }
 
     fn missing(&self) -> usize {
-        self.lent.len().saturating_sub(self.returned)
+        let lent = self.others.len().saturating_add(1);
+        lent.saturating_sub(self.returned)
     }
 }
 
@@ -62,9 +81,10 @@ impl<K> Ledger<K> {
     /// Nothing is lent.
     pub fn new() -> Self {
         Self {
-            lends: HashMap::new(),
-            next_lend: 0,
-            addresses: HashMap::new(),
+            lends: Vec::new(),
+            free_numbers: Vec::new(),
+            count: 0,
+            addresses: HashMap::default(),
             outstanding: 0,
         }
     }
@@ -72,30 +92,36 @@ impl<K> Ledger<K> {
     /// Notes the spans of one message as lent. Where none has a length nothing is, and `hold` comes
     /// back at once.
     pub fn lend(&mut self, spans: &[Span], hold: K) -> Option<K> {
-        let lend = self.next_lend;
-        let mut missing = 0_usize;
         // Rule F3: a pair of length 0 is never freed.
-        for span in spans.iter().filter(|span| span.length != 0) {
-            let address = self
-                .addresses
-                .entry(span.address)
-                .or_insert_with(|| Address {
-                    lent: VecDeque::new(),
-                    mixed: false,
-                    returned: 0,
-                });
-            address.lend(Occurrence {
-                lend,
-                length: span.length,
-            });
-            missing = missing.saturating_add(1);
-        }
+        let lent = || spans.iter().filter(|span| span.length != 0);
+        let missing = lent().count();
         if missing == 0 {
             return Some(hold);
         }
-        self.next_lend = lend.wrapping_add(1);
+        let age = self.count;
+        self.count = age.wrapping_add(1);
+        let new = Some(Lend { age, missing, hold });
+        let free = self.free_numbers.pop();
+        let slot = free.and_then(|number| Some((number, self.lends.get_mut(number)?)));
+        let lend = match slot {
+            Some((number, slot)) => {
+                *slot = new;
+                number
+            }
+            None => {
+                self.lends.push(new);
+                self.lends.len().saturating_sub(1)
+            }
+        };
+        for span in lent() {
+            let length = span.length;
+            let occurrence = Occurrence { lend, length };
+            match self.addresses.entry(span.address) {
+                Entry::Occupied(mut entry) => entry.get_mut().lend(occurrence),
+                Entry::Vacant(entry) => drop(entry.insert(Address::new(occurrence))),
+            }
+        }
         self.outstanding = self.outstanding.saturating_add(missing);
-        self.lends.insert(lend, Lend { missing, hold });
         None
     }
 
@@ -105,32 +131,45 @@ impl<K> Ledger<K> {
     ///
     /// Rule F3: an address was not lent, or not as often; then nothing is taken back.
     pub fn free(&mut self, addresses: &[u64], freed: &mut Vec<K>) -> Result<(), ProtocolError> {
-        self.check(addresses)?;
+        // Rule F3: all or nothing, so everything is checked first.
+        for address in addresses {
+            if !self.claim(*address) {
+                return Err(self.refuse(*address, addresses));
+            }
+        }
         for address in addresses {
             self.take_back(*address, freed);
         }
         Ok(())
     }
 
-    /// Rule F3: all or nothing, so everything is checked first.
-    fn check(&self, addresses: &[u64]) -> Result<(), ProtocolError> {
-        let mut sorted = addresses.to_vec();
-        sorted.sort_unstable();
-        for run in sorted.chunk_by(|left, right| left == right) {
-            let address = run.first().copied().unwrap_or_default();
-            let missing = self.addresses.get(&address).map_or(0, Address::missing);
-            if run.len() > missing {
-                return Err(ProtocolError::new(
-                    "F3",
-                    format!(
-                        "free of address {address:#x}, {} times, which is lent {missing} times: \
-                         nothing is freed",
-                        run.len()
-                    ),
-                ));
+    /// Whether the address is lent once more than the message has claimed so far.
+    fn claim(&mut self, address: u64) -> bool {
+        let Some(held) = self.addresses.get_mut(&address) else {
+            return false;
+        };
+        if held.claimed >= held.missing() {
+            return false;
+        }
+        held.claimed = held.claimed.saturating_add(1);
+        true
+    }
+
+    fn refuse(&mut self, address: u64, message: &[u64]) -> ProtocolError {
+        for address in message {
+            if let Some(held) = self.addresses.get_mut(address) {
+                held.claimed = 0;
             }
         }
-        Ok(())
+        let missing = self.addresses.get(&address).map_or(0, Address::missing);
+        let freed = message.iter().filter(|other| **other == address).count();
+        ProtocolError::new(
+            "F3",
+            format!(
+                "free of address {address:#x}, {freed} times, which is lent {missing} times: nothing \
+                 is freed"
+            ),
+        )
     }
 
     fn take_back(&mut self, address: u64, freed: &mut Vec<K>) {
@@ -139,23 +178,39 @@ impl<K> Ledger<K> {
         };
         self.outstanding = self.outstanding.saturating_sub(1);
         let held = entry.get_mut();
+        held.claimed = held.claimed.saturating_sub(1);
         if !held.mixed {
             // Equal lengths: whichever is meant, the first lent may go first.
-            let first = held.lent.pop_front();
-            if held.lent.is_empty() {
-                entry.remove();
+            let first = held.first.lend;
+            match held.others.pop_front() {
+                Some(next) => held.first = next,
+                None => drop(entry.remove()),
             }
-            if let Some(occurrence) = first {
-                settle(&mut self.lends, occurrence.lend, freed);
-            }
+            self.settle(first, freed);
             return;
         }
         // Lengths differ, and a return does not say which occurrence it means: all must be back.
         held.returned = held.returned.saturating_add(1);
         if held.missing() == 0 {
-            for occurrence in entry.remove().lent {
-                settle(&mut self.lends, occurrence.lend, freed);
+            let Address { first, others, .. } = entry.remove();
+            self.settle(first.lend, freed);
+            for occurrence in others {
+                self.settle(occurrence.lend, freed);
             }
+        }
+    }
+
+    /// One occurrence of `lend` is back.
+    fn settle(&mut self, number: usize, freed: &mut Vec<K>) {
+        let Some(slot) = self.lends.get_mut(number) else {
+            return;
+        };
+        if let Some(lend) = slot {
+            lend.missing = lend.missing.saturating_sub(1);
+        }
+        if let Some(lend) = slot.take_if(|lend| lend.missing == 0) {
+            self.free_numbers.push(number);
+            freed.push(lend.hold);
         }
     }
 
@@ -167,21 +222,37 @@ impl<K> Ledger<K> {
     /// Ends every lend (rule F4) and gives back what keeps their memory alive, oldest first.
     pub fn drain(&mut self) -> Vec<K> {
         self.addresses.clear();
+        self.free_numbers.clear();
         self.outstanding = 0;
-        let mut lends: Vec<_> = self.lends.drain().collect();
-        lends.sort_unstable_by_key(|(lend, _)| *lend);
-        lends.into_iter().map(|(_, lend)| lend.hold).collect()
+        let mut lends: Vec<_> = self.lends.drain(..).flatten().collect();
+        lends.sort_unstable_by_key(|lend| lend.age);
+        lends.into_iter().map(|lend| lend.hold).collect()
     }
 }
 
-/// One occurrence of `lend` is back.
-fn settle<K>(lends: &mut HashMap<u64, Lend<K>>, lend: u64, freed: &mut Vec<K>) {
-    let Entry::Occupied(mut entry) = lends.entry(lend) else {
-        return;
-    };
-    entry.get_mut().missing = entry.get().missing.saturating_sub(1);
-    if entry.get().missing == 0 {
-        freed.push(entry.remove().hold);
+/// Spreads addresses over a table.
+///
+/// A cheap mixture is enough: the table's keys are addresses that this side has lent, so that no
+/// peer can choose them to collide.
+#[derive(Debug, Default, Clone, Copy)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        /// 2^64 divided by the golden ratio, made odd.
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        self.0 = (self.0 ^ word).wrapping_mul(SPREAD);
+    }
+
+    fn finish(&self) -> u64 {
+        // The low bits of a product depend on the low bits of an address alone, which are zero.
+        self.0.rotate_left(32)
     }
 }
 
