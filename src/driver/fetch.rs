@@ -17,7 +17,7 @@ use crate::proto::{
     Body, Header, HeaderKind, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent,
     ReceiverState, ReceiverTransmit, Side, StreamInfo, Timestamp,
 };
-use crate::transport::{Incoming, Resolved};
+use crate::transport::{Incoming, Outgoing, Payload, Resolved};
 
 /// What a stream has brought so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -289,31 +289,66 @@ impl Fetch {
 
     fn read_side(&mut self, side: Side) -> bool {
         let link = Arc::clone(self.link(side));
-        link.write_on();
-        for read in 0..MESSAGES_AT_ONCE {
-            if !self.may_read(side) {
-                return read > 0;
-            }
-            match link.receive() {
-                Ok(Some(message)) => self.deliver(side, message),
-                Ok(None) if link.is_waiting() && self.has_one_link() => {
-                    self.fail(&Error::protocol(
-                        "the server sent a large body before its header, on one connection (rule \
-                         D1)",
-                    ));
-                    return true;
-                }
-                Ok(None) => return read > 0,
-                Err(error) => {
+        // With two, what a header says of its body concerns the other: a message at a time.
+        let most = if self.has_one_link() {
+            MESSAGES_AT_ONCE
+        } else {
+            1
+        };
+        let mut read = 0;
+        while read < MESSAGES_AT_ONCE {
+            let turn = self.read_some(side, &link, most);
+            self.pump();
+            match turn {
+                Ok(0) => break,
+                Ok(some) => read += some,
+                Err(Broken::Connection(error)) => {
                     self.gone[side_index(side)] = true;
                     self.receiver.handle_disconnect(side, &error);
                     self.pump();
                     return true;
                 }
+                Err(Broken::Rule(error)) => {
+                    self.fail(&error);
+                    return true;
+                }
             }
-            self.pump();
+            if most > 1 {
+                break;
+            }
         }
-        true
+        read > 0
+    }
+
+    /// Reads up to `most` messages under one lock. Returns how many there were.
+    fn read_some(&mut self, side: Side, link: &FetchLink, most: usize) -> Result<usize, Broken> {
+        if !self.may_read(side) {
+            link.write_on();
+            return Ok(0);
+        }
+        let mut turn = link.turn().map_err(Broken::Connection)?;
+        let mut read = 0;
+        while read < most && self.may_read(side) {
+            match turn.receive() {
+                Ok(Some(message)) => self.deliver(side, message),
+                Ok(None) if turn.is_waiting() && self.has_one_link() => {
+                    return Err(Broken::Rule(Error::protocol(
+                        "the server sent a large body before its header, on one connection (rule \
+                         D1)",
+                    )));
+                }
+                Ok(None) => break,
+                // What came before it counts first.
+                Err(_) if read > 0 => break,
+                Err(error) => return Err(Broken::Connection(error)),
+            }
+            read += 1;
+            if most > 1 {
+                // Rule D8: before the next message, which may be the body.
+                self.take_events(|seq, packed, list| turn.post_body(seq, packed, list));
+            }
+        }
+        Ok(read)
     }
 
     fn has_one_link(&self) -> bool {
@@ -366,31 +401,36 @@ impl Fetch {
     /// Sends what the machine wants sent and takes up what it tells.
     fn pump(&mut self) {
         while let Some(transmit) = self.receiver.poll_transmit() {
-            let (side, sent) = match transmit {
+            let (side, message) = match transmit {
                 ReceiverTransmit::Tagged { side, tag, bytes } => {
-                    (side, self.link(side).send_tagged(tag, bytes))
+                    let payload = Payload::Bytes(bytes);
+                    (side, Outgoing::Tagged { tag, payload })
                 }
                 ReceiverTransmit::Control { side, bytes } => {
-                    (side, self.link(side).send_control(bytes))
+                    (side, Outgoing::Control { bytes, fd: None })
                 }
             };
-            if let Err(error) = sent {
+            if let Err(error) = self.link(side).send([message]) {
                 self.receiver.handle_disconnect(side, &error);
             }
         }
+        let data = Arc::clone(&self.data);
+        self.take_events(|seq, packed, list| data.post_body(seq, packed, list));
+        // Lent bodies that nobody will see.
+        data.free(&self.receiver.abandoned());
+    }
+
+    /// Takes up what the machine tells; `expect` is told of bodies to come.
+    fn take_events(&mut self, mut expect: impl FnMut(u32, u64, u64)) {
         while let Some(event) = self.receiver.poll_event() {
             match event {
                 ReceiverEvent::Stream { info, .. } => self.info = Some(info),
                 ReceiverEvent::Schema(header) => self.schema = Some(Arc::new(header)),
-                ReceiverEvent::Expect { seq, packed, list } => {
-                    self.data.post_body(seq, packed, list);
-                }
+                ReceiverEvent::Expect { seq, packed, list } => expect(seq, packed, list),
                 // Regions belong to the connection, which has dealt with them.
                 ReceiverEvent::Region { .. } | ReceiverEvent::RegionGone { .. } => {}
             }
         }
-        // Lent bodies that nobody will see.
-        self.data.free(&self.receiver.abandoned());
     }
 
     fn sleep(&self, cancel: Option<&Cancel>) -> Result<()> {
@@ -502,6 +542,14 @@ fn timespec_until(deadline: Timestamp) -> Timespec {
 /// Messages read from one connection before the caller's token and the other connection are looked
 /// at again.
 const MESSAGES_AT_ONCE: usize = 64;
+
+/// Why nothing more is read.
+enum Broken {
+    /// The connection is over.
+    Connection(Error),
+    /// The server broke a rule.
+    Rule(Error),
+}
 
 fn side_index(side: Side) -> usize {
     match side {

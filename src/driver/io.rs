@@ -5,8 +5,8 @@ use std::collections::{BinaryHeap, HashMap};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,6 +25,9 @@ pub trait Source: Send + Sync {
 
     /// A time asked for by [`IoThread::call_at`] has come.
     fn timer(&self) {}
+
+    /// The turn asked for by [`IoThread::call_soon`] has come.
+    fn turn(&self) {}
 }
 
 /// What a registration waits for.
@@ -72,6 +75,10 @@ struct Shared {
     next_key: AtomicU64,
     sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
     timers: Mutex<BinaryHeap<Reverse<Timer>>>,
+    /// Sources that have more to do once the others had their turn.
+    soon: Mutex<Vec<Weak<dyn Source>>>,
+    /// The thread itself, whose own calls need not wake it.
+    thread: OnceLock<ThreadId>,
 }
 
 /// Key of the wake-up descriptor; sources count from 1.
@@ -97,6 +104,8 @@ impl IoThread {
             next_key: AtomicU64::new(WAKE + 1),
             sources: Mutex::default(),
             timers: Mutex::default(),
+            soon: Mutex::default(),
+            thread: OnceLock::new(),
         });
         let thread = std::thread::Builder::new()
             .name(name.into())
@@ -162,6 +171,13 @@ impl IoThread {
         }
     }
 
+    /// Calls [`Source::turn`] once every source that is ready now has had its turn.
+    pub fn call_soon(&self, source: Weak<dyn Source>) {
+        let shared = &self.handle.shared;
+        shared.soon.lock().push(source);
+        shared.wake();
+    }
+
     /// Ends the thread now, and waits for that unless it is the caller. Nothing that was registered
     /// is called again.
     pub fn shut_down(&self) {
@@ -204,16 +220,21 @@ impl Drop for Handle {
 
 impl Shared {
     fn wake(&self) {
+        // Before it sleeps again it looks at everything that a call of its own may have added.
+        if self.thread.get() == Some(&std::thread::current().id()) {
+            return;
+        }
         // A full counter is a wake-up already under way.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
     fn run(&self) {
+        let _ = self.thread.set(std::thread::current().id());
         let mut events = Vec::with_capacity(64);
         let mut idle_since = clock::now();
         while !self.stop.load(Ordering::Acquire) {
             let spins = !self.spin.is_zero() && clock::since(idle_since) < self.spin;
-            let timeout = if spins {
+            let timeout = if spins || !self.soon.lock().is_empty() {
                 Some(rustix::event::Timespec::default())
             } else {
                 self.next_timeout()
@@ -246,6 +267,13 @@ impl Shared {
                 }
             }
             self.run_timers();
+            // Taken out first: a turn may ask for another one.
+            let soon = std::mem::take(&mut *self.soon.lock());
+            for source in soon {
+                if let Some(source) = source.upgrade() {
+                    guarded(|| source.turn());
+                }
+            }
         }
     }
 
@@ -257,11 +285,16 @@ impl Shared {
     }
 
     fn run_timers(&self) {
+        if self.timers.lock().is_empty() {
+            return;
+        }
+        // Not those that are set meanwhile: the descriptors have their turn first.
+        let now = clock::now();
         loop {
             let due = {
                 let mut timers = self.timers.lock();
                 match timers.peek() {
-                    Some(Reverse(timer)) if clock::until(timer.deadline).is_zero() => timers.pop(),
+                    Some(Reverse(timer)) if timer.deadline <= now => timers.pop(),
                     _ => None,
                 }
             };

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
@@ -118,32 +118,21 @@ impl FetchLink {
         self.state.lock().closed.clone()
     }
 
-    /// Sends a tagged message.
+    /// Sends messages, and with them the addresses that wait to be returned: one system call.
     ///
-    /// # Errors
-    ///
-    /// The connection is over.
-    pub fn send_tagged(&self, tag: u64, bytes: Vec<u8>) -> Result<()> {
-        self.send(Outgoing::Tagged {
-            tag,
-            payload: Payload::Bytes(bytes),
-        })
-    }
-
-    /// Sends a control message.
-    ///
-    /// # Errors
-    ///
-    /// The connection is over.
-    pub fn send_control(&self, bytes: Vec<u8>) -> Result<()> {
-        self.send(Outgoing::Control { bytes, fd: None })
-    }
-
     /// A server that has said everything may be gone before its last messages were read: that
     /// nothing can be written is no reason not to read them. The reader finds the end behind them.
-    fn send(&self, message: Outgoing) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The connection is over.
+    pub fn send(&self, messages: impl IntoIterator<Item = Outgoing>) -> Result<()> {
+        let frees = self.take_frees();
         self.with(|state| {
-            let _ = state.link.send(message);
+            for message in messages.into_iter().chain(frees) {
+                let _ = state.link.queue(message);
+            }
+            let _ = state.link.write_queued();
             Ok(())
         })
     }
@@ -151,6 +140,25 @@ impl FetchLink {
     /// Announces the body of a header that has been seen (rule D8).
     pub fn post_body(&self, seq: u32, packed: u64, list: u64) {
         self.state.lock().link.post_body(seq, packed, list);
+    }
+
+    /// Begins a turn of reading: what is queued is written on, and the connection is this thread's
+    /// until the turn is dropped. The caller must not call the host, or this link, meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over.
+    pub fn turn(&self) -> Result<Turn<'_>> {
+        self.generation.ensure_same_process()?;
+        let mut state = self.state.lock();
+        if let Some(error) = &state.closed {
+            return Err(error.clone());
+        }
+        if state.link.queued_bytes() > 0 {
+            // The end of the connection is found by reading, behind what was said before it.
+            let _ = state.link.flush();
+        }
+        Ok(Turn { link: self, state })
     }
 
     /// Forgets announced bodies: the stream is over.
@@ -170,23 +178,6 @@ impl FetchLink {
     /// Whether what the server sent first arrives first.
     pub fn is_ordered(&self) -> bool {
         self.ordered
-    }
-
-    /// The next message of a stream, or `None` when there is none now. Regions, which belong to the
-    /// connection and not to a stream, are dealt with here.
-    ///
-    /// # Errors
-    ///
-    /// The connection is over; every later call says the same.
-    pub fn receive(&self) -> Result<Option<Incoming>> {
-        self.with(|state| {
-            self.receive_with(state).map_err(|error| {
-                // A killed process's sockets end a moment before the process does.
-                let ended = error.status() == Status::Disconnected
-                    && self.readiness.peer_dies_within(DEATH_WAIT);
-                if ended { self.has_ended() } else { error }
-            })
-        })
     }
 
     fn has_ended(&self) -> Error {
@@ -270,15 +261,15 @@ impl FetchLink {
             };
             let now = clock::now();
             queue.push(now, addresses);
-            let due: Vec<_> = std::iter::from_fn(|| queue.poll(now)).collect();
+            let due: Vec<_> = std::iter::from_fn(|| queue.poll(now)).map(tagged).collect();
             let arm = if *armed { None } else { queue.deadline() };
             *armed |= arm.is_some();
             (due, arm)
         };
         let sent = !due.is_empty();
-        for (tag, bytes) in due {
+        if sent {
             // A connection that is over has returned everything by its end (rule F4).
-            let _ = self.send_tagged(tag, bytes);
+            let _ = self.send(due);
         }
         if sent && self.is_writing() {
             self.retry_writing();
@@ -289,17 +280,17 @@ impl FetchLink {
     }
 
     fn flush_frees(&self) {
-        let due: Vec<_> = {
-            let mut frees = self.frees.lock();
-            frees.armed = false;
-            let queue = frees.queue.as_mut();
-            queue.map_or_else(Vec::new, |queue| {
-                std::iter::from_fn(|| queue.flush()).collect()
-            })
-        };
-        for (tag, bytes) in due {
-            let _ = self.send_tagged(tag, bytes);
-        }
+        self.frees.lock().armed = false;
+        let _ = self.send(None);
+    }
+
+    /// All addresses that wait, as messages.
+    fn take_frees(&self) -> Vec<Outgoing> {
+        let mut frees = self.frees.lock();
+        let queue = frees.queue.as_mut();
+        queue.map_or_else(Vec::new, |queue| {
+            std::iter::from_fn(|| queue.flush()).map(tagged).collect()
+        })
     }
 
     /// The socket is full, since the server reads on its own time: writes on a little later, unless
@@ -312,6 +303,48 @@ impl FetchLink {
 
     fn source(&self) -> Weak<dyn Source> {
         Weak::clone(&self.me) as Weak<Self>
+    }
+}
+
+/// A tagged message of our own bytes.
+fn tagged((tag, bytes): (u64, Vec<u8>)) -> Outgoing {
+    let payload = Payload::Bytes(bytes);
+    Outgoing::Tagged { tag, payload }
+}
+
+/// A turn of reading, under the connection's lock: many messages for one lock.
+pub struct Turn<'a> {
+    link: &'a FetchLink,
+    state: MutexGuard<'a, State>,
+}
+
+impl Turn<'_> {
+    /// The next message of a stream, or `None` when there is none now. Regions, which belong to the
+    /// connection and not to a stream, are dealt with here.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over; every later call says the same.
+    pub fn receive(&mut self) -> Result<Option<Incoming>> {
+        let link = self.link;
+        link.receive_with(&mut self.state).map_err(|error| {
+            // A killed process's sockets end a moment before the process does.
+            let ended = error.status() == Status::Disconnected
+                && link.readiness.peer_dies_within(DEATH_WAIT);
+            let error = if ended { link.has_ended() } else { error };
+            self.state.close(error.clone());
+            error
+        })
+    }
+
+    /// See [`FetchLink::post_body`].
+    pub fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
+        self.state.link.post_body(seq, packed, list);
+    }
+
+    /// See [`FetchLink::is_waiting`].
+    pub fn is_waiting(&self) -> bool {
+        self.state.link.is_waiting()
     }
 }
 

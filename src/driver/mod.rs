@@ -3,11 +3,12 @@
 //! Who does what:
 //!
 //! - **An I/O thread** ([`io::IoThread`], one per server and one per client) sleeps in epoll. At a
-//!   server it accepts, and reads requests, credit and frees. At a client it watches connections
-//!   that no consumer drives, and sends frees that nobody else has sent within 10 ms (rule F5). It
-//!   never calls the host.
-//! - **A producing thread** ([`produce::Production`], one per provider stream, or the host's own in
-//!   the pull form) pulls the provider, builds headers, copies bodies where that is needed, and
+//!   server it accepts, and reads requests, credit and frees, and sends published tables whose bodies
+//!   are lent where they lie, or small ([`produce::Replay`]): such a stream has no thread. At a client
+//!   it watches connections that no consumer drives, and sends frees that nobody else has sent within
+//!   10 ms (rule F5). It never calls the host.
+//! - **A producing thread** ([`produce::Production`], one per provider stream or large
+//!   published one, or the host's own in the pull form) pulls the provider, builds headers, copies bodies where that is needed, and
 //!   writes to the connection itself.
 //! - **The consumer's thread** ([`fetch::Fetch`]) reads its own stream in `get_next`: no hand-over
 //!   stands between it and the socket.

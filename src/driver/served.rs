@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::device::BufferRef;
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
-use crate::driver::signal::Signal;
+use crate::driver::signal::Wake;
 use crate::error::{Error, Result};
 use crate::proto::{
     Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp, Transmit,
@@ -72,7 +72,9 @@ struct Half {
     announced: HashMap<u16, Arc<OwnedFd>>,
     registration: Option<Registration>,
     /// Woken when credit, room or the connection's life changes.
-    signal: Option<Arc<Signal>>,
+    signal: Option<Arc<dyn Wake>>,
+    /// More messages are about to follow: they are written together.
+    corked: bool,
     /// The peer has cancelled the stream now served.
     cancelled: bool,
     /// Bytes of the stream that were queued when it was last acted on.
@@ -90,7 +92,7 @@ struct Half {
 struct Effects {
     asked: Option<Asked>,
     returned: Vec<Hold>,
-    signal: Option<Arc<Signal>>,
+    signal: Option<Arc<dyn Wake>>,
     closed: bool,
     /// When the connection wants to be called.
     timers: Vec<Timestamp>,
@@ -102,6 +104,10 @@ struct Effects {
 /// They lie where the producer has them, so that little below it would save no memory: with less
 /// than two large bodies, one is not being made while the other is written.
 const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
+
+/// As many bytes as are worth a system call although more are about to follow: the peer works on
+/// them meanwhile.
+const CORKED_BYTES: u64 = 32 << 10;
 
 /// More bytes of answers than this waiting to be written behind those of a stream, and nothing more
 /// is read: the peer asks and does not read.
@@ -145,6 +151,7 @@ impl ServedLink {
                 announced: HashMap::new(),
                 registration: None,
                 signal: None,
+                corked: false,
                 cancelled: false,
                 stream_queued: 0,
                 retire_at: None,
@@ -174,6 +181,11 @@ impl ServedLink {
         &self.peer
     }
 
+    /// The I/O thread that watches it.
+    pub fn io(&self) -> &IoThread {
+        &self.io
+    }
+
     /// Memory for lending, where the transport has it and the peer understands it.
     pub fn lender(&self) -> Option<Arc<dyn Lender>> {
         let lender = self.lender.clone()?;
@@ -184,20 +196,19 @@ impl ServedLink {
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.
-    pub fn set_signal(&self, signal: Arc<Signal>) {
+    pub fn set_signal(&self, signal: Arc<dyn Wake>) {
         self.half.lock().signal = Some(signal);
     }
 
     /// Nobody is to be woken any more, unless another stream has begun since.
-    pub fn clear_signal(&self, signal: &Arc<Signal>) {
+    pub fn clear_signal<W: Wake>(&self, signal: &Arc<W>) {
         let mut half = self.half.lock();
-        if half
+        let cleared = half
             .signal
-            .as_ref()
-            .is_some_and(|set| Arc::ptr_eq(set, signal))
-        {
-            half.signal = None;
-        }
+            .take_if(|set| std::ptr::addr_eq(Arc::as_ptr(set), Arc::as_ptr(signal)));
+        // What drops with it may take the lock.
+        drop(half);
+        drop(cleared);
     }
 
     /// Whether a message can be sent now: a record batch of `body_len` bytes, or, with `None`,
@@ -287,6 +298,23 @@ impl ServedLink {
         result
     }
 
+    /// What is sent from now on may wait until [`uncork`](Self::uncork), so that it shares system
+    /// calls; the caller neither sleeps nor calls the host meanwhile.
+    pub fn cork(&self) {
+        self.half.lock().corked = true;
+    }
+
+    /// Writes what has waited.
+    pub fn uncork(&self) {
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            half.corked = false;
+            self.pump(&mut half, &mut effects);
+        }
+        self.finish(effects);
+    }
+
     /// Ends the connection, telling the peer why where it is in a stream and can be told.
     pub fn cut(&self, error: &Error) {
         let mut effects = Effects::default();
@@ -329,6 +357,10 @@ impl ServedLink {
                 break;
             }
         }
+        // Everything that the turn said in one system call: a header, its list, an end.
+        if let Err(error) = half.write() {
+            return self.close(half, error, effects);
+        }
         let interest = if half.is_flooded() {
             if self.readiness.socket {
                 Interest::Write
@@ -338,7 +370,7 @@ impl ServedLink {
             }
         } else if !self.readiness.socket {
             Interest::Read
-        } else if half.link.queued_bytes() > 0 {
+        } else if half.link.queued_bytes() > 0 && !half.corked {
             Interest::ReadWrite
         } else {
             Interest::Read
@@ -577,7 +609,15 @@ impl Half {
                 return Err(Error::protocol(reason));
             }
         };
-        self.link.send(message)
+        self.link.queue(message)
+    }
+
+    /// Writes what was queued, unless more is about to follow.
+    fn write(&mut self) -> Result<()> {
+        if self.corked && self.link.queued_bytes() < CORKED_BYTES {
+            return Ok(());
+        }
+        self.link.write_queued()
     }
 }
 
@@ -611,7 +651,11 @@ impl Source for ServedLink {
             }
         }
         // The rest when the other connections have had their turn.
-        self.io.call_at(clock::now(), self.source());
+        self.io.call_soon(self.source());
+    }
+
+    fn turn(&self) {
+        self.ready();
     }
 
     fn timer(&self) {

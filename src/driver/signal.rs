@@ -5,6 +5,12 @@ use parking_lot::{Condvar, Mutex};
 use crate::driver::clock;
 use crate::proto::Timestamp;
 
+/// Whoever drives a stream and is told of changes: credit, room, the end of the connection.
+pub trait Wake: Send + Sync {
+    /// Something changed. No lock of a connection is held.
+    fn notify(&self);
+}
+
 /// A counter of changes that can be waited for.
 ///
 /// A waiter reads the counter, looks at whatever state it cares about, and waits for the counter to
@@ -20,12 +26,6 @@ impl Signal {
     /// The counter now.
     pub fn changes(&self) -> u64 {
         *self.changes.lock()
-    }
-
-    /// Something changed.
-    pub fn notify(&self) {
-        *self.changes.lock() += 1;
-        self.moved.notify_all();
     }
 
     /// Sleeps until the counter differs from `seen` or the deadline passes. Returns whether it
@@ -45,5 +45,12 @@ impl Signal {
             }
         }
         true
+    }
+}
+
+impl Wake for Signal {
+    fn notify(&self) {
+        *self.changes.lock() += 1;
+        self.moved.notify_all();
     }
 }

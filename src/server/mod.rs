@@ -25,6 +25,7 @@ use crate::driver::acceptor::Acceptor;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::io::IoThread;
+use crate::driver::produce::Table;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
@@ -181,11 +182,27 @@ impl Server {
         schema: OwnedSchema,
         batches: Vec<OwnedDeviceArray>,
     ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
+        let batches: Vec<_> = batches.into_iter().map(Arc::new).collect();
+        let table = Table::encode(&schema, &batches, self.shared.options.compression);
         self.shared
-            .add(ticket, (schema, batches), |(schema, batches), callbacks| {
-                let batches = batches.into_iter().map(Arc::new).collect();
-                let table = Published { schema, batches };
-                Entry::Published(Arc::new(Deferred::new(table, callbacks)))
+            .add(
+                ticket,
+                (schema, batches, table),
+                |(schema, batches, table), callbacks| {
+                    let wrap = |table| Arc::new(Deferred::new(table, callbacks.clone()));
+                    let published = Published {
+                        schema,
+                        batches,
+                        table: table.map(wrap),
+                    };
+                    Entry::Published(Arc::new(Deferred::new(published, callbacks)))
+                },
+            )
+            .map_err(|(error, (schema, batches, table))| {
+                // With it goes every other hold on the batches.
+                drop(table);
+                let batches = batches.into_iter().filter_map(Arc::into_inner).collect();
+                (error, (schema, batches))
             })
     }
 

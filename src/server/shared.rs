@@ -14,7 +14,7 @@ use crate::driver::acceptor::Acceptor;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::clock;
 use crate::driver::io::IoThread;
-use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production};
+use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production, Replay};
 use crate::driver::served::{Asked, Host, ServedLink};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
@@ -124,6 +124,19 @@ impl Shared {
             )); // Rule E6
         }
         let slot = self.streams.take_slot(self.options.max_streams)?;
+        if asked.role == Role::Both
+            && let Entry::Published(published) = &entry
+            && let Some(table) = published
+                .get()
+                .and_then(|published| published.table.as_ref())
+            && table
+                .get()
+                .is_some_and(|table| table.suits(link, self.options.body))
+        {
+            let (options, table) = (self.produce(self.callbacks()?), Arc::clone(table));
+            Replay::start(link, table, options, ending(&slot), Box::new(slot));
+            return Ok(());
+        }
         let joinable = asked.extension && asked.role != Role::Both;
         let stream = OutStream::new(ticket.clone(), link, asked.role, joinable);
         if joinable {

@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 
 use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use crate::driver::callbacks::Deferred;
+use crate::driver::produce::Table;
 use crate::error::{Error, Result, Status};
 use crate::server::Request;
 
@@ -55,6 +56,8 @@ impl Entry {
 pub(super) struct Published {
     pub(super) schema: OwnedSchema,
     pub(super) batches: Vec<Arc<OwnedDeviceArray>>,
+    /// Its messages, where they are made once for all streams.
+    pub(super) table: Option<Arc<Deferred<Table>>>,
 }
 
 /// The tickets of a server.

@@ -400,6 +400,25 @@ pub trait Connection: Send {
     /// `Disconnected` and the like: the connection is over.
     fn send(&mut self, message: Outgoing) -> Result<()>;
 
+    /// Queues a message that others will follow: [`write_queued`](Self::write_queued) then writes
+    /// them in one go. Transports that gain nothing by that send it at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    fn queue(&mut self, message: Outgoing) -> Result<()> {
+        self.send(message)
+    }
+
+    /// Writes what [`queue`](Self::queue) left, as much as goes without blocking.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    fn write_queued(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Writes on. Returns whether everything queued has left.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod carrying;
 mod common;
 mod ending;
 mod serving;
+mod threads;
 mod windows;
 
 use std::sync::atomic::{AtomicU64, Ordering};

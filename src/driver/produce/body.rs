@@ -1,25 +1,24 @@
 //! How the body of one message travels.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::arrow::EncodedMessage;
 use crate::device::BufferRef;
-use crate::driver::callbacks::Deferred;
 use crate::driver::produce::ProduceOptions;
 use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::error::Result;
 use crate::proto::OutBody;
 use crate::transport::{BodyPolicy, Placement, RegionNotice};
 
-/// Decides how the body of `message` travels; copies it where it is lent from a region.
+/// Decides how the body of `message` travels; copies it where it is lent from a region. `owner`
+/// gives what keeps the producer's memory alive, where that is used.
 pub(super) fn place(
     options: &ProduceOptions,
     link: &ServedLink,
     message: &EncodedMessage,
+    owner: impl FnOnce() -> Box<dyn Send>,
 ) -> Result<(OutBody<Gathered, Hold>, Vec<RegionNotice>)> {
     let counters = &options.counters;
-    let owner = || Deferred::new(Arc::clone(&message.owner), options.callbacks.clone());
     // Rule A4: compressed bodies are packed ones.
     let lender = (options.body != BodyPolicy::Packed && !message.compressed)
         .then(|| link.lender())
@@ -49,7 +48,7 @@ pub(super) fn place(
         .fetch_add(message.body_len, Ordering::Relaxed);
     let payload = Gathered {
         parts: gather(message),
-        owner: Box::new(owner()),
+        owner: owner(),
     };
     Ok((
         OutBody::Packed {

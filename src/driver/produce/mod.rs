@@ -10,6 +10,7 @@
 //! what the consumer has taken, which it can only have done with both parts in hand.
 
 mod body;
+mod replay;
 mod stream;
 
 use std::collections::VecDeque;
@@ -18,18 +19,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) use body::gather;
+pub use replay::{Replay, Table};
 pub use stream::OutStream;
 
 use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::device::DeviceKind;
-use crate::driver::callbacks::Callbacks;
+use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
-use crate::driver::served::ServedLink;
+use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
 };
-use crate::transport::BodyPolicy;
+use crate::transport::{BodyPolicy, RegionNotice};
 use body::place;
 
 /// Counters of a server, shared by its streams.
@@ -144,13 +146,7 @@ impl Production {
         }
         DeviceKind(device_type).ensure_readable()?;
         let encoder = Encoder::new(schema, self.options.encode)?;
-        let info = StreamInfo {
-            version: VERSION,
-            features: 0,
-            device_type,
-            device_id: -1,
-            body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
-        };
+        let info = stream_info(device_type);
         self.log.push_back(Item::Schema {
             header: encoder.schema_header().to_vec(),
             info,
@@ -429,7 +425,12 @@ impl Production {
     fn send_message(&self, link: &ServedLink, role: Role, message: EncodedMessage) -> Result<()> {
         let (body, announce) = match role {
             Role::Metadata => (OutBody::Elsewhere, Vec::new()),
-            Role::Both | Role::Data => place(&self.options, link, &message)?,
+            Role::Both | Role::Data => {
+                let owner = Arc::clone(&message.owner);
+                let callbacks = self.options.callbacks.clone();
+                let owner = || Box::new(Deferred::new(owner, callbacks)) as Box<dyn Send>;
+                place(&self.options, link, &message, owner)?
+            }
         };
         let EncodedMessage {
             kind,
@@ -437,10 +438,7 @@ impl Production {
             body_len,
             ..
         } = message;
-        link.act(&announce, |sender| match kind {
-            HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
-            _ => sender.send_batch(header, body_len, body),
-        })??;
+        send_body(link, &announce, kind, header, body_len, body)?;
         if kind == HeaderKind::RecordBatch && role != Role::Metadata {
             self.options
                 .counters
@@ -473,6 +471,32 @@ impl Production {
             self.first += 1;
         }
     }
+}
+
+/// What a server says of a stream (rule E2).
+fn stream_info(device_type: i32) -> StreamInfo {
+    StreamInfo {
+        version: VERSION,
+        features: 0,
+        device_type,
+        device_id: -1,
+        body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
+    }
+}
+
+/// Sends one message with its body.
+fn send_body(
+    link: &ServedLink,
+    announce: &[RegionNotice],
+    kind: HeaderKind,
+    header: Vec<u8>,
+    body_len: u64,
+    body: OutBody<Gathered, Hold>,
+) -> Result<()> {
+    Ok(link.act(announce, |sender| match kind {
+        HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
+        _ => sender.send_batch(header, body_len, body),
+    })??)
 }
 
 impl Drop for Production {

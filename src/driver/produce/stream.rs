@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::driver::served::ServedLink;
-use crate::driver::signal::Signal;
+use crate::driver::signal::{Signal, Wake};
 use crate::proto::Role;
 
 /// A stream as its connections, its request and its thread share it.
@@ -33,7 +33,7 @@ impl OutStream {
     /// for by another connection.
     pub fn new(ticket: Vec<u8>, link: &Arc<ServedLink>, role: Role, joinable: bool) -> Arc<Self> {
         let signal = Arc::new(Signal::default());
-        link.set_signal(Arc::clone(&signal));
+        link.set_signal(Arc::clone(&signal) as Arc<dyn Wake>);
         Arc::new(Self {
             ticket,
             peer: link.peer().to_owned(),
@@ -58,7 +58,7 @@ impl OutStream {
         if !wanted || outlets.over {
             return false;
         }
-        link.set_signal(Arc::clone(&self.signal));
+        link.set_signal(Arc::clone(&self.signal) as Arc<dyn Wake>);
         outlets.present.push(Arc::clone(link));
         outlets.roles.push(role);
         drop(outlets);

@@ -171,6 +171,14 @@ impl Connection for ShmConnection {
         self.channel.send(message)
     }
 
+    fn queue(&mut self, message: Outgoing) -> Result<()> {
+        self.channel.queue(message)
+    }
+
+    fn write_queued(&mut self) -> Result<()> {
+        self.channel.write_queued()
+    }
+
     fn flush(&mut self) -> Result<bool> {
         self.channel.flush()
     }

@@ -60,6 +60,8 @@ pub struct Channel<I> {
     start: usize,
     end: usize,
     outbox: Outbox,
+    /// The socket took no more when it was last written to.
+    full: bool,
     /// Why nothing more is received.
     over: Option<Error>,
     /// Whether `over` is an end that the peer made, between two messages.
@@ -82,6 +84,7 @@ impl<I: Intake> Channel<I> {
             start: 0,
             end: 0,
             outbox: Outbox::default(),
+            full: false,
             over: None,
             ended: false,
             broken: None,
@@ -124,17 +127,33 @@ impl<I: Intake> Channel<I> {
     ///
     /// `Disconnected` and the like: nothing more can be sent.
     pub fn send(&mut self, message: Outgoing) -> Result<()> {
+        self.queue(message)?;
+        self.write_queued()
+    }
+
+    /// See [`Connection::queue`](crate::transport::Connection::queue).
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub fn queue(&mut self, message: Outgoing) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        // Behind what is queued already, there is no use in trying.
-        let first = self.outbox.queued_bytes() == 0;
-        self.outbox.push(message)?;
-        if first {
-            self.flush().map(drop)
-        } else {
-            Ok(())
+        self.outbox.push(message)
+    }
+
+    /// See [`Connection::write_queued`](crate::transport::Connection::write_queued).
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub fn write_queued(&mut self) -> Result<()> {
+        // Where the socket was full, there is no use in trying before it has room.
+        if self.full || self.outbox.queued_bytes() == 0 {
+            return Ok(());
         }
+        self.flush().map(drop)
     }
 
     /// See [`Connection::flush`](crate::transport::Connection::flush).
@@ -146,12 +165,14 @@ impl<I: Intake> Channel<I> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        self.outbox.flush(&self.socket).map_err(|errno| {
+        let written = self.outbox.flush(&self.socket).map_err(|errno| {
             let error = self.write_error(errno);
             // What the peer sent before it went can still be received.
             self.break_off(error.clone());
             error
-        })
+        })?;
+        self.full = !written;
+        Ok(written)
     }
 
     /// Nothing more is sent.

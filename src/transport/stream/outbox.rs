@@ -195,7 +195,8 @@ impl Outbox {
     }
 
     fn write_once(&self, socket: &OwnedFd) -> Result<usize, Errno> {
-        let mut runs = Vec::new();
+        // A head and a payload for most frames.
+        let mut runs = Vec::with_capacity((2 * self.frames.len()).min(MAX_RUNS));
         let mut fd: Option<BorrowedFd<'_>> = None;
         for (index, frame) in self.frames.iter().enumerate() {
             // A descriptor goes with the first byte of a system call, so its frame has one of its

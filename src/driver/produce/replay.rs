@@ -1,0 +1,279 @@
+//! A published table on its way out: sent from wherever its connection is turned, without a thread
+//! of its own.
+//!
+//! Nothing here calls the host or copies much, so that the I/O thread can do it: a request is
+//! answered, and credit used, by the thread that has just read it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::arena;
+use crate::arrow::{
+    Compression, EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, share,
+};
+use crate::device::DeviceKind;
+use crate::driver::callbacks::Deferred;
+use crate::driver::io::Source;
+use crate::driver::produce::body::place;
+use crate::driver::produce::{ProduceOptions, send_body, stream_info};
+use crate::driver::served::ServedLink;
+use crate::driver::signal::Wake;
+use crate::error::Result;
+use crate::proto::HeaderKind;
+use crate::transport::BodyPolicy;
+
+/// Bodies up to this many bytes may be copied, or written to a socket, by the I/O thread.
+const SMALL_BODY_BYTES: u64 = 64 << 10;
+/// Most bytes of such bodies, and most messages, in one turn: then other connections have theirs.
+const COPIES_AT_ONCE: u64 = 1 << 20;
+const MESSAGES_AT_ONCE: usize = 64;
+/// A table whose headers take more than this is encoded anew for each stream.
+const MOST_HEADER_BYTES: usize = 64 << 20;
+
+/// A published table as messages: they are the same for every stream.
+pub struct Table {
+    schema: Vec<u8>,
+    device_type: i32,
+    messages: Vec<EncodedMessage>,
+    /// The largest body, and the largest of those that do not lie in lendable memory.
+    largest: u64,
+    largest_to_copy: u64,
+}
+
+impl Table {
+    /// Encodes a table, or gives `None` where each stream has to do that itself: the table is not
+    /// valid, which its streams are told, or its headers would take much memory.
+    pub fn encode(
+        schema: &OwnedSchema,
+        batches: &[Arc<OwnedDeviceArray>],
+        compression: Option<Compression>,
+    ) -> Option<Self> {
+        if compression.is_some() {
+            return None; // The compressed bodies would be a second table.
+        }
+        let device = batches.first().map(|batch| batch.raw().device_type);
+        let device_type = device.unwrap_or(DeviceKind::CPU.0);
+        DeviceKind(device_type).ensure_readable().ok()?;
+        let mut encoder = Encoder::new(schema, EncodeOptions { compression }).ok()?;
+        let mut table = Self {
+            schema: encoder.schema_header().to_vec(),
+            device_type,
+            messages: Vec::with_capacity(batches.len()),
+            largest: 0,
+            largest_to_copy: 0,
+        };
+        let mut header_bytes = 0;
+        for batch in batches {
+            for message in encoder.encode(share(batch), None).ok()? {
+                header_bytes += message.header.len();
+                if header_bytes > MOST_HEADER_BYTES {
+                    return None;
+                }
+                table.largest = table.largest.max(message.body_len);
+                if !is_lendable(&message) {
+                    table.largest_to_copy = table.largest_to_copy.max(message.body_len);
+                }
+                table.messages.push(message);
+            }
+        }
+        Some(table)
+    }
+
+    /// Whether sending it over `link` is little enough work for the I/O thread.
+    pub fn suits(&self, link: &ServedLink, policy: BodyPolicy) -> bool {
+        let lends = policy != BodyPolicy::Packed && link.lender().is_some();
+        let largest = if lends {
+            self.largest_to_copy
+        } else {
+            self.largest
+        };
+        largest <= SMALL_BODY_BYTES
+    }
+}
+
+/// Whether every buffer lies in memory that can be lent where it is.
+fn is_lendable(message: &EncodedMessage) -> bool {
+    let mut buffers = message.buffers.iter().filter(|buffer| buffer.len > 0);
+    buffers.all(|buffer| arena::find(buffer.data, buffer.len).is_some())
+}
+
+/// One stream of a published table.
+pub struct Replay {
+    link: Arc<ServedLink>,
+    table: Arc<Deferred<Table>>,
+    options: ProduceOptions,
+    me: Weak<Self>,
+    /// Notices that are not dealt with; whoever brings the first one turns the stream.
+    notices: AtomicUsize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Number of the next message.
+    next: usize,
+    /// STREAM was sent: errors are now ERROR messages of a running stream.
+    accepted: bool,
+    /// Called when the last word is about to be sent; `None` once the stream is over.
+    ending: Option<Box<dyn FnOnce() + Send>>,
+    /// The stream's place at its server, dropped when the last word is sent.
+    place: Option<Box<dyn Send>>,
+}
+
+impl Replay {
+    /// Begins to send `table` over `link`. `ending` is called when the last word is about to be
+    /// sent, and `place` dropped when it has been.
+    pub fn start(
+        link: &Arc<ServedLink>,
+        table: Arc<Deferred<Table>>,
+        options: ProduceOptions,
+        ending: Box<dyn FnOnce() + Send>,
+        place: Box<dyn Send>,
+    ) {
+        let replay = Arc::new_cyclic(|me| Self {
+            link: Arc::clone(link),
+            table,
+            options,
+            me: Weak::clone(me),
+            notices: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                next: 0,
+                accepted: false,
+                ending: Some(ending),
+                place: Some(place),
+            }),
+        });
+        link.set_signal(Arc::clone(&replay) as Arc<dyn Wake>);
+        replay.notify();
+    }
+
+    /// Sends what can be sent now, and ends the stream where nothing is left or it cannot go on.
+    fn advance(&self) {
+        let mut state = self.state.lock();
+        if state.ending.is_none() {
+            return;
+        }
+        self.link.cork();
+        let outcome = self.send_some(&mut state);
+        if let Err(error) = &outcome
+            && let Some(ending) = state.ending.take()
+        {
+            ending();
+            let accepted = state.accepted;
+            // The consumer may be gone; then there is nobody left to tell on this connection.
+            let _ = self.link.act(&[], |sender| {
+                let (status, text) = (error.status().code(), error.text());
+                if accepted {
+                    sender.fail(status, text)
+                } else {
+                    sender.refuse(status, text)
+                }
+            });
+        }
+        let over = state.ending.is_none();
+        let place = state.place.take_if(|_| over);
+        drop(state);
+        self.link.uncork();
+        drop(place);
+        if over {
+            if let Some(me) = self.me.upgrade() {
+                self.link.clear_signal(&me);
+            }
+        } else if matches!(outcome, Ok(More::Soon)) {
+            let me: Weak<dyn Source> = Weak::clone(&self.me) as Weak<Self>;
+            self.link.io().call_soon(me);
+        }
+    }
+
+    fn send_some(&self, state: &mut State) -> Result<More> {
+        let Some(table) = self.table.get() else {
+            return Ok(More::Later);
+        };
+        if !state.accepted {
+            self.link.ensure_streaming()?;
+            state.accepted = true;
+            self.link.act(&[], |sender| {
+                sender.accept(stream_info(table.device_type))?;
+                sender.send_schema(table.schema.clone())
+            })??;
+        }
+        let mut copies = 0;
+        for _ in 0..MESSAGES_AT_ONCE {
+            let Some(message) = table.messages.get(state.next) else {
+                self.link.ensure_streaming()?;
+                if let Some(ending) = state.ending.take() {
+                    ending();
+                }
+                self.link.act(&[], |sender| sender.end())??;
+                return Ok(More::Later);
+            };
+            // Rule E5: a dictionary uses bytes of the window, a batch also a place in it.
+            if !self.link.has_room(Some(message.body_len))? {
+                return Ok(More::Later);
+            }
+            if copies > COPIES_AT_ONCE {
+                break;
+            }
+            if message.body_len <= SMALL_BODY_BYTES {
+                copies += message.body_len;
+            }
+            state.next += 1;
+            let owner = || Box::new(Arc::clone(&self.table)) as Box<dyn Send>;
+            let (body, announce) = place(&self.options, &self.link, message, owner)?;
+            let header = message.header.clone();
+            send_body(
+                &self.link,
+                &announce,
+                message.kind,
+                header,
+                message.body_len,
+                body,
+            )?;
+            if message.kind == HeaderKind::RecordBatch {
+                self.options
+                    .counters
+                    .batches
+                    .fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(More::Soon)
+    }
+}
+
+/// When a stream goes on.
+enum More {
+    /// When something changes: credit, room.
+    Later,
+    /// When the other connections have had their turn.
+    Soon,
+}
+
+impl Wake for Replay {
+    fn notify(&self) {
+        // Sending may itself bring notices, and so may other threads: they add to the count, and
+        // the one that is sending looks again.
+        if self.notices.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
+        }
+        let mut seen = 1;
+        loop {
+            self.advance();
+            match self
+                .notices
+                .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return,
+                Err(more) => seen = more,
+            }
+        }
+    }
+}
+
+impl Source for Replay {
+    fn ready(&self) {}
+
+    fn turn(&self) {
+        self.notify();
+    }
+}
