@@ -493,10 +493,10 @@ fn send_body(
     body_len: u64,
     body: OutBody<Gathered, Hold>,
 ) -> Result<()> {
-    Ok(link.act(announce, |sender| match kind {
+    link.act(announce, |sender| match kind {
         HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
         _ => sender.send_batch(header, body_len, body),
-    })??)
+    })?
 }
 
 impl Drop for Production {
