@@ -5,6 +5,7 @@
 //! through the crate as one on the host.
 
 mod blocks;
+pub mod copy;
 mod host;
 mod recycle;
 pub mod region;

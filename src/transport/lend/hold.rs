@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::device::BufferRef;
 use crate::device::region::Region;
+use crate::device::{BufferRef, copy};
 use crate::proto::Span;
 use crate::transport::lend::address;
 use crate::transport::lend::pool::{Block, Shared, Source};
@@ -108,7 +108,7 @@ impl Block {
         // no buffer of a producer's lies in it, and nobody else writes it until the lease is
         // returned. The peer may read the bytes at any time; it is told of them only later, and
         // another process's reads are not accesses of this program.
-        unsafe { std::ptr::copy_nonoverlapping(buffer.data, target, buffer.len) };
+        unsafe { copy::copy_out(buffer.data, target, buffer.len, self.len) };
         address(self.id, offset)
     }
 }
