@@ -21,6 +21,31 @@ fn refused(fd: OwnedFd, len: u64, text: &str) {
     assert!(error.text().contains(text), "{error}");
 }
 
+/// A region that has room for huge pages, and does not end with one, is mapped where they fit on both
+/// sides, with every page there (design, "Arena": running out is never a SIGBUS), and is read whole.
+#[test]
+fn a_large_region_is_mapped_where_huge_pages_fit() {
+    let len = 3 * HUGE_PAGE_BYTES + 4096;
+    let region = Region::create(len as u64, "dipc-test").unwrap();
+    assert_eq!(region.len(), len);
+    assert_eq!(region.base().as_ptr().align_offset(HUGE_PAGE_BYTES), 0);
+    let stat = rustix::fs::fstat(region.fd()).unwrap();
+    assert!(u64::try_from(stat.st_blocks).unwrap() * 512 >= len as u64);
+    for (at, value) in (0..len).step_by(4096).zip((0..=250u8).cycle()) {
+        let byte = region.base().as_ptr().wrapping_add(at);
+        // SAFETY: the byte lies in the region, which nobody else uses.
+        unsafe { byte.write(value) };
+    }
+    let fd = region.fd().try_clone().unwrap();
+    let mapped = MappedRegion::map(fd, len as u64).unwrap();
+    let seen = mapped.slice(0, len as u64).unwrap();
+    assert_eq!(seen.data.align_offset(HUGE_PAGE_BYTES), 0);
+    // SAFETY: `mapped` is alive and nobody writes any more.
+    let seen = unsafe { seen.as_slice() };
+    let mut pages = seen.iter().step_by(4096).zip((0..=250u8).cycle());
+    assert!(pages.all(|(found, written)| *found == written));
+}
+
 /// "Our transports", shm: what the owner writes, the receiver reads, through another mapping; the
 /// owner's descriptor can then neither be written, resized, nor have holes punched.
 #[test]
