@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::device::DeviceKind;
 use crate::device::region::Region;
@@ -83,10 +83,55 @@ static REGISTRY: RwLock<BTreeMap<usize, Entry>> = RwLock::new(BTreeMap::new());
 
 /// Finds the region of an arena in which `len` bytes at `data` lie whole, and their offset in it.
 pub fn find(data: *const u8, len: usize) -> Option<(Arc<Region>, u64)> {
-    let registry = REGISTRY.read();
-    let (_, entry) = registry.range(..=data as usize).next_back()?;
-    let offset = entry.region.offset_of(data, len)?;
-    Some((Arc::clone(&entry.region), offset))
+    let mut finder = Finder::lock();
+    let offset = finder.find(data, len)?.1;
+    Some((finder.regions.pop()?, offset))
+}
+
+/// Looks up many buffers, which tend to lie beside each other. The regions of the process's arenas
+/// neither come nor go while it lives, so it must not live long.
+pub struct Finder {
+    registry: RwLockReadGuard<'static, BTreeMap<usize, Entry>>,
+    /// Those found, each once.
+    regions: Vec<Arc<Region>>,
+    /// Which of them was found last.
+    last: usize,
+}
+
+impl Finder {
+    /// Keeps arenas from taking and giving up regions from now on.
+    pub fn lock() -> Self {
+        Self {
+            registry: REGISTRY.read(),
+            regions: Vec::new(),
+            last: 0,
+        }
+    }
+
+    /// Finds the region in which `len` bytes at `data` lie whole: its place among
+    /// [`regions`](Self::regions), and their offset in it.
+    pub fn find(&mut self, data: *const u8, len: usize) -> Option<(usize, u64)> {
+        // The buffers of a batch lie in one region, or a few: the registry is rarely asked.
+        let last = self.regions.get(self.last);
+        if let Some(offset) = last.and_then(|region| region.offset_of(data, len)) {
+            return Some((self.last, offset));
+        }
+        let (_, entry) = self.registry.range(..=data as usize).next_back()?;
+        let offset = entry.region.offset_of(data, len)?;
+        let mut known = self.regions.iter();
+        self.last = if let Some(at) = known.position(|known| Arc::ptr_eq(known, &entry.region)) {
+            at
+        } else {
+            self.regions.push(Arc::clone(&entry.region));
+            self.regions.len() - 1
+        };
+        Some((self.last, offset))
+    }
+
+    /// Every region that was found, each once.
+    pub fn regions(self) -> Vec<Arc<Region>> {
+        self.regions
+    }
 }
 
 /// Gives back a block of any arena of the process, also of one whose handles are gone.

@@ -16,28 +16,17 @@ use crate::transport::{Lease, RegionNotice};
 pub(super) struct Hold {
     shared: Arc<Shared>,
     pub(super) block: Option<Block>,
-    /// Regions of arenas, each once, with their ids.
+    /// Regions of arenas, each once, with their ids, in the order of [`Source::Arena`].
     borrowed: Vec<(u16, Arc<Region>)>,
 }
 
 impl Hold {
-    pub(super) fn new(shared: Arc<Shared>, block: Option<Block>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, block: Option<Block>, regions: usize) -> Self {
         Self {
             shared,
             block,
-            borrowed: Vec::new(),
+            borrowed: Vec::with_capacity(regions),
         }
-    }
-
-    /// The id of a region of an arena that this lease has already.
-    pub(super) fn borrowed_id(&self, region: &Arc<Region>) -> Option<u16> {
-        // The buffers of a batch tend to lie in one region: the last one is nearly always it.
-        let found = self
-            .borrowed
-            .iter()
-            .rev()
-            .find(|(_, other)| Arc::ptr_eq(other, region));
-        found.map(|(id, _)| *id)
     }
 
     pub(super) fn add_borrowed(&mut self, id: u16, region: Arc<Region>) {
@@ -66,7 +55,8 @@ impl Hold {
                     Source::Empty => None,
                     Source::Arena { region, offset } => {
                         borrowed += length;
-                        self.borrowed_id(region).map(|id| address(id, *offset))
+                        let known = self.borrowed.get(*region);
+                        known.map(|(id, _)| address(*id, *offset))
                     }
                     Source::Copy { at } => {
                         copied += length;
@@ -103,7 +93,7 @@ impl Block {
         debug_assert!(self.region.offset_of(target, buffer.len).is_some());
         // SAFETY: `buffer` is readable for its length: its holder keeps the owner alive, as
         // `BufferRef` says. `target` is writable for it: the block has room for every buffer at the
-        // offset that `find_sources` counted out, the region is mapped while `self.region` is held,
+        // offset that `Sources` counted out, the region is mapped while `self.region` is held,
         // and an offset in a mapping fits in `usize`. They do not overlap: the block was free, so
         // no buffer of a producer's lies in it, and nobody else writes it until the lease is
         // returned. The peer may read the bytes at any time; it is told of them only later, and

@@ -122,9 +122,9 @@ impl Ids {
 /// Where one buffer of a body comes from.
 pub(super) enum Source {
     Empty,
-    /// It lies in a region of an arena.
+    /// It lies in a region of an arena: which of those found, and where in it.
     Arena {
-        region: Arc<Region>,
+        region: usize,
         offset: u64,
     },
     /// It is to be copied, to this offset in the block.
@@ -181,13 +181,18 @@ impl Lender for Pool {
         if total.is_none_or(|total| total <= least) {
             return Ok(Placement::Packed);
         }
-        let Some((sources, copies)) = find_sources(buffers) else {
+        let Some(Sources {
+            buffers: sources,
+            regions,
+            copies,
+        }) = Sources::find(buffers)
+        else {
             return Ok(Placement::Packed);
         };
         if copies > 0 && !always && !shared.export.lends_copies() {
             return Ok(Placement::Packed);
         }
-        let Some((hold, announce)) = shared.reserve(&sources, copies) else {
+        let Some((hold, announce)) = shared.reserve(regions, copies) else {
             return Ok(Placement::Packed);
         };
         Ok(Placement::Lent(hold.fill(buffers, &sources, announce)))
@@ -248,33 +253,49 @@ impl Lender for Pool {
     }
 }
 
-/// Looks every buffer up, and returns with them the bytes of those to copy, each padded to 64.
-/// `None` when those cannot be counted.
-fn find_sources(buffers: &[BufferRef]) -> Option<(Vec<Source>, u64)> {
-    let mut copies = 0u64;
-    let mut sources = Vec::with_capacity(buffers.len());
-    for buffer in buffers {
-        sources.push(if buffer.len == 0 {
-            Source::Empty
-        } else if let Some((region, offset)) = arena::find(buffer.data, buffer.len) {
-            Source::Arena { region, offset }
-        } else {
-            let at = copies;
-            let len = u64::try_from(buffer.len)
-                .ok()?
-                .checked_next_multiple_of(ALIGNMENT)?;
-            copies = copies.checked_add(len)?;
-            Source::Copy { at }
-        });
+/// What is known of the buffers of a body before any of it is lent.
+struct Sources {
+    /// Of each buffer.
+    buffers: Vec<Source>,
+    /// The regions of arenas in which some lie, each once.
+    regions: Vec<Arc<Region>>,
+    /// Bytes of those to copy, each padded to 64.
+    copies: u64,
+}
+
+impl Sources {
+    /// Looks every buffer up. `None` when the bytes to copy cannot be counted.
+    fn find(buffers: &[BufferRef]) -> Option<Self> {
+        let mut copies = 0u64;
+        let mut sources = Vec::with_capacity(buffers.len());
+        let mut finder = arena::Finder::lock();
+        for buffer in buffers {
+            sources.push(if buffer.len == 0 {
+                Source::Empty
+            } else if let Some((region, offset)) = finder.find(buffer.data, buffer.len) {
+                Source::Arena { region, offset }
+            } else {
+                let at = copies;
+                let len = u64::try_from(buffer.len)
+                    .ok()?
+                    .checked_next_multiple_of(ALIGNMENT)?;
+                copies = copies.checked_add(len)?;
+                Source::Copy { at }
+            });
+        }
+        Some(Self {
+            buffers: sources,
+            regions: finder.regions(),
+            copies,
+        })
     }
-    Some((sources, copies))
 }
 
 impl Shared {
     /// Takes everything that a body needs, or nothing.
     fn reserve(
         self: &Arc<Self>,
-        sources: &[Source],
+        regions: Vec<Arc<Region>>,
         copies: u64,
     ) -> Option<(Hold, Vec<RegionNotice>)> {
         let block = if copies > 0 {
@@ -282,28 +303,28 @@ impl Shared {
         } else {
             None
         };
-        // Made at once: it gives the block back where the rest fails.
-        let mut hold = Hold::new(Arc::clone(self), block);
+        // Made at once: it gives everything back where the rest fails.
+        let mut hold = Hold::new(Arc::clone(self), block, regions.len());
         let mut state = self.state.lock();
-        for source in sources {
-            if let Source::Arena { region, .. } = source
-                && hold.borrowed_id(region).is_none()
-            {
-                if !state.borrowed.contains_key(&region.identity()) {
-                    drop(state);
-                    let exported = self.export(region)?;
-                    state = self.state.lock();
-                    state.learn_region(region, exported)?;
-                }
-                let id = state.borrow_region(region)?;
-                hold.add_borrowed(id, Arc::clone(region));
+        let mut news = false;
+        for region in regions {
+            let mut known = state.borrow_region(&region);
+            if known.is_none() {
+                drop(state);
+                let exported = self.export(&region)?;
+                state = self.state.lock();
+                state.learn_region(&region, exported)?;
+                known = state.borrow_region(&region);
             }
+            let (id, announced) = known?;
+            news |= !announced;
+            hold.add_borrowed(id, region);
         }
         if state.abandoned {
             return None;
         }
         // Only now is it certain that the lease goes out.
-        let announce = state.announce(&hold);
+        let announce = state.announce(&hold, news);
         drop(state);
         Some((hold, announce))
     }
@@ -417,17 +438,19 @@ impl State {
         Some(())
     }
 
-    /// Counts one more lease of an arena's region.
-    fn borrow_region(&mut self, region: &Arc<Region>) -> Option<u16> {
+    /// Counts one more lease of an arena's region, and returns its id and whether the peer was told
+    /// of it; `None` where it has no id yet.
+    fn borrow_region(&mut self, region: &Arc<Region>) -> Option<(u16, bool)> {
         let known = self.borrowed.get_mut(&region.identity())?;
         known.leases += 1;
-        Some(known.id)
+        Some((known.id, known.announced))
     }
 
     /// The regions of a lease that the peer was not told of yet; from now on it counts as told.
-    fn announce(&mut self, hold: &Hold) -> Vec<RegionNotice> {
+    /// There may be regions of arenas among them only where there are `news`.
+    fn announce(&mut self, hold: &Hold, news: bool) -> Vec<RegionNotice> {
         let mut notices = Vec::new();
-        for (id, region) in hold.borrowed() {
+        for (id, region) in hold.borrowed().iter().filter(|_| news) {
             if let Some(known) = self.borrowed.get_mut(&region.identity())
                 && !std::mem::replace(&mut known.announced, true)
             {

@@ -18,6 +18,12 @@ pub struct RegionTable {
     regions: HashMap<u16, Arc<MappedRegion>>,
 }
 
+/// A region that a list has named before.
+struct Known<'a> {
+    id: u16,
+    region: &'a Arc<MappedRegion>,
+}
+
 impl RegionTable {
     /// Maps a region: see [`Connection::map_region`](crate::transport::Connection::map_region).
     pub fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
@@ -60,7 +66,9 @@ impl RegionTable {
 
     /// Finds the memory of an address list.
     pub fn resolve(&self, spans: &[Span]) -> Result<Resolved> {
-        let mut owners: Vec<(u16, Arc<MappedRegion>)> = Vec::with_capacity(1);
+        // One region is the rule: no allocation for it.
+        let mut first: Option<Known<'_>> = None;
+        let mut others: Vec<Known<'_>> = Vec::new();
         let mut buffers = Vec::with_capacity(spans.len());
         for span in spans {
             if span.length == 0 {
@@ -68,16 +76,24 @@ impl RegionTable {
                 continue;
             }
             let (id, offset) = split_address(span.address);
-            let known = owners
-                .iter()
-                .find(|(other, _)| *other == id)
-                .map(|(_, region)| region);
-            let region = known.or_else(|| self.regions.get(&id)).ok_or_else(|| {
-                Error::protocol(format!(
-                    "address {:#x} is in region {id}, which the peer has not announced",
-                    span.address
-                ))
-            })?;
+            let mut known = first.iter().chain(&others);
+            let region = if let Some(known) = known.find(|known| known.id == id) {
+                known.region
+            } else {
+                let region = self.regions.get(&id).ok_or_else(|| {
+                    Error::protocol(format!(
+                        "address {:#x} is in region {id}, which the peer has not announced",
+                        span.address
+                    ))
+                })?;
+                let known = Known { id, region };
+                if first.is_none() {
+                    first = Some(known);
+                } else {
+                    others.push(known);
+                }
+                region
+            };
             let buffer = region.slice(offset, span.length).ok_or_else(|| {
                 Error::protocol(format!(
                     "{} bytes at address {:#x} reach past region {id}, which has {} bytes",
@@ -86,17 +102,17 @@ impl RegionTable {
                     region.len()
                 ))
             })?;
-            if known.is_none() {
-                owners.push((id, Arc::clone(region)));
-            }
             buffers.push(buffer);
         }
-        let owner: Arc<dyn Any + Send + Sync> = match owners.pop() {
-            // One region is the rule: no allocation for it.
-            Some((_, region)) if owners.is_empty() => region,
-            Some(last) => {
-                owners.push(last);
-                Arc::new(owners)
+        let owner: Arc<dyn Any + Send + Sync> = match first {
+            Some(first) if others.is_empty() => Arc::clone(first.region) as _,
+            Some(first) => {
+                let known = std::iter::once(&first).chain(&others);
+                Arc::new(
+                    known
+                        .map(|known| Arc::clone(known.region))
+                        .collect::<Vec<_>>(),
+                )
             }
             None => Arc::new(()),
         };
