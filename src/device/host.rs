@@ -140,7 +140,7 @@ mod tests {
     /// A large buffer comes from memory that was used before, and can be written and read whole.
     #[test]
     fn large_buffers_to_fill_are_whole() {
-        for len in [recycle::LEAST_BYTES, (3 << 20) + 1] {
+        for len in [recycle::LEAST_BYTES, 300 << 10, (3 << 20) + 1] {
             let mut buffer = HostBuffer::to_fill(len).unwrap();
             assert_eq!(buffer.as_ref().data as usize % ALIGNMENT, 0);
             buffer.as_mut_slice().fill(7);

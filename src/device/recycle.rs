@@ -1,8 +1,10 @@
-//! Memory of large bodies, used again.
+//! Memory of bodies, used again.
 //!
 //! Pages that the system gives fresh cost several times what copying into used ones does, and a
-//! stream frees bodies at the rate at which it receives them. So the blocks of the last few are kept.
+//! stream frees bodies at the rate at which it receives them. So the blocks of the last few are kept,
+//! and the one that came back last is given out first: it is the likeliest to lie in a cache.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use once_cell::sync::Lazy;
@@ -12,9 +14,16 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use crate::error::{Error, Result};
 
 /// Bodies of at least this many bytes have blocks of their own; the heap serves smaller ones.
-pub const LEAST_BYTES: usize = 256 << 10;
+pub const LEAST_BYTES: usize = 16 << 10;
+/// Blocks of at least this many bytes are mappings of their own, of which the system allows only so
+/// many; smaller ones come from the heap.
+const LEAST_MAPPED_BYTES: usize = 256 << 10;
+/// The alignment of every block, in bytes.
+const ALIGNMENT: usize = 64;
 /// Most bytes of blocks that are kept for later.
 const MOST_KEPT_BYTES: usize = 128 << 20;
+/// Most blocks that are kept for later: looking through them must stay cheap.
+const MOST_KEPT_BLOCKS: usize = 64;
 /// The size of a huge page, which a block gets where the system has them: one fault instead of 512.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -26,15 +35,16 @@ struct Kept {
     bytes: usize,
 }
 
-/// Mapped memory, readable and writable, aligned to pages. What it holds is not defined, but
+/// Memory, readable and writable, aligned to [`ALIGNMENT`]. What it holds is not defined, but
 /// initialised: zeros, or what an earlier body of this process was.
 #[derive(Debug)]
 pub struct Block {
     data: NonNull<u8>,
+    /// From [`LEAST_MAPPED_BYTES`] on, a mapping of its own; else of the heap.
     len: usize,
 }
 
-// SAFETY: a block owns its mapping alone; nothing about it belongs to a thread.
+// SAFETY: a block owns its memory alone; nothing about it belongs to a thread.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -50,34 +60,30 @@ impl Block {
         {
             return Ok(block);
         }
-        Self::map(len)
+        Self::new(len)
     }
 
-    fn map(len: usize) -> Result<Self> {
-        let refused = || Error::out_of_memory(format!("cannot allocate {len} bytes for a body"));
-        let unit = if len >= HUGE_PAGE_BYTES {
-            HUGE_PAGE_BYTES
-        } else {
-            rustix::param::page_size()
+    fn new(len: usize) -> Result<Self> {
+        let unit = match len {
+            HUGE_PAGE_BYTES.. => HUGE_PAGE_BYTES,
+            LEAST_MAPPED_BYTES.. => rustix::param::page_size(),
+            _ => ALIGNMENT,
         };
-        let len = len.checked_next_multiple_of(unit).ok_or_else(refused)?;
-        // SAFETY: a new private mapping at an address that the system chooses touches nobody's.
-        let mapped = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        };
-        let mapped = mapped.map_err(|_| refused())?.cast::<u8>();
-        let data = NonNull::new(mapped).ok_or_else(refused)?;
-        if unit == HUGE_PAGE_BYTES {
-            // SAFETY: the mapping was made above; the advice changes no contents. Where it is not
-            // taken the pages are small, and all is well.
-            let _ = unsafe { madvise(data.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        let whole = len.checked_next_multiple_of(unit);
+        let data = whole.and_then(|whole| {
+            if whole >= LEAST_MAPPED_BYTES {
+                map(whole, unit == HUGE_PAGE_BYTES)
+            } else {
+                // SAFETY: the size of the layout is not 0, as the caller promises.
+                NonNull::new(unsafe { alloc_zeroed(layout(whole)?) })
+            }
+        });
+        match (data, whole) {
+            (Some(data), Some(len)) => Ok(Self { data, len }),
+            _ => Err(Error::out_of_memory(format!(
+                "cannot allocate {len} bytes for a body"
+            ))),
         }
-        Ok(Self { data, len })
     }
 
     /// The first byte.
@@ -87,41 +93,77 @@ impl Block {
 
     /// Gives it back: to be kept, or to the system.
     pub fn give_back(self) {
-        if let Some(mut kept) = KEPT.try_lock() {
-            kept.give(self);
-        }
+        let oldest = match KEPT.try_lock() {
+            Some(mut kept) => kept.give(self),
+            None => return,
+        };
+        // Without the lock: the system takes its time.
+        drop(oldest);
     }
+}
+
+fn layout(len: usize) -> Option<Layout> {
+    Layout::from_size_align(len, ALIGNMENT).ok()
+}
+
+fn map(len: usize, huge: bool) -> Option<NonNull<u8>> {
+    // SAFETY: a new private mapping at an address that the system chooses touches nobody's.
+    let mapped = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    };
+    let mapped = mapped.ok()?;
+    if huge {
+        // SAFETY: the mapping was made above; the advice changes no contents. Where it is not taken
+        // the pages are small, and all is well.
+        let _ = unsafe { madvise(mapped, len, Advice::LinuxHugepage) };
+    }
+    NonNull::new(mapped.cast())
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `map`, whose only owner is dropped here.
-        let _ = unsafe { munmap(self.data.as_ptr().cast(), self.len) };
+        if self.len >= LEAST_MAPPED_BYTES {
+            // SAFETY: the mapping of `map`, whose only owner is dropped here.
+            let _ = unsafe { munmap(self.data.as_ptr().cast(), self.len) };
+        } else if let Some(layout) = layout(self.len) {
+            // SAFETY: `data` came from `alloc_zeroed` with this layout and is freed only here.
+            unsafe { dealloc(self.data.as_ptr(), layout) };
+        }
     }
 }
 
 impl Kept {
-    /// The smallest block that fits and is not more than twice too large.
+    /// The smallest block that fits and is not more than twice too large; of several, the one that
+    /// came back last.
     fn take(&mut self, len: usize) -> Option<Block> {
-        let fits = |block: &Block| block.len >= len && block.len / 2 <= len.max(HUGE_PAGE_BYTES);
-        let (index, _) = (self.blocks.iter().enumerate())
+        let fits = |block: &Block| block.len >= len && block.len / 2 <= len;
+        let (index, _) = (self.blocks.iter().enumerate().rev())
             .filter(|(_, block)| fits(block))
             .min_by_key(|(_, block)| block.len)?;
-        let block = self.blocks.swap_remove(index);
+        // In order of their return: the oldest ones go first.
+        let block = self.blocks.remove(index);
         self.bytes -= block.len;
         Some(block)
     }
 
-    /// Keeps `block`; the oldest ones go where there are too many.
-    fn give(&mut self, block: Block) {
+    /// Keeps `block`, and gives out what is too much: itself, or the oldest ones.
+    fn give(&mut self, block: Block) -> Vec<Block> {
         if block.len > MOST_KEPT_BYTES {
-            return;
+            return vec![block];
         }
         self.bytes += block.len;
         self.blocks.push(block);
-        while self.bytes > MOST_KEPT_BYTES && !self.blocks.is_empty() {
-            self.bytes -= self.blocks.remove(0).len;
+        let mut gone = 0;
+        while self.bytes > MOST_KEPT_BYTES || self.blocks.len() - gone > MOST_KEPT_BLOCKS {
+            self.bytes -= self.blocks[gone].len;
+            gone += 1;
         }
+        self.blocks.drain(..gone).collect()
     }
 }
 
@@ -133,7 +175,7 @@ mod tests {
     #[test]
     fn blocks_are_used_again() {
         let mut kept = Kept::default();
-        let block = Block::map(8 << 20).unwrap();
+        let block = Block::new(8 << 20).unwrap();
         let data = block.data();
         kept.give(block);
         assert!(kept.take(9 << 20).is_none());
@@ -147,11 +189,31 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let mut kept = Kept::default();
         for _ in 0..5 {
-            kept.give(Block::map(MOST_KEPT_BYTES / 3).unwrap());
+            kept.give(Block::new(MOST_KEPT_BYTES / 3).unwrap());
             assert!(kept.bytes <= MOST_KEPT_BYTES);
         }
-        kept.give(Block::map(2 * MOST_KEPT_BYTES).unwrap());
+        kept.give(Block::new(2 * MOST_KEPT_BYTES).unwrap());
         assert!(kept.take(MOST_KEPT_BYTES + 1).is_none());
+        assert!(kept.take(MOST_KEPT_BYTES / 3).is_some());
+        for _ in 0..2 * MOST_KEPT_BLOCKS {
+            kept.give(Block::new(LEAST_BYTES).unwrap());
+        }
+        assert_eq!(kept.blocks.len(), MOST_KEPT_BLOCKS);
+    }
+
+    /// Of blocks that fit alike, the one that came back last is given out, and is used again whether
+    /// it is of the heap or a mapping.
+    #[test]
+    fn the_last_block_back_is_the_first_out() {
+        for len in [LEAST_BYTES, LEAST_MAPPED_BYTES] {
+            let mut kept = Kept::default();
+            let blocks: Vec<_> = (0..3).map(|_| Block::new(len).unwrap()).collect();
+            let last = blocks[2].data();
+            for block in blocks {
+                kept.give(block);
+            }
+            assert_eq!(kept.take(len).unwrap().data(), last);
+        }
     }
 
     /// A length that no machine has is an error.
