@@ -1,0 +1,68 @@
+//! The end of a connection: what was sent leaves, and UCX lets go of the memory.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Link, UcxConnection};
+use crate::transport::ucx::pull::Pulls;
+
+/// How long the end of a connection waits for what was sent to leave.
+const FLUSH_WAIT: Duration = Duration::from_millis(50);
+/// How long it waits for UCX to let go of the connection. Then UCX keeps it, and its memory.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
+
+impl UcxConnection {
+    /// Lets go of everything UCX has.
+    pub(super) fn shut_down(&mut self) {
+        let Some(mut link) = self.link.take() else {
+            return;
+        };
+        let pulls = self.pulls.as_mut().map(Pulls::detach);
+        if !self.generation.is_same_process() {
+            // A forked child must not touch what it shares with its parent.
+            let _left = ManuallyDrop::new((link, pulls));
+            return;
+        }
+        let Link { worker, endpoint } = &mut link;
+        if self.over.is_none() {
+            // The peer is there: what was sent before the end is to arrive.
+            let flushed = endpoint.flush(worker, &self.shared, Instant::now() + FLUSH_WAIT);
+            drop(flushed);
+        }
+        let deadline = Instant::now() + CLOSE_WAIT;
+        let closed = endpoint.close(worker, deadline).unwrap_or(false);
+        self.tagged.clear(worker);
+        let (shared, api) = (&self.shared, self.api);
+        let idle = worker
+            .drive(deadline, || shared.with(|state| state.under_way == 0))
+            .unwrap_or(false);
+        let (announced, finished) = shared.with(|state| {
+            (
+                std::mem::take(&mut state.announced),
+                std::mem::take(&mut state.finished),
+            )
+        });
+        for message in announced {
+            // SAFETY: a description that was kept, given back only here.
+            unsafe { api.ucp_am_data_release(worker.handle(), message.description) };
+        }
+        for done in finished.iter().filter(|done| !done.request.is_null()) {
+            // SAFETY: the request of an operation that is over, freed only here.
+            unsafe { api.ucp_request_free(done.request) };
+        }
+        worker.wake_for_ever();
+        if closed && idle {
+            // The keys go before the worker.
+            drop(pulls);
+            link.worker.destroy();
+            return;
+        }
+        // UCX may still write to the memory of the operations, which own it and stay.
+        tracing::error!(
+            "UCX does not let go of the connection to {}: its memory is not freed",
+            self.peer
+        );
+        let _left = ManuallyDrop::new((link, Arc::clone(&self.shared), pulls));
+    }
+}
