@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 done, 1 failed (or not equal, with `get --verify`), 2 wrong usage.
 
+mod bench;
 mod calm;
 mod checksum;
 mod flight;
@@ -43,6 +44,11 @@ enum Command {
     Serve(serve::Args),
     /// Fetch a table
     Get(get::Args),
+    /// Measure how fast tables move on this machine, between two processes that it starts
+    Bench(bench::Args),
+    /// One of the two
+    #[command(name = bench::SUBCOMMAND, hide = true)]
+    BenchProcess,
     /// Say which transports and devices work here, and why the others do not
     Info(info::Args),
 }
@@ -72,6 +78,8 @@ fn main() -> ExitCode {
     let (name, outcome) = match cli.command {
         Command::Serve(args) => ("serve", serve::run(&args)),
         Command::Get(args) => ("get", get::run(&args)),
+        Command::Bench(args) => ("bench", bench::run(&args, cli.log)),
+        Command::BenchProcess => (bench::SUBCOMMAND, bench::run_process()),
         Command::Info(args) => ("info", info::run(&args)),
     };
     match outcome {
@@ -93,14 +101,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads a time: `5`, `2.5s`, `300ms`, `2m`.
+/// Reads a time: `5`, `2.5s`, `300ms`, `50us`, `2m`.
 fn parse_duration(text: &str) -> Result<Duration> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {
+        "us" => 1e-6,
         "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
-        unit => bail!("{unit:?} is not a unit of time; use ms, s or m"),
+        unit => bail!("{unit:?} is not a unit of time; use us, ms, s or m"),
     };
     let number: f64 = digits
         .parse()
@@ -159,6 +168,7 @@ mod tests {
     fn times_and_sizes_have_units() {
         assert_eq!(parse_duration("2.5").unwrap(), Duration::from_millis(2500));
         assert_eq!(parse_duration("300ms").unwrap(), Duration::from_millis(300));
+        assert_eq!(parse_duration("50us").unwrap(), Duration::from_micros(50));
         assert_eq!(parse_duration("2m").unwrap(), Duration::from_secs(120));
         for bad in ["", "s", "-1s", "1h", "nan", "inf", "1e300m"] {
             assert!(parse_duration(bad).is_err(), "{bad}");

@@ -69,7 +69,7 @@ impl Report {
 
 /// For figures shown to three digits, so that the rounding does not show.
 #[expect(clippy::cast_precision_loss, reason = "shown to three digits")]
-fn as_float(number: u64) -> f64 {
+pub fn as_float(number: u64) -> f64 {
     number as f64
 }
 

@@ -1,0 +1,234 @@
+//! One case of a measurement: everything that its two processes must know.
+
+use std::fmt;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use dipc::arrow::decode;
+use dipc::client::GetOptions;
+use dipc::proto::Credit;
+use dipc::server::ServerOptions;
+use dipc::transport::BodyPolicy;
+use serde::{Deserialize, Serialize};
+
+/// Declares an option with few values, which have one name on the command line and in JSON.
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$value_doc])* #[serde(rename = $text)] #[value(name = $text)] $value,)*
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$value => $text,)*
+                })
+            }
+        }
+    };
+}
+
+choice! {
+    /// What is measured.
+    Op {
+        /// How fast batches come
+        Get = "get",
+        /// How long a batch takes from one process to the other, within one stream
+        Latency = "latency",
+        /// How long the first batch of a new stream takes
+        Connect = "connect",
+        /// What open streams cost while nothing happens
+        Idle = "idle",
+        /// What batches of one row and many columns cost
+        Metadata = "metadata",
+        /// What the machine can do without libdipc: memory, sums, bare sockets
+        Machine = "machine",
+    }
+}
+
+choice! {
+    /// How the processes reach each other.
+    Scheme {
+        Shm = "shm",
+        Tcp = "tcp",
+        Ucx = "ucx",
+    }
+}
+
+choice! {
+    /// Where the server has its batches.
+    Memory {
+        /// In an arena, whose memory is lent
+        Arena = "arena",
+        /// In memory of its own, which is copied or sent
+        Heap = "heap",
+    }
+}
+
+choice! {
+    /// What the client does with the values.
+    Touch {
+        /// Nothing: the batch is released as it came
+        None = "none",
+        /// Adds up all of them, and checks the sum
+        Sum = "sum",
+    }
+}
+
+choice! {
+    /// How the server hands batches to libdipc.
+    Source {
+        /// As a table that is there
+        Published = "published",
+        /// By a provider, which is called for each batch
+        Provider = "provider",
+    }
+}
+
+choice! {
+    /// How much of what arrives is checked.
+    Level {
+        Structure = "structure",
+        Full = "full",
+    }
+}
+
+choice! {
+    /// How bodies travel.
+    Body {
+        Auto = "auto",
+        Packed = "packed",
+        Lent = "lent",
+    }
+}
+
+/// One case.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Case {
+    pub op: Op,
+    pub transport: Scheme,
+    /// Where the server listens, if not at an address of its own choice.
+    pub listen: Option<String>,
+    pub memory: Memory,
+    pub touch: Touch,
+    pub source: Source,
+    pub body: Body,
+    pub rows: u64,
+    pub columns: u32,
+    pub streams: u32,
+    pub connections: u16,
+    /// Batches to fetch, all streams together; `None`: as many as come in `seconds`.
+    pub batches: Option<u64>,
+    pub seconds: Duration,
+    /// Between two batches of `latency`, two streams of `connect`.
+    pub interval: Duration,
+    pub spin: Duration,
+    /// Bound on the memory of distinct batches.
+    pub ring_bytes: u64,
+    /// How many distinct batches, if not as many as `ring_bytes` allow.
+    pub distinct: Option<u64>,
+    pub window_batches: u64,
+    pub window_bytes: u64,
+    pub level: Level,
+    /// Nothing is fetched before the measurement.
+    pub cold: bool,
+    /// `connect` makes a client anew for each stream.
+    pub fresh: bool,
+    pub settings: Vec<(String, String)>,
+}
+
+/// Most distinct batches, and most batches of a published table: more would be memory for their
+/// descriptions.
+const MOST_DISTINCT: u64 = 4096;
+const MOST_PUBLISHED: u64 = 16_384;
+/// The same in columns.
+const MOST_COLUMNS: u64 = 1 << 18;
+
+impl Case {
+    /// Bytes of values in one batch.
+    pub fn batch_bytes(&self) -> u64 {
+        self.rows * u64::from(self.columns) * 8
+    }
+
+    /// How many different batches there are; they come round in turn.
+    pub fn distinct(&self) -> u64 {
+        let by_bytes = self.ring_bytes / self.batch_bytes().max(1);
+        let by_columns = MOST_COLUMNS / u64::from(self.columns.max(1));
+        // Two at least, so that a batch is not taken for the one before.
+        let bounded = by_bytes.min(by_columns).clamp(2, MOST_DISTINCT);
+        self.distinct.unwrap_or(bounded)
+    }
+
+    /// How many batches a published table has: the distinct ones, in turn.
+    pub fn published(&self) -> u64 {
+        let by_columns = MOST_COLUMNS / u64::from(self.columns.max(1));
+        let most = by_columns.clamp(2, MOST_PUBLISHED).max(self.distinct());
+        match self.batches {
+            Some(batches) => batches.div_ceil(u64::from(self.streams)).clamp(1, most),
+            None => most,
+        }
+    }
+
+    /// How many batches each stream fetches before the measurement, so that connections are made,
+    /// regions mapped and pages there.
+    pub fn warm_up(&self) -> u64 {
+        let streams = u64::from(self.streams.max(1));
+        let by_bytes = self.ring_bytes / streams / self.batch_bytes().max(1);
+        by_bytes.clamp(2, self.distinct().max(2))
+    }
+
+    pub fn window(&self) -> Credit {
+        Credit {
+            batches: self.window_batches,
+            bytes: self.window_bytes,
+        }
+    }
+
+    /// How streams are asked for.
+    pub fn get_options(&self) -> GetOptions {
+        GetOptions {
+            // A process that died is noticed at once; this is for one that hangs.
+            stall_timeout: Some(Duration::from_secs(60)),
+            window: self.window(),
+            level: Some(match self.level {
+                Level::Structure => decode::Level::Structure,
+                Level::Full => decode::Level::Full,
+            }),
+            spin: self.spin,
+            connections: self.connections,
+            ..GetOptions::default()
+        }
+    }
+
+    /// How the server is made.
+    pub fn server_options(&self) -> dipc::error::Result<ServerOptions> {
+        let mut options = ServerOptions {
+            // The client's last stream may still be ending when the next begins.
+            max_streams: self.streams as usize * 2 + 8,
+            body: match self.body {
+                Body::Auto => BodyPolicy::Auto,
+                Body::Packed => BodyPolicy::Packed,
+                Body::Lent => BodyPolicy::Lent,
+            },
+            spin: self.spin,
+            ..ServerOptions::default()
+        };
+        // Both processes are this command's own.
+        options.link.trusted_network = true;
+        options.link.allow_remote = self.listen.is_some();
+        options.link.settings = crate::settings(&self.settings)?;
+        Ok(options)
+    }
+
+    /// Where the server listens: where it was told, or where nobody else does.
+    pub fn address(&self) -> String {
+        let own = || match self.transport {
+            Scheme::Shm => format!("shm:@dipc-bench-{}", std::process::id()),
+            Scheme::Tcp => "tcp://127.0.0.1:0".to_owned(),
+            Scheme::Ucx => "ucx://127.0.0.1:0".to_owned(),
+        };
+        self.listen.clone().unwrap_or_else(own)
+    }
+}

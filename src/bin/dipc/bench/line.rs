@@ -1,0 +1,145 @@
+//! What was measured, for programs: one line of JSON for each case.
+
+use serde::Serialize;
+
+use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch};
+use super::message::{Latency, Outcome, Usage};
+use crate::report::as_float;
+
+/// One number of each process.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Both<T> {
+    pub server: T,
+    pub client: T,
+}
+
+/// How fast single streams were.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Spread {
+    pub min: f64,
+    pub median: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    fn of(mut rates: Vec<f64>) -> Option<Self> {
+        rates.sort_by(f64::total_cmp);
+        Some(Self {
+            min: *rates.first()?,
+            median: *rates.get(rates.len() / 2)?,
+            max: *rates.last()?,
+        })
+    }
+}
+
+/// The figures of one case.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    pub op: Op,
+    pub round: u32,
+    pub transport: Scheme,
+    pub memory: Memory,
+    pub touch: Touch,
+    pub source: Source,
+    pub body: Body,
+    /// Bytes of values in one batch.
+    pub batch_bytes: u64,
+    pub columns: u32,
+    pub rows: u64,
+    /// How many different batches there were.
+    pub distinct_batches: u64,
+    pub streams: u32,
+    pub connections: u16,
+    /// As asked for; where only a time was, what came in it.
+    pub total_bytes: u64,
+    pub spin: bool,
+    pub spin_seconds: f64,
+    pub window_batches: u64,
+    pub window_bytes: u64,
+    pub level: Level,
+    /// The measurement began with nothing connected or mapped.
+    pub cold: bool,
+    pub seconds: f64,
+    pub batches: u64,
+    /// How many streams it took.
+    pub fetches: u64,
+    pub bytes: u64,
+    pub bytes_per_second: f64,
+    pub batches_per_second: f64,
+    pub latency_ns: Option<Latency>,
+    pub cpu_seconds: Both<f64>,
+    /// Bytes that the client read where the server lent them.
+    pub bytes_lent: u64,
+    /// Bytes that either side copied.
+    pub bytes_copied: u64,
+    /// Bytes that came through connections.
+    pub bytes_received: u64,
+    pub peak_memory_bytes: Both<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams_bytes_per_second: Option<Spread>,
+    /// Private memory of each process for each stream, where streams were idle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_memory_bytes: Option<Both<u64>>,
+    /// Regions at the server for copies to lend, where streams were idle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns_per_column: Option<f64>,
+}
+
+impl Line {
+    /// Of a measurement during which the server went from one use of memory and time to another.
+    pub fn new(case: &Case, round: u32, outcome: Outcome, server: [Usage; 2]) -> Self {
+        let [before, after] = server;
+        let bytes = outcome.batches * case.batch_bytes();
+        let batches = as_float(outcome.batches);
+        let columns = as_float(u64::from(case.columns));
+        Self {
+            op: case.op,
+            round,
+            transport: case.transport,
+            memory: case.memory,
+            touch: case.touch,
+            source: case.source,
+            body: case.body,
+            batch_bytes: case.batch_bytes(),
+            columns: case.columns,
+            rows: case.rows,
+            distinct_batches: case.distinct(),
+            streams: case.streams,
+            connections: case.connections,
+            total_bytes: case
+                .batches
+                .map_or(bytes, |batches| batches * case.batch_bytes()),
+            spin: !case.spin.is_zero(),
+            spin_seconds: case.spin.as_secs_f64(),
+            window_batches: case.window_batches,
+            window_bytes: case.window_bytes,
+            level: case.level,
+            cold: case.cold,
+            seconds: outcome.seconds,
+            batches: outcome.batches,
+            fetches: outcome.fetches,
+            bytes,
+            bytes_per_second: as_float(bytes) / outcome.seconds,
+            batches_per_second: batches / outcome.seconds,
+            latency_ns: outcome.latency,
+            cpu_seconds: Both {
+                server: after.cpu_seconds - before.cpu_seconds,
+                client: outcome.cpu_seconds,
+            },
+            bytes_lent: outcome.lent_bytes,
+            bytes_copied: outcome.copied_bytes + (after.copied_bytes - before.copied_bytes),
+            bytes_received: outcome.received_bytes,
+            peak_memory_bytes: Both {
+                server: after.peak_bytes,
+                client: outcome.peak_bytes,
+            },
+            streams_bytes_per_second: Spread::of(outcome.rates).filter(|_| case.streams > 1),
+            stream_memory_bytes: None,
+            region_bytes: None,
+            ns_per_column: (case.op == Op::Metadata)
+                .then(|| outcome.seconds * 1e9 / (batches * columns)),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the command and its two processes tell each other: a line of JSON each, over pipes.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::case::Case;
+
+/// The first line that a process is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Order {
+    pub role: Role,
+    pub case: Case,
+}
+
+/// What a process is.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Role {
+    Server,
+    Client(Ready),
+}
+
+/// The server can be reached.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Ready {
+    pub uri: String,
+    /// Of each distinct batch, what its values add up to.
+    pub sums: Vec<u64>,
+}
+
+/// What a process used up to now.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Usage {
+    pub cpu_seconds: f64,
+    /// The most memory it ever had resident, lent memory included.
+    pub peak_bytes: u64,
+    /// Resident now, without memory that is shared.
+    pub private_bytes: u64,
+    /// Bytes that libdipc copied.
+    pub copied_bytes: u64,
+    /// Regions of copies to lend.
+    pub region_bytes: u64,
+}
+
+impl Usage {
+    /// Of this process, without what libdipc says.
+    pub fn now() -> Result<Self> {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let status = std::fs::read_to_string("/proc/self/status")
+            .context("cannot read this process's use of memory")?;
+        let numbers: BTreeMap<&str, u64> = status
+            .lines()
+            .filter_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                let kilobytes = value.trim().strip_suffix(" kB")?;
+                Some((name, kilobytes.trim().parse::<u64>().ok()? * 1024))
+            })
+            .collect();
+        let number = |name| numbers.get(name).copied().unwrap_or(0);
+        Ok(Self {
+            cpu_seconds: seconds_of(cpu),
+            peak_bytes: number("VmHWM"),
+            private_bytes: number("RssAnon") + number("RssFile"),
+            ..Self::default()
+        })
+    }
+}
+
+/// A time as seconds.
+#[expect(clippy::cast_precision_loss, reason = "seconds of a process are few")]
+fn seconds_of(time: rustix::time::Timespec) -> f64 {
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The monotonic clock, in nanoseconds; the same in both processes.
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let nanoseconds = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
+    u64::try_from(nanoseconds).unwrap_or(0)
+}
+
+/// What the client measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    pub seconds: f64,
+    pub batches: u64,
+    pub fetches: u64,
+    pub lent_bytes: u64,
+    pub copied_bytes: u64,
+    pub received_bytes: u64,
+    /// Bytes for each second, stream by stream.
+    pub rates: Vec<f64>,
+    pub latency: Option<Latency>,
+    /// Of this process, from start to end of the measurement.
+    pub cpu_seconds: f64,
+    pub peak_bytes: u64,
+    /// Private memory for each stream, where streams were idle.
+    pub stream_bytes: Option<u64>,
+}
+
+/// Percentiles, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    pub count: u64,
+    pub p50: u64,
+    pub p99: u64,
+    pub p99_9: u64,
+    pub max: u64,
+}
+
+impl Latency {
+    pub fn of(times: &Histogram<u64>) -> Self {
+        Self {
+            count: times.len(),
+            p50: times.value_at_quantile(0.5),
+            p99: times.value_at_quantile(0.99),
+            p99_9: times.value_at_quantile(0.999),
+            max: times.max(),
+        }
+    }
+}
+
+/// A histogram of nanoseconds, to three digits, up to a minute.
+pub fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).context("cannot make a histogram")
+}

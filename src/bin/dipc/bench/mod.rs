@@ -1,0 +1,123 @@
+//! `dipc bench`: how fast tables move between two processes of this machine.
+//!
+//! Both processes are this command again ([`worker`]): one serves and one fetches, so that each has
+//! its own time and memory. They tell what they measured by lines of JSON ([`message`]).
+
+mod case;
+mod client;
+mod line;
+mod message;
+mod options;
+mod process;
+mod server;
+mod table;
+mod text;
+mod worker;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::level_filters::LevelFilter;
+
+use case::Case;
+use line::Line;
+use message::{Order, Outcome, Ready, Role, Usage};
+pub use options::Args;
+pub use process::SUBCOMMAND;
+use process::{Interrupt, Worker};
+use text::Text;
+pub use worker::run as run_process;
+
+use crate::output;
+
+/// Runs `dipc bench`.
+pub fn run(args: &Args, log: LevelFilter) -> Result<ExitCode> {
+    let cases = args.cases()?;
+    let bench = Bench {
+        log,
+        interrupt: Interrupt::install()?,
+    };
+    let mut text = Text::default();
+    let mut rounds: Vec<Vec<Line>> = cases.iter().map(|_| Vec::new()).collect();
+    for round in 1..=args.rounds {
+        // Rounds take turns, so that a bad minute of the machine hits all cases alike.
+        for (case, lines) in cases.iter().zip(&mut rounds) {
+            let line = bench.measure(case, round)?;
+            if args.json {
+                output::print(&serde_json::to_string(&line)?)?;
+            } else {
+                lines.push(line);
+            }
+            // One is printed as soon as it is known which.
+            if round == args.rounds
+                && let Some(line) = median(lines)
+            {
+                output::print(&text.line(line))?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The line in the middle, by the time that a batch took.
+fn median(lines: &mut [Line]) -> Option<&Line> {
+    lines.sort_by(|a, b| a.batches_per_second.total_cmp(&b.batches_per_second));
+    lines.get(lines.len() / 2)
+}
+
+struct Bench {
+    log: LevelFilter,
+    interrupt: Interrupt,
+}
+
+impl Bench {
+    fn measure(&self, case: &Case, round: u32) -> Result<Line> {
+        let mut server = self.start("server", Role::Server, case)?;
+        let ready: Ready = server.answer()?;
+        let mut client = self.start("client", Role::Client(ready), case)?;
+        let outcome = Self::follow(case, round, &mut server, &mut client);
+        // The client says that the server is gone; why it is gone is what matters.
+        outcome.map_err(|error| match self.interrupt.check() {
+            Ok(()) => server
+                .ended_badly(Duration::from_millis(200))
+                .unwrap_or(error),
+            Err(interrupted) => interrupted,
+        })
+    }
+
+    fn follow(case: &Case, round: u32, server: &mut Worker, client: &mut Worker) -> Result<Line> {
+        let () = client.answer()?;
+        let before = usage(server)?;
+        client.go()?;
+        let outcome: Outcome = client.answer()?;
+        let after = usage(server)?;
+        Ok(Line::new(case, round, outcome, [before, after]))
+    }
+
+    fn start(&self, name: &'static str, role: Role, case: &Case) -> Result<Worker> {
+        let order = Order {
+            role,
+            case: case.clone(),
+        };
+        Worker::start(name, &order, self.log, &self.interrupt)
+    }
+}
+
+/// What a serving process used up to now.
+fn usage(server: &mut Worker) -> Result<Usage> {
+    server.go()?;
+    server.answer()
+}
+
+/// Many streams need many descriptors; the first limit is meant for programs that use `select`.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // Where it may not be raised, the error of whoever runs out of them is clear enough.
+    let _ = setrlimit(Resource::Nofile, raised);
+}

@@ -1,0 +1,259 @@
+//! The arguments of `dipc bench`, and the cases that they ask for.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use dipc::client::GetOptions;
+
+use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch};
+use crate::Usage;
+
+/// Arguments of `dipc bench`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What to measure; several, separated by commas, as for the other options that say so. Without
+    /// it: a little of everything
+    #[arg(long, value_delimiter = ',')]
+    op: Vec<Op>,
+
+    /// How the processes reach each other (several)
+    #[arg(long, value_delimiter = ',', default_value = "shm")]
+    transport: Vec<Scheme>,
+
+    /// Where the server listens, if not at an address that it chooses
+    #[arg(long, value_name = "URI")]
+    listen: Option<String>,
+
+    /// Where the batches lie: in lendable memory, or in memory that is copied or sent (several)
+    #[arg(long, value_delimiter = ',')]
+    memory: Vec<Memory>,
+
+    /// Bytes of values in a batch (several): 64 to 256M
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = crate::parse_bytes)]
+    batch_bytes: Vec<u64>,
+
+    /// int64 columns of a batch (several)
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    columns: Vec<u32>,
+
+    /// Streams at once, each on a connection and a thread of its own; for idle: 100, otherwise: 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    streams: Option<u32>,
+
+    /// Connections that carry a stream, where the transport can use several (tcp)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
+    connections: u16,
+
+    /// How much to fetch in all; without it and --batches: what comes in --seconds
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
+    total_bytes: Option<u64>,
+
+    /// How many batches (or streams, for connect) to fetch in all
+    #[arg(long, value_name = "N", conflicts_with = "total_bytes", value_parser = clap::value_parser!(u64).range(1..))]
+    batches: Option<u64>,
+
+    /// How long to measure each case where nothing says how much
+    #[arg(long, value_name = "TIME", value_parser = crate::parse_duration)]
+    seconds: Option<Duration>,
+
+    /// What the client does with the values: nothing, or add them up and check the sum (several)
+    #[arg(long, value_delimiter = ',')]
+    touch: Vec<Touch>,
+
+    /// How the server hands batches to libdipc
+    #[arg(long, default_value = "published")]
+    source: Source,
+
+    /// How bodies travel: lent where that pays, always as bytes, or lent wherever that is possible
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    body: Body,
+
+    /// How long both sides look for something to do before they sleep
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
+    spin: Duration,
+
+    /// Time between two batches of latency, and between two streams of connect
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = crate::parse_duration)]
+    interval: Duration,
+
+    /// connect: a new client for each stream, so that it makes a connection, too
+    #[arg(long)]
+    fresh: bool,
+
+    /// Most memory of distinct batches; they come round in turn
+    #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = crate::parse_bytes)]
+    ring_bytes: u64,
+
+    /// How many distinct batches, if not as many as --ring-bytes allow
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=16_384))]
+    distinct: Option<u64>,
+
+    /// How many batches the server may be ahead
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    window_batches: Option<u64>,
+
+    /// How many bytes the server may be ahead
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
+    window_bytes: Option<u64>,
+
+    /// How much the client checks; without it what a server of the same user is checked for by
+    /// default: structure over shm, full otherwise
+    #[arg(long)]
+    level: Option<Level>,
+
+    /// Measure the first fetch: connecting, mapping and the first touch of memory
+    #[arg(long)]
+    cold: bool,
+
+    /// Measure everything N times, in turn; the table has the median
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// Set what only one transport knows, as ucx.TLS=tcp; may be given several times
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
+    settings: Vec<(String, String)>,
+
+    /// Print JSON, one object on each line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What the options are where they are not given.
+struct Defaults {
+    batch_bytes: &'static [u64],
+    memory: &'static [Memory],
+    touch: &'static [Touch],
+    seconds: Duration,
+}
+
+impl Defaults {
+    fn of(op: Op) -> Self {
+        let small = Self {
+            batch_bytes: &[64],
+            memory: &[Memory::Arena],
+            touch: &[Touch::None],
+            seconds: Duration::from_secs(1),
+        };
+        match op {
+            Op::Get => Self {
+                batch_bytes: &[64 << 10, 2 << 20, 32 << 20],
+                memory: &[Memory::Arena, Memory::Heap],
+                touch: &[Touch::None, Touch::Sum],
+                ..small
+            },
+            _ => small,
+        }
+    }
+}
+
+impl Args {
+    /// The cases that are asked for: each option's values with each other's.
+    pub fn cases(&self) -> Result<Vec<Case>> {
+        let mut cases = Vec::new();
+        for op in given(&self.op, &[Op::Get]) {
+            let defaults = Defaults::of(op);
+            let mut of_op = vec![self.common(op, &defaults)];
+            multiply(&mut of_op, &self.transport, |case, transport| {
+                case.transport = transport;
+                case.level = self.level.unwrap_or(match transport {
+                    // As the client does by default (rule A8).
+                    Scheme::Shm => Level::Structure,
+                    Scheme::Tcp | Scheme::Ucx => Level::Full,
+                });
+            });
+            multiply(
+                &mut of_op,
+                &given(&self.memory, defaults.memory),
+                |case, memory| case.memory = memory,
+            );
+            multiply(
+                &mut of_op,
+                &given(&self.touch, defaults.touch),
+                |case, touch| case.touch = touch,
+            );
+            multiply(&mut of_op, &given(&self.columns, &[1]), |case, columns| {
+                case.columns = columns
+            });
+            // Rows, until it is known how many columns there are.
+            multiply(
+                &mut of_op,
+                &given(&self.batch_bytes, defaults.batch_bytes),
+                |case, bytes| case.rows = bytes,
+            );
+            for case in of_op {
+                cases.push(self.complete(case)?);
+            }
+        }
+        Ok(cases)
+    }
+
+    /// What all cases of `op` have in common.
+    fn common(&self, op: Op, defaults: &Defaults) -> Case {
+        let window = GetOptions::default().window;
+        Case {
+            op,
+            transport: Scheme::Shm,
+            listen: self.listen.clone(),
+            memory: Memory::Arena,
+            touch: Touch::None,
+            source: self.source,
+            body: self.body,
+            rows: 0,
+            columns: 1,
+            streams: self.streams.unwrap_or(1),
+            connections: self.connections,
+            batches: self.batches,
+            seconds: self.seconds.unwrap_or(defaults.seconds),
+            interval: self.interval,
+            spin: self.spin,
+            ring_bytes: self.ring_bytes,
+            distinct: self.distinct,
+            window_batches: self.window_batches.unwrap_or(window.batches),
+            window_bytes: self.window_bytes.unwrap_or(window.bytes),
+            level: Level::Structure,
+            cold: self.cold,
+            fresh: self.fresh,
+            settings: self.settings.clone(),
+        }
+    }
+
+    /// Turns sizes into rows and batches.
+    fn complete(&self, mut case: Case) -> Result<Case> {
+        let (bytes, row) = (case.rows, u64::from(case.columns) * 8);
+        case.rows = match case.op {
+            Op::Metadata => 1,
+            _ => bytes / row,
+        };
+        if case.rows == 0 {
+            let text = format!(
+                "--batch-bytes {bytes}: one row of {} int64 columns has {row} bytes",
+                case.columns
+            );
+            return Err(Usage(text).into());
+        }
+        if let Some(total) = self.total_bytes {
+            case.batches = Some(total.div_ceil(case.batch_bytes()).max(1));
+        }
+        Ok(case)
+    }
+}
+
+/// What was given of an option, or its default.
+fn given<T: Copy>(values: &[T], default: &[T]) -> Vec<T> {
+    match values {
+        [] => default.to_vec(),
+        _ => values.to_vec(),
+    }
+}
+
+/// Makes of each case one for each value.
+fn multiply<T: Copy>(cases: &mut Vec<Case>, values: &[T], set: impl Fn(&mut Case, T)) {
+    let multiplied = cases.iter().flat_map(|case| {
+        values.iter().map(|value| {
+            let mut case = case.clone();
+            set(&mut case, *value);
+            case
+        })
+    });
+    *cases = multiplied.collect();
+}

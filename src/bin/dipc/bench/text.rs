@@ -1,0 +1,142 @@
+//! What was measured, for people: a table for each kind of measurement.
+
+use super::case::Op;
+use super::line::Line;
+use crate::report::{as_float, bytes_text};
+
+/// Lines of one table; the first of each says what the others have in common.
+#[derive(Default)]
+pub struct Text {
+    head: String,
+}
+
+/// A column: its title, and how wide it is.
+type Column = (&'static str, usize);
+
+impl Text {
+    /// The text of one line, with the head of a new table before it where that is due.
+    pub fn line(&mut self, line: &Line) -> String {
+        let (columns, cells): (Vec<Column>, Vec<String>) = cells(line).into_iter().unzip();
+        let titles = columns.iter().map(|(title, _)| (*title).to_owned());
+        let head = format!("{}\n{}", head(line), row(&columns, titles));
+        let row = row(&columns, cells.into_iter());
+        if head == self.head {
+            return row;
+        }
+        let gap = if self.head.is_empty() { "" } else { "\n" };
+        let text = format!("{gap}{head}\n{row}");
+        self.head = head;
+        text
+    }
+}
+
+fn row(columns: &[Column], cells: impl Iterator<Item = String>) -> String {
+    let padded = columns
+        .iter()
+        .zip(cells)
+        .map(|((_, width), cell)| format!("{cell:>width$}"));
+    padded.collect::<Vec<_>>().join("  ")
+}
+
+/// What a figure must be read with.
+fn head(line: &Line) -> String {
+    let Line {
+        op,
+        transport,
+        source,
+        level,
+        window_batches,
+        window_bytes,
+        ..
+    } = line;
+    let window = bytes_size(*window_bytes);
+    let mut text = format!(
+        "{op} over {transport}: {source}, level {level}, window {window_batches} batches and {window}"
+    );
+    if line.spin {
+        text.push_str(&format!(", spinning for {} us", line.spin_seconds * 1e6));
+    }
+    if line.streams > 1 && *op != Op::Idle {
+        text.push_str(&format!(", {} streams at once", line.streams));
+    }
+    if line.connections > 1 {
+        text.push_str(&format!(", {} connections", line.connections));
+    }
+    if line.cold {
+        text.push_str(", cold");
+    }
+    text
+}
+
+fn cells(line: &Line) -> Vec<(Column, String)> {
+    let mut cells = vec![
+        (("memory", 6), line.memory.to_string()),
+        (("touch", 5), line.touch.to_string()),
+        (("batch", 8), bytes_size(line.batch_bytes)),
+        (("columns", 7), line.columns.to_string()),
+    ];
+    let batches = as_float(line.batches);
+    match line.op {
+        Op::Get | Op::Machine => {
+            cells.push((("GB/s", 8), significant(line.bytes_per_second / 1e9)))
+        }
+        _ => {}
+    }
+    if line.op != Op::Idle {
+        cells.push((("batches/s", 9), significant(line.batches_per_second)));
+    }
+    if matches!(line.op, Op::Get | Op::Metadata) {
+        cells.push((("us/batch", 8), significant(line.seconds * 1e6 / batches)));
+    }
+    if let Some(nanoseconds) = line.ns_per_column {
+        cells.push((("ns/column", 9), significant(nanoseconds)));
+    }
+    if let Some(spread) = line.streams_bytes_per_second {
+        let share = |rate| significant(rate / 1e9);
+        cells.push((("slowest", 8), share(spread.min)));
+        cells.push((("median", 8), share(spread.median)));
+    }
+    if let Some(latency) = line.latency_ns {
+        let micros = |nanoseconds| significant(as_float(nanoseconds) / 1e3);
+        cells.push((("p50 us", 7), micros(latency.p50)));
+        cells.push((("p99 us", 7), micros(latency.p99)));
+        cells.push((("p99.9", 7), micros(latency.p99_9)));
+        cells.push((("max", 7), micros(latency.max)));
+    }
+    if let Some(memory) = line.stream_memory_bytes {
+        cells.push((("streams", 7), line.streams.to_string()));
+        cells.push((("server/stream", 13), bytes_text(memory.server)));
+        cells.push((("client/stream", 13), bytes_text(memory.client)));
+    }
+    // Of one core; the two together can be more than what there is of it.
+    let share = |seconds: f64| format!("{:.1} %", seconds / line.seconds * 100.0);
+    cells.push((("server CPU", 10), share(line.cpu_seconds.server)));
+    cells.push((("client CPU", 10), share(line.cpu_seconds.client)));
+    let peak = line.peak_memory_bytes;
+    cells.push((("server peak", 11), bytes_text(peak.server)));
+    cells.push((("client peak", 11), bytes_text(peak.client)));
+    cells
+}
+
+/// A number to three digits, without an exponent.
+fn significant(number: f64) -> String {
+    let digits = match number.abs() {
+        size if size < 0.9995 => 3,
+        size if size < 9.995 => 2,
+        size if size < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{number:.digits$}")
+}
+
+/// Bytes in the units in which they are asked for, where they are a whole number of them.
+fn bytes_size(bytes: u64) -> String {
+    const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = UNITS
+        .into_iter()
+        .find(|(_, shift)| bytes > 0 && bytes % (1 << shift) == 0);
+    match unit {
+        Some((unit, shift)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} B"),
+    }
+}

@@ -1,0 +1,78 @@
+//! The same processes from inside: what runs as `dipc bench-process`.
+
+use std::io::{BufRead as _, Write as _, stdin, stdout};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::message::{Order, Role};
+use super::{client, server};
+
+/// Runs one, until nobody tells it anything any more. What goes wrong is told to the command.
+pub fn run() -> Result<ExitCode> {
+    let parent = Parent;
+    let Some(order) = parent.hear::<Order>()? else {
+        return Ok(ExitCode::FAILURE);
+    };
+    match obey(order, &parent) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            parent.answer::<()>(Err(format!("{error:#}")))?;
+            // Until the command has heard it: a status of its own would be another story.
+            while parent.hear::<String>()?.is_some() {}
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn obey(order: Order, parent: &Parent) -> Result<()> {
+    let Order { role, case } = order;
+    match role {
+        Role::Server => server::run(&case, parent),
+        Role::Client(ready) => {
+            // A fetch hears nothing of the pipe, so that it would go on without the command. The
+            // server does, and then leaves its address in order.
+            set_parent_process_death_signal(Some(Signal::KILL))
+                .context("cannot follow the command")?;
+            client::run(&case, &ready, parent)
+        }
+    }
+}
+
+/// The command that started this process.
+pub struct Parent;
+
+impl Parent {
+    /// The next line; `None` when there are no more.
+    pub fn hear<T: DeserializeOwned>(&self) -> Result<Option<T>> {
+        let mut line = String::new();
+        let bytes = stdin()
+            .lock()
+            .read_line(&mut line)
+            .context("cannot hear the command")?;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_str(&line)?))
+    }
+
+    /// Waits until the next step may be taken; whether there is one.
+    pub fn go(&self) -> Result<bool> {
+        Ok(self.hear::<String>()?.is_some())
+    }
+
+    pub fn answer<T: Serialize>(&self, answer: Result<T, String>) -> Result<()> {
+        let mut line = serde_json::to_string(&answer)?;
+        line.push('\n');
+        let mut stdout = stdout().lock();
+        stdout.write_all(line.as_bytes())?;
+        Ok(stdout.flush()?)
+    }
+
+    pub fn say<T: Serialize>(&self, what: T) -> Result<()> {
+        self.answer(Ok(what))
+    }
+}
