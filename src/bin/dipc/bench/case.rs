@@ -49,6 +49,20 @@ choice! {
 }
 
 choice! {
+    /// What of the machine is measured.
+    What {
+        /// Copying from memory of a process into a mapped file in memory, by one thread
+        Memcpy = "memcpy",
+        /// Adding up numbers in memory of a process
+        Sum = "sum",
+        /// Messages through a Unix socket, one system call each
+        SocketWrite = "socket_write",
+        /// A message there and back between two sleeping processes
+        SocketRoundTrip = "socket_round_trip",
+    }
+}
+
+choice! {
     /// How the processes reach each other.
     Scheme {
         Shm = "shm",
@@ -108,6 +122,8 @@ choice! {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Case {
     pub op: Op,
+    /// For [`Op::Machine`].
+    pub what: What,
     pub transport: Scheme,
     /// Where the server listens, if not at an address of its own choice.
     pub listen: Option<String>,
@@ -156,8 +172,13 @@ impl Case {
     pub fn distinct(&self) -> u64 {
         let by_bytes = self.ring_bytes / self.batch_bytes().max(1);
         let by_columns = MOST_COLUMNS / u64::from(self.columns.max(1));
-        // Two at least, so that a batch is not taken for the one before.
-        let bounded = by_bytes.min(by_columns).clamp(2, MOST_DISTINCT);
+        // Two at least, so that a batch is not taken for the one before. Where memory is not walked
+        // through, more would only take time.
+        let most = match self.op {
+            Op::Get | Op::Metadata => MOST_DISTINCT,
+            _ => 2,
+        };
+        let bounded = by_bytes.min(by_columns).clamp(2, most);
         self.distinct.unwrap_or(bounded)
     }
 
@@ -165,9 +186,13 @@ impl Case {
     pub fn published(&self) -> u64 {
         let by_columns = MOST_COLUMNS / u64::from(self.columns.max(1));
         let most = by_columns.clamp(2, MOST_PUBLISHED).max(self.distinct());
-        match self.batches {
-            Some(batches) => batches.div_ceil(u64::from(self.streams)).clamp(1, most),
-            None => most,
+        match (self.op, self.batches) {
+            // Each stream has one.
+            (Op::Connect, _) => 1,
+            // More than there is room for.
+            (Op::Idle, _) => self.window_batches.saturating_add(16).min(most),
+            (_, Some(batches)) => batches.div_ceil(u64::from(self.streams)).clamp(1, most),
+            (_, None) => most,
         }
     }
 

@@ -14,20 +14,25 @@ use super::message::{Outcome, Ready, Usage};
 use super::server::{TABLE, WARM_UP};
 use super::table::Values;
 use super::worker::Parent;
+use super::{idle, machine, timing};
 use crate::report::as_float;
 
 /// Makes the measurement of the case.
 pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     super::allow_descriptors();
+    match case.op {
+        Op::Latency => return timing::latency(case, ready, parent),
+        Op::Connect => return timing::connect(case, ready, parent),
+        Op::Idle => return idle::run(case, ready, parent),
+        Op::Machine => return machine::run(case, ready, parent),
+        Op::Get | Op::Metadata => {}
+    }
     let fetcher = Fetcher {
         case,
         ready,
         client: new_client(case)?,
     };
-    match case.op {
-        Op::Get | Op::Metadata => fetcher.measure(parent),
-        op => bail!("{op} is measured otherwise"),
-    }
+    fetcher.measure(parent)
 }
 
 pub fn new_client(case: &Case) -> Result<Client> {
@@ -205,9 +210,77 @@ impl Fetcher<'_> {
         // SAFETY: the array is of the stream that `values` was made of (the callers).
         let sum = unsafe { values.sum(array) };
         let sums = &self.ready.sums;
+        // Each batch by itself, so that their order is checked, too.
         if sums.get(index % sums.len().max(1)) != Some(&sum) {
             bail!("batch {index} does not hold what the server wrote");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server;
+    use super::super::test_case;
+    use super::*;
+    use crate::bench::case::Source;
+
+    fn fetch(case: &Case, ready: &Ready) -> Result<Fetched> {
+        let client = new_client(case)?;
+        let fetcher = Fetcher {
+            case,
+            ready,
+            client,
+        };
+        fetcher.warm_up()?;
+        fetcher.fetch(case.batches)
+    }
+
+    /// Promise of `--touch sum`: values that are not those of the server's are an error, and so are
+    /// batches in another order.
+    #[test]
+    fn sums_are_checked() {
+        for (source, name) in [(Source::Published, "sums-t"), (Source::Provider, "sums-p")] {
+            let case = Case {
+                source,
+                touch: Touch::Sum,
+                batches: Some(100),
+                ..test_case(name)
+            };
+            let (server, ready) = server::start(&case).unwrap();
+            let fetched = fetch(&case, &ready).unwrap();
+            assert_eq!(fetched.batches, 100);
+            let mut turned = ready.clone();
+            turned.sums.rotate_left(1);
+            let mut wrong = ready;
+            wrong.sums[1] += 1;
+            for (ready, batch) in [(turned, "batch 0"), (wrong, "batch 1")] {
+                let error = fetch(&case, &ready).err().unwrap().to_string();
+                assert!(error.starts_with(batch), "{error}");
+            }
+            drop(server);
+        }
+    }
+
+    /// A published table is fetched again and again until that is enough; time ends a fetch, too.
+    #[test]
+    fn tables_are_fetched_until_it_is_enough() {
+        let case = Case {
+            distinct: Some(3),
+            ..test_case("often")
+        };
+        let (_server, ready) = server::start(&case).unwrap();
+        let more = Case {
+            batches: Some(case.published() + 1),
+            ..case.clone()
+        };
+        let fetched = fetch(&more, &ready).unwrap();
+        assert_eq!(fetched.fetches, 2);
+        assert_eq!(fetched.batches, case.published() + 1);
+        let timed = Case {
+            seconds: Duration::ZERO,
+            ..case
+        };
+        assert!(fetch(&timed, &ready).unwrap().batches < timed.published());
     }
 }

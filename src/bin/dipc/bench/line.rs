@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch};
+use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, What};
 use super::message::{Latency, Outcome, Usage};
 use crate::report::as_float;
 
@@ -34,7 +34,63 @@ impl Spread {
 
 /// The figures of one case.
 #[derive(Debug, Clone, Serialize)]
-pub struct Line {
+#[serde(untagged)]
+pub enum Line {
+    Libdipc(Box<TableLine>),
+    Machine(MachineLine),
+}
+
+impl Line {
+    /// What lines of one case are put in order by.
+    pub fn key(&self) -> f64 {
+        let (latency, rate) = match self {
+            Self::Libdipc(line) => (line.latency_ns, Some(line.batches_per_second)),
+            Self::Machine(line) => (line.latency_ns, line.bytes_per_second),
+        };
+        // What is timed one by one comes at a rate of its own.
+        let time = latency.map(|latency| as_float(latency.p50));
+        time.or(rate).unwrap_or(0.0)
+    }
+}
+
+/// What the machine does without libdipc.
+#[derive(Debug, Clone, Serialize)]
+pub struct MachineLine {
+    pub op: Op,
+    pub round: u32,
+    pub what: What,
+    pub size_bytes: u64,
+    pub seconds: f64,
+    pub count: u64,
+    /// `None` where each is waited for.
+    pub bytes_per_second: Option<f64>,
+    pub latency_ns: Option<Latency>,
+    pub cpu_seconds: Both<f64>,
+}
+
+impl MachineLine {
+    pub fn new(case: &Case, round: u32, outcome: &Outcome, server: [Usage; 3]) -> Self {
+        let bytes = as_float(outcome.batches * case.batch_bytes());
+        Self {
+            op: case.op,
+            round,
+            what: case.what,
+            size_bytes: case.batch_bytes(),
+            seconds: outcome.seconds,
+            count: outcome.batches,
+            bytes_per_second: outcome.latency.is_none().then_some(bytes / outcome.seconds),
+            latency_ns: outcome.latency,
+            cpu_seconds: Both {
+                server: server[2].cpu_seconds - server[1].cpu_seconds,
+                client: outcome.cpu_seconds,
+            },
+        }
+    }
+}
+
+/// What libdipc did.
+#[derive(Debug, Clone, Serialize)]
+pub struct TableLine {
     pub op: Op,
     pub round: u32,
     pub transport: Scheme,
@@ -87,10 +143,11 @@ pub struct Line {
     pub ns_per_column: Option<f64>,
 }
 
-impl Line {
-    /// Of a measurement during which the server went from one use of memory and time to another.
-    pub fn new(case: &Case, round: u32, outcome: Outcome, server: [Usage; 2]) -> Self {
-        let [before, after] = server;
+impl TableLine {
+    /// Of a measurement; `server`: what it had used before anything, at the start and at the end.
+    pub fn new(case: &Case, round: u32, outcome: Outcome, server: [Usage; 3]) -> Self {
+        let [first, before, after] = server;
+        let grown = before.private_bytes.saturating_sub(first.private_bytes);
         let bytes = outcome.batches * case.batch_bytes();
         let batches = as_float(outcome.batches);
         let columns = as_float(u64::from(case.columns));
@@ -129,15 +186,18 @@ impl Line {
                 client: outcome.cpu_seconds,
             },
             bytes_lent: outcome.lent_bytes,
-            bytes_copied: outcome.copied_bytes + (after.copied_bytes - before.copied_bytes),
+            bytes_copied: outcome.copied_bytes + (after.copied_bytes - first.copied_bytes),
             bytes_received: outcome.received_bytes,
             peak_memory_bytes: Both {
                 server: after.peak_bytes,
                 client: outcome.peak_bytes,
             },
             streams_bytes_per_second: Spread::of(outcome.rates).filter(|_| case.streams > 1),
-            stream_memory_bytes: None,
-            region_bytes: None,
+            stream_memory_bytes: outcome.stream_bytes.map(|client| Both {
+                server: grown / u64::from(case.streams),
+                client,
+            }),
+            region_bytes: outcome.stream_bytes.map(|_| after.region_bytes),
             ns_per_column: (case.op == Op::Metadata)
                 .then(|| outcome.seconds * 1e9 / (batches * columns)),
         }

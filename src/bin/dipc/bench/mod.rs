@@ -5,13 +5,16 @@
 
 mod case;
 mod client;
+mod idle;
 mod line;
+mod machine;
 mod message;
 mod options;
 mod process;
 mod server;
 mod table;
 mod text;
+mod timing;
 mod worker;
 
 use std::process::ExitCode;
@@ -21,8 +24,8 @@ use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::level_filters::LevelFilter;
 
-use case::Case;
-use line::Line;
+use case::{Case, Op};
+use line::{Line, MachineLine, TableLine};
 use message::{Order, Outcome, Ready, Role, Usage};
 pub use options::Args;
 pub use process::SUBCOMMAND;
@@ -61,9 +64,9 @@ pub fn run(args: &Args, log: LevelFilter) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The line in the middle, by the time that a batch took.
+/// The line in the middle.
 fn median(lines: &mut [Line]) -> Option<&Line> {
-    lines.sort_by(|a, b| a.batches_per_second.total_cmp(&b.batches_per_second));
+    lines.sort_by(|a, b| a.key().total_cmp(&b.key()));
     lines.get(lines.len() / 2)
 }
 
@@ -89,11 +92,21 @@ impl Bench {
 
     fn follow(case: &Case, round: u32, server: &mut Worker, client: &mut Worker) -> Result<Line> {
         let () = client.answer()?;
-        let before = usage(server)?;
+        let first = usage(server)?;
         client.go()?;
+        let mut before = first;
+        if case.op == Op::Idle {
+            // The streams are open; from now on nothing happens.
+            let () = client.answer()?;
+            before = usage(server)?;
+            client.go()?;
+        }
         let outcome: Outcome = client.answer()?;
-        let after = usage(server)?;
-        Ok(Line::new(case, round, outcome, [before, after]))
+        let server = [first, before, usage(server)?];
+        Ok(match case.op {
+            Op::Machine => Line::Machine(MachineLine::new(case, round, &outcome, server)),
+            _ => Line::Libdipc(Box::new(TableLine::new(case, round, outcome, server))),
+        })
     }
 
     fn start(&self, name: &'static str, role: Role, case: &Case) -> Result<Worker> {
@@ -120,4 +133,37 @@ fn allow_descriptors() {
     };
     // Where it may not be raised, the error of whoever runs out of them is clear enough.
     let _ = setrlimit(Resource::Nofile, raised);
+}
+
+/// A small case, at an address of its own.
+#[cfg(test)]
+fn test_case(name: &str) -> Case {
+    use case::{Body, Level, Memory, Scheme, Source, Touch, What};
+
+    Case {
+        op: Op::Get,
+        what: What::Memcpy,
+        transport: Scheme::Shm,
+        listen: Some(format!("shm:@dipc-bench-{name}-{}", std::process::id())),
+        memory: Memory::Arena,
+        touch: Touch::None,
+        source: Source::Published,
+        body: Body::Auto,
+        rows: 100,
+        columns: 3,
+        streams: 1,
+        connections: 1,
+        batches: None,
+        seconds: Duration::from_millis(10),
+        interval: Duration::from_millis(1),
+        spin: Duration::ZERO,
+        ring_bytes: 1 << 20,
+        distinct: None,
+        window_batches: 16,
+        window_bytes: 1 << 20,
+        level: Level::Structure,
+        cold: false,
+        fresh: false,
+        settings: Vec::new(),
+    }
 }

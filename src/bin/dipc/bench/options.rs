@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::ValueEnum as _;
 use dipc::client::GetOptions;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch};
+use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, What};
 use crate::Usage;
 
 /// Arguments of `dipc bench`.
 #[derive(clap::Args)]
 pub struct Args {
     /// What to measure; several, separated by commas, as for the other options that say so. Without
-    /// it: a little of everything
+    /// it: get, latency, connect and metadata, for a short time each
     #[arg(long, value_delimiter = ',')]
     op: Vec<Op>,
 
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "total_bytes", value_parser = clap::value_parser!(u64).range(1..))]
     batches: Option<u64>,
 
-    /// How long to measure each case where nothing says how much
+    /// How long to measure each case where nothing says how much; 1s, or less without --op
     #[arg(long, value_name = "TIME", value_parser = crate::parse_duration)]
     seconds: Option<Duration>,
 
@@ -60,7 +61,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     touch: Vec<Touch>,
 
-    /// How the server hands batches to libdipc
+    /// How the server hands batches to libdipc: as a table that is there, or by a provider, as
+    /// latency always does
     #[arg(long, default_value = "published")]
     source: Source,
 
@@ -118,9 +120,14 @@ pub struct Args {
     pub json: bool,
 }
 
+/// How long each case is measured where nothing was asked for.
+const SHORT: Duration = Duration::from_millis(250);
+
 /// What the options are where they are not given.
 struct Defaults {
     batch_bytes: &'static [u64],
+    columns: &'static [u32],
+    streams: u32,
     memory: &'static [Memory],
     touch: &'static [Touch],
     seconds: Duration,
@@ -130,6 +137,8 @@ impl Defaults {
     fn of(op: Op) -> Self {
         let small = Self {
             batch_bytes: &[64],
+            columns: &[1],
+            streams: 1,
             memory: &[Memory::Arena],
             touch: &[Touch::None],
             seconds: Duration::from_secs(1),
@@ -141,7 +150,21 @@ impl Defaults {
                 touch: &[Touch::None, Touch::Sum],
                 ..small
             },
-            _ => small,
+            // One row, however many bytes.
+            Op::Metadata => Self {
+                batch_bytes: &[0],
+                columns: &[10, 100, 1000],
+                ..small
+            },
+            Op::Idle => Self {
+                streams: 100,
+                ..small
+            },
+            Op::Machine => Self {
+                batch_bytes: &[64 << 10, 2 << 20, 32 << 20],
+                ..small
+            },
+            Op::Latency | Op::Connect => small,
         }
     }
 }
@@ -150,7 +173,18 @@ impl Args {
     /// The cases that are asked for: each option's values with each other's.
     pub fn cases(&self) -> Result<Vec<Case>> {
         let mut cases = Vec::new();
-        for op in given(&self.op, &[Op::Get]) {
+        // What is printed must be how it was.
+        if let Some(uri) = &self.listen
+            && !self
+                .transport
+                .iter()
+                .all(|transport| uri.starts_with(&format!("{transport}:")))
+        {
+            let text = format!("--listen {uri}: not an address of the --transport");
+            return Err(Usage(text).into());
+        }
+        let all = [Op::Get, Op::Latency, Op::Connect, Op::Metadata];
+        for op in given(&self.op, &all) {
             let defaults = Defaults::of(op);
             let mut of_op = vec![self.common(op, &defaults)];
             multiply(&mut of_op, &self.transport, |case, transport| {
@@ -171,15 +205,22 @@ impl Args {
                 &given(&self.touch, defaults.touch),
                 |case, touch| case.touch = touch,
             );
-            multiply(&mut of_op, &given(&self.columns, &[1]), |case, columns| {
-                case.columns = columns
-            });
-            // Rows, until it is known how many columns there are.
             multiply(
                 &mut of_op,
-                &given(&self.batch_bytes, defaults.batch_bytes),
-                |case, bytes| case.rows = bytes,
+                &given(&self.columns, defaults.columns),
+                |case, columns| case.columns = columns,
             );
+            // Rows, until it is known how many columns there are.
+            let sizes = match op {
+                Op::Metadata => defaults.batch_bytes.to_vec(),
+                _ => given(&self.batch_bytes, defaults.batch_bytes),
+            };
+            multiply(&mut of_op, &sizes, |case, bytes| case.rows = bytes);
+            let whats = match op {
+                Op::Machine => What::value_variants(),
+                _ => &[What::Memcpy],
+            };
+            multiply(&mut of_op, whats, |case, what| case.what = what);
             for case in of_op {
                 cases.push(self.complete(case)?);
             }
@@ -190,20 +231,30 @@ impl Args {
     /// What all cases of `op` have in common.
     fn common(&self, op: Op, defaults: &Defaults) -> Case {
         let window = GetOptions::default().window;
+        let seconds = if self.op.is_empty() {
+            SHORT
+        } else {
+            defaults.seconds
+        };
         Case {
             op,
+            what: What::Memcpy,
             transport: Scheme::Shm,
             listen: self.listen.clone(),
             memory: Memory::Arena,
             touch: Touch::None,
-            source: self.source,
+            source: match op {
+                // What comes at a time of its own is not there before.
+                Op::Latency => Source::Provider,
+                _ => self.source,
+            },
             body: self.body,
             rows: 0,
             columns: 1,
-            streams: self.streams.unwrap_or(1),
+            streams: self.streams.unwrap_or(defaults.streams),
             connections: self.connections,
             batches: self.batches,
-            seconds: self.seconds.unwrap_or(defaults.seconds),
+            seconds: self.seconds.unwrap_or(seconds),
             interval: self.interval,
             spin: self.spin,
             ring_bytes: self.ring_bytes,

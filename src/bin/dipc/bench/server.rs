@@ -8,9 +8,11 @@ use dipc::arrow::OwnedDeviceStream;
 use dipc::arrow::stream::export_device_stream;
 use dipc::server::{Provider, Request, Server};
 
-use super::case::{Case, Source};
+use super::case::{Case, Op, Source};
+use super::machine;
 use super::message::{Ready, Usage};
 use super::table::Ring;
+use super::timing::StampProvider;
 use super::worker::Parent;
 
 /// The batches of the measurement.
@@ -21,21 +23,11 @@ pub const WARM_UP: &[u8] = b"warm-up";
 /// Serves until the command goes, and says what that took whenever it is asked.
 pub fn run(case: &Case, parent: &Parent) -> Result<()> {
     super::allow_descriptors();
-    let ring = Arc::new(Ring::new(case)?);
-    let server = Server::new(case.server_options()?)?;
-    publish(&server, WARM_UP, &ring, case.warm_up())?;
-    match case.source {
-        Source::Published => publish(&server, TABLE, &ring, case.published())?,
-        Source::Provider => serve(&server, RingProvider(Arc::clone(&ring)))?,
+    if case.op == Op::Machine {
+        return machine::serve(case, parent);
     }
-    let address = case.address();
-    let uri = server
-        .listen(&address)
-        .with_context(|| format!("cannot listen at {address}"))?;
-    parent.say(Ready {
-        uri,
-        sums: ring.sums(),
-    })?;
+    let (server, ready) = start(case)?;
+    parent.say(ready)?;
     while parent.go()? {
         let stats = server.stats();
         parent.say(Usage {
@@ -49,6 +41,29 @@ pub fn run(case: &Case, parent: &Parent) -> Result<()> {
     Ok(())
 }
 
+/// A server that listens, and what a client must know of it.
+pub fn start(case: &Case) -> Result<(Server, Ready)> {
+    let ring = Arc::new(Ring::new(case)?);
+    let server = Server::new(case.server_options()?)?;
+    publish(&server, WARM_UP, &ring, case.warm_up())?;
+    match (case.op, case.source) {
+        (Op::Latency, _) => serve(&server, StampProvider { case: case.clone() })?,
+        (_, Source::Published) => publish(&server, TABLE, &ring, case.published())?,
+        (op, Source::Provider) => {
+            // A new stream's first batch is measured, and a second one would be in the way.
+            let count = (op == Op::Connect).then_some(1);
+            let ring = Arc::clone(&ring);
+            serve(&server, RingProvider { ring, count })?;
+        }
+    }
+    let address = case.address();
+    let uri = server
+        .listen(&address)
+        .with_context(|| format!("cannot listen at {address}"))?;
+    let sums = ring.sums();
+    Ok((server, Ready { uri, sums }))
+}
+
 fn publish(server: &Server, ticket: &[u8], ring: &Ring, count: u64) -> Result<()> {
     let batches = ring.export(count).collect();
     let outcome = server.publish(ticket, ring.schema()?, batches);
@@ -60,11 +75,15 @@ fn serve(server: &Server, provider: impl Provider) -> Result<()> {
     Ok(outcome.map_err(|(error, _)| error)?)
 }
 
-/// Hands out the distinct batches in turn, for as long as somebody asks.
-struct RingProvider(Arc<Ring>);
+/// Hands out the distinct batches in turn.
+struct RingProvider {
+    ring: Arc<Ring>,
+    /// How many; `None`: for as long as somebody asks.
+    count: Option<u64>,
+}
 
 impl Provider for RingProvider {
     fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
-        Ok(export_device_stream(Box::new(self.0.reader())))
+        Ok(export_device_stream(Box::new(self.ring.reader(self.count))))
     }
 }

@@ -258,11 +258,12 @@ impl Ring {
         Ok(schema_to_c(&schema(self.columns))?)
     }
 
-    /// An endless reader of them.
-    pub fn reader(self: &Arc<Self>) -> RingReader {
+    /// A reader of `count` of them, or of as many as are asked for.
+    pub fn reader(self: &Arc<Self>, count: Option<u64>) -> RingReader {
         RingReader {
             ring: Arc::clone(self),
             next: 0,
+            left: count,
         }
     }
 }
@@ -277,6 +278,7 @@ pub fn schema(columns: u32) -> Schema {
 pub struct RingReader {
     ring: Arc<Ring>,
     next: usize,
+    left: Option<u64>,
 }
 
 impl ArrayReader for RingReader {
@@ -285,6 +287,12 @@ impl ArrayReader for RingReader {
     }
 
     fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
+        if let Some(left) = &mut self.left {
+            if *left == 0 {
+                return Ok(None);
+            }
+            *left -= 1;
+        }
         let batch = self.ring.batches.get(self.next).map(Batch::export);
         self.next = (self.next + 1) % self.ring.batches.len();
         Ok(batch)
@@ -362,4 +370,82 @@ pub fn sum(numbers: &[u64]) -> u64 {
     numbers
         .iter()
         .fold(0, |sum: u64, number| sum.wrapping_add(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::test_case;
+
+    /// What is read of an exported batch is what was written, for either memory, and its memory goes
+    /// with the last array.
+    #[test]
+    fn batches_are_read_as_they_were_written() {
+        for memory in [Memory::Arena, Memory::Heap] {
+            let case = Case {
+                memory,
+                ..test_case("table")
+            };
+            let ring = Arc::new(Ring::new(&case).unwrap());
+            let sums = ring.sums();
+            assert_ne!(sums[0], sums[1]);
+            let mut reader = ring.reader(Some(3));
+            let values = Values::of(&mut reader, case.columns).unwrap();
+            for sum in sums.iter().cycle().take(3) {
+                let array = reader.next().unwrap().unwrap();
+                // SAFETY: the array is one of `reader`'s, of which `values` was made.
+                assert_eq!(unsafe { values.sum(&array) }, *sum);
+            }
+            assert!(reader.next().unwrap().is_none());
+            let kept = Arc::downgrade(&ring.batches[0]);
+            let array = ring.batches[0].export();
+            drop((reader, ring));
+            assert!(kept.upgrade().is_some());
+            drop(array);
+            assert!(kept.upgrade().is_none());
+        }
+    }
+
+    /// A column that a consumer moves out of its table, as Arrow's C interface allows, keeps the
+    /// memory, and both are released once.
+    #[test]
+    fn columns_can_be_moved_away() {
+        let store = Store::new(Memory::Heap).unwrap();
+        let batch = Arc::new(Batch::new(&store, 2, 10, 1).unwrap());
+        let kept = Arc::downgrade(&batch);
+        let table = batch.export();
+        drop(batch);
+        // SAFETY: the table has two columns, and nobody else uses them.
+        let column = unsafe { *table.raw().array.children.add(1) };
+        // SAFETY: as above; this is the column's only owner from now on.
+        let column = unsafe { dipc::arrow::OwnedArray::take(column) };
+        drop(table);
+        assert!(kept.upgrade().is_some());
+        drop(column);
+        assert!(kept.upgrade().is_none());
+    }
+
+    /// A table of other columns is refused, rather than read past its end.
+    #[test]
+    fn other_columns_are_refused() {
+        let ring = Arc::new(Ring::new(&test_case("other")).unwrap());
+        assert!(Values::of(&mut ring.reader(None), 4).is_err());
+    }
+
+    /// The time in a batch is what was stamped on it last.
+    #[test]
+    fn stamps_are_read() {
+        let store = Store::new(Memory::Arena).unwrap();
+        let mut batch = Batch::new(&store, 1, 4, 1).unwrap();
+        batch.stamp(77);
+        let case = Case {
+            columns: 1,
+            ..test_case("stamps")
+        };
+        let mut reader = Arc::new(Ring::new(&case).unwrap()).reader(None);
+        let values = Values::of(&mut reader, 1).unwrap();
+        // SAFETY: a batch of `store` is of the same schema as those of `reader`.
+        let first = unsafe { values.first(&Arc::new(batch).export()) };
+        assert_eq!(first, Some(77));
+    }
 }

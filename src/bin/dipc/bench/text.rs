@@ -1,7 +1,7 @@
 //! What was measured, for people: a table for each kind of measurement.
 
 use super::case::Op;
-use super::line::Line;
+use super::line::{Line, MachineLine, TableLine};
 use crate::report::{as_float, bytes_text};
 
 /// Lines of one table; the first of each says what the others have in common.
@@ -16,9 +16,13 @@ type Column = (&'static str, usize);
 impl Text {
     /// The text of one line, with the head of a new table before it where that is due.
     pub fn line(&mut self, line: &Line) -> String {
-        let (columns, cells): (Vec<Column>, Vec<String>) = cells(line).into_iter().unzip();
+        let (common, cells) = match line {
+            Line::Libdipc(line) => (common(line), cells(line)),
+            Line::Machine(line) => ("the machine, without libdipc".to_owned(), machine(line)),
+        };
+        let (columns, cells): (Vec<Column>, Vec<String>) = cells.into_iter().unzip();
         let titles = columns.iter().map(|(title, _)| (*title).to_owned());
-        let head = format!("{}\n{}", head(line), row(&columns, titles));
+        let head = format!("{common}\n{}", row(&columns, titles));
         let row = row(&columns, cells.into_iter());
         if head == self.head {
             return row;
@@ -39,8 +43,8 @@ fn row(columns: &[Column], cells: impl Iterator<Item = String>) -> String {
 }
 
 /// What a figure must be read with.
-fn head(line: &Line) -> String {
-    let Line {
+fn common(line: &TableLine) -> String {
+    let TableLine {
         op,
         transport,
         source,
@@ -68,7 +72,30 @@ fn head(line: &Line) -> String {
     text
 }
 
-fn cells(line: &Line) -> Vec<(Column, String)> {
+fn machine(line: &MachineLine) -> Vec<(Column, String)> {
+    let rate = line.bytes_per_second.map(|rate| significant(rate / 1e9));
+    let none = || "-".to_owned();
+    let micros = |time: Option<u64>| time.map_or_else(none, micros);
+    vec![
+        (("what", 17), line.what.to_string()),
+        (("size", 8), bytes_size(line.size_bytes)),
+        (("GB/s", 8), rate.unwrap_or_else(none)),
+        (
+            ("p50 us", 7),
+            micros(line.latency_ns.map(|times| times.p50)),
+        ),
+        (
+            ("p99 us", 7),
+            micros(line.latency_ns.map(|times| times.p99)),
+        ),
+    ]
+}
+
+fn micros(nanoseconds: u64) -> String {
+    significant(as_float(nanoseconds) / 1e3)
+}
+
+fn cells(line: &TableLine) -> Vec<(Column, String)> {
     let mut cells = vec![
         (("memory", 6), line.memory.to_string()),
         (("touch", 5), line.touch.to_string()),
@@ -76,13 +103,10 @@ fn cells(line: &Line) -> Vec<(Column, String)> {
         (("columns", 7), line.columns.to_string()),
     ];
     let batches = as_float(line.batches);
-    match line.op {
-        Op::Get | Op::Machine => {
-            cells.push((("GB/s", 8), significant(line.bytes_per_second / 1e9)))
-        }
-        _ => {}
+    if line.op == Op::Get {
+        cells.push((("GB/s", 8), significant(line.bytes_per_second / 1e9)));
     }
-    if line.op != Op::Idle {
+    if matches!(line.op, Op::Get | Op::Metadata) {
         cells.push((("batches/s", 9), significant(line.batches_per_second)));
     }
     if matches!(line.op, Op::Get | Op::Metadata) {
@@ -97,7 +121,6 @@ fn cells(line: &Line) -> Vec<(Column, String)> {
         cells.push((("median", 8), share(spread.median)));
     }
     if let Some(latency) = line.latency_ns {
-        let micros = |nanoseconds| significant(as_float(nanoseconds) / 1e3);
         cells.push((("p50 us", 7), micros(latency.p50)));
         cells.push((("p99 us", 7), micros(latency.p99)));
         cells.push((("p99.9", 7), micros(latency.p99_9)));

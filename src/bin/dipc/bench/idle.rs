@@ -1,0 +1,68 @@
+//! What open streams cost while nothing happens.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use dipc::arrow::stream::ArrayReader as _;
+
+use super::case::Case;
+use super::client::new_client;
+use super::message::{Outcome, Ready, Usage};
+use super::server::{TABLE, WARM_UP};
+use super::worker::Parent;
+
+/// How long the last stream's messages may take to come to rest.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Opens the streams, takes a batch of each, and then takes no more: the server runs out of room.
+pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let client = new_client(case)?;
+    let options = case.get_options();
+    if !case.cold {
+        // What the first stream of all needs is not the cost of one stream more.
+        let mut stream = client.get(&[&ready.uri], WARM_UP, &options, None)?;
+        while stream.next()?.is_some() {}
+    }
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    let before = Usage::now()?;
+    let mut streams = Vec::new();
+    for _ in 0..case.streams {
+        let mut stream = client.get(&[&ready.uri], TABLE, &options, None)?;
+        if stream.next()?.is_none() {
+            bail!("the server's table has no batches");
+        }
+        streams.push(stream);
+    }
+    thread::sleep(SETTLE);
+    let open = Usage::now()?;
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    thread::sleep(case.seconds);
+    let after = Usage::now()?;
+    let (mut lent_bytes, mut copied_bytes, mut received_bytes) = (0, 0, 0);
+    for stream in &streams {
+        let stats = stream.stats();
+        lent_bytes += stats.bytes_lent;
+        copied_bytes += stats.bytes_copied;
+        received_bytes += stats.bytes_received;
+    }
+    let grown = open.private_bytes.saturating_sub(before.private_bytes);
+    parent.say(Outcome {
+        seconds: case.seconds.as_secs_f64(),
+        batches: u64::from(case.streams),
+        fetches: u64::from(case.streams),
+        lent_bytes,
+        copied_bytes,
+        received_bytes,
+        cpu_seconds: after.cpu_seconds - open.cpu_seconds,
+        peak_bytes: after.peak_bytes,
+        stream_bytes: Some(grown / u64::from(case.streams)),
+        ..Outcome::default()
+    })
+}

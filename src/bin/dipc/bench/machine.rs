@@ -1,0 +1,263 @@
+//! What the machine does without libdipc, to compare with.
+
+use std::io::{IoSlice, Read as _, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::ptr;
+use std::slice;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::event::epoll;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+use super::case::{Case, What};
+use super::message::{Latency, Outcome, Ready, Usage, histogram};
+use super::table::sum;
+use super::timing::nanoseconds;
+use super::worker::Parent;
+
+/// What is walked through.
+const MEMORY: usize = 512 << 20;
+
+/// What a client of the socket wants of the other end.
+const SINK: u8 = b's';
+const ECHO: u8 = b'e';
+
+/// The other end of the sockets, until the command goes.
+pub fn serve(case: &Case, parent: &Parent) -> Result<()> {
+    let name = format!("dipc-bench-machine-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name)?;
+    let listener = UnixListener::bind_addr(&address).context("cannot listen at a socket")?;
+    let size = size_of(case)?;
+    thread::Builder::new()
+        .name("bench-peer".to_owned())
+        .spawn(move || {
+            for socket in listener.incoming() {
+                // The client sees an end that comes too early, and says so.
+                let _ = socket.map(|socket| answer(socket, size));
+            }
+        })
+        .context("cannot start a thread")?;
+    parent.say(Ready {
+        uri: name,
+        sums: Vec::new(),
+    })?;
+    while parent.go()? {
+        parent.say(Usage::now()?)?;
+    }
+    Ok(())
+}
+
+fn answer(mut socket: UnixStream, size: usize) -> Result<()> {
+    let mut wanted = [0];
+    socket.read_exact(&mut wanted)?;
+    if wanted == [SINK] {
+        let mut memory = vec![0; 1 << 20];
+        while socket.read(&mut memory)? > 0 {}
+        return Ok(socket.write_all(&[0])?);
+    }
+    let mut memory = vec![0; size];
+    let readiness = Readiness::of(&socket)?;
+    loop {
+        readiness.read(&mut socket, &mut memory)?;
+        socket.write_all(&memory)?;
+    }
+}
+
+/// Sleeps until a socket is readable, as an event loop does.
+struct Readiness(std::os::fd::OwnedFd);
+
+impl Readiness {
+    fn of(socket: &UnixStream) -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&epoll, socket, data, epoll::EventFlags::IN)?;
+        Ok(Self(epoll))
+    }
+
+    /// Reads until `memory` is full.
+    fn read(&self, socket: &mut UnixStream, memory: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < memory.len() {
+            let mut events = Vec::with_capacity(1);
+            epoll::wait(&self.0, rustix::buffer::spare_capacity(&mut events), None)?;
+            match socket.read(&mut memory[done..])? {
+                0 => bail!("the socket was closed"),
+                bytes => done += bytes,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the measurement of the case.
+pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let size = size_of(case)?;
+    match case.what {
+        What::Memcpy => memcpy(case, size, parent),
+        What::Sum => sums(case, size, parent),
+        What::SocketWrite => socket_write(case, size, &ready.uri, parent),
+        What::SocketRoundTrip => socket_round_trip(case, size, &ready.uri, parent),
+    }
+}
+
+fn size_of(case: &Case) -> Result<usize> {
+    Ok(usize::try_from(case.batch_bytes())?)
+}
+
+/// Does `step` over and over, for as long as the case says, with a look at the clock after each
+/// `many`. Gives how often, and the time it took.
+fn repeat(case: &Case, many: u64, mut step: impl FnMut() -> Result<()>) -> Result<Outcome> {
+    let before = Usage::now()?;
+    let start = Instant::now();
+    let mut count = 0_u64;
+    while match case.batches {
+        Some(batches) => count < batches,
+        None => count % many != 0 || start.elapsed() < case.seconds,
+    } {
+        step()?;
+        count += 1;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let after = Usage::now()?;
+    Ok(Outcome {
+        seconds,
+        batches: count,
+        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
+        peak_bytes: after.peak_bytes,
+        ..Outcome::default()
+    })
+}
+
+/// How many small steps go to one look at the clock.
+fn many(case: &Case) -> u64 {
+    (64 << 10) / case.batch_bytes() + 1
+}
+
+/// Says that everything is ready, and waits for the word.
+fn ready(parent: &Parent) -> Result<bool> {
+    parent.say(())?;
+    parent.go()
+}
+
+/// Where the next piece of a walk begins.
+struct Walk {
+    size: usize,
+    next: usize,
+}
+
+impl Walk {
+    /// A piece larger than the memory is all of it.
+    fn new(size: usize) -> Self {
+        Self {
+            size: size.min(MEMORY),
+            next: 0,
+        }
+    }
+
+    fn step(&mut self) -> std::ops::Range<usize> {
+        if self.next + self.size > MEMORY {
+            self.next = 0;
+        }
+        let start = self.next;
+        self.next += self.size;
+        start..start + self.size
+    }
+}
+
+/// From memory of this process into a file in memory, both touched before.
+fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
+    let source = vec![1_u8; MEMORY];
+    let file = memfd_create("dipc-bench", MemfdFlags::CLOEXEC).context("no file in memory")?;
+    ftruncate(&file, MEMORY as u64)?;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, at an address that the system chooses, of a file that only this
+    // process has and that is not made shorter. It stays until the process ends.
+    let mapped = unsafe { mmap(ptr::null_mut(), MEMORY, access, MapFlags::SHARED, &file, 0) };
+    let mapped = mapped.context("cannot map a file in memory")?.cast::<u8>();
+    // SAFETY: the mapping has `MEMORY` bytes, which hold zeros, and nobody else knows of it.
+    let target = unsafe { slice::from_raw_parts_mut(mapped, MEMORY) };
+    target.copy_from_slice(&source);
+    if !ready(parent)? {
+        return Ok(());
+    }
+    let mut walk = Walk::new(size);
+    let outcome = repeat(case, many(case), || {
+        let piece = walk.step();
+        target[piece.clone()].copy_from_slice(&source[piece]);
+        std::hint::black_box(&mut *target);
+        Ok(())
+    })?;
+    parent.say(outcome)
+}
+
+/// Adding up memory of this process.
+fn sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
+    let numbers = vec![1_u64; MEMORY / 8];
+    if !ready(parent)? {
+        return Ok(());
+    }
+    let mut walk = Walk::new(size);
+    let outcome = repeat(case, many(case), || {
+        let piece = walk.step();
+        let total = sum(&numbers[piece.start / 8..piece.end / 8]);
+        std::hint::black_box(total);
+        Ok(())
+    })?;
+    parent.say(outcome)
+}
+
+fn open(name: &str, wanted: u8) -> Result<UnixStream> {
+    let address = SocketAddr::from_abstract_name(name)?;
+    let mut socket = UnixStream::connect_addr(&address).context("cannot connect to the server")?;
+    socket.write_all(&[wanted])?;
+    Ok(socket)
+}
+
+/// One system call for each message; the other process reads and forgets.
+fn socket_write(case: &Case, size: usize, name: &str, parent: &Parent) -> Result<()> {
+    let message = vec![1_u8; size];
+    let mut socket = open(name, SINK)?;
+    if !ready(parent)? {
+        return Ok(());
+    }
+    let start = Instant::now();
+    let outcome = repeat(case, many(case), || {
+        let written = socket.write_vectored(&[IoSlice::new(&message)])?;
+        // Large ones go in parts.
+        Ok(socket.write_all(&message[written..])?)
+    })?;
+    socket.shutdown(std::net::Shutdown::Write)?;
+    socket.read_exact(&mut [0])?;
+    parent.say(Outcome {
+        // All of it was read by then.
+        seconds: start.elapsed().as_secs_f64(),
+        ..outcome
+    })
+}
+
+/// There and back, after both processes have slept.
+fn socket_round_trip(case: &Case, size: usize, name: &str, parent: &Parent) -> Result<()> {
+    let mut memory = vec![1_u8; size];
+    let mut socket = open(name, ECHO)?;
+    let readiness = Readiness::of(&socket)?;
+    let mut times = histogram()?;
+    if !ready(parent)? {
+        return Ok(());
+    }
+    let outcome = repeat(case, 1, || {
+        thread::sleep(case.interval);
+        let start = Instant::now();
+        socket.write_all(&memory)?;
+        readiness.read(&mut socket, &mut memory)?;
+        times.saturating_record(nanoseconds(start.elapsed()).max(1));
+        Ok(())
+    })?;
+    parent.say(Outcome {
+        latency: Some(Latency::of(&times)),
+        ..outcome
+    })
+}

@@ -1,0 +1,262 @@
+//! How long single batches take: within a stream, and at the start of one.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use dipc::arrow::stream::{ArrayReader, export_device_stream};
+use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, schema_to_c};
+use dipc::client::{Client, Stream};
+use dipc::device::DeviceKind;
+use dipc::error::{Error, Status};
+use dipc::server::{Provider, Request};
+use hdrhistogram::Histogram;
+
+use super::case::Case;
+use super::client::new_client;
+use super::message::{Latency, Outcome, Ready, Usage, histogram, now_ns};
+use super::server::TABLE;
+use super::table::{Batch, Store, Values, schema};
+use super::worker::Parent;
+
+/// Batches, or streams, before the measurement.
+const WARM_UP: u64 = 32;
+
+/// Waits until `due`: awake where the case says that both ends spin.
+fn wait_until(due: Instant, case: &Case) {
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        if case.spin.is_zero() {
+            thread::sleep(left);
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Gives a batch at each interval, which holds the time at which it was given.
+pub struct StampProvider {
+    pub case: Case,
+}
+
+impl Provider for StampProvider {
+    fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
+        let store = Store::new(self.case.memory).map_err(provider_error)?;
+        let case = self.case.clone();
+        Ok(export_device_stream(Box::new(Stamps {
+            case,
+            store,
+            batches: Vec::new(),
+            due: Instant::now(),
+        })))
+    }
+}
+
+fn provider_error(error: anyhow::Error) -> Error {
+    Error::new(Status::Provider, format!("{error:#}"))
+}
+
+struct Stamps {
+    case: Case,
+    store: Store,
+    /// Those made so far; one that nobody else holds can be written again.
+    batches: Vec<Arc<Batch>>,
+    due: Instant,
+}
+
+impl Stamps {
+    /// A batch that nobody reads any more, at the end of `batches`.
+    fn free_batch(&mut self) -> Result<&mut Arc<Batch>> {
+        let free = self
+            .batches
+            .iter_mut()
+            .position(|batch| Arc::get_mut(batch).is_some());
+        match free {
+            Some(index) => {
+                let last = self.batches.len() - 1;
+                self.batches.swap(index, last);
+            }
+            None => {
+                let batch = Batch::new(&self.store, self.case.columns, self.case.rows, 1)?;
+                self.batches.push(Arc::new(batch));
+            }
+        }
+        self.batches.last_mut().context("there is no batch")
+    }
+}
+
+impl ArrayReader for Stamps {
+    fn schema(&mut self) -> dipc::error::Result<OwnedSchema> {
+        schema_to_c(&schema(self.case.columns))
+    }
+
+    fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
+        let (due, case) = (self.due, self.case.clone());
+        let batch = self.free_batch().map_err(provider_error)?;
+        wait_until(due, &case);
+        if let Some(batch) = Arc::get_mut(batch) {
+            batch.stamp(now_ns());
+        }
+        let array = batch.export();
+        // Not from `due`: after a pause there would be a run of batches without one.
+        self.due = Instant::now() + case.interval;
+        Ok(Some(array))
+    }
+
+    fn device_type(&self) -> i32 {
+        DeviceKind::CPU.0
+    }
+}
+
+/// What is counted while times are taken.
+struct Run {
+    times: Histogram<u64>,
+    usage: Usage,
+    start: Instant,
+}
+
+impl Run {
+    fn start() -> Result<Self> {
+        Ok(Self {
+            times: histogram()?,
+            usage: Usage::now()?,
+            start: Instant::now(),
+        })
+    }
+
+    /// Whether that was all.
+    fn record(&mut self, nanoseconds: u64, case: &Case) -> bool {
+        self.times.saturating_record(nanoseconds.max(1));
+        match case.batches {
+            Some(batches) => self.times.len() >= batches,
+            None => self.start.elapsed() >= case.seconds,
+        }
+    }
+
+    fn outcome(self) -> Result<Outcome> {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let usage = Usage::now()?;
+        Ok(Outcome {
+            seconds,
+            batches: self.times.len(),
+            latency: Some(Latency::of(&self.times)),
+            cpu_seconds: usage.cpu_seconds - self.usage.cpu_seconds,
+            peak_bytes: usage.peak_bytes,
+            ..Outcome::default()
+        })
+    }
+}
+
+/// From the moment at which the server gives a batch until the client has it.
+pub fn latency(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let client = new_client(case)?;
+    let mut stream = client.get(&[&ready.uri], TABLE, &case.get_options(), None)?;
+    let values = Values::of(&mut stream, case.columns)?;
+    for _ in 0..if case.cold { 0 } else { WARM_UP } {
+        delay(&mut stream, &values)?;
+    }
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    let mut run = Run::start()?;
+    let before = stream.stats();
+    while !run.record(delay(&mut stream, &values)?, case) {}
+    let stats = stream.stats();
+    parent.say(Outcome {
+        fetches: 1,
+        lent_bytes: stats.bytes_lent - before.bytes_lent,
+        copied_bytes: stats.bytes_copied - before.bytes_copied,
+        received_bytes: stats.bytes_received - before.bytes_received,
+        ..run.outcome()?
+    })
+}
+
+/// How long the next batch took, in nanoseconds.
+fn delay(stream: &mut Stream, values: &Values) -> Result<u64> {
+    let array = stream.next()?;
+    let now = now_ns();
+    let Some(array) = array else {
+        bail!("the stream ended");
+    };
+    // SAFETY: the array is of the stream that `values` was made of (the caller).
+    let stamp = unsafe { values.first(&array) };
+    Ok(now.saturating_sub(stamp.context("the batch is empty")?))
+}
+
+/// From asking for a stream until its first batch is there, both processes being asleep before.
+pub fn connect(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
+    let mut connector = Connector {
+        case,
+        uri: &ready.uri,
+        client: new_client(case)?,
+        outcome: Outcome::default(),
+    };
+    for _ in 0..if case.cold { 0 } else { WARM_UP } {
+        connector.time()?;
+    }
+    connector.outcome = Outcome::default();
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    let mut run = Run::start()?;
+    while !run.record(connector.time()?, case) {}
+    let Outcome {
+        lent_bytes,
+        copied_bytes,
+        received_bytes,
+        ..
+    } = connector.outcome;
+    let outcome = run.outcome()?;
+    parent.say(Outcome {
+        fetches: outcome.batches,
+        lent_bytes,
+        copied_bytes,
+        received_bytes,
+        ..outcome
+    })
+}
+
+struct Connector<'a> {
+    case: &'a Case,
+    uri: &'a str,
+    client: Client,
+    /// The bytes so far.
+    outcome: Outcome,
+}
+
+impl Connector<'_> {
+    /// How long one stream takes, in nanoseconds.
+    fn time(&mut self) -> Result<u64> {
+        if self.case.fresh {
+            self.client = new_client(self.case)?;
+        }
+        wait_until(Instant::now() + self.case.interval, self.case);
+        let options = self.case.get_options();
+        let start = Instant::now();
+        let mut stream = self.client.get(&[self.uri], TABLE, &options, None)?;
+        let first = stream.next()?;
+        let took = start.elapsed();
+        if first.is_none() {
+            bail!("the table is empty");
+        }
+        drop(first);
+        // To its end, so that the connection can be used again.
+        while stream.next()?.is_some() {}
+        let stats = stream.stats();
+        self.outcome.lent_bytes += stats.bytes_lent;
+        self.outcome.copied_bytes += stats.bytes_copied;
+        self.outcome.received_bytes += stats.bytes_received;
+        Ok(nanoseconds(took))
+    }
+}
+
+/// A time as a number for a histogram.
+pub fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

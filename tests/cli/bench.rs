@@ -1,0 +1,424 @@
+//! `dipc bench`: what each of its measurements says, and how it ends when a process does.
+
+use std::process::{Child, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+use crate::support::*;
+
+/// Runs a measurement, which must do well; gives its lines.
+fn lines(args: &[&str]) -> Vec<Value> {
+    let all = [&["bench", "--json"], args].concat();
+    let output = run(&all);
+    let told = text(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {told}");
+    let printed = text(&output.stdout);
+    let lines = printed.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn number(line: &Value, name: &str) -> u64 {
+    line[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name} of {line}"))
+}
+
+fn rate(line: &Value, name: &str) -> f64 {
+    line[name]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{name} of {line}"))
+}
+
+/// The transports that work here; the others are said.
+fn transports() -> Vec<String> {
+    let info = json(&["info", "--json"]);
+    let transports = info["transports"].as_array().unwrap();
+    let works = |part: &&Value| {
+        let works = part["available"].as_bool().unwrap();
+        if !works {
+            println!(
+                "skipped: {} does not work here: {}",
+                part["name"], part["reason"]
+            );
+        }
+        works
+    };
+    let name = |part: &Value| part["name"].as_str().unwrap().to_owned();
+    transports.iter().filter(works).map(name).collect()
+}
+
+/// What every line of a table has, whatever was measured.
+fn check_common(line: &Value, op: &str, transport: &str) {
+    assert_eq!(line["op"], op);
+    assert_eq!(line["transport"], transport);
+    let level = if transport == "shm" {
+        "structure"
+    } else {
+        "full"
+    };
+    assert_eq!(line["level"], level);
+    assert_eq!(line["spin"], false);
+    for name in [
+        "batch_bytes",
+        "columns",
+        "streams",
+        "total_bytes",
+        "window_batches",
+        "window_bytes",
+        "batches",
+        "bytes",
+    ] {
+        assert!(number(line, name) > 0, "{name} of {line}");
+    }
+    for name in ["seconds", "bytes_per_second", "batches_per_second"] {
+        assert!(rate(line, name) > 0.0, "{name} of {line}");
+    }
+    for name in ["bytes_lent", "bytes_copied", "bytes_received"] {
+        number(line, name);
+    }
+    for side in ["server", "client"] {
+        assert!(rate(&line["cpu_seconds"], side) >= 0.0);
+        assert!(number(&line["peak_memory_bytes"], side) > 0);
+    }
+}
+
+fn check_latency(line: &Value, count: u64) {
+    let times = &line["latency_ns"];
+    assert_eq!(number(times, "count"), count);
+    let of = |name| number(times, name);
+    assert!(0 < of("p50") && of("p50") <= of("p99"), "{times}");
+    assert!(
+        of("p99") <= of("p99_9") && of("p99_9") <= of("max"),
+        "{times}"
+    );
+}
+
+/// Fetches say what came, by which way, and check the sums.
+#[test]
+fn fetches_are_measured_on_every_transport() {
+    for transport in transports() {
+        for source in ["published", "provider"] {
+            let lines = lines(&[
+                "--op=get",
+                "--transport",
+                &transport,
+                "--memory=arena,heap",
+                "--touch=sum",
+                "--batch-bytes=80K",
+                "--columns=10",
+                "--total-bytes=1M",
+                "--ring-bytes=400K",
+                "--source",
+                source,
+            ]);
+            assert_eq!(lines.len(), 2);
+            for (line, memory) in lines.iter().zip(["arena", "heap"]) {
+                check_common(line, "get", &transport);
+                assert_eq!(line["memory"], memory);
+                assert_eq!(line["touch"], "sum");
+                assert_eq!(line["source"], source);
+                assert_eq!(number(line, "batch_bytes"), 80 << 10);
+                assert_eq!(number(line, "distinct_batches"), 5);
+                assert_eq!(number(line, "batches"), 13);
+                assert_eq!(number(line, "bytes"), 13 * (80 << 10));
+                assert_eq!(number(line, "total_bytes"), 13 * (80 << 10));
+                let crossed = number(line, "bytes_lent") + number(line, "bytes_received");
+                assert!(crossed >= number(line, "bytes"), "{line}");
+                if transport == "shm" {
+                    assert_eq!(number(line, "bytes_received"), 0);
+                    let copied = number(line, "bytes_copied");
+                    assert_eq!(copied > 0, memory == "heap", "{line}");
+                }
+                assert!(line["latency_ns"].is_null());
+            }
+        }
+    }
+}
+
+/// Several streams at once share the batches, and each one's rate is told.
+#[test]
+fn streams_are_measured_at_once() {
+    let args = [
+        "--op=get",
+        "--streams=3",
+        "--batches=10",
+        "--batch-bytes=4K",
+    ];
+    let more = ["--memory=heap", "--touch=sum", "--rounds=2", "--cold"];
+    let lines = lines(&[args, more].concat());
+    assert_eq!(lines.len(), 2);
+    for (line, round) in lines.iter().zip(1..) {
+        assert_eq!(number(line, "round"), round);
+        assert_eq!(number(line, "batches"), 10);
+        assert_eq!(number(line, "fetches"), 3);
+        let rates = &line["streams_bytes_per_second"];
+        assert!(rate(rates, "min") <= rate(rates, "median"));
+        assert!(rate(rates, "median") <= rate(rates, "max"));
+    }
+}
+
+/// Delays within a stream, and of new ones, on pooled connections and on new ones.
+#[test]
+fn delays_are_measured_on_every_transport() {
+    for transport in transports() {
+        let common = ["--transport", &transport, "--batches=20", "--json"];
+        let cases: [(&str, &[&str]); 4] = [
+            ("latency", &[]),
+            ("latency", &["--memory=heap", "--batch-bytes=8K"]),
+            ("connect", &[]),
+            ("connect", &["--fresh", "--source=provider"]),
+        ];
+        for (op, more) in cases {
+            let lines = lines(&[&["--op", op], &common[..3], more].concat());
+            assert_eq!(lines.len(), 1);
+            check_common(&lines[0], op, &transport);
+            check_latency(&lines[0], 20);
+        }
+    }
+}
+
+/// Idle streams are all there at once, and what each takes is told.
+#[test]
+fn idle_streams_are_measured_on_every_transport() {
+    for transport in transports() {
+        for source in ["published", "provider"] {
+            let args = [
+                "--op=idle",
+                "--streams=5",
+                "--seconds=10ms",
+                "--source",
+                source,
+            ];
+            let lines = lines(&[&args[..], &["--transport", &transport]].concat());
+            assert_eq!(lines.len(), 1);
+            check_common(&lines[0], "idle", &transport);
+            assert_eq!(number(&lines[0], "streams"), 5);
+            let memory = &lines[0]["stream_memory_bytes"];
+            assert!(number(memory, "server") > 0, "{}", lines[0]);
+            number(memory, "client");
+            number(&lines[0], "region_bytes");
+        }
+    }
+}
+
+/// Batches of one row say what a column costs.
+#[test]
+fn metadata_is_measured_on_every_transport() {
+    for transport in transports() {
+        let args = ["--op=metadata", "--columns=3,200", "--batches=20"];
+        let lines = lines(&[&args[..], &["--transport", &transport, "--touch=sum"]].concat());
+        assert_eq!(lines.len(), 2);
+        for (line, columns) in lines.iter().zip([3, 200]) {
+            check_common(line, "metadata", &transport);
+            assert_eq!(number(line, "columns"), columns);
+            assert_eq!(number(line, "rows"), 1);
+            assert_eq!(number(line, "batches"), 20);
+            let each = rate(line, "seconds") * 1e9 / 20.0;
+            let told = rate(line, "ns_per_column") * rate(line, "columns");
+            assert!((each - told).abs() <= each * 1e-6, "{line}");
+        }
+    }
+}
+
+/// What the machine does is told for each size, as a rate or as times.
+#[test]
+fn the_machine_is_measured() {
+    let lines = lines(&["--op=machine", "--batch-bytes=64,4K", "--batches=30"]);
+    let names = ["memcpy", "sum", "socket_write", "socket_round_trip"];
+    assert_eq!(lines.len(), 2 * names.len());
+    for (line, (index, name)) in lines
+        .iter()
+        .zip((0..2).flat_map(|size| names.map(|name| (size, name))))
+    {
+        assert_eq!(line["op"], "machine");
+        assert_eq!(line["what"], name);
+        assert_eq!(number(line, "size_bytes"), [64, 4096][index]);
+        if name == "socket_round_trip" {
+            check_latency(line, 30);
+            assert!(line["bytes_per_second"].is_null());
+        } else {
+            assert!(rate(line, "bytes_per_second") > 0.0);
+            assert!(line["latency_ns"].is_null());
+        }
+    }
+}
+
+/// The table says with what each figure must be read, and its columns stand below each other.
+#[test]
+fn tables_can_be_read_alone() {
+    let output = run(&[
+        "bench",
+        "--op=get,connect",
+        "--batches=3",
+        "--batch-bytes=64,1M",
+        "--memory=heap",
+        "--window-batches=7",
+        "--window-bytes=3M",
+        "--spin=20us",
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    let tables: Vec<Vec<&str>> = printed
+        .split("\n\n")
+        .map(|table| table.lines().collect())
+        .collect();
+    assert_eq!(tables.len(), 2, "{printed}");
+    for ((table, op), rows) in tables.iter().zip(["get", "connect"]).zip([4, 2]) {
+        assert!(table[0].starts_with(&format!("{op} over shm: published, level structure, window 7 batches and 3 MiB, spinning for 20 us")), "{printed}");
+        assert!(table[1].contains("touch") && table[1].contains("client peak"));
+        assert_eq!(table.len(), 2 + rows, "{printed}");
+        for row in &table[1..] {
+            assert_eq!(row.len(), table[1].len(), "{printed}");
+        }
+    }
+    assert!(tables[0][2].contains("heap   none      64 B"), "{printed}");
+    assert!(tables[0][4].contains("heap    sum      64 B"), "{printed}");
+}
+
+/// What cannot be is said in one line: an address that is taken, a batch without a row, no memory.
+#[test]
+fn what_cannot_be_measured_is_explained() {
+    let server = Server::start_as(dipc(), "tcp://", "tcp://127.0.0.1:0", &["--tpch", "region"]);
+    let taken = server.uri.split('?').next().unwrap();
+    let told = failure(
+        1,
+        &["bench", "--op=get", "--listen", taken, "--transport=tcp"],
+    );
+    assert!(told.contains("is taken"), "{told}");
+    let told = failure(2, &["bench", "--op=get", "--columns=9", "--batch-bytes=64"]);
+    assert!(told.contains("has 72 bytes"), "{told}");
+    let told = failure(
+        2,
+        &[
+            "bench",
+            "--op=get",
+            "--transport=tcp",
+            "--listen=shm:@dipc-x",
+        ],
+    );
+    assert!(told.contains("--transport"), "{told}");
+    for memory in ["arena", "heap"] {
+        let told = failure(
+            1,
+            &[
+                "bench",
+                "--op=get",
+                "--memory",
+                memory,
+                "--batch-bytes=4096T",
+            ],
+        );
+        assert!(told.contains("cannot hold the batches"), "{told}");
+    }
+}
+
+/// A measurement that goes on until somebody ends it, once both its processes are there.
+struct Long {
+    child: Child,
+    server: Pid,
+    client: Pid,
+}
+
+impl Long {
+    fn start(args: &[&str]) -> Self {
+        let child = dipc()
+            .args(["bench", "--op=get", "--memory=arena", "--batch-bytes=64K"])
+            .args(["--seconds=600", "--touch=none", "--distinct=2"])
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut long = Self {
+            child,
+            server: Pid::INIT,
+            client: Pid::INIT,
+        };
+        until("both processes are there", || match long.processes()[..] {
+            [server, client] => {
+                (long.server, long.client) = (server, client);
+                true
+            }
+            _ => false,
+        });
+        // It has a connection once it has a thread that waits for it, at the latest.
+        until("it fetches", || {
+            let tasks = format!("/proc/{}/task", long.client.as_raw_pid());
+            names(tasks.as_ref()).iter().any(|task| {
+                std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "bench-0\n")
+            })
+        });
+        long
+    }
+
+    fn processes(&self) -> Vec<Pid> {
+        let id = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        let children = children.unwrap_or_default();
+        let numbers = children.split_whitespace();
+        numbers
+            .map(|number| Pid::from_raw(number.parse().unwrap()).unwrap())
+            .collect()
+    }
+
+    fn end(self) -> Output {
+        let gone = [self.server, self.client];
+        let output = self.child.wait_with_output().unwrap();
+        until("its processes are gone", || {
+            gone.iter().all(|pid| test_kill_process(*pid).is_err())
+        });
+        output
+    }
+}
+
+/// kill -9 of one of the processes: the command says which, ends the other, and fails.
+#[test]
+fn a_killed_process_ends_the_measurement() {
+    for name in ["server", "client"] {
+        let long = Long::start(&[]);
+        let pid = if name == "server" {
+            long.server
+        } else {
+            long.client
+        };
+        kill_process(pid, Signal::KILL).unwrap();
+        let output = long.end();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(
+            told.contains(&format!("the {name} process was killed")),
+            "{told}"
+        );
+    }
+}
+
+/// ctrl-C: one line, both processes end, and nothing stays of the address.
+#[test]
+fn an_interrupt_leaves_nothing() {
+    for sent in [Signal::INT, Signal::TERM] {
+        let folder = tempfile::tempdir().unwrap();
+        let address = format!("shm:{}", path_in(&folder, "socket"));
+        let long = Long::start(&["--listen", &address]);
+        assert!(!names(folder.path()).is_empty());
+        signal(&long.child, sent);
+        let output = long.end();
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(text(&output.stderr), "dipc: interrupted\n");
+        assert!(names(folder.path()).is_empty());
+    }
+}
+
+/// kill -9 of the command itself: its processes end, too, and leave nothing.
+#[test]
+fn processes_follow_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = format!("shm:{}", path_in(&folder, "socket"));
+    let long = Long::start(&["--listen", &address]);
+    signal(&long.child, Signal::KILL);
+    long.end();
+    assert!(names(folder.path()).is_empty());
+}
