@@ -21,15 +21,11 @@ fn lines(args: &[&str]) -> Vec<Value> {
 }
 
 fn number(line: &Value, name: &str) -> u64 {
-    line[name]
-        .as_u64()
-        .unwrap_or_else(|| panic!("{name} of {line}"))
+    line[name].as_u64().ok_or((name, line)).unwrap()
 }
 
 fn rate(line: &Value, name: &str) -> f64 {
-    line[name]
-        .as_f64()
-        .unwrap_or_else(|| panic!("{name} of {line}"))
+    line[name].as_f64().ok_or((name, line)).unwrap()
 }
 
 /// The transports that work here; the others are said.

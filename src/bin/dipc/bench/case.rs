@@ -168,6 +168,12 @@ impl Case {
         self.rows * u64::from(self.columns) * 8
     }
 
+    /// How many batches a stream fetches, where that is known.
+    fn stream_batches(&self) -> Option<u64> {
+        let batches = self.batches?;
+        Some(batches.div_ceil(u64::from(self.streams.max(1))))
+    }
+
     /// How many different batches there are; they come round in turn.
     pub fn distinct(&self) -> u64 {
         let by_bytes = self.ring_bytes / self.batch_bytes().max(1);
@@ -178,7 +184,8 @@ impl Case {
             Op::Get | Op::Metadata => MOST_DISTINCT,
             _ => 2,
         };
-        let bounded = by_bytes.min(by_columns).clamp(2, most);
+        let wanted = self.stream_batches().unwrap_or(most);
+        let bounded = by_bytes.min(by_columns).min(wanted).clamp(2, most);
         self.distinct.unwrap_or(bounded)
     }
 
@@ -186,12 +193,12 @@ impl Case {
     pub fn published(&self) -> u64 {
         let by_columns = MOST_COLUMNS / u64::from(self.columns.max(1));
         let most = by_columns.clamp(2, MOST_PUBLISHED).max(self.distinct());
-        match (self.op, self.batches) {
+        match (self.op, self.stream_batches()) {
             // Each stream has one.
             (Op::Connect, _) => 1,
             // More than there is room for.
             (Op::Idle, _) => self.window_batches.saturating_add(16).min(most),
-            (_, Some(batches)) => batches.div_ceil(u64::from(self.streams)).clamp(1, most),
+            (_, Some(batches)) => batches.clamp(1, most),
             (_, None) => most,
         }
     }

@@ -173,7 +173,7 @@ impl Fetcher<'_> {
         let mut fetched = Fetched::default();
         let over = |batches: u64| match share {
             Some(share) => batches >= share,
-            None => batches % check == 0 && Instant::now() >= deadline,
+            None => batches.is_multiple_of(check) && Instant::now() >= deadline,
         };
         let mut done = false;
         while !done {

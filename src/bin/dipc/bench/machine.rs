@@ -116,7 +116,7 @@ fn repeat(case: &Case, many: u64, mut step: impl FnMut() -> Result<()>) -> Resul
     let mut count = 0_u64;
     while match case.batches {
         Some(batches) => count < batches,
-        None => count % many != 0 || start.elapsed() < case.seconds,
+        None => !count.is_multiple_of(many) || start.elapsed() < case.seconds,
     } {
         step()?;
         count += 1;

@@ -7,6 +7,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
@@ -75,7 +76,7 @@ impl Column {
     fn values(&mut self) -> &mut [MaybeUninit<u64>] {
         // SAFETY: the memory was allocated for `rows` values and aligned for them
         // (`Store::column`), which need not be there yet, and `&mut self` is the only way to it.
-        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.rows) }
+        unsafe { slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.rows) }
     }
 }
 
@@ -322,23 +323,27 @@ impl Values {
     /// The array came from the stream that this was made of.
     unsafe fn columns<'a>(&self, array: &'a OwnedDeviceArray) -> impl Iterator<Item = &'a [u64]> {
         let table = &array.raw().array;
-        let count = usize::try_from(table.n_children).unwrap_or(0);
-        (0..count).map(|index| {
-            // SAFETY: a table has as many children as it says, each an ArrowArray, for as long as
-            // it is not released ("What it promises" of `Owned`), and it is borrowed for 'a.
-            let column = unsafe { &**table.children.add(index) };
+        let children: &'a [*mut ArrowArray] = match usize::try_from(table.n_children) {
+            // SAFETY: a table has as many pointers to children as it says, for as long as it is not
+            // released ("What it promises" of `Owned`), and it is borrowed for 'a.
+            Ok(count @ 1..) => unsafe { slice::from_raw_parts(table.children, count) },
+            _ => &[],
+        };
+        children.iter().map(|column| {
+            // SAFETY: as above; each leads to an ArrowArray.
+            let column = unsafe { &**column };
             let rows = usize::try_from(column.length).unwrap_or(0);
             let offset = usize::try_from(column.offset).unwrap_or(0);
             if rows == 0 {
                 return &[][..];
             }
             // SAFETY: an int64 array has two buffers.
-            let data = unsafe { *column.buffers.add(1) }.cast::<u64>();
+            let buffers = unsafe { slice::from_raw_parts(column.buffers.cast_const(), 2) };
             // SAFETY: the second buffer has `offset + rows` values of 8 bytes.
-            let first = unsafe { data.add(offset) };
+            let first = unsafe { buffers[1].cast::<u64>().add(offset) };
             // SAFETY: as above; libdipc hands out buffers aligned for their type, and each 8 bytes
             // are a u64. Nobody writes to them: the server is this command's own.
-            unsafe { std::slice::from_raw_parts(first, rows) }
+            unsafe { slice::from_raw_parts(first, rows) }
         })
     }
 
@@ -415,9 +420,10 @@ mod tests {
         let kept = Arc::downgrade(&batch);
         let table = batch.export();
         drop(batch);
-        // SAFETY: the table has two columns, and nobody else uses them.
-        let column = unsafe { *table.raw().array.children.add(1) };
-        // SAFETY: as above; this is the column's only owner from now on.
+        // SAFETY: the table has two columns.
+        let columns = unsafe { slice::from_raw_parts(table.raw().array.children, 2) };
+        let column = columns[1];
+        // SAFETY: nobody else uses the column, and this is the column's only owner from now on.
         let column = unsafe { dipc::arrow::OwnedArray::take(column) };
         drop(table);
         assert!(kept.upgrade().is_some());

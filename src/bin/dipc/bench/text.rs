@@ -58,7 +58,9 @@ fn common(line: &TableLine) -> String {
         "{op} over {transport}: {source}, level {level}, window {window_batches} batches and {window}"
     );
     if line.spin {
-        text.push_str(&format!(", spinning for {} us", line.spin_seconds * 1e6));
+        // Whole nanoseconds, without what a float makes of them.
+        let micros = (line.spin_seconds * 1e9).round() / 1e3;
+        text.push_str(&format!(", spinning for {micros} us"));
     }
     if line.streams > 1 && *op != Op::Idle {
         text.push_str(&format!(", {} streams at once", line.streams));
@@ -157,7 +159,7 @@ fn bytes_size(bytes: u64) -> String {
     const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let unit = UNITS
         .into_iter()
-        .find(|(_, shift)| bytes > 0 && bytes % (1 << shift) == 0);
+        .find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift));
     match unit {
         Some((unit, shift)) => format!("{} {unit}", bytes >> shift),
         None => format!("{bytes} B"),
