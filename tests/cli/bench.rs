@@ -222,7 +222,12 @@ fn metadata_is_measured_on_every_transport() {
 /// What the machine does is told for each size, as a rate or as times.
 #[test]
 fn the_machine_is_measured() {
-    let lines = lines(&["--op=machine", "--batch-bytes=64,4K", "--batches=30"]);
+    let lines = lines(&[
+        "--op=machine",
+        "--batch-bytes=64,4K",
+        "--batches=30",
+        "--ring-bytes=1M",
+    ]);
     let names = ["memcpy", "sum", "socket_write", "socket_round_trip"];
     assert_eq!(lines.len(), 2 * names.len());
     for (line, (index, name)) in lines

@@ -19,9 +19,6 @@ use super::table::sum;
 use super::timing::nanoseconds;
 use super::worker::Parent;
 
-/// What is walked through.
-const MEMORY: usize = 512 << 20;
-
 /// What a client of the socket wants of the other end.
 const SINK: u8 = b's';
 const ECHO: u8 = b'e';
@@ -145,21 +142,25 @@ fn ready(parent: &Parent) -> Result<bool> {
 
 /// Where the next piece of a walk begins.
 struct Walk {
+    memory: usize,
     size: usize,
     next: usize,
 }
 
 impl Walk {
-    /// A piece larger than the memory is all of it.
-    fn new(size: usize) -> Self {
-        Self {
-            size: size.min(MEMORY),
+    /// Through as much memory as distinct batches may take, or one piece.
+    fn new(case: &Case, size: usize) -> Result<Self> {
+        let memory = usize::try_from(case.ring_bytes)?.max(size);
+        Ok(Self {
+            // Whole numbers.
+            memory: memory.next_multiple_of(8),
+            size,
             next: 0,
-        }
+        })
     }
 
     fn step(&mut self) -> std::ops::Range<usize> {
-        if self.next + self.size > MEMORY {
+        if self.next + self.size > self.memory {
             self.next = 0;
         }
         let start = self.next;
@@ -170,21 +171,22 @@ impl Walk {
 
 /// From memory of this process into a file in memory, both touched before.
 fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
-    let source = vec![1_u8; MEMORY];
+    let mut walk = Walk::new(case, size)?;
+    let memory = walk.memory;
+    let source = vec![1_u8; memory];
     let file = memfd_create("dipc-bench", MemfdFlags::CLOEXEC).context("no file in memory")?;
-    ftruncate(&file, MEMORY as u64)?;
+    ftruncate(&file, memory as u64)?;
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping, at an address that the system chooses, of a file that only this
     // process has and that is not made shorter. It stays until the process ends.
-    let mapped = unsafe { mmap(ptr::null_mut(), MEMORY, access, MapFlags::SHARED, &file, 0) };
+    let mapped = unsafe { mmap(ptr::null_mut(), memory, access, MapFlags::SHARED, &file, 0) };
     let mapped = mapped.context("cannot map a file in memory")?.cast::<u8>();
-    // SAFETY: the mapping has `MEMORY` bytes, which hold zeros, and nobody else knows of it.
-    let target = unsafe { slice::from_raw_parts_mut(mapped, MEMORY) };
+    // SAFETY: the mapping has `memory` bytes, which hold zeros, and nobody else knows of it.
+    let target = unsafe { slice::from_raw_parts_mut(mapped, memory) };
     target.copy_from_slice(&source);
     if !ready(parent)? {
         return Ok(());
     }
-    let mut walk = Walk::new(size);
     let outcome = repeat(case, many(case), || {
         let piece = walk.step();
         target[piece.clone()].copy_from_slice(&source[piece]);
@@ -196,11 +198,11 @@ fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
 
 /// Adding up memory of this process.
 fn sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
-    let numbers = vec![1_u64; MEMORY / 8];
+    let mut walk = Walk::new(case, size)?;
+    let numbers = vec![1_u64; walk.memory / 8];
     if !ready(parent)? {
         return Ok(());
     }
-    let mut walk = Walk::new(size);
     let outcome = repeat(case, many(case), || {
         let piece = walk.step();
         let total = sum(&numbers[piece.start / 8..piece.end / 8]);

@@ -82,7 +82,7 @@ pub struct Args {
     #[arg(long)]
     fresh: bool,
 
-    /// Most memory of distinct batches; they come round in turn
+    /// Most memory of distinct batches, which come round in turn, and what machine walks through
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = crate::parse_bytes)]
     ring_bytes: u64,
 
