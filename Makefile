@@ -8,13 +8,14 @@ PYTHON = .tools/venv/bin/python
 # A toolchain that rustup has just installed may not be in the PATH yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help demo test test-slow lint docs package install
+.PHONY: help demo test test-slow lint bench bench-quick docs package install
 
 help:
 	@echo 'make demo       serve a table in one process, fetch it in another, compare'
 	@echo 'make test       all tests but the slow ones'
 	@echo 'make test-slow  sanitizers, fuzzing, loom (CONTRIBUTING.md says which)'
 	@echo 'make lint       format, clippy, documentation, header, shell scripts'
+	@echo 'make bench      libdipc beside its peers, into docs/benchmarks (15 minutes; bench-quick: 3)'
 	@echo 'make docs       the book and the C reference, into build/docs'
 	@echo 'make package    Debian packages, a tarball and a Python wheel, into build/packages'
 	@echo 'make install    into PREFIX ($(PREFIX))'
@@ -32,6 +33,7 @@ test:
 	tests/c/run.sh plain valgrind
 	tests/packaging.sh
 	tools/test-bindings.sh
+	bench/test.sh
 
 test-slow:
 	@tools/setup.sh test
@@ -47,6 +49,18 @@ lint:
 	cargo test $(CARGO_FLAGS) --locked --test header
 	mkdir -p build/docs/c && doxygen docs/Doxyfile
 	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --severity=warning
+
+# ARGUMENTS='--only REGEX' measures a part; python -m bench --help has more.
+bench:
+	@tools/setup.sh bench
+	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
+	$(PYTHON) -m bench --output docs/benchmarks $(ARGUMENTS)
+
+# Not into the repository: three rounds of few cases are for a first look.
+bench-quick:
+	@tools/setup.sh bench
+	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
+	$(PYTHON) -m bench --quick --output build/bench $(ARGUMENTS)
 
 docs:
 	@tools/setup.sh docs

@@ -2,7 +2,7 @@
 # Installs what is missing to build and test libdipc on Debian and its like. Says nothing and
 # changes nothing where nothing is missing.
 #
-#   tools/setup.sh build|test|lint|slow|docs|package
+#   tools/setup.sh build|test|lint|slow|docs|package|bench
 #
 # Programs come from apt (as root, or through sudo), Python packages into .tools/venv.
 set -euo pipefail
@@ -38,7 +38,9 @@ case $purpose in
   slow) programs+=(c++:build-essential ninja:ninja-build clang-tidy:clang-tidy) ;;
   docs) programs+=(doxygen:doxygen) ;;
   package) programs+=(c++:build-essential dpkg-shlibdeps:dpkg-dev python3:python3) ;;
-  *) fail "unknown purpose $purpose: build, test, lint, slow, docs or package" ;;
+  # ucx-utils has the programs of the same UCX that libdipc loads.
+  bench) programs+=(python3:python3 iperf3:iperf3 ucx_perftest:ucx-utils) ;;
+  *) fail "unknown purpose $purpose: build, test, lint, slow, docs, package or bench" ;;
 esac
 missing=()
 for entry in "${programs[@]}"; do
@@ -106,6 +108,21 @@ component() {
   rustup --quiet component add "$2"
 }
 
+# What the list $1 names, into .tools/venv; the copy $2 says that it is there.
+python_packages() {
+  if cmp -s "$1" "$2"; then return; fi
+  say "installing Python packages into .tools/venv"
+  mkdir -p .tools
+  # Debian's python3 comes without what makes environments.
+  if [ ! -x .tools/venv/bin/python ] && ! python3 -m venv .tools/venv >/dev/null 2>&1; then
+    rm -rf .tools/venv
+    apt_install python3-venv
+    /usr/bin/python3 -m venv .tools/venv
+  fi
+  .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$1"
+  cp "$1" "$2"
+}
+
 case $purpose in
   lint)
     component fmt rustfmt
@@ -113,21 +130,12 @@ case $purpose in
     ;;
   test)
     # Whoever has changed the list gets it installed anew.
-    stamp=.tools/venv/installed
-    if ! cmp -s tools/requirements.txt "$stamp"; then
-      say "installing Python packages into .tools/venv"
-      rm -rf .tools/venv
-      mkdir -p .tools
-      # Debian's python3 comes without what makes environments.
-      if ! python3 -m venv .tools/venv >/dev/null 2>&1; then
-        rm -rf .tools/venv
-        apt_install python3-venv
-        /usr/bin/python3 -m venv .tools/venv
-      fi
-      .tools/venv/bin/python -m pip install --quiet --disable-pip-version-check \
-        -r tools/requirements.txt
-      cp tools/requirements.txt "$stamp"
-    fi
+    cmp -s tools/requirements.txt .tools/venv/installed || rm -rf .tools/venv
+    python_packages tools/requirements.txt .tools/venv/installed
+    python_packages bench/requirements.txt .tools/venv/installed-bench
+    ;;
+  bench)
+    python_packages bench/requirements.txt .tools/venv/installed-bench
     ;;
   docs)
     if ! have mdbook && [ ! -x .tools/bin/mdbook ]; then

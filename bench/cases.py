@@ -1,0 +1,184 @@
+"""What is measured: cases, and the groups in which peers take turns."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+SIZES = (64 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB)
+QUICK_SIZES = (64 * KIB, 2 * MIB, 32 * MIB)
+LATENCY_SIZES = (64, 4 * KIB, 64 * KIB)
+QUICK_LATENCY_SIZES = (64, 64 * KIB)
+# The bytes that go each way when a stream is opened and its first small batch comes: a request, and a schema
+# with a header.
+ROUND_TRIP_BYTES = 1 * KIB
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that any peer may be asked to do.
+
+    `op` is get, latency, connect, idle, metadata, memcpy, sum or socket_round_trip. `reuse` asks for one buffer
+    at both ends, which stays in the caches, where otherwise distinct batches follow each other.
+    """
+
+    op: str
+    batch_bytes: int = 0
+    columns: int = 1
+    touch: str = "none"
+    source: str = "published"
+    streams: int = 1
+    spin: bool = False
+    reuse: bool = False
+    batches: int | None = None
+    seconds: float = 0.5
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(fields: dict[str, Any]) -> Case:
+        return Case(**fields)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A case and the name of the peer that runs it."""
+
+    peer: str
+    case: Case
+
+
+@dataclass(frozen=True)
+class Group:
+    """Entries whose figures are compared: they take turns, so that a slow moment of the machine hits all."""
+
+    name: str
+    entries: tuple[Entry, ...]
+
+
+DIPC = ("dipc shm arena", "dipc shm heap", "dipc tcp")
+FLIGHT = ("Flight tcp", "Flight unix")
+# How UCX reaches the other process. Debian's UCX 1.13 has no shared memory in the error mode PEER.
+UCX = ("tcp", "posix+cma", "sysv+cma")
+DIPC_UCX = tuple(f"dipc ucx {name}" for name in UCX)
+PERFTEST = tuple(f"ucx_perftest {name}" for name in UCX)
+
+
+def size_text(size: int) -> str:
+    """A size as people say it: `64 KiB`."""
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def _group(name: str, *parts: tuple[tuple[str, ...], Case]) -> Group:
+    return Group(name, tuple(Entry(peer, case) for peers, case in parts for peer in peers))
+
+
+def _throughput(sizes: tuple[int, ...]) -> list[Group]:
+    groups = []
+    for size in sizes:
+        untouched = Case("get", batch_bytes=size)
+        summed = replace(untouched, touch="sum")
+        groups.append(
+            _group(
+                f"throughput {size_text(size)}",
+                (DIPC + DIPC_UCX + FLIGHT, untouched),
+                (("memcpy",), replace(untouched, op="memcpy")),
+                (("iperf3",) if size <= 2 * MIB else (), untouched),
+                (DIPC + DIPC_UCX + FLIGHT, summed),
+                (("sum",), replace(untouched, op="sum")),
+            )
+        )
+        # One buffer at both ends, as ucx_perftest has it; each transport beside its own.
+        reused = replace(untouched, reuse=True)
+        pairs = tuple(peer for pair in zip(DIPC_UCX, PERFTEST, strict=True) for peer in pair)
+        groups.append(_group(f"one buffer {size_text(size)}", (pairs, reused)))
+    return groups
+
+
+def _latency(sizes: tuple[int, ...]) -> list[Group]:
+    groups = []
+    for size in sizes:
+        asleep = Case("latency", batch_bytes=size)
+        spinning = replace(asleep, spin=True)
+        groups.append(_group(f"latency asleep {size_text(size)}", (DIPC + DIPC_UCX + FLIGHT, asleep)))
+        pairs = tuple(peer for pair in zip(DIPC_UCX, PERFTEST, strict=True) for peer in pair)
+        groups.append(_group(f"latency spinning {size_text(size)}", (DIPC + pairs, spinning)))
+    connect = Case("connect", batch_bytes=64)
+    groups.append(
+        _group(
+            "first batch of a stream",
+            (("dipc shm arena", "dipc tcp", "dipc ucx tcp", *FLIGHT), connect),
+            (("dipc shm arena", "dipc tcp"), replace(connect, source="provider")),
+            (("socket",), Case("socket_round_trip", batch_bytes=ROUND_TRIP_BYTES)),
+        )
+    )
+    groups.append(
+        _group(
+            "first batch of a stream, spinning",
+            (("dipc shm arena", "dipc tcp", "dipc ucx tcp"), replace(connect, spin=True)),
+        )
+    )
+    return groups
+
+
+def _metadata(columns: tuple[int, ...]) -> list[Group]:
+    peers = ("dipc shm arena", "dipc tcp", *FLIGHT, "pyarrow IPC write", "pyarrow IPC read")
+    return [
+        _group(f"metadata {count} columns", (peers, Case("metadata", batch_bytes=8 * count, columns=count)))
+        for count in columns
+    ]
+
+
+def _shape() -> list[Group]:
+    """Many of something."""
+    small = Case("get", batch_bytes=64 * KIB)
+    shared = ("dipc shm arena", "dipc shm heap", "dipc tcp")
+    tiny = Case("get", batch_bytes=64)
+    return [
+        # 65,520 bytes are 819 rows of ten columns.
+        _group("ten columns", (("dipc shm arena", *FLIGHT), replace(small, batch_bytes=65_520, columns=10))),
+        _group("256 streams", (shared, replace(small, streams=256)), (shared, small)),
+        _group(
+            "tiny batches",
+            (("dipc shm arena",), replace(tiny, batches=100_000)),
+            (("dipc shm arena",), replace(tiny, batches=1_000_000)),
+        ),
+        _group(
+            "10,000 columns",
+            (("dipc shm arena",), Case("metadata", batch_bytes=8_000, columns=1_000)),
+            (("dipc shm arena",), Case("metadata", batch_bytes=80_000, columns=10_000)),
+        ),
+        _group(
+            "1,000 idle streams",
+            (("dipc shm arena", "dipc tcp"), Case("idle", batch_bytes=64, streams=1_000, seconds=2)),
+        ),
+    ]
+
+
+def matrix(*, quick: bool) -> list[Group]:
+    """All groups of a run, in the order in which they are measured."""
+    groups = [
+        *_throughput(QUICK_SIZES if quick else SIZES),
+        *_latency(QUICK_LATENCY_SIZES if quick else LATENCY_SIZES),
+        *_metadata((10, 1_000) if quick else (10, 100, 1_000)),
+        *_shape(),
+    ]
+    # Each run also starts processes and fills memory, so that less than this saves nothing.
+    seconds = 0.25 if quick else 0.4
+    return [
+        replace(
+            group,
+            entries=tuple(
+                entry if entry.case.op == "idle" else replace(entry, case=replace(entry.case, seconds=seconds))
+                for entry in group.entries
+            ),
+        )
+        for group in groups
+    ]

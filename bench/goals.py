@@ -1,0 +1,226 @@
+"""The goals: what each asks, what this run measured, and whether that is enough."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from bench.cases import DIPC_UCX, FLIGHT, KIB, MIB, SIZES, UCX, size_text
+from bench.lookup import Ratio, figures, find, median, ratio
+from bench.results import Row, Run
+
+RATE = "bytes_per_second"
+ARENA = "dipc shm arena"
+HEAP = "dipc shm heap"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One line of the table. `met` is none where nothing was measured."""
+
+    case: str
+    goal: str
+    measured: str
+    met: bool | None
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _text(found: Ratio) -> str:
+    return f"{_number(found.value)} × ({_number(found.least)} to {_number(found.most)})"
+
+
+def _absent(case: str, goal: str, row: Row | None = None) -> Outcome:
+    reason = row.problem if row is not None and row.problem else "not part of this run"
+    return Outcome(case, goal, f"not measured: {reason}", None)
+
+
+def _problem(*rows: Row | None) -> Row | None:
+    """The first row that says why it has no figures."""
+    return next((row for row in rows if row is not None and row.problem), None)
+
+
+def _at_least(case: str, goal: str, least: float, ours: Row | None, theirs: Row | None, note: str = "") -> Outcome:
+    found = ratio(ours, theirs, RATE)
+    if found is None:
+        return _absent(case, goal, _problem(ours, theirs))
+    return Outcome(case, goal, _text(found) + note, found.value >= least)
+
+
+def _get(run: Run, peer: str, size: int, touch: str = "none") -> Row | None:
+    return find(run, peer, "get", group="throughput", batch_bytes=size, touch=touch)
+
+
+def _flight(run: Run, size: int, touch: str) -> Row | None:
+    """The faster of Flight's two ways."""
+    rows = [_get(run, peer, size, touch) for peer in FLIGHT]
+    return max(rows, key=lambda row: median(row, RATE) or 0)
+
+
+def _per_batch(run: Run) -> Iterator[Outcome]:
+    case, goal = "shm, arena: cost of a batch, 32 MiB in that of 64 KiB", "≤ 1.2 ×"
+    large, small = _get(run, ARENA, 32 * MIB), _get(run, ARENA, 64 * KIB)
+    # The cost is the inverse of the rate.
+    found = ratio(small, large, "batches_per_second")
+    if found is None:
+        yield _absent(case, goal, _problem(large, small))
+    else:
+        yield Outcome(case, goal, _text(found), found.value <= 1.2)
+    case, goal = "shm, arena: ten columns, 64 KiB, level structure", "≥ 400,000 batches/s (≤ 2.5 µs)"
+    row = find(run, ARENA, "get", columns=10)
+    rate = figures(row, "batches_per_second")
+    if rate is None:
+        yield _absent(case, goal, row)
+    else:
+        text = f"{rate.median:,.0f} ({rate.least:,.0f} to {rate.most:,.0f}); {1e6 / rate.median:.2f} µs"
+        yield Outcome(case, goal, text, rate.median >= 400_000)
+
+
+def _shared_memory(run: Run) -> Iterator[Outcome]:
+    size = 32 * MIB
+    untouched, flight = _get(run, ARENA, size), _flight(run, size, "none")
+    yield _at_least("shm, arena: 32 MiB, untouched, in Flight's", "≥ 1,000 ×", 1000, untouched, flight)
+    for size in SIZES:
+        ours, theirs = _get(run, ARENA, size, "sum"), find(run, "sum", "sum", batch_bytes=size)
+        if ours is not None:
+            case = f"shm, arena: {size_text(size)}, summed, in the sum of local memory"
+            yield _at_least(case, "≥ 0.95 ×", 0.95, ours, theirs)
+    for size in (2 * MIB, 32 * MIB):
+        ours, theirs = _get(run, HEAP, size), find(run, "memcpy", "memcpy", batch_bytes=size)
+        yield _at_least(f"shm, heap: {size_text(size)}, in memcpy's", "≥ 0.9 ×", 0.9, ours, theirs)
+        for touch, name in (("none", "untouched"), ("sum", "summed")):
+            case = f"shm, heap: {size_text(size)}, {name}, in Flight's"
+            yield _at_least(case, "≥ 4 ×", 4, _get(run, HEAP, size, touch), _flight(run, size, touch))
+
+
+def _first_batch(run: Run) -> Iterator[Outcome]:
+    trip = find(run, "socket", "socket_round_trip")
+    for source, most in (("published", 1.2), ("provider", 2.0)):
+        case = f"shm: first batch of a stream, {source}, both asleep, in a socket's round trip (p50)"
+        row = find(run, ARENA, "connect", source=source, spin=False)
+        found, tail = ratio(row, trip, "p50_ns"), median(row, "p99_ns")
+        if found is None:
+            yield _absent(case, f"≤ {most} ×", _problem(row, trip))
+        else:
+            note = f"; p99 {tail / 1e3:.0f} µs" if tail is not None else ""
+            yield Outcome(case, f"≤ {most} ×", _text(found) + note, found.value <= most)
+    case, goal = "shm: hand-over of a 64 B batch, both awake (p50)", "≤ 3 µs"
+    row = find(run, ARENA, "latency", batch_bytes=64, spin=True)
+    p50 = figures(row, "p50_ns")
+    if p50 is None:
+        yield _absent(case, goal, row)
+    else:
+        text = f"{p50.median / 1e3:.2f} µs ({p50.least / 1e3:.2f} to {p50.most / 1e3:.2f})"
+        yield Outcome(case, goal, text, p50.median <= 3000)
+
+
+def _tcp(run: Run) -> Iterator[Outcome]:
+    size = 2 * MIB
+    ours = _get(run, "dipc tcp", size)
+    rows = [row for row in run.rows if row.peer == "iperf3" and row.rounds]
+    # Its own default is to write 128 KiB at once; the other sizes are for comparison.
+    usual = next((row for row in rows if row.case.batch_bytes == 128 * KIB), None)
+    best = max(rows, key=lambda row: median(row, RATE) or 0, default=None)
+    beside = find(run, "iperf3", "get", batch_bytes=size)
+    other = ratio(ours, best, RATE)
+    note = f"; {other.value:.2f} × its best block size's" if other is not None else ""
+    case = "tcp: 2 MiB, one stream, in iperf3's"
+    yield _at_least(case, "≥ 1.0 ×", 1.0, ours, usual or beside, note)
+    for touch, name in (("none", "untouched"), ("sum", "summed")):
+        ours = _get(run, "dipc tcp", size, touch)
+        yield _at_least(f"tcp: 2 MiB, {name}, in Flight's", "≥ 1.5 ×", 1.5, ours, _flight(run, size, touch))
+
+
+def _ucx(run: Run) -> Iterator[Outcome]:
+    for path, peer in zip(UCX, DIPC_UCX, strict=True):
+        theirs = f"ucx_perftest {path}"
+        for size in SIZES:
+            ours = find(run, peer, "get", reuse=True, batch_bytes=size)
+            test = find(run, theirs, "get", reuse=True, batch_bytes=size)
+            if ours is None:
+                continue
+            case = f"ucx {path}: {size_text(size)}, one buffer, in tag_bw's"
+            yield _at_least(case, "≥ 0.95 ×", 0.95, ours, test)
+            copy = find(run, "memcpy", "memcpy", batch_bytes=size)
+            rates = [(median(row, RATE), row) for row in (test, copy)]
+            known = [(rate, row) for rate, row in rates if rate is not None]
+            lesser = min(known, key=lambda pair: pair[0])[1] if len(known) == len(rates) else None
+            case = f"ucx {path}: {size_text(size)}, walking memory, in the lesser of tag_bw's and memcpy's"
+            walking = _get(run, peer, size)
+            outcome = _at_least(case, "≥ 0.9 ×", 0.9, walking, lesser)
+            yield outcome if lesser is not None else _absent(case, "≥ 0.9 ×", _problem(walking, test, copy))
+        yield from _ucx_latency(run, path, peer)
+
+
+def _ucx_latency(run: Run, path: str, peer: str) -> Iterator[Outcome]:
+    for ours in run.rows:
+        if ours.peer != peer or ours.case.op != "latency" or not ours.case.spin:
+            continue
+        size = ours.case.batch_bytes
+        theirs = find(run, f"ucx_perftest {path}", "latency", batch_bytes=size)
+        case, goal = f"ucx {path}: latency of {size_text(size)}, both awake (p50)", "≤ 1.2 × tag_lat + 2 µs"
+        p50, lat = median(ours, "p50_ns"), median(theirs, "p50_ns")
+        if p50 is None or lat is None:
+            yield _absent(case, goal, _problem(ours, theirs))
+        else:
+            limit = 1.2 * lat + 2000
+            text = f"{p50 / 1e3:.2f} µs; tag_lat {lat / 1e3:.2f} µs, so at most {limit / 1e3:.2f} µs"
+            yield Outcome(case, goal, text, p50 <= limit)
+
+
+def _many(run: Run) -> Iterator[Outcome]:
+    for peer in (ARENA, "dipc tcp"):
+        row = find(run, peer, "idle", streams=1000)
+        case, goal = f"{peer.removeprefix('dipc ')}: 1,000 idle streams", "< 0.1 % CPU; ≤ 32 KiB each at the server"
+        spans = row.values("seconds") if row is not None else []
+        server, client = median(row, "cpu_server_seconds"), median(row, "cpu_client_seconds")
+        memory = median(row, "stream_memory_server_bytes")
+        if not spans or server is None or client is None or memory is None:
+            yield _absent(case, goal, row)
+            continue
+        # Of one core, both processes together.
+        share = 100 * (server + client) / statistics.median(spans)
+        yield Outcome(case, goal, f"{share:.3f} %; {memory / KIB:.1f} KiB", share < 0.1 and memory <= 32 * KIB)
+    for peer in (ARENA, HEAP, "dipc tcp"):
+        many = find(run, peer, "get", group="256 streams", streams=256)
+        one = find(run, peer, "get", group="256 streams", streams=1)
+        case, goal = f"{peer.removeprefix('dipc ')}: 256 streams of 64 KiB batches, in one stream's", "≥ 0.8 ×"
+        yield _at_least(case, goal, 0.8, many, one)
+        case, goal = f"{peer.removeprefix('dipc ')}: the slowest of 256 streams, in the median", "≥ 0.5 ×"
+        slowest, middle = median(many, "stream_min_bytes_per_second"), median(many, "stream_median_bytes_per_second")
+        if slowest is None or not middle:
+            yield _absent(case, goal, many)
+        else:
+            yield Outcome(case, goal, f"{slowest / middle:.2f} ×", slowest / middle >= 0.5)
+
+
+def _linear(run: Run) -> Iterator[Outcome]:
+    case, goal = "shm: cost of a column, 10,000 columns in that of 1,000", "linear: ≤ 1.25 ×"
+    wide, narrow = (find(run, ARENA, "metadata", group="10,000", columns=count) for count in (10_000, 1_000))
+    found = ratio(wide, narrow, "ns_per_column")
+    yield _absent(case, goal, wide) if found is None else Outcome(case, goal, _text(found), found.value <= 1.25)
+    case, goal = "shm: cost of a 64 B batch, 1,000,000 in that of 100,000", "linear: ≤ 1.25 ×"
+    many, few = (find(run, ARENA, "get", group="tiny", batches=count) for count in (1_000_000, 100_000))
+    found = ratio(few, many, "batches_per_second")
+    yield _absent(case, goal, many) if found is None else Outcome(case, goal, _text(found), found.value <= 1.25)
+
+
+def _elsewhere() -> Iterator[Outcome]:
+    """Goals that other tools measure."""
+    for case, goal, where in (
+        ("reference peer's data on UCX", "≥ 5 × its own client and server", "the reference peer is not installed here"),
+        ("header build, header read", "≤ 30 ns per column + 500 ns; ≤ 0.5 × arrow-rs'", "`cargo bench` measures it"),
+        ("slow consumer", "memory at both ends within the window + 10 %", "the tests of streams show it"),
+        ("1 column, 2^31 rows", "linear", "it takes more memory than a usual machine has free"),
+    ):
+        yield Outcome(case, goal, f"not measured: {where}", None)
+
+
+def outcomes(run: Run) -> list[Outcome]:
+    """Every goal, in the order of the list of goals."""
+    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _ucx, _many, _linear)
+    found = [outcome for part in parts for outcome in part(run)]
+    return [replace(outcome, measured=outcome.measured.replace("|", "/")) for outcome in (*found, *_elsewhere())]

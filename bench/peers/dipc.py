@@ -1,0 +1,140 @@
+"""libdipc itself, and what the machine does without it: both by `dipc bench`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from bench.cases import Case
+from bench.peers.ucx import UcxPath
+from bench.processes import PeerError, run
+from bench.results import Result
+
+# Far longer than the interval between two batches, so that a side that spins never sleeps.
+SPIN = "50ms"
+
+
+def figures(line: dict[str, Any]) -> dict[str, float]:
+    """The figures of one line of `dipc bench --json`."""
+    found: dict[str, float | None] = {
+        name: line.get(name) for name in ("seconds", "bytes_per_second", "batches_per_second", "ns_per_column")
+    }
+    for name, value in (line.get("latency_ns") or {}).items():
+        if name != "count":
+            found[f"{name}_ns"] = value
+    for figure in ("cpu_seconds", "peak_memory_bytes", "stream_memory_bytes"):
+        for end, value in (line.get(figure) or {}).items():
+            prefix, _, unit = figure.rpartition("_")
+            found[f"{prefix}_{end}_{unit}"] = value
+    for name, value in (line.get("streams_bytes_per_second") or {}).items():
+        found[f"stream_{name}_bytes_per_second"] = value
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def parse(output: str) -> dict[str, Any]:
+    """The one line of JSON of one case."""
+    lines = output.splitlines()
+    if len(lines) != 1:
+        raise PeerError(f"dipc bench printed {len(lines)} lines where one was expected")
+    line: dict[str, Any] = json.loads(lines[0])
+    return line
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f}ms"
+
+
+def _has_bench(command: Path) -> str | None:
+    if not os.access(command, os.X_OK):
+        return f"{command} is not there: cargo build --release --features cli --bin dipc"
+    try:
+        run([str(command), "bench", "--help"], timeout=10)
+    except PeerError as error:
+        return str(error)
+    return None
+
+
+class Dipc:
+    """libdipc over one transport, with its batches in one kind of memory."""
+
+    def __init__(self, name: str, command: Path, transport: str, memory: str, ucx: UcxPath | None = None) -> None:
+        self.name = name
+        self._command = command
+        self._transport = transport
+        self._memory = memory
+        self._ucx = ucx
+
+    def missing(self) -> str | None:
+        return _has_bench(self._command) or (self._ucx.missing() if self._ucx else None)
+
+    def version(self) -> str:
+        return run([str(self._command), "--version"], timeout=10).strip()
+
+    def arguments(self, case: Case) -> list[str]:
+        """What `dipc bench` is asked."""
+        memory = self._memory
+        arguments = [
+            *("--op", case.op, "--transport", self._transport, "--memory", memory),
+            *("--columns", str(case.columns), "--touch", case.touch, "--source", case.source),
+            *("--streams", str(case.streams), "--seconds", _milliseconds(case.seconds)),
+        ]
+        if case.op != "metadata":
+            arguments += ["--batch-bytes", str(case.batch_bytes)]
+        if case.batches is not None:
+            arguments += ["--batches", str(case.batches)]
+        if case.reuse:
+            arguments += ["--distinct", "1"]
+        if case.spin:
+            arguments += ["--spin", SPIN]
+        for setting in self._ucx.dipc_settings() if self._ucx else ():
+            arguments += ["--set", setting]
+        return [*arguments, "--json"]
+
+    def run(self, case: Case) -> Result:
+        output = run([str(self._command), "bench", *self.arguments(case)], timeout=30 + 4 * case.seconds)
+        line = parse(output)
+        return Result(figures(line), line)
+
+    def close(self) -> None:
+        """Nothing runs between cases."""
+
+
+class Machine:
+    """What one thread, or two with a bare socket, can do here."""
+
+    def __init__(self, name: str, command: Path, what: str) -> None:
+        self.name = name
+        self._command = command
+        self._what = what
+
+    def missing(self) -> str | None:
+        return _has_bench(self._command)
+
+    def version(self) -> str:
+        return "dipc bench --op machine"
+
+    def run(self, case: Case) -> Result:
+        arguments = [
+            "--op",
+            "machine",
+            "--batch-bytes",
+            str(case.batch_bytes),
+            "--seconds",
+            _milliseconds(case.seconds),
+        ]
+        output = run([str(self._command), "bench", *arguments, "--json"], timeout=60)
+        return select(output, self._what)
+
+    def close(self) -> None:
+        """Nothing runs between cases."""
+
+
+def select(output: str, what: str) -> Result:
+    """The line about `what` among those that one call prints."""
+    for text in output.splitlines():
+        line = json.loads(text)
+        if line.get("what") == what:
+            return Result(figures(line), line)
+    raise PeerError(f"dipc bench --op machine does not tell about {what}")

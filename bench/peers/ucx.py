@@ -1,0 +1,127 @@
+"""UCX without libdipc: `ucx_perftest`, and how UCX is told which way to go."""
+
+from __future__ import annotations
+
+import csv
+import functools
+from dataclasses import dataclass
+
+from bench.cases import MIB, Case
+from bench.processes import PeerError, find_program, free_port, run, serving, wait_for_listener
+from bench.results import Result
+
+
+@functools.cache
+def _transports() -> frozenset[str]:
+    """Those that UCX has on this machine, as `ucx_info -d` names them."""
+    return parse_transports(run(["ucx_info", "-d"], timeout=20))
+
+
+def parse_transports(output: str) -> frozenset[str]:
+    """The lines `#      Transport: tcp`."""
+    fields = (line.lstrip("# ").partition(":") for line in output.splitlines())
+    return frozenset(value.strip() for name, _, value in fields if name == "Transport")
+
+
+@dataclass(frozen=True)
+class UcxPath:
+    """UCX's transports that take the bytes, and whether a dead peer is noticed.
+
+    Debian's UCX 1.13 has no shared memory that notices, so the same error mode is asked of both programs.
+    """
+
+    name: str
+    transports: tuple[str, ...]
+    notices_death: bool
+
+    def missing(self) -> str | None:
+        if find_program("ucx_info") is None:
+            return "ucx_info is not installed: tools/setup.sh bench"
+        absent = [name for name in self.transports if name not in _transports()]
+        return f"UCX has no {', '.join(absent)} here (ucx_info -d)" if absent else None
+
+    def dipc_settings(self) -> list[str]:
+        """What `--set` tells libdipc."""
+        mode = "peer" if self.notices_death else "none"
+        return [f"ucx.TLS={','.join(self.transports)}", f"ucx.error_handling={mode}"]
+
+    def environment(self) -> dict[str, str]:
+        """The same for a program of UCX."""
+        return {"UCX_TLS": ",".join(self.transports), "UCX_WARN_UNUSED_ENV_VARS": "n"}
+
+
+def paths() -> tuple[UcxPath, ...]:
+    """Every way to another process of this machine that is measured."""
+    return (
+        UcxPath("tcp", ("tcp",), notices_death=True),
+        UcxPath("posix+cma", ("posix", "cma"), notices_death=False),
+        UcxPath("sysv+cma", ("sysv", "cma"), notices_death=False),
+    )
+
+
+def parse(output: str) -> dict[str, float]:
+    """The last line of figures that `ucx_perftest -f -v` prints, with the names of its columns."""
+    lines = [row for row in csv.reader(output.splitlines()) if len(row) > 1]
+    names = [index for index, row in enumerate(lines) if row[0].strip() == "iterations"]
+    if not names or names[-1] + 1 >= len(lines):
+        raise PeerError("ucx_perftest printed no figures")
+    return {name.strip(): float(value) for name, value in zip(lines[names[-1]], lines[-1], strict=True)}
+
+
+class Perftest:
+    """`ucx_perftest`: tag_bw, which sends one buffer again and again, and tag_lat, both ends of which spin."""
+
+    def __init__(self, path: UcxPath) -> None:
+        self.name = f"ucx_perftest {path.name}"
+        self._path = path
+        # Seconds of one iteration as last seen, to know how many fill the time.
+        self._pace: dict[tuple[str, int], float] = {}
+
+    def missing(self) -> str | None:
+        if find_program("ucx_perftest") is None:
+            return "ucx_perftest is not installed: tools/setup.sh bench"
+        return self._path.missing()
+
+    def version(self) -> str:
+        first = run(["ucx_info", "-v"], timeout=10).splitlines()[0]
+        return f"UCX {first.rpartition(' ')[2]}"
+
+    def run(self, case: Case) -> Result:
+        test = {"get": "tag_bw", "latency": "tag_lat"}.get(case.op)
+        if test is None:
+            raise PeerError(f"ucx_perftest has nothing like {case.op}")
+        key = (test, case.batch_bytes)
+        if key not in self._pace:
+            # The first exchanges make connections and register memory: not to be believed.
+            self._measure(test, case.batch_bytes, 20 if case.batch_bytes > MIB else 1000)
+        iterations = max(10, int(case.seconds / self._pace[key]))
+        raw = self._measure(test, case.batch_bytes, iterations)
+        return Result(figures(test, case.batch_bytes, raw), dict(raw))
+
+    def _measure(self, test: str, size: int, iterations: int) -> dict[str, float]:
+        port = free_port()
+        environment = self._path.environment()
+        with serving(["ucx_perftest", "-p", str(port)], environment=environment) as server:
+            wait_for_listener(server, port)
+            arguments = ["ucx_perftest", "127.0.0.1", "-p", str(port), "-t", test, "-s", str(size)]
+            arguments += ["-n", str(iterations), "-w", str(max(2, iterations // 10)), "-f", "-v"]
+            if self._path.notices_death:
+                arguments.append("-e")
+            raw = parse(run(arguments, timeout=30, environment=environment))
+        self._pace[test, size] = raw["overall_lat"] * 1e-6 * (2 if test == "tag_lat" else 1)
+        return raw
+
+    def close(self) -> None:
+        """Nothing runs between cases."""
+
+
+def figures(test: str, size: int, raw: dict[str, float]) -> dict[str, float]:
+    """In our units: its times are microseconds, and those of tag_lat half of a round trip."""
+    seconds = raw["overall_lat"] * 1e-6
+    if test == "tag_lat":
+        return {"p50_ns": raw["50.0_percentile_lat"] * 1e3, "mean_ns": raw["overall_lat"] * 1e3}
+    return {
+        "seconds": seconds * raw["iterations"],
+        "bytes_per_second": size / seconds,
+        "batches_per_second": 1 / seconds,
+    }

@@ -1,0 +1,35 @@
+"""Which peers there are, and by what names cases ask for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.peers import Peer
+from bench.peers.dipc import Dipc, Machine
+from bench.peers.flight import Flight
+from bench.peers.ipc import ArrowIpc
+from bench.peers.iperf3 import Iperf3
+from bench.peers.ucx import Perftest, UcxPath, paths
+
+
+def all_peers(dipc: Path) -> dict[str, Peer]:
+    """Every peer by its name. `dipc` is the command that is measured."""
+
+    def ucx(path: UcxPath) -> list[Peer]:
+        return [Dipc(f"dipc ucx {path.name}", dipc, "ucx", "heap", path), Perftest(path)]
+
+    peers: list[Peer] = [
+        Dipc("dipc shm arena", dipc, "shm", "arena"),
+        Dipc("dipc shm heap", dipc, "shm", "heap"),
+        Dipc("dipc tcp", dipc, "tcp", "heap"),
+        *(peer for path in paths() for peer in ucx(path)),
+        Flight("Flight tcp", "grpc://127.0.0.1:0"),
+        Flight("Flight unix", "grpc+unix"),
+        Iperf3(),
+        Machine("memcpy", dipc, "memcpy"),
+        Machine("sum", dipc, "sum"),
+        Machine("socket", dipc, "socket_round_trip"),
+        ArrowIpc("write"),
+        ArrowIpc("read"),
+    ]
+    return {peer.name: peer for peer in peers}

@@ -1,0 +1,105 @@
+"""What the peers' programs print, as recorded from them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from bench.cases import Case
+from bench.peers import dipc, iperf3, ucx
+from bench.processes import PeerError
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded(name: str) -> str:
+    return (RECORDED / name).read_text()
+
+
+def test_ucx_perftest_bandwidth_is_bytes_per_second() -> None:
+    raw = ucx.parse(recorded("ucx_perftest-tag_bw.txt"))
+    figures = ucx.figures("tag_bw", 65536, raw)
+    # It prints MB/s of 2^20 bytes, with two digits.
+    assert figures["bytes_per_second"] == pytest.approx(raw["overall_bw"] * (1 << 20), rel=1e-3)
+    assert figures["batches_per_second"] == pytest.approx(raw["overall_mr"], rel=1e-3)
+    assert figures["seconds"] == pytest.approx(65536 * raw["iterations"] / figures["bytes_per_second"])
+
+
+def test_ucx_perftest_latency_is_its_median_in_nanoseconds() -> None:
+    raw = ucx.parse(recorded("ucx_perftest-tag_lat.txt"))
+    assert ucx.figures("tag_lat", 8, raw) == {"p50_ns": 4199.0, "mean_ns": 50763.0}
+
+
+def test_ucx_perftest_without_figures_is_an_error() -> None:
+    names = recorded("ucx_perftest-tag_bw.txt").splitlines()[0]
+    for output in ("", "some warning\n", names + "\n"):
+        with pytest.raises(PeerError, match="no figures"):
+            ucx.parse(output)
+
+
+def test_ucx_info_names_transports() -> None:
+    assert ucx.parse_transports(recorded("ucx_info.txt")) == {"self", "tcp", "sysv", "posix", "cma"}
+
+
+def test_iperf3_counts_what_arrived() -> None:
+    said = json.loads(recorded("iperf3.json"))
+    # More may have been sent: it is still under way when the time is up.
+    said["end"]["sum_sent"]["bits_per_second"] *= 2
+    result = iperf3.parse(json.dumps(said))
+    received = result.raw["sum_received"]
+    assert result.figures["bytes_per_second"] == pytest.approx(received["bytes"] / received["seconds"])
+    assert result.figures["block_bytes"] == 128 << 10
+
+
+def test_iperf3_says_why_it_failed() -> None:
+    with pytest.raises(PeerError, match="Connection refused"):
+        iperf3.parse(recorded("iperf3-refused.json"))
+
+
+def test_a_line_of_dipc_bench_gives_its_figures() -> None:
+    line = dipc.parse(recorded("dipc-get.jsonl"))
+    figures = dipc.figures(line)
+    assert figures["bytes_per_second"] == line["bytes_per_second"]
+    assert figures["cpu_server_seconds"] == line["cpu_seconds"]["server"]
+    assert figures["cpu_client_seconds"] == line["cpu_seconds"]["client"]
+    assert figures["peak_memory_client_bytes"] == line["peak_memory_bytes"]["client"]
+    assert figures["stream_min_bytes_per_second"] == line["streams_bytes_per_second"]["min"]
+    # This case has no latency, and a figure that is not there is not zero.
+    assert not [name for name in figures if name.startswith("p") and name.endswith("_ns")]
+
+
+def test_dipc_bench_with_other_than_one_line_is_an_error() -> None:
+    line = recorded("dipc-get.jsonl")
+    for output in ("", line + line):
+        with pytest.raises(PeerError, match="lines where one was expected"):
+            dipc.parse(output)
+
+
+def test_machine_lines_are_told_apart() -> None:
+    output = recorded("dipc-machine.jsonl")
+    assert dipc.select(output, "memcpy").figures == {"bytes_per_second": 7.5e9}
+    trip = dipc.select(output, "socket_round_trip").figures
+    assert trip == {"p50_ns": 80000.0, "p99_ns": 130000.0, "p99_9_ns": 190000.0, "max_ns": 250000.0}
+    with pytest.raises(PeerError, match="nonsense"):
+        dipc.select(output, "nonsense")
+
+
+def test_both_programs_of_ucx_go_the_same_way() -> None:
+    for path in ucx.paths():
+        assert f"ucx.TLS={path.environment()['UCX_TLS']}" in path.dipc_settings()
+    tcp, posix, _ = ucx.paths()
+    assert "ucx.error_handling=peer" in tcp.dipc_settings()
+    assert "ucx.error_handling=none" in posix.dipc_settings()
+
+
+def test_a_case_is_told_to_dipc_bench() -> None:
+    peer = dipc.Dipc("dipc ucx tcp", Path("dipc"), "ucx", "heap", ucx.paths()[0])
+    case = Case("get", batch_bytes=65536, columns=10, touch="sum", spin=True, reuse=True, batches=7, seconds=0.25)
+    words = " ".join(peer.arguments(case))
+    for expected in (
+        "--op get", "--transport ucx", "--memory heap", "--batch-bytes 65536", "--columns 10", "--touch sum",
+        "--distinct 1", "--batches 7", "--seconds 250ms", "--spin 50ms", "--set ucx.TLS=tcp", "--json",
+    ):  # fmt: skip
+        assert expected in words
+    plain = " ".join(peer.arguments(Case("get", batch_bytes=65536)))
+    for absent in ("--spin", "--distinct", "--batches"):
+        assert absent not in plain

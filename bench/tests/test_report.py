@@ -1,0 +1,208 @@
+"""Goals, tables and pictures of a run that was made up, where every answer is known."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import plots, report
+from bench.__main__ import chosen
+from bench.cases import KIB, MIB, Case, matrix, size_text
+from bench.goals import outcomes
+from bench.lookup import find, ratio
+from bench.results import Result, Row, Run
+
+ABOUT: dict[str, Any] = {
+    "date": "2001-02-03 04:05 UTC",
+    "mode": "quick",
+    "rounds": 3,
+    "commit": "abc",
+    "processor": "an abacus",
+    "cores": 2,
+    "memory_gib": 1.0,
+    "kernel": "6",
+    "huge_pages": "madvise",
+    "load": 0.1,
+    "versions": {"dipc tcp": "dipc 0.1.0", "Flight tcp": "pyarrow 1"},
+}
+
+
+def row(group: str, peer: str, case: Case, figure: str, *values: float) -> Row:
+    return Row(group, peer, case, [Result({figure: value}) for value in values])
+
+
+def throughput(peer: str, size: int, *values: float, touch: str = "none", op: str = "get") -> Row:
+    case = Case(op, batch_bytes=size, touch=touch)
+    return row(f"throughput {size_text(size)}", peer, case, "bytes_per_second", *values)
+
+
+def measured(run: Run, case: str) -> tuple[str, bool | None]:
+    (outcome,) = [outcome for outcome in outcomes(run) if outcome.case == case]
+    return outcome.measured, outcome.met
+
+
+def test_a_ratio_is_of_medians_and_its_range_of_rounds() -> None:
+    ours, theirs = throughput("dipc tcp", 64, 2.0, 30.0, 4.0), throughput("iperf3", 64, 1.0, 10.0, 4.0)
+    found = ratio(ours, theirs, "bytes_per_second")
+    assert found is not None
+    assert (found.value, found.least, found.most) == (1.0, 1.0, 3.0)
+    assert ratio(ours, None, "bytes_per_second") is None
+    assert ratio(ours, theirs, "p50_ns") is None
+
+
+def test_a_goal_is_met_at_its_limit_and_not_below() -> None:
+    case = "shm, heap: 2 MiB, in memcpy's"
+    for rate, met in ((90.0, True), (89.0, False)):
+        run = Run(
+            ABOUT, [throughput("dipc shm heap", 2 * MIB, rate), throughput("memcpy", 2 * MIB, 100.0, op="memcpy")]
+        )
+        assert measured(run, case) == (f"{rate / 100:.2f} × ({rate / 100:.2f} to {rate / 100:.2f})", met)
+
+
+def test_flight_is_judged_by_its_faster_way() -> None:
+    rows = [
+        throughput("dipc tcp", 2 * MIB, 30.0),
+        throughput("Flight tcp", 2 * MIB, 10.0),
+        throughput("Flight unix", 2 * MIB, 25.0),
+    ]
+    assert measured(Run(ABOUT, rows), "tcp: 2 MiB, untouched, in Flight's") == ("1.20 × (1.20 to 1.20)", False)
+
+
+def test_iperf3_is_judged_by_its_own_default_and_the_best_is_told() -> None:
+    rows = [
+        throughput("dipc tcp", 2 * MIB, 30.0),
+        throughput("iperf3", 128 * KIB, 20.0),
+        throughput("iperf3", 512 * KIB, 40.0),
+        throughput("iperf3", 2 * MIB, 25.0),
+    ]
+    text, met = measured(Run(ABOUT, rows), "tcp: 2 MiB, one stream, in iperf3's")
+    assert text == "1.50 × (1.50 to 1.50); 0.75 × its best block size's"
+    assert met is True
+
+
+def test_cost_of_a_batch_is_the_inverse_of_its_rate() -> None:
+    rows = [
+        row("throughput", "dipc shm arena", Case("get", batch_bytes=size), "batches_per_second", rate)
+        for size, rate in ((64 * KIB, 300.0), (32 * MIB, 200.0))
+    ]
+    text, met = measured(Run(ABOUT, rows), "shm, arena: cost of a batch, 32 MiB in that of 64 KiB")
+    assert text.startswith("1.50 ×")
+    assert met is False
+
+
+def test_ucx_walking_is_judged_by_the_lesser_of_both() -> None:
+    size = 64 * KIB
+    reused = Case("get", batch_bytes=size, reuse=True)
+    rows = [
+        throughput("dipc ucx tcp", size, 18.0),
+        throughput("memcpy", size, 20.0, op="memcpy"),
+        row("one buffer", "dipc ucx tcp", reused, "bytes_per_second", 90.0),
+        row("one buffer", "ucx_perftest tcp", reused, "bytes_per_second", 100.0),
+    ]
+    run = Run(ABOUT, rows)
+    text, met = measured(run, "ucx tcp: 64 KiB, walking memory, in the lesser of tag_bw's and memcpy's")
+    assert (text, met) == ("0.90 × (0.90 to 0.90)", True)
+    assert measured(run, "ucx tcp: 64 KiB, one buffer, in tag_bw's")[1] is False
+    # Without one of them it is not known which is the lesser.
+    run.rows.pop()
+    text, met = measured(run, "ucx tcp: 64 KiB, walking memory, in the lesser of tag_bw's and memcpy's")
+    assert met is None
+
+
+def test_ucx_latency_may_take_two_microseconds_more() -> None:
+    spinning = Case("latency", batch_bytes=64, spin=True)
+    for p50, met in ((3200.0, True), (3201.0, False)):
+        rows = [
+            row("latency", "dipc ucx tcp", spinning, "p50_ns", p50),
+            row("latency", "ucx_perftest tcp", spinning, "p50_ns", 1000.0),
+        ]
+        assert measured(Run(ABOUT, rows), "ucx tcp: latency of 64 B, both awake (p50)")[1] is met
+
+
+def idle(server: float, client: float, memory: float) -> Row:
+    figures = {
+        "seconds": 2.0,
+        "cpu_server_seconds": server,
+        "cpu_client_seconds": client,
+        "stream_memory_server_bytes": memory,
+    }
+    return Row("1,000 idle streams", "dipc tcp", Case("idle", streams=1000), [Result(figures)])
+
+
+def test_idle_streams_are_judged_by_processor_and_memory() -> None:
+    case = "tcp: 1,000 idle streams"
+    assert measured(Run(ABOUT, [idle(0.0005, 0.0005, 8 * KIB)]), case) == ("0.050 %; 8.0 KiB", True)
+    assert measured(Run(ABOUT, [idle(0.001, 0.0015, 8 * KIB)]), case)[1] is False
+    assert measured(Run(ABOUT, [idle(0.0, 0.0, 33 * KIB)]), case)[1] is False
+
+
+def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+    row_that_failed = Row("256 streams", "dipc tcp", Case("get", batch_bytes=64 * KIB, streams=256), problem="it broke")
+    run = Run(ABOUT, [row_that_failed])
+    assert all(outcome.met is None for outcome in outcomes(run))
+    assert measured(run, "tcp: 256 streams of 64 KiB batches, in one stream's")[0] == "not measured: it broke"
+    assert "0 met, 0 not met" in report.goals(run)
+
+
+def test_rows_are_told_apart_by_what_they_touch() -> None:
+    run = Run(ABOUT, [throughput("dipc tcp", 64, 1.0), throughput("dipc tcp", 64, 2.0, touch="sum")])
+    found = find(run, "dipc tcp", "get", touch="sum")
+    assert found is run.rows[1]
+    assert find(run, "dipc tcp", "get", touch="sum", group="one buffer") is None
+
+
+def sample() -> Run:
+    rows = [
+        throughput("dipc tcp", 64 * KIB, 1.5e9, 2e9, 2.5e9),
+        throughput("dipc tcp", 2 * MIB, 12e9, 13e9, 14e9),
+        throughput("memcpy", 64 * KIB, 7e9, op="memcpy"),
+        row("latency", "dipc tcp", Case("latency", batch_bytes=64), "p50_ns", 81_000.0, 82_000.0, 83_000.0),
+        Row("throughput 64 KiB", "Flight tcp", Case("get", batch_bytes=64 * KIB), problem="pyarrow is not installed"),
+    ]
+    return Run(dict(ABOUT), rows)
+
+
+def test_the_page_has_medians_ranges_and_what_is_missing() -> None:
+    page = report.markdown(sample())
+    assert "| dipc tcp | 2.00 (1.50 to 2.50) | 13.0 (12.0 to 14.0) |" in page
+    assert "| memcpy | 7.00 (7.00 to 7.00) | - |" in page
+    assert "| dipc tcp | 82.00 (81.00 to 83.00) |" in page
+    assert "- Flight tcp (throughput 64 KiB: get, 64 KiB): pyarrow is not installed" in page
+    for text in ("an abacus, 2 cores", "2001-02-03", "dipc 0.1.0"):
+        assert text in page
+    assert "the figures are worth less" not in page
+
+
+def test_a_busy_machine_is_named() -> None:
+    run = sample()
+    run.about["load"] = 1.5
+    assert "the figures are worth less" in report.markdown(run)
+
+
+def test_results_are_the_same_when_they_are_read_again(tmp_path: Path) -> None:
+    run = sample()
+    run.save(tmp_path / "results.json")
+    again = Run.load(tmp_path / "results.json")
+    assert again == run
+    assert report.markdown(again) == report.markdown(run)
+
+
+def test_pictures_are_drawn_of_what_there_is_and_are_reproducible(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = plots.draw(sample(), tmp_path)
+    assert [path.name for path in drawn] == ["throughput-untouched.svg", "latency-asleep.svg"]
+    first = [path.read_bytes() for path in drawn]
+    assert b"dipc tcp" in first[0]
+    assert b"Flight tcp" not in first[0]
+    assert [path.read_bytes() for path in plots.draw(sample(), tmp_path)] == first
+
+
+def test_every_picture_that_the_page_shows_is_drawn_by_the_same_rows() -> None:
+    page = report.markdown(sample())
+    assert page.count(".svg)") == 2
+
+
+def test_entries_are_chosen_by_group_and_peer() -> None:
+    groups = chosen(matrix(quick=False), r"^throughput 2 MiB / (dipc tcp|iperf3)$")
+    (group,) = groups
+    assert {entry.peer for entry in group.entries} == {"dipc tcp", "iperf3"}
+    assert chosen(matrix(quick=False), "no such thing") == []
