@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,11 @@ class Dipc:
         return [*arguments, "--json"]
 
     def run(self, case: Case) -> Result:
-        output = run([str(self._command), "bench", *self.arguments(case)], timeout=30 + 4 * case.seconds)
+        try:
+            output = run([str(self._command), "bench", *self.arguments(case)], timeout=30 + 4 * case.seconds)
+        except PeerError as error:
+            # Ports are new each time; the same failure should read the same.
+            raise PeerError(re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1", str(error))) from None
         line = parse(output)
         return Result(figures(line), line)
 
