@@ -56,7 +56,7 @@ bench:
 	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
 	$(PYTHON) -m bench --output docs/benchmarks $(ARGUMENTS)
 
-# Not into the repository: three rounds of few cases are for a first look.
+# Not into the repository: two rounds of few cases are for a first look.
 bench-quick:
 	@tools/setup.sh bench
 	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc

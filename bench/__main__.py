@@ -53,7 +53,7 @@ def measure(arguments: argparse.Namespace) -> int:
         return 0
     wanted = {entry.peer for group in groups for entry in group.entries}
     peers = {name: peer for name, peer in all_peers(arguments.dipc).items() if name in wanted}
-    rounds = arguments.rounds or (3 if arguments.quick else 5)
+    rounds = arguments.rounds or (2 if arguments.quick else 5)
     mode = "quick" if arguments.quick else "full"
     folder: Path = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds: two or three minutes")
     parser.add_argument("--only", metavar="REGEX", help="only what matches 'GROUP / PEER' (--list shows them)")
     parser.add_argument("--list", action="store_true", help="print what would be measured")
-    parser.add_argument("--rounds", type=int, help="rounds of each case (5, quick: 3)")
+    parser.add_argument("--rounds", type=int, help="rounds of each case (5, quick: 2)")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench", help="folder of results and report")
     parser.add_argument(
         "--dipc", type=Path, default=ROOT / "target" / "release" / "dipc", help="the command to measure"

@@ -64,8 +64,8 @@ DIPC = ("dipc shm arena", "dipc shm heap", "dipc tcp")
 FLIGHT = ("Flight tcp", "Flight unix")
 # How UCX reaches the other process. Debian's UCX 1.13 has no shared memory in the error mode PEER.
 UCX = ("tcp", "posix+cma", "sysv+cma")
-DIPC_UCX = tuple(f"dipc ucx {name}" for name in UCX)
-PERFTEST = tuple(f"ucx_perftest {name}" for name in UCX)
+# posix and sysv differ little: both only carry what cma then reads.
+QUICK_UCX = ("tcp", "posix+cma")
 
 
 def size_text(size: int) -> str:
@@ -80,7 +80,17 @@ def _group(name: str, *parts: tuple[tuple[str, ...], Case]) -> Group:
     return Group(name, tuple(Entry(peer, case) for peers, case in parts for peer in peers))
 
 
-def _throughput(sizes: tuple[int, ...]) -> list[Group]:
+def dipc_ucx(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """libdipc over these ways of UCX."""
+    return tuple(f"dipc ucx {path}" for path in paths)
+
+
+def _pairs(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """libdipc and ucx_perftest over each way, side by side."""
+    return tuple(peer for path in paths for peer in (f"dipc ucx {path}", f"ucx_perftest {path}"))
+
+
+def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
     groups = []
     for size in sizes:
         untouched = Case("get", batch_bytes=size)
@@ -88,28 +98,26 @@ def _throughput(sizes: tuple[int, ...]) -> list[Group]:
         groups.append(
             _group(
                 f"throughput {size_text(size)}",
-                (DIPC + DIPC_UCX + FLIGHT, untouched),
+                (DIPC + dipc_ucx(paths) + FLIGHT, untouched),
                 (("memcpy",), replace(untouched, op="memcpy")),
                 (("iperf3",) if size <= 2 * MIB else (), untouched),
-                (DIPC + DIPC_UCX + FLIGHT, summed),
+                (DIPC + dipc_ucx(QUICK_UCX) + FLIGHT, summed),
                 (("sum",), replace(untouched, op="sum")),
             )
         )
         # One buffer at both ends, as ucx_perftest has it; each transport beside its own.
         reused = replace(untouched, reuse=True)
-        pairs = tuple(peer for pair in zip(DIPC_UCX, PERFTEST, strict=True) for peer in pair)
-        groups.append(_group(f"one buffer {size_text(size)}", (pairs, reused)))
+        groups.append(_group(f"one buffer {size_text(size)}", (_pairs(paths), reused)))
     return groups
 
 
-def _latency(sizes: tuple[int, ...]) -> list[Group]:
+def _latency(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
     groups = []
     for size in sizes:
         asleep = Case("latency", batch_bytes=size)
         spinning = replace(asleep, spin=True)
-        groups.append(_group(f"latency asleep {size_text(size)}", (DIPC + DIPC_UCX + FLIGHT, asleep)))
-        pairs = tuple(peer for pair in zip(DIPC_UCX, PERFTEST, strict=True) for peer in pair)
-        groups.append(_group(f"latency spinning {size_text(size)}", (DIPC + pairs, spinning)))
+        groups.append(_group(f"latency asleep {size_text(size)}", (DIPC + dipc_ucx(paths) + FLIGHT, asleep)))
+        groups.append(_group(f"latency spinning {size_text(size)}", (DIPC + _pairs(paths), spinning)))
     connect = Case("connect", batch_bytes=64)
     groups.append(
         _group(
@@ -164,14 +172,15 @@ def _shape() -> list[Group]:
 
 def matrix(*, quick: bool) -> list[Group]:
     """All groups of a run, in the order in which they are measured."""
+    paths = QUICK_UCX if quick else UCX
     groups = [
-        *_throughput(QUICK_SIZES if quick else SIZES),
-        *_latency(QUICK_LATENCY_SIZES if quick else LATENCY_SIZES),
+        *_throughput(QUICK_SIZES if quick else SIZES, paths),
+        *_latency(QUICK_LATENCY_SIZES if quick else LATENCY_SIZES, paths),
         *_metadata((10, 1_000) if quick else (10, 100, 1_000)),
         *_shape(),
     ]
     # Each run also starts processes and fills memory, so that less than this saves nothing.
-    seconds = 0.25 if quick else 0.4
+    seconds = 0.2 if quick else 0.3
     return [
         replace(
             group,

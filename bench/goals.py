@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bench.cases import DIPC_UCX, FLIGHT, KIB, MIB, SIZES, UCX, size_text
+from bench.cases import FLIGHT, KIB, MIB, SIZES, UCX, dipc_ucx, size_text
 from bench.lookup import Ratio, figures, find, median, ratio
 from bench.results import Row, Run
 
@@ -135,7 +135,7 @@ def _tcp(run: Run) -> Iterator[Outcome]:
 
 
 def _ucx(run: Run) -> Iterator[Outcome]:
-    for path, peer in zip(UCX, DIPC_UCX, strict=True):
+    for path, peer in zip(UCX, dipc_ucx(UCX), strict=True):
         theirs = f"ucx_perftest {path}"
         for size in SIZES:
             ours = find(run, peer, "get", reuse=True, batch_bytes=size)

@@ -59,6 +59,7 @@ def picture(path: Path, rows: list[Row], figure: str, scale: float, title: str, 
     every = sorted({row.case.batch_bytes for row in rows})
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xticks(every, [size_text(size) for size in every])
     axes.set_xlabel("bytes of a batch")
     axes.set_ylabel(unit)
