@@ -74,11 +74,27 @@ def test_dipc_bench_with_other_than_one_line_is_an_error() -> None:
             dipc.parse(output)
 
 
+def test_idle_streams_have_memory_and_processor_of_both() -> None:
+    line = dipc.parse(recorded("dipc-idle.jsonl"))
+    figures = dipc.figures(line)
+    assert figures["stream_memory_server_bytes"] == line["stream_memory_bytes"]["server"]
+    assert {"cpu_server_seconds", "cpu_client_seconds", "seconds"} <= figures.keys()
+
+
+def test_latency_is_in_nanoseconds() -> None:
+    figures = dipc.figures(dipc.parse(recorded("dipc-latency.jsonl")))
+    # A hand-over takes more than a microsecond and less than a second.
+    assert 1e3 < figures["p50_ns"] <= figures["p99_ns"] <= figures["p99_9_ns"] <= figures["max_ns"] < 1e9
+
+
 def test_machine_lines_are_told_apart() -> None:
     output = recorded("dipc-machine.jsonl")
-    assert dipc.select(output, "memcpy").figures == {"bytes_per_second": 7.5e9}
+    lines = {line["what"]: line for line in map(json.loads, output.splitlines())}
+    for what in ("memcpy", "sum"):
+        assert dipc.select(output, what).figures["bytes_per_second"] == lines[what]["bytes_per_second"]
     trip = dipc.select(output, "socket_round_trip").figures
-    assert trip == {"p50_ns": 80000.0, "p99_ns": 130000.0, "p99_9_ns": 190000.0, "max_ns": 250000.0}
+    assert trip["p50_ns"] == lines["socket_round_trip"]["latency_ns"]["p50"]
+    assert "bytes_per_second" not in trip
     with pytest.raises(PeerError, match="nonsense"):
         dipc.select(output, "nonsense")
 
