@@ -8,7 +8,7 @@ PYTHON = .tools/venv/bin/python
 # A toolchain that rustup has just installed may not be in the PATH yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help demo test test-slow lint bench bench-quick docs package install
+.PHONY: help demo test test-slow lint bench bench-quick bench-build docs package install
 
 help:
 	@echo 'make demo       serve a table in one process, fetch it in another, compare'
@@ -51,16 +51,17 @@ lint:
 	git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --severity=warning
 
 # ARGUMENTS='--only REGEX' measures a part; python -m bench --help has more.
-bench:
-	@tools/setup.sh bench
-	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
+bench: bench-build
 	$(PYTHON) -m bench --output docs/benchmarks $(ARGUMENTS)
 
 # Not into the repository: two rounds of few cases are for a first look.
-bench-quick:
+bench-quick: bench-build
+	$(PYTHON) -m bench --quick --output build/bench $(ARGUMENTS)
+
+bench-build:
 	@tools/setup.sh bench
 	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
-	$(PYTHON) -m bench --quick --output build/bench $(ARGUMENTS)
+	[ ! -e benches/header.rs ] || cargo bench $(CARGO_FLAGS) --locked --features cli --bench header --no-run
 
 docs:
 	@tools/setup.sh docs

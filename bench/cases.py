@@ -21,8 +21,9 @@ ROUND_TRIP_BYTES = 512
 class Case:
     """One thing that any peer may be asked to do.
 
-    `op` is get, latency, connect, idle, metadata, memcpy, sum or socket_round_trip. `reuse` asks for one buffer
-    at both ends, which stays in the caches, where otherwise distinct batches follow each other.
+    `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, sum or socket_round_trip.
+    `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
+    other.
     """
 
     op: str
@@ -144,6 +145,17 @@ def _metadata(columns: tuple[int, ...]) -> list[Group]:
     ]
 
 
+def _headers(columns: tuple[int, ...]) -> list[Group]:
+    peers = ("dipc header", "arrow-rs header")
+    return [
+        _group(
+            f"header {count} columns",
+            *((peers, Case(op, batch_bytes=8 * count, columns=count)) for op in ("header_build", "header_read")),
+        )
+        for count in columns
+    ]
+
+
 def _shape(*, quick: bool) -> list[Group]:
     """Many of something."""
     small = Case("get", batch_bytes=64 * KIB)
@@ -178,6 +190,7 @@ def matrix(*, quick: bool) -> list[Group]:
         *_throughput(QUICK_SIZES if quick else SIZES, paths),
         *_latency(QUICK_LATENCY_SIZES if quick else LATENCY_SIZES, paths),
         *_metadata((10, 1_000) if quick else (10, 100, 1_000)),
+        *_headers((1_000,) if quick else (10, 1_000)),
         *_shape(quick=quick),
     ]
     # Each run also starts processes and fills memory, so that less than this saves nothing.

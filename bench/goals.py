@@ -171,6 +171,28 @@ def _ucx_latency(run: Run, path: str, peer: str) -> Iterator[Outcome]:
             yield Outcome(case, goal, text, p50 <= limit)
 
 
+def _headers(run: Run) -> Iterator[Outcome]:
+    for ours in run.rows:
+        if ours.peer != "dipc header":
+            continue
+        columns, what = ours.case.columns, ours.case.op.removeprefix("header_")
+        name = f"header {what}, {columns:,} columns"
+        limit = 30 * columns + 500
+        spent = figures(ours, "batch_ns")
+        if spent is None:
+            yield _absent(name, "≤ 30 ns per column + 500 ns", ours)
+            continue
+        text = f"{spent.median:,.0f} ns ({spent.least:,.0f} to {spent.most:,.0f}); at most {limit:,} ns"
+        yield Outcome(name, "≤ 30 ns per column + 500 ns", text, spent.median <= limit)
+        theirs = find(run, "arrow-rs header", ours.case.op, columns=columns)
+        direction = "write" if what == "build" else "read"
+        other = find(run, f"pyarrow IPC {direction}", "metadata", columns=columns)
+        for whose, row in (("arrow-rs'", theirs), ("Arrow C++'s (pyarrow)", other)):
+            found = ratio(ours, row, "ns_per_column")
+            case, goal = f"{name}, in {whose}", "≤ 0.5 ×"
+            yield _absent(case, goal, row) if found is None else Outcome(case, goal, _text(found), found.value <= 0.5)
+
+
 def _many(run: Run) -> Iterator[Outcome]:
     for peer in (ARENA, "dipc tcp"):
         row = find(run, peer, "idle", streams=1000)
@@ -212,7 +234,6 @@ def _elsewhere() -> Iterator[Outcome]:
     """Goals that other tools measure."""
     for case, goal, where in (
         ("reference peer's data on UCX", "≥ 5 × its own client and server", "the reference peer is not installed here"),
-        ("header build, header read", "≤ 30 ns per column + 500 ns; ≤ 0.5 × arrow-rs'", "`cargo bench` measures it"),
         ("slow consumer", "memory at both ends within the window + 10 %", "the tests of streams show it"),
         ("1 column, 2^31 rows", "linear", "it takes more memory than a usual machine has free"),
     ):
@@ -221,6 +242,6 @@ def _elsewhere() -> Iterator[Outcome]:
 
 def outcomes(run: Run) -> list[Outcome]:
     """Every goal, in the order of the list of goals."""
-    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _ucx, _many, _linear)
+    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _ucx, _headers, _many, _linear)
     found = [outcome for part in parts for outcome in part(run)]
     return [replace(outcome, measured=outcome.measured.replace("|", "/")) for outcome in (*found, *_elsewhere())]

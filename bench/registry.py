@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.peers import Peer
 from bench.peers.dipc import Dipc, Machine
 from bench.peers.flight import Flight
+from bench.peers.header import Header
 from bench.peers.ipc import ArrowIpc
 from bench.peers.iperf3 import Iperf3
 from bench.peers.ucx import Perftest, UcxPath, paths
@@ -31,5 +32,7 @@ def all_peers(dipc: Path) -> dict[str, Peer]:
         Machine("socket", dipc, "socket_round_trip"),
         ArrowIpc("write"),
         ArrowIpc("read"),
+        Header("dipc"),
+        Header("arrow-rs"),
     ]
     return {peer.name: peer for peer in peers}

@@ -210,6 +210,15 @@ def markdown(run: Run) -> str:
         ),
         _listed(
             run,
+            "Headers alone",
+            ["header"],
+            [
+                ("µs per batch", "batch_ns", micros),
+                ("ns per column", "ns_per_column", lambda value: f"{value:,.1f}"),
+            ],
+        ),
+        _listed(
+            run,
             "Many batches, many streams",
             ["ten columns", "256 streams", "tiny"],
             [("GB/s", "bytes_per_second", gigabytes), rate],

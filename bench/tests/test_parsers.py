@@ -1,11 +1,12 @@
 """What the peers' programs print, as recorded from them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from bench.cases import Case
-from bench.peers import dipc, iperf3, ucx
+from bench.peers import dipc, header, iperf3, ucx
 from bench.processes import PeerError
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -119,3 +120,15 @@ def test_a_case_is_told_to_dipc_bench() -> None:
     plain = " ".join(peer.arguments(Case("get", batch_bytes=65536)))
     for absent in ("--spin", "--distinct", "--batches"):
         assert absent not in plain
+
+
+def test_criterion_s_middle_time_is_in_nanoseconds_wherever_the_line_breaks() -> None:
+    for name in ("criterion-short.txt", "criterion-long.txt"):
+        output = recorded(name)
+        _, middle, _ = re.findall(r"([0-9.]+) (?:ns|µs)", output)
+        scale = 1000 if "µs" in output else 1
+        assert header.parse(output) == pytest.approx(float(middle) * scale)
+    # A name that fits nothing, and one that fits two, are no answer.
+    for output in ("", recorded("criterion-short.txt") * 2):
+        with pytest.raises(PeerError, match="where one was expected"):
+            header.parse(output)

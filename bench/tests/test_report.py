@@ -118,6 +118,22 @@ def test_ucx_latency_may_take_two_microseconds_more() -> None:
         assert measured(Run(ABOUT, rows), "ucx tcp: latency of 64 B, both awake (p50)")[1] is met
 
 
+def test_headers_are_judged_by_time_and_by_both_others() -> None:
+    def header(peer: str, op: str, per_column: float) -> Row:
+        figures = {"batch_ns": per_column * 10, "ns_per_column": per_column}
+        return Row("header", peer, Case(op, columns=10), [Result(figures)])
+
+    rows = [
+        header("dipc header", "header_build", 80.0),
+        header("arrow-rs header", "header_build", 160.0),
+        header("pyarrow IPC write", "metadata", 159.0),
+    ]
+    run = Run(ABOUT, rows)
+    assert measured(run, "header build, 10 columns") == ("800 ns (800 to 800); at most 800 ns", True)
+    assert measured(run, "header build, 10 columns, in arrow-rs'")[1] is True
+    assert measured(run, "header build, 10 columns, in Arrow C++'s (pyarrow)")[1] is False
+
+
 def idle(server: float, client: float, memory: float) -> Row:
     figures = {
         "seconds": 2.0,
