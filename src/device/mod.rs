@@ -6,6 +6,7 @@
 
 mod blocks;
 pub mod copy;
+pub mod cuda;
 mod host;
 mod recycle;
 pub mod region;
@@ -21,6 +22,12 @@ pub struct DeviceKind(pub i32);
 impl DeviceKind {
     /// `ARROW_DEVICE_CPU`: memory that the processor reads.
     pub const CPU: Self = Self(1);
+    /// `ARROW_DEVICE_CUDA`: memory of an NVIDIA GPU.
+    pub const CUDA: Self = Self(2);
+    /// `ARROW_DEVICE_CUDA_HOST`: pinned host memory, which the processor and GPUs read.
+    pub const CUDA_HOST: Self = Self(3);
+    /// `ARROW_DEVICE_CUDA_MANAGED`: memory that the driver moves between the processor and GPUs.
+    pub const CUDA_MANAGED: Self = Self(13);
 
     /// Whether this build can read memory of this kind.
     ///

@@ -1,0 +1,169 @@
+//! The functions of the driver that we call, each found once, by name.
+//!
+//! cudarc's own functions return a Rust enum, in which a number that a newer driver has would be
+//! undefined behaviour, and panic where the driver lacks them. So its structs and its loaded
+//! library serve here, and the functions are ours: they return an integer.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUipcEventHandle, CUipcMemHandle,
+    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
+};
+
+use crate::device::cuda::driver::Failure;
+use crate::error::{Error, Result};
+
+/// Finds a function of the loaded driver.
+///
+/// # Safety
+///
+/// `F` is the type of a pointer to the driver's function of that name, and the driver's library was
+/// found (`is_culib_present`), without which cudarc panics.
+pub(super) unsafe fn find<F: Copy>(name: &str) -> Result<F> {
+    // SAFETY: it loads the library or gives the one loaded; the driver's own initialisers are what
+    // every CUDA program runs.
+    let library = unsafe { sys::culib() };
+    // SAFETY: the caller promises that F is the type of what has this name.
+    let found = unsafe { library.get::<F>(name.as_bytes()) };
+    found.map(|function| *function).map_err(|_| {
+        Error::unsupported(format!(
+            "the CUDA driver has no function {name}: install a driver for CUDA 12.0 or newer"
+        ))
+    })
+}
+
+macro_rules! functions {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
+        /// The functions, found. Calling one is as unsafe as it is in C.
+        #[derive(Debug, Clone, Copy)]
+        #[allow(non_snake_case, reason = "they have the driver's own names")]
+        pub struct Functions {
+            $($name: unsafe extern "C" fn($($type),*) -> c_int,)*
+        }
+
+        impl Functions {
+            /// Finds all of them.
+            ///
+            /// # Safety
+            ///
+            /// The driver's library was found (`is_culib_present`).
+            pub(super) unsafe fn find_all() -> Result<Self> {
+                Ok(Self {
+                    // SAFETY: the types are those of CUDA's header, with an integer for the enum
+                    // that is returned, which has the same size; the caller found the library.
+                    $($name: unsafe { find(stringify!($name)) }?,)*
+                })
+            }
+
+            $(
+                /// The driver's function of this name.
+                ///
+                /// # Safety
+                ///
+                /// What the driver's documentation asks: handles are live and its own, pointers
+                /// that it reads or writes through are valid for that.
+                #[allow(non_snake_case, reason = "they have the driver's own names")]
+                #[allow(clippy::too_many_arguments, reason = "they have the driver's arguments")]
+                pub unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Failure> {
+                    // SAFETY: the caller promises what the driver asks.
+                    let code = unsafe { (self.$name)($($argument),*) };
+                    Failure::check(stringify!($name), code)
+                }
+            )*
+        }
+    };
+}
+
+functions! {
+    cuInit(flags: c_uint);
+    cuGetErrorName(code: c_int, text: *mut *const c_char);
+    cuGetErrorString(code: c_int, text: *mut *const c_char);
+
+    cuDeviceGetCount(count: *mut c_int);
+    cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+    cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice);
+    cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+    cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: CUdevice);
+    cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
+
+    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    cuCtxPushCurrent_v2(context: CUcontext);
+    cuCtxPopCurrent_v2(context: *mut CUcontext);
+    cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);
+
+    cuStreamCreate(stream: *mut CUstream, flags: c_uint);
+    cuStreamDestroy_v2(stream: CUstream);
+    cuStreamSynchronize(stream: CUstream);
+    cuStreamQuery(stream: CUstream);
+    cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+
+    cuEventCreate(event: *mut CUevent, flags: c_uint);
+    cuEventDestroy_v2(event: CUevent);
+    cuEventRecord(event: CUevent, stream: CUstream);
+    cuEventQuery(event: CUevent);
+    cuEventSynchronize(event: CUevent);
+
+    cuMemAlloc_v2(address: *mut CUdeviceptr, len: usize);
+    cuMemFree_v2(address: CUdeviceptr);
+    cuMemHostAlloc(address: *mut *mut c_void, len: usize, flags: c_uint);
+    cuMemFreeHost(address: *mut c_void);
+    cuMemGetInfo_v2(available: *mut usize, total: *mut usize);
+    cuPointerGetAttributes(
+        count: c_uint, attributes: *const c_int, values: *mut *mut c_void, address: CUdeviceptr
+    );
+
+    cuMemcpyAsync(target: CUdeviceptr, source: CUdeviceptr, len: usize, stream: CUstream);
+    cuMemcpyPeerAsync(
+        target: CUdeviceptr, to: CUcontext, source: CUdeviceptr, from: CUcontext, len: usize,
+        stream: CUstream
+    );
+    cuMemsetD8Async(target: CUdeviceptr, byte: u8, len: usize, stream: CUstream);
+
+    cuMemGetAllocationGranularity(
+        granularity: *mut usize, properties: *const CUmemAllocationProp, option: c_uint
+    );
+    cuMemCreate(
+        handle: *mut CUmemGenericAllocationHandle, len: usize,
+        properties: *const CUmemAllocationProp, flags: c_ulonglong
+    );
+    cuMemRelease(handle: CUmemGenericAllocationHandle);
+    cuMemAddressReserve(
+        address: *mut CUdeviceptr, len: usize, alignment: usize, wished: CUdeviceptr,
+        flags: c_ulonglong
+    );
+    cuMemAddressFree(address: CUdeviceptr, len: usize);
+    cuMemMap(
+        address: CUdeviceptr, len: usize, offset: usize, handle: CUmemGenericAllocationHandle,
+        flags: c_ulonglong
+    );
+    cuMemUnmap(address: CUdeviceptr, len: usize);
+    cuMemSetAccess(
+        address: CUdeviceptr, len: usize, access: *const CUmemAccessDesc, count: usize
+    );
+    cuMemRetainAllocationHandle(
+        handle: *mut CUmemGenericAllocationHandle, address: *mut c_void
+    );
+    cuMemExportToShareableHandle(
+        shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: c_uint,
+        flags: c_ulonglong
+    );
+    cuMemImportFromShareableHandle(
+        handle: *mut CUmemGenericAllocationHandle, shareable: *mut c_void, kind: c_uint
+    );
+
+    cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
+    cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
+    cuIpcCloseMemHandle(address: CUdeviceptr);
+    cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent);
+    cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle);
+
+    cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
+    cuModuleUnload(module: CUmodule);
+    cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    cuLaunchKernel(
+        function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
+        block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream,
+        parameters: *mut *mut c_void, extra: *mut *mut c_void
+    );
+}

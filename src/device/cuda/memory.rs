@@ -1,0 +1,501 @@
+//! Memory of a device, and host memory that it copies from and to at full speed.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cudarc::driver::sys::{
+    CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType,
+    CUmemGenericAllocationHandle,
+};
+
+use crate::device::cuda::context::Device;
+use crate::device::cuda::driver::{Failure, code};
+use crate::device::cuda::recycle::Keep;
+use crate::device::cuda::stream::left;
+use crate::error::{Error, Result};
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
+pub(super) const POSIX_FD: u32 = 1;
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every device copies and reads it.
+const PORTABLE_MAPPED: u32 = 1 | 2;
+
+/// What memory is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// It stays in this process.
+    Own,
+    /// It may be lent to other processes, as a file descriptor. Lengths are rounded up to what the
+    /// device maps at once, mostly 2 MiB.
+    Lend,
+}
+
+/// Device memory without an owner: [`DeviceMemory`] while it is used, kept by the device after.
+#[derive(Debug)]
+pub struct Block {
+    address: CUdeviceptr,
+    len: usize,
+    /// Of memory that can be exported: the allocation that is mapped at `address`.
+    handle: Option<CUmemGenericAllocationHandle>,
+}
+
+impl Block {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_exportable(&self) -> bool {
+        self.handle.is_some()
+    }
+
+    /// Under the device's context.
+    fn plain(device: &Device, len: usize) -> Result<Self, Failure> {
+        let mut address = 0;
+        // SAFETY: `address` is writable, and the device's context is current.
+        unsafe { device.driver().cuMemAlloc_v2(&raw mut address, len) }?;
+        Ok(Self {
+            address,
+            len,
+            handle: None,
+        })
+    }
+
+    fn exportable(device: &Device, len: usize) -> Result<Self, Failure> {
+        let driver = device.driver();
+        let properties = properties(device);
+        let mut unit = 0;
+        // SAFETY: `unit` is writable and `properties` a whole struct; 0 asks for the least.
+        unsafe { driver.cuMemGetAllocationGranularity(&raw mut unit, &raw const properties, 0) }?;
+        let len = len.checked_next_multiple_of(unit.max(1)).ok_or(Failure {
+            call: "cuMemCreate",
+            code: code::OUT_OF_MEMORY,
+        })?;
+        let mut handle = 0;
+        // SAFETY: `handle` is writable and `properties` a whole struct.
+        unsafe { driver.cuMemCreate(&raw mut handle, len, &raw const properties, 0) }?;
+        let mapped = map(device, handle, len).inspect_err(|_| {
+            // SAFETY: the handle was made above, and nothing is mapped of it.
+            let gone = unsafe { driver.cuMemRelease(handle) };
+            left(gone.map_err(Error::from), "memory of a GPU");
+        });
+        Ok(Self {
+            address: mapped?,
+            len,
+            handle: Some(handle),
+        })
+    }
+
+    /// Gives it back to the driver, under the device's context.
+    fn free(self, device: &Device) {
+        let driver = device.driver();
+        let gone = match self.handle {
+            // SAFETY: the block owns the memory, and who used it is done with it.
+            None => unsafe { driver.cuMemFree_v2(self.address) },
+            Some(handle) => {
+                // SAFETY: the mapping is the block's, which owns it.
+                let unmapped = unsafe { unmap(device, self.address, self.len) };
+                // SAFETY: the handle is the block's; exported descriptors keep the memory by
+                // themselves.
+                let released = unsafe { driver.cuMemRelease(handle) };
+                unmapped.and(released)
+            }
+        };
+        left(gone.map_err(Error::from), "memory of a GPU");
+    }
+}
+
+/// What all memory that can be exported is made with.
+fn properties(device: &Device) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        location: device.location(),
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
+            compressionType: 0,
+            gpuDirectRDMACapable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
+    }
+}
+
+/// Maps all of an allocation at an address of its own, to be read and written by `device`.
+pub(super) fn map(
+    device: &Device,
+    handle: CUmemGenericAllocationHandle,
+    len: usize,
+) -> Result<CUdeviceptr, Failure> {
+    let driver = device.driver();
+    let mut address = 0;
+    // SAFETY: `address` is writable; the driver chooses the place.
+    unsafe { driver.cuMemAddressReserve(&raw mut address, len, 0, 0, 0) }?;
+    let free = || {
+        // SAFETY: reserved above, with nothing mapped in it any more.
+        let gone = unsafe { driver.cuMemAddressFree(address, len) };
+        left(gone.map_err(Error::from), "addresses of a GPU");
+    };
+    // SAFETY: the addresses are ours and empty; the driver checks the handle and the length.
+    unsafe { driver.cuMemMap(address, len, 0, handle, 0) }.inspect_err(|_| free())?;
+    let access = CUmemAccessDesc {
+        location: device.location(),
+        flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    // SAFETY: the mapping is the one made above, and `access` one whole struct.
+    let allowed = unsafe { driver.cuMemSetAccess(address, len, &raw const access, 1) };
+    allowed.inspect_err(|_| {
+        // SAFETY: the mapping is the one made above.
+        let gone = unsafe { driver.cuMemUnmap(address, len) };
+        left(gone.map_err(Error::from), "a mapping of a GPU");
+        free();
+    })?;
+    Ok(address)
+}
+
+/// Takes back what [`map`] made. Both halves are done, whatever the first says.
+///
+/// # Safety
+///
+/// `address` and `len` are those of [`map`], and nobody uses the memory any more.
+pub(super) unsafe fn unmap(
+    device: &Device,
+    address: CUdeviceptr,
+    len: usize,
+) -> Result<(), Failure> {
+    let driver = device.driver();
+    // SAFETY: the caller promises that it is a whole mapping, and done with.
+    let unmapped = unsafe { driver.cuMemUnmap(address, len) };
+    // SAFETY: the addresses were reserved for the mapping alone.
+    let freed = unsafe { driver.cuMemAddressFree(address, len) };
+    unmapped.and(freed)
+}
+
+/// Memory of a device. What it holds at first is not defined: it may be what was there before, of
+/// this process.
+///
+/// It is dropped when no work uses it any more, which whoever enqueued the work sees to: it may
+/// serve others at once.
+pub struct DeviceMemory {
+    device: Arc<Device>,
+    /// `None` only while it is dropped.
+    block: Option<Block>,
+    /// A peer may have it mapped for ever: nobody else's data may come here.
+    exported: AtomicBool,
+}
+
+impl fmt::Debug for DeviceMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "DeviceMemory({:?}, {:#x}, {})",
+            self.device,
+            self.address(),
+            self.len()
+        )
+    }
+}
+
+impl DeviceMemory {
+    /// At least `len` bytes of `device`'s memory, aligned to 256 bytes or more.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`, also where what was kept for later has been given up; `Unsupported` where the
+    /// device has no memory to lend; as [`Device::enter`].
+    pub fn new(device: &Arc<Device>, len: usize, purpose: Purpose) -> Result<Self> {
+        let lend = purpose == Purpose::Lend;
+        if lend && !device.exports_fds() {
+            return Err(Error::unsupported(format!(
+                "memory of GPU {} cannot be given to other processes as a file descriptor: the \
+                 device or its driver lacks virtual memory management",
+                device.ordinal()
+            )));
+        }
+        // The driver gives nothing for a length of 0.
+        let len = len.max(1);
+        let kept = device.kept.lock().device.take(len, u32::from(lend));
+        let block = match kept {
+            Some(block) => block,
+            None => {
+                let _current = device.enter()?;
+                let make = if lend {
+                    Block::exportable
+                } else {
+                    Block::plain
+                };
+                let made = match make(device, len) {
+                    Err(Failure {
+                        code: code::OUT_OF_MEMORY,
+                        ..
+                    }) => {
+                        device.trim()?;
+                        make(device, len)
+                    }
+                    made => made,
+                };
+                made.map_err(|failure| {
+                    let doing = format!("allocating {len} bytes on GPU {}", device.ordinal());
+                    Error::from(failure).context(doing)
+                })?
+            }
+        };
+        Ok(Self {
+            device: Arc::clone(device),
+            block: Some(block),
+            exported: AtomicBool::new(false),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The first byte, for the device.
+    pub fn address(&self) -> u64 {
+        self.block.as_ref().map_or(0, |block| block.address)
+    }
+
+    /// Length in bytes; never less than what was asked for.
+    pub fn len(&self) -> usize {
+        self.block.as_ref().map_or(0, Block::len)
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A file descriptor by which another process maps all of it. From now on this memory is not
+    /// used for anything else when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` for memory that was not made to be [lent](Purpose::Lend); what the driver says.
+    pub fn export(&self) -> Result<OwnedFd> {
+        let handle = self.block.as_ref().and_then(|block| block.handle);
+        let handle = handle
+            .ok_or_else(|| Error::unsupported("this memory of the GPU was not made to be lent"))?;
+        // Before the descriptor is there: it may be duplicated at once.
+        self.exported.store(true, Ordering::Release);
+        let _current = self.device.enter()?;
+        // SAFETY: the handle is the block's, live as long as it.
+        Ok(unsafe { export_fd(&self.device, handle) }?)
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        let Some(block) = self.block.take() else {
+            return;
+        };
+        let gone = if *self.exported.get_mut() {
+            vec![block]
+        } else {
+            self.device.kept.lock().device.give(block)
+        };
+        self.device.free(gone, Block::free);
+    }
+}
+
+/// A descriptor of an allocation.
+///
+/// # Safety
+///
+/// `handle` is a live allocation of the driver's.
+pub(super) unsafe fn export_fd(
+    device: &Device,
+    handle: CUmemGenericAllocationHandle,
+) -> Result<OwnedFd, Failure> {
+    let mut fd: std::ffi::c_int = -1;
+    let target: *mut c_void = (&raw mut fd).cast();
+    // SAFETY: of this kind of handle the driver writes an int; the caller promises the allocation.
+    unsafe {
+        device
+            .driver()
+            .cuMemExportToShareableHandle(target, handle, POSIX_FD, 0)
+    }?;
+    // SAFETY: the call succeeded, so `fd` is a new descriptor, which the caller of it owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Pinned host memory without an owner.
+#[derive(Debug)]
+pub struct PinnedBlock {
+    data: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a block owns its memory alone; nothing about it belongs to a thread.
+unsafe impl Send for PinnedBlock {}
+
+impl PinnedBlock {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn new(device: &Device, len: usize) -> Result<Self, Failure> {
+        let mut data = std::ptr::null_mut();
+        // SAFETY: `data` is writable, and the device's context is current.
+        unsafe {
+            device
+                .driver()
+                .cuMemHostAlloc(&raw mut data, len, PORTABLE_MAPPED)
+        }?;
+        let data = NonNull::new(data.cast::<u8>()).ok_or(Failure {
+            call: "cuMemHostAlloc",
+            code: code::OUT_OF_MEMORY,
+        })?;
+        // Nobody reads what was never written, and a slice of it may be made.
+        // SAFETY: the driver gave `len` bytes that the processor writes, and they are nobody else's.
+        unsafe { data.as_ptr().write_bytes(0, len) };
+        Ok(Self { data, len })
+    }
+
+    fn free(self, device: &Device) {
+        // SAFETY: the block owns the memory, and who used it is done with it.
+        let gone = unsafe { device.driver().cuMemFreeHost(self.data.as_ptr().cast()) };
+        left(gone.map_err(Error::from), "pinned memory");
+    }
+}
+
+/// Host memory that stays where it is, so that devices copy from and to it asynchronously and at
+/// the full rate, and kernels read and write it by the same address. Always initialised.
+///
+/// As [`DeviceMemory`], it is dropped when no work uses it any more.
+pub struct PinnedMemory {
+    device: Arc<Device>,
+    /// `None` only while it is dropped.
+    block: Option<PinnedBlock>,
+}
+
+// SAFETY: shared access only reads, and gives the address.
+unsafe impl Sync for PinnedMemory {}
+
+impl fmt::Debug for PinnedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PinnedMemory({:#x}, {})", self.address(), self.len())
+    }
+}
+
+impl PinnedMemory {
+    /// At least `len` bytes, initialised, to what is not defined.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`; as [`Device::enter`].
+    pub fn new(device: &Arc<Device>, len: usize) -> Result<Self> {
+        let len = len.max(1);
+        let kept = device.kept.lock().pinned.take(len, 0);
+        let block = match kept {
+            Some(block) => block,
+            None => {
+                let _current = device.enter()?;
+                let made = match PinnedBlock::new(device, len.next_multiple_of(4096)) {
+                    Err(Failure {
+                        code: code::OUT_OF_MEMORY,
+                        ..
+                    }) => {
+                        device.trim()?;
+                        PinnedBlock::new(device, len)
+                    }
+                    made => made,
+                };
+                made.map_err(|failure| {
+                    Error::from(failure).context(format!("pinning {len} bytes of host memory"))
+                })?
+            }
+        };
+        Ok(Self {
+            device: Arc::clone(device),
+            block: Some(block),
+        })
+    }
+
+    fn data(&self) -> NonNull<u8> {
+        self.block
+            .as_ref()
+            .map_or(NonNull::dangling(), |block| block.data)
+    }
+
+    /// The first byte, for the processor and for devices.
+    pub fn address(&self) -> u64 {
+        self.data().as_ptr() as u64
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.block.as_ref().map_or(0, PinnedBlock::len)
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes.
+    ///
+    /// # Safety
+    ///
+    /// No work that writes here is under way, during the borrow.
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: the block has `len` initialised bytes; the caller promises that no device writes,
+        // and the borrow that this process does not.
+        unsafe { std::slice::from_raw_parts(self.data().as_ptr(), self.len()) }
+    }
+
+    /// The bytes, to be written.
+    ///
+    /// # Safety
+    ///
+    /// No work that reads or writes here is under way, during the borrow.
+    pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_slice`; the exclusive borrow makes this the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.data().as_ptr(), self.len()) }
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        let Some(block) = self.block.take() else {
+            return;
+        };
+        let gone = self.device.kept.lock().pinned.give(block);
+        self.device.free(gone, PinnedBlock::free);
+    }
+}
+
+impl Device {
+    fn free<B: Keep>(&self, blocks: Vec<B>, free: fn(B, &Self)) {
+        if blocks.is_empty() {
+            return;
+        }
+        // Where the context is gone, the memory is gone with it.
+        if let Ok(_current) = self.enter_to_drop() {
+            for block in blocks {
+                free(block, self);
+            }
+        }
+    }
+
+    /// Gives the memory that is kept for later back to the driver, which waits for the device to
+    /// do so.
+    ///
+    /// # Errors
+    ///
+    /// As [`enter`](Self::enter).
+    pub fn trim(&self) -> Result<()> {
+        let _current = self.enter()?;
+        let (device, pinned) = {
+            let mut kept = self.kept.lock();
+            (kept.device.clear(), kept.pinned.clear())
+        };
+        self.free(device, Block::free);
+        self.free(pinned, PinnedBlock::free);
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! CUDA: memory of NVIDIA's GPUs, through the driver's API, which is loaded at run time.
+//!
+//! Who owns what. A [`Device`] holds the primary context of a GPU for the life of the process.
+//! Streams, events and memory hold their `Device`. Memory that work on a stream uses is held by
+//! whoever enqueued the work until an event behind it says that it is done; nothing here waits for
+//! it by itself, apart from [`gather`], which owns what it uses.
+//!
+//! Which thread. Any: each function makes the context current for its own time
+//! ([`Device::enter`]) and then puts back what was current. A child made by `fork` is refused.
+//!
+//! When a peer dies. Memory that was imported as a file descriptor stays, since the driver counts
+//! its users over all processes; memory of a legacy handle must not be touched any more. Memory
+//! that was exported is freed here as always: as a descriptor, its pages stay until the last
+//! mapping is gone, wherever that is, and nobody else gets them.
+//!
+//! Nothing waits for a whole device: there is one stream for each purpose, and events between them.
+
+pub mod context;
+pub mod copy;
+mod driver;
+pub mod event;
+pub mod export;
+mod functions;
+pub mod gather;
+pub mod import;
+mod kernels;
+pub mod memory;
+pub mod pointer;
+mod recycle;
+pub mod shift;
+pub mod stream;
+
+pub use context::{Current, Description, Device, describe_all};
+pub use driver::{Driver, Failure};
+pub use event::{Event, SyncEvent};
+pub use memory::{DeviceMemory, PinnedMemory, Purpose};
+pub use stream::Stream;

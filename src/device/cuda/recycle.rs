@@ -1,0 +1,143 @@
+//! Memory of a device, used again: what the driver allocates fresh takes as long as copying
+//! megabytes does, and to free it the driver waits for the device.
+
+use crate::device::cuda::memory::{Block, PinnedBlock};
+
+/// Most bytes of device memory that are kept for later, for each device.
+const MOST_DEVICE_BYTES: usize = 256 << 20;
+/// Most bytes of pinned host memory that are kept, for each device.
+const MOST_PINNED_BYTES: usize = 64 << 20;
+
+/// The blocks that are kept for one device.
+#[derive(Debug, Default)]
+pub struct Kept {
+    pub(super) device: List<Block>,
+    pub(super) pinned: List<PinnedBlock>,
+}
+
+/// Something with a length, of some kind; only one of the same kind serves instead of it.
+pub(super) trait Keep {
+    /// Bytes.
+    fn len(&self) -> usize;
+    /// Of which kind.
+    fn kind(&self) -> u32;
+    /// Most bytes of these that are kept.
+    const MOST: usize;
+}
+
+impl Keep for Block {
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+    fn kind(&self) -> u32 {
+        u32::from(self.is_exportable())
+    }
+    const MOST: usize = MOST_DEVICE_BYTES;
+}
+
+impl Keep for PinnedBlock {
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+    fn kind(&self) -> u32 {
+        0
+    }
+    const MOST: usize = MOST_PINNED_BYTES;
+}
+
+/// Blocks of one sort, oldest first.
+#[derive(Debug)]
+pub(super) struct List<B> {
+    blocks: Vec<B>,
+    bytes: usize,
+}
+
+impl<B> Default for List<B> {
+    fn default() -> Self {
+        Self {
+            blocks: Vec::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<B: Keep> List<B> {
+    /// The smallest block that has `len` bytes and is not more than twice as long.
+    pub(super) fn take(&mut self, len: usize, kind: u32) -> Option<B> {
+        let (index, _) = (self.blocks.iter().enumerate())
+            .filter(|(_, block)| {
+                block.kind() == kind && block.len() >= len && block.len() / 2 <= len
+            })
+            .min_by_key(|(_, block)| block.len())?;
+        let block = self.blocks.remove(index);
+        self.bytes -= block.len();
+        Some(block)
+    }
+
+    /// Keeps `block`, and gives those that are too many now, for the caller to free.
+    #[must_use]
+    pub(super) fn give(&mut self, block: B) -> Vec<B> {
+        self.bytes += block.len();
+        self.blocks.push(block);
+        let mut gone = 0;
+        let mut bytes = self.bytes;
+        while bytes > B::MOST {
+            let Some(block) = self.blocks.get(gone) else {
+                break;
+            };
+            bytes -= block.len();
+            gone += 1;
+        }
+        self.bytes = bytes;
+        self.blocks.drain(..gone).collect()
+    }
+
+    /// All of them.
+    pub(super) fn clear(&mut self) -> Vec<B> {
+        self.bytes = 0;
+        std::mem::take(&mut self.blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake(usize, u32);
+
+    impl Keep for Fake {
+        fn len(&self) -> usize {
+            self.0
+        }
+        fn kind(&self) -> u32 {
+            self.1
+        }
+        const MOST: usize = 100;
+    }
+
+    /// A block serves requests of about its length and of its kind, and no others.
+    #[test]
+    fn blocks_serve_what_they_fit() {
+        let mut list = List::default();
+        assert!(list.give(Fake(40, 0)).is_empty());
+        assert!(list.give(Fake(30, 1)).is_empty());
+        assert!(list.take(41, 0).is_none());
+        assert!(list.take(19, 0).is_none());
+        assert!(list.take(35, 1).is_none());
+        assert_eq!(list.take(25, 1).unwrap().0, 30);
+        assert_eq!(list.take(25, 0).unwrap().0, 40);
+        assert_eq!(list.bytes, 0);
+    }
+
+    /// What is kept is bounded: the oldest go first, and one that is too large at once.
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut list = List::default();
+        assert!(list.give(Fake(60, 0)).is_empty());
+        let gone = list.give(Fake(70, 0));
+        assert_eq!(gone.len(), 1);
+        assert_eq!(gone[0].0, 60);
+        assert_eq!(list.give(Fake(101, 0)).len(), 2);
+        assert_eq!((list.bytes, list.blocks.len()), (0, 0));
+    }
+}
