@@ -1,0 +1,208 @@
+//! Every call of the driver fails once, in each way: the error says which call, nothing is left behind,
+//! and the process goes on.
+
+use std::sync::Arc;
+
+use dipc::device::cuda::export::Exported;
+use dipc::device::cuda::gather::Reads;
+use dipc::device::cuda::import::Mapping;
+use dipc::device::cuda::shift::Shifts;
+use dipc::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
+use dipc::error::{Result, Status};
+
+use crate::{Case, fake, run};
+
+pub const CASES: &[Case] = &[("injected", every_call_fails), ("first", first_calls_fail)];
+
+/// What the library does with a device, all of it.
+fn scenario() -> Result<()> {
+    let device = Device::get(0)?;
+    device.memory()?;
+    let stream = Arc::new(Stream::new(&device)?);
+    let other = Stream::new(&device)?;
+    let own = DeviceMemory::new(&device, 1000, Purpose::Own)?;
+    let lent = DeviceMemory::new(&device, 1000, Purpose::Lend)?;
+    let pinned = PinnedMemory::new(&device, 1000)?;
+    let work = || -> Result<()> {
+        // SAFETY: everything lives until the streams are synchronised, below, whatever fails.
+        unsafe {
+            stream.fill(own.address(), 3, 1000)?;
+            stream.copy(lent.address(), own.address(), 1000)?;
+            stream.copy_between((&device, own.address()), (&device, lent.address()), 1000)?;
+            stream.copy(pinned.address(), own.address(), 1000)?;
+        }
+        let event = SyncEvent::record(&stream)?;
+        // SAFETY: the event lives.
+        unsafe { other.wait_for_producer(event.pointer()) }?;
+        other.is_idle()?;
+        event.event().is_ready()?;
+        event.event().synchronize()?;
+        let mut reads = Reads::default();
+        let slot = reads.bytes(own.address() + 7, 8);
+        let ones = reads.ones(own.address(), 3, 77);
+        reads.bytes(own.address(), 500);
+        // SAFETY: the memory lives until the result is there.
+        let results = unsafe { reads.fetch(&stream) }?.wait()?;
+        assert_eq!(results.bytes(slot), [3; 8]);
+        assert!(results.number(ones) > 0);
+        let mut shifts = Shifts::default();
+        shifts.add(own.address(), 3, 77);
+        // SAFETY: the memory lives until the stream is done.
+        drop(unsafe { shifts.run(&stream) }?);
+        Ok(())
+    };
+    let worked = work();
+    // Errors of single calls end no work: it is waited for until it is done.
+    while stream.synchronize().is_err() || other.synchronize().is_err() {}
+    worked?;
+    let shared = Event::for_processes(&device)?;
+    shared.handle()?;
+    let exported = Exported::of(&device, lent.address() + 5, 10)?;
+    let legacy = Exported::of(&device, own.address() + 5, 10)?;
+    assert!(exported.is_some() && legacy.is_some());
+    // A mapping of its own of what this process exported stands for a peer's.
+    let fd = lent.export()?;
+    let mapping = Mapping::map(&device, &fd, lent.len())?;
+    assert_ne!(mapping.address(), lent.address());
+    drop(mapping);
+    drop((own, lent, pinned));
+    device.trim()
+}
+
+/// Functions that give something back. They are called by drops, which have nobody to tell.
+const GIVING_BACK: &[&str] = &[
+    "cuCtxPopCurrent_v2",
+    "cuStreamDestroy_v2",
+    "cuEventDestroy_v2",
+    "cuMemFree_v2",
+    "cuMemFreeHost",
+    "cuMemRelease",
+    "cuMemUnmap",
+    "cuMemAddressFree",
+];
+
+#[test]
+fn every_call_may_fail_once() {
+    run("injected", &[]);
+}
+
+fn every_call_fails() {
+    scenario().unwrap();
+    let before = fake::Live::now();
+    let was = fake::counts();
+    scenario().unwrap();
+    assert_eq!(
+        fake::Live::now(),
+        before,
+        "the scenario leaves something behind by itself"
+    );
+    let calls: Vec<(String, i64)> = fake::counts()
+        .into_iter()
+        .map(|(name, count)| {
+            let earlier = was.iter().find(|(known, _)| *known == name);
+            let earlier = earlier.map_or(0, |(_, count)| *count);
+            (name, count - earlier)
+        })
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    let total: i64 = calls.iter().map(|(_, count)| count).sum();
+    assert!(calls.len() > 25 && total > 100, "{calls:?}");
+    let mut failed = 0;
+    for (function, count) in &calls {
+        for nth in 1..=*count {
+            for (code, status) in [
+                (999, Status::Io),
+                (2, Status::OutOfMemory),
+                (700, Status::Io),
+            ] {
+                fake::fail_call(function, nth, code);
+                let outcome = scenario();
+                fake::fail_call(function, 0, 0);
+                let what = format!("call {nth} of {function} with {code}");
+                assert!(fake::current().is_null(), "{what} left a context");
+                match outcome {
+                    Err(error) => {
+                        failed += 1;
+                        // What the driver says of a descriptor is the peer's fault, mostly.
+                        let peers = code == 999
+                            && matches!(
+                                function.as_str(),
+                                "cuMemImportFromShareableHandle" | "cuMemMap"
+                            );
+                        let good = error.status() == status
+                            || (peers && error.status() == Status::Protocol);
+                        assert!(good, "{what}: {:?}: {error}", error.status());
+                        assert!(error.text().contains(function.as_str()), "{what}: {error}");
+                    }
+                    // Told to nobody, or tried again after what was kept was given up, or while the
+                    // scenario waited for its own end.
+                    Ok(()) => {
+                        let again = code == 2
+                            && matches!(
+                                function.as_str(),
+                                "cuMemAlloc_v2"
+                                    | "cuMemHostAlloc"
+                                    | "cuMemCreate"
+                                    | "cuMemAddressReserve"
+                                    | "cuMemMap"
+                                    | "cuMemSetAccess"
+                                    | "cuMemGetAllocationGranularity"
+                            );
+                        let drops = GIVING_BACK.contains(&function.as_str())
+                            || matches!(
+                                function.as_str(),
+                                "cuCtxPushCurrent_v2" | "cuStreamSynchronize"
+                            );
+                        assert!(again || drops, "{what} was not noticed");
+                    }
+                }
+                let device = Device::get(0).unwrap();
+                device.trim().unwrap();
+                let live = fake::Live::now();
+                assert_eq!(live, before, "{what}: something is left");
+            }
+        }
+    }
+    assert!(
+        i64::from(failed) > total,
+        "{failed} of {total} calls three times"
+    );
+    scenario().unwrap();
+}
+
+#[test]
+fn the_first_calls_may_fail_and_are_tried_again() {
+    for (function, code, status) in [
+        ("cuDriverGetVersion", 999, "Io"),
+        ("cuInit", 999, "Io"),
+        // Numbers that nobody has heard of.
+        ("cuInit", 12_345, "Io"),
+        ("cuStreamCreate", -7, "Io"),
+        ("cuInit", 803, "Unsupported"),
+        ("cuDeviceGetCount", 2, "OutOfMemory"),
+        ("cuDeviceGet", 999, "Io"),
+        ("cuDeviceGetAttribute", 999, "Io"),
+        ("cuDevicePrimaryCtxRetain", 2, "OutOfMemory"),
+        ("cuDevicePrimaryCtxRetain", 46, "Busy"),
+        ("cuModuleLoadData", 222, "Unsupported"),
+        ("cuModuleGetFunction", 999, "Io"),
+    ] {
+        let fail = format!("{function}:1:{code}");
+        let told = format!("{status} {function}");
+        run(
+            "first",
+            &[("FAKE_CUDA_FAIL", &fail), ("DIPC_TEST_CUDA_TOLD", &told)],
+        );
+    }
+}
+
+fn first_calls_fail() {
+    let told = std::env::var("DIPC_TEST_CUDA_TOLD").unwrap();
+    let (status, function) = told.split_once(' ').unwrap();
+    let error = scenario().unwrap_err();
+    assert_eq!(format!("{:?}", error.status()), status, "{error}");
+    assert!(error.text().contains(function), "{error}");
+    // Nothing of the failure is kept.
+    scenario().unwrap();
+    assert_eq!(fake::Live::now().modules, 1);
+}

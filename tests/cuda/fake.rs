@@ -1,0 +1,152 @@
+//! The fake driver (`tests/fake_cuda`): building it, asking it, and playing the producer with it.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Builds the fake driver, for each set of flags once for each process, and gives its folder.
+pub fn build(name: &str, flags: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_cuda/build.sh");
+    let output = Command::new(&script)
+        .arg(&folder)
+        .args(flags)
+        .output()
+        .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}");
+    folder
+}
+
+/// The folder of the usual one.
+pub fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| build("fake_cuda", &[]))
+}
+
+/// A function of the fake, by its name. `F` is its type.
+fn find<F: Copy>(name: &CStr) -> F {
+    assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
+    // SAFETY: a C string; the library is loaded already, or its constructor only reads the environment.
+    let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
+    assert!(!library.is_null(), "the fake driver is not there");
+    // SAFETY: the library stays loaded, and `name` is a C string.
+    let function = unsafe { libc::dlsym(library, name.as_ptr()) };
+    assert!(!function.is_null(), "the fake driver has no {name:?}");
+    // SAFETY: F is a pointer to a function of the type that the name has, as all calls below show.
+    unsafe { std::mem::transmute_copy(&function) }
+}
+
+/// Defines Rust functions that call the fake's of the same name.
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident as $symbol:literal($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $name($($argument: $type),*) -> $result {
+                let function: unsafe extern "C" fn($($type),*) -> $result = find($symbol);
+                // SAFETY: the fake checks handles and addresses; pointers come from the tests' own variables.
+                unsafe { function($($argument),*) }
+            }
+        )*
+    };
+}
+
+calls! {
+    fail as c"fakeCudaFail"(function: *const c_char, nth: c_long, code: c_int) -> ();
+    calls_of as c"fakeCudaCalls"(function: *const c_char) -> c_long;
+    function as c"fakeCudaFunction"(index: c_int) -> *const c_char;
+    live as c"fakeCudaLive"(kind: c_int) -> c_long;
+    used as c"fakeCudaUsed"(device: c_int) -> usize;
+    hold as c"fakeCudaHold"(stream: *mut c_void, held: c_int) -> ();
+    context_create as c"cuCtxCreate_v2"(context: *mut *mut c_void, flags: u32, device: c_int) -> c_int;
+    context_destroy as c"cuCtxDestroy_v2"(context: *mut c_void) -> c_int;
+    context_current as c"cuCtxGetCurrent"(context: *mut *mut c_void) -> c_int;
+    primary_reset as c"cuDevicePrimaryCtxReset_v2"(device: c_int) -> c_int;
+    event_create as c"cuEventCreate"(event: *mut *mut c_void, flags: u32) -> c_int;
+    memory_managed as c"cuMemAllocManaged"(address: *mut u64, len: usize, flags: u32) -> c_int;
+    memory_copy as c"cuMemcpy"(target: u64, source: u64, len: usize) -> c_int;
+}
+
+/// The nth call of `function` from now on returns `code`; 0 for never.
+pub fn fail_call(function: &str, nth: i64, code: i32) {
+    let name = CString::new(function).unwrap();
+    fail(name.as_ptr(), nth, code);
+}
+
+/// How often `name` was called.
+pub fn count(name: &str) -> i64 {
+    let name = CString::new(name).unwrap();
+    calls_of(name.as_ptr())
+}
+
+/// Every function called so far, with how often.
+pub fn counts() -> Vec<(String, i64)> {
+    (0..)
+        .map(function)
+        .take_while(|name| !name.is_null())
+        .map(|name| {
+            // SAFETY: the fake's names stay.
+            let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap().to_owned();
+            let calls = count(&name);
+            (name, calls)
+        })
+        .collect()
+}
+
+/// What is alive in the driver, by kind, and the bytes in use on the first two devices.
+#[derive(Debug, PartialEq, Eq, Clone)]
+pub struct Live {
+    pub contexts: i64,
+    pub streams: i64,
+    pub events: i64,
+    pub allocations: i64,
+    pub mappings: i64,
+    pub opened: i64,
+    pub pinned: i64,
+    pub modules: i64,
+    pub reservations: i64,
+    pub used: [usize; 2],
+}
+
+impl Live {
+    pub fn now() -> Self {
+        Self {
+            contexts: live(0),
+            streams: live(1),
+            events: live(2),
+            allocations: live(3),
+            mappings: live(4),
+            opened: live(5),
+            pinned: live(6),
+            modules: live(7),
+            reservations: live(8),
+            used: [used(0), used(1)],
+        }
+    }
+}
+
+/// Reads device memory as a host would that has a context of its own, at once.
+pub fn read(address: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    with_context(|| assert_eq!(memory_copy(bytes.as_mut_ptr() as u64, address, len), 0));
+    bytes
+}
+
+/// Writes device memory, as [`read`].
+pub fn write(address: u64, bytes: &[u8]) {
+    with_context(|| assert_eq!(memory_copy(address, bytes.as_ptr() as u64, bytes.len()), 0));
+}
+
+fn with_context(work: impl FnOnce()) {
+    let device = dipc::device::cuda::Device::get(0).unwrap();
+    let _current = device.enter().unwrap();
+    work();
+}
+
+/// What is current on this thread.
+pub fn current() -> *mut c_void {
+    let mut context = std::ptr::null_mut();
+    assert_eq!(context_current(&raw mut context), 0);
+    context
+}

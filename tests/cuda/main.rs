@@ -1,0 +1,80 @@
+//! The CUDA layer over the fake driver (`tests/fake_cuda`). Each test runs this program again, with the
+//! driver in LD_LIBRARY_PATH, since a process has one driver; the parent needs none.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod errors;
+mod fake;
+mod loading;
+mod processes;
+mod streams;
+mod values;
+
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+/// Which case the child runs.
+const CASE: &str = "DIPC_TEST_CUDA_CASE";
+
+type Case = (&'static str, fn());
+
+/// Every case, by name.
+fn cases() -> impl Iterator<Item = &'static Case> {
+    loading::CASES
+        .iter()
+        .chain(streams::CASES)
+        .chain(values::CASES)
+        .chain(processes::CASES)
+        .chain(errors::CASES)
+}
+
+/// This program, to run the case `name` with the driver in `folder`.
+fn child_of(name: &str, folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env(CASE, name)
+        .env("LD_LIBRARY_PATH", folder);
+    command
+}
+
+/// Runs a case in a process of its own, and asserts that it succeeds.
+fn run_in(name: &str, folder: &Path, variables: &[(&str, &str)]) {
+    let (status, text) = outcome(name, folder, variables);
+    assert!(status.success(), "{name}: {status}: {text}");
+    assert!(text.contains("test result: ok. 1 passed"), "{name}: {text}");
+}
+
+/// [`run_in`] with the usual fake driver.
+fn run(name: &str, variables: &[(&str, &str)]) {
+    run_in(name, fake::folder(), variables);
+}
+
+fn outcome(name: &str, folder: &Path, variables: &[(&str, &str)]) -> (ExitStatus, String) {
+    let output = child_of(name, folder)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status, String::from_utf8_lossy(&text).into_owned())
+}
+
+/// What the tests run in processes of their own.
+#[test]
+#[ignore = "run by the other tests, with the variables that it needs"]
+fn child() {
+    let Some(wanted) = std::env::var_os(CASE) else {
+        eprintln!("skipped: this is for the other tests, which set {CASE}");
+        return;
+    };
+    let (_, case) = cases()
+        .find(|(name, _)| wanted == **name)
+        .expect("a case of this name");
+    case();
+}

@@ -1,0 +1,368 @@
+//! Memory and events that go to another process, and what is left when either dies.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+
+use dipc::device::cuda::export::{Exported, Handle};
+use dipc::device::cuda::import::Mapping;
+use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream};
+use dipc::error::Status;
+
+use crate::{Case, child_of, fake, run};
+
+pub const CASES: &[Case] = &[
+    ("export", exports_reach_another_process),
+    ("importer", importer),
+    ("hostile", handles_are_checked),
+    ("orphan", exporter_dies),
+    ("exporter", exporter),
+    ("events", events_order_processes),
+    ("recorder", recorder),
+];
+
+/// What the other process is told, and tells.
+const HANDLE: &str = "DIPC_TEST_CUDA_HANDLE";
+const LENGTH: &str = "DIPC_TEST_CUDA_LENGTH";
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> [u8; 64] {
+    let bytes: Vec<u8> = (0..text.len() / 2)
+        .map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
+        .collect();
+    bytes.try_into().unwrap()
+}
+
+/// The other process, which is killed with this.
+struct Other(Child);
+
+impl Other {
+    fn new(case: &str, stdin: Stdio, variables: &[(&str, String)]) -> Self {
+        let folder = std::env::var("LD_LIBRARY_PATH").unwrap();
+        let child = child_of(case, folder.as_ref())
+            .envs(
+                variables
+                    .iter()
+                    .map(|(name, value)| (*name, value.as_str())),
+            )
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    /// The rest of a line that begins with `start`.
+    fn says(&mut self, start: &str) -> String {
+        let mut reader = BufReader::new(self.0.stdout.as_mut().unwrap());
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(
+                reader.read_line(&mut line).unwrap(),
+                0,
+                "it said nothing of {start}"
+            );
+            // The test harness may have begun the line.
+            if let Some((_, rest)) = line.split_once(start) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn succeeds(&mut self) {
+        let mut text = String::new();
+        self.0
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
+        let status = self.0.wait().unwrap();
+        assert!(status.success(), "{status}: {text}");
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const TEXT: &[u8] = b"lent between processes, without a copy";
+
+fn lend(purpose: Purpose) -> (Arc<Device>, DeviceMemory, Exported) {
+    let device = Device::get(0).unwrap();
+    let memory = DeviceMemory::new(&device, 10_000, purpose).unwrap();
+    fake::write(memory.address() + 100, TEXT);
+    // What is asked for lies inside: the allocation is what is exported.
+    let exported = Exported::of(&device, memory.address() + 100, TEXT.len())
+        .unwrap()
+        .unwrap();
+    assert_eq!(exported.base, memory.address());
+    assert!(exported.size >= 10_000);
+    (device, memory, exported)
+}
+
+fn import(exported: Exported, killed: bool) -> Other {
+    let mut variables = vec![(LENGTH, exported.size.to_string())];
+    if killed {
+        variables.push(("DIPC_TEST_CUDA_KILLED", "1".to_owned()));
+    }
+    match exported.handle {
+        Handle::Fd(fd) => Other::new("importer", Stdio::from(fd), &variables),
+        Handle::Legacy(handle) => {
+            variables.push((HANDLE, hex(&handle)));
+            Other::new("importer", Stdio::null(), &variables)
+        }
+    }
+}
+
+#[test]
+fn exported_memory_is_read_by_another_process() {
+    run("export", &[]);
+}
+
+fn exports_reach_another_process() {
+    for (purpose, legacy) in [(Purpose::Lend, false), (Purpose::Own, true)] {
+        let (device, memory, exported) = lend(purpose);
+        assert_eq!(matches!(exported.handle, Handle::Legacy(_)), legacy);
+        import(exported, false).succeeds();
+        // The other wrote there: it is the same memory.
+        assert_eq!(fake::read(memory.address(), 5), b"taken");
+
+        // One that is killed while it has the memory leaves nothing here.
+        let (_, again, exported) = lend(purpose);
+        let mut other = import(exported, true);
+        other.says("mapped");
+        drop(again);
+        other.kill();
+        drop(memory);
+        device.trim().unwrap();
+        let live = fake::Live::now();
+        assert_eq!(
+            (live.allocations, live.mappings, live.opened, live.used),
+            (0, 0, 0, [0, 0])
+        );
+    }
+    // What can be neither is to be copied.
+    let device = Device::get(0).unwrap();
+    let mut managed = 0;
+    {
+        let _current = device.enter().unwrap();
+        assert_eq!(fake::memory_managed(&raw mut managed, 1000, 1), 0);
+    }
+    assert!(Exported::of(&device, managed, 1000).unwrap().is_none());
+    let heap = [0_u8; 16];
+    let error = Exported::of(&device, heap.as_ptr() as u64, 16).unwrap_err();
+    assert_eq!(error.status(), Status::InvalidData);
+}
+
+fn importer() {
+    let device = Device::get(0).unwrap();
+    let before = fake::Live::now();
+    let len: usize = std::env::var(LENGTH).unwrap().parse().unwrap();
+    let mapping = match std::env::var(HANDLE) {
+        Ok(handle) => {
+            let handle = unhex(&handle);
+            let mapping = Mapping::open(&device, &handle, len).unwrap();
+            // The driver opens a handle once for each process: both have the same mapping.
+            let same = Mapping::open(&device, &handle, len).unwrap();
+            assert!(Arc::ptr_eq(&mapping, &same));
+            let error = Mapping::open(&device, &handle, len + 1).unwrap_err();
+            assert_eq!(error.status(), Status::Protocol, "{error}");
+            drop(mapping);
+            assert_eq!(fake::Live::now().opened, 1);
+            // Many threads at once: one opening, closed with the last.
+            drop(same);
+            assert_eq!(fake::Live::now().opened, 0);
+            let opened: Vec<_> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8)
+                    .map(|_| scope.spawn(|| Mapping::open(&device, &handle, len).unwrap()))
+                    .collect();
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .collect()
+            });
+            assert_eq!(fake::Live::now().opened, 1);
+            std::thread::scope(|scope| {
+                for mapping in opened {
+                    scope.spawn(|| drop(mapping));
+                    scope.spawn(|| drop(Mapping::open(&device, &handle, len).unwrap()));
+                }
+            });
+            Mapping::open(&device, &handle, len).unwrap()
+        }
+        Err(_) => {
+            let fd = OwnedFd::from(std::fs::File::open("/proc/self/fd/0").unwrap());
+            drop(fd);
+            let fd = rustix::io::dup(std::io::stdin()).unwrap();
+            let error = Mapping::map(&device, &fd, len + (2 << 20)).unwrap_err();
+            assert_eq!(error.status(), Status::Protocol, "{error}");
+            Mapping::map(&device, &fd, len).unwrap()
+        }
+    };
+    println!("mapped");
+    std::io::stdout().flush().unwrap();
+    if std::env::var_os("DIPC_TEST_CUDA_KILLED").is_some() {
+        loop {
+            std::thread::park();
+        }
+    }
+    let place = mapping.slice(100, TEXT.len()).unwrap();
+    assert_eq!(fake::read(place, TEXT.len()), TEXT);
+    assert_eq!(mapping.slice(0, mapping.len()), Some(mapping.address()));
+    assert_eq!(mapping.slice(1, mapping.len()), None);
+    assert_eq!(mapping.slice(u64::MAX, 1), None);
+    fake::write(mapping.address(), b"taken");
+    drop(mapping);
+    assert_eq!(fake::Live::now(), before);
+}
+
+#[test]
+fn handles_of_a_hostile_peer_are_refused() {
+    run("hostile", &[]);
+}
+
+fn handles_are_checked() {
+    let device = Device::get(0).unwrap();
+    let before = fake::Live::now();
+    let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+    let (pipe, _write) = std::io::pipe().unwrap();
+    for fd in [file, pipe.into()] {
+        let error = Mapping::map(&device, &fd, 2 << 20).unwrap_err();
+        assert_eq!(error.status(), Status::Protocol, "{error}");
+        assert!(error.text().contains("no memory of GPU 0"), "{error}");
+    }
+    for handle in [[0; 64], [0xFF; 64]] {
+        let error = Mapping::open(&device, &handle, 1).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidData, "{error}");
+        assert_eq!(
+            Event::open(&device, &handle).unwrap_err().status(),
+            Status::InvalidData
+        );
+        // It is not taken for open afterwards.
+        Mapping::open(&device, &handle, 1).unwrap_err();
+    }
+    // A length that is not the allocation's.
+    let memory = DeviceMemory::new(&device, 1, Purpose::Lend).unwrap();
+    let fd = memory.export().unwrap();
+    for len in [0, 1, 1 << 30, usize::MAX] {
+        let error = Mapping::map(&device, &fd, len).unwrap_err();
+        let status = error.status();
+        assert!(
+            matches!(status, Status::Protocol | Status::OutOfMemory),
+            "{error}"
+        );
+    }
+    drop(memory);
+    assert_eq!(fake::Live::now(), before);
+}
+
+#[test]
+fn memory_outlives_its_exporter_where_it_can() {
+    run("orphan", &[]);
+}
+
+fn exporter_dies() {
+    let device = Device::get(0).unwrap();
+    let before = fake::Live::now();
+    for purpose in ["lend", "own"] {
+        let mut other = Other::new("exporter", Stdio::piped(), &[(HANDLE, purpose.to_owned())]);
+        let said = other.says("exported ");
+        let (len, handle) = said.split_once(' ').unwrap();
+        let len: usize = len.parse().unwrap();
+        if purpose == "lend" {
+            // The fake knows its memory by the file, so that this stands for SCM_RIGHTS.
+            let path = format!("/proc/{}/fd/{handle}", other.0.id());
+            let file = std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open(path)
+                .unwrap();
+            let mapping = Mapping::map(&device, &file.into(), len).unwrap();
+            other.kill();
+            let place = mapping.slice(100, TEXT.len()).unwrap();
+            assert_eq!(fake::read(place, TEXT.len()), TEXT);
+        } else {
+            let handle = unhex(handle);
+            let mapping = Mapping::open(&device, &handle, len).unwrap();
+            other.kill();
+            drop(mapping);
+            let error = Mapping::open(&device, &handle, len).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidData, "{error}");
+        }
+        assert_eq!(fake::Live::now(), before);
+    }
+}
+
+fn exporter() {
+    let purpose = match std::env::var(HANDLE).unwrap().as_str() {
+        "lend" => Purpose::Lend,
+        _ => Purpose::Own,
+    };
+    let (_device, _memory, exported) = lend(purpose);
+    let (handle, _fd) = match exported.handle {
+        Handle::Legacy(handle) => (hex(&handle), None),
+        Handle::Fd(fd) => (fd.as_raw_fd().to_string(), Some(fd)),
+    };
+    println!("exported {} {handle}", exported.size);
+    std::io::stdout().flush().unwrap();
+    // Until it is killed.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+#[test]
+fn events_order_work_across_processes() {
+    run("events", &[]);
+}
+
+fn events_order_processes() {
+    let device = Device::get(0).unwrap();
+    let before = fake::Live::now();
+    for killed in [false, true] {
+        let mut other = Other::new("recorder", Stdio::piped(), &[]);
+        let handle = unhex(&other.says("event "));
+        let event = Event::open(&device, &handle).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        stream.wait(&event).unwrap();
+        assert!(!event.is_ready().unwrap());
+        assert!(!stream.is_idle().unwrap());
+        if killed {
+            // What it recorded counts as happened: nobody waits for ever.
+            other.kill();
+        } else {
+            other.0.stdin.take().unwrap().write_all(b"go").unwrap();
+            other.succeeds();
+        }
+        stream.synchronize().unwrap();
+        assert!(event.is_ready().unwrap());
+    }
+    assert_eq!(fake::Live::now(), before);
+}
+
+fn recorder() {
+    let device = Device::get(0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    fake::hold(stream.raw().cast(), 1);
+    let event = Event::for_processes(&device).unwrap();
+    event.record(&stream).unwrap();
+    // One for this process alone has no handle.
+    assert!(Event::new(&device).unwrap().handle().is_err());
+    println!("event {}", hex(&event.handle().unwrap()));
+    std::io::stdout().flush().unwrap();
+    assert_eq!(std::io::stdin().read(&mut [0; 2]).unwrap(), 2);
+    fake::hold(stream.raw().cast(), 0);
+    event.synchronize().unwrap();
+}

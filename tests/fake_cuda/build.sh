@@ -1,0 +1,16 @@
+#!/bin/sh
+# Builds the fake CUDA driver as FOLDER/libcuda.so.1.
+#
+#   tests/fake_cuda/build.sh FOLDER [FLAG...]
+#
+# FLAG goes to the compiler: -DcuMemMap=hidden makes a driver without that function.
+set -eu
+here=$(dirname "$0")
+folder=$1
+shift
+mkdir -p "$folder"
+# A name of its own until it is whole: tests that run at the same time build the same file.
+cc -std=c11 -O1 -g -fPIC -shared -pthread -fvisibility=hidden -Wall -Wextra -Werror "$@" \
+  "$here"/main.c "$here"/memory.c "$here"/ipc.c "$here"/stream.c "$here"/kernel.c \
+  -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1.$$"
+mv "$folder/libcuda.so.1.$$" "$folder/libcuda.so.1"

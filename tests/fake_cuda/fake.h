@@ -1,0 +1,141 @@
+// A CUDA driver without a GPU, for tests: libcuda.so.1 with the functions that libdipc calls.
+//
+// Device memory is a memfd, mapped twice: without any access at its "device" address, so that a
+// processor that touches it faults as it would with a GPU, and readable and writable at a hidden
+// one, through which copies and kernels work. Streams are threads, so that work really is deferred.
+//
+// Rules that the real driver has, or that a program should keep to anyway, are enforced: nothing
+// without a current context, no default stream, no memory that is gone.
+//
+// Environment (read by cuInit, or when the library is loaded):
+//   FAKE_CUDA_DEVICES   how many GPUs there are (1); 0: cuInit fails as it does without a GPU
+//   FAKE_CUDA_VERSION   what cuDriverGetVersion says (12020)
+//   FAKE_CUDA_MEMORY    bytes of each GPU (1 GiB)
+//   FAKE_CUDA_NO_VMM, FAKE_CUDA_NO_PEER   if set: what the GPUs cannot do
+//   FAKE_CUDA_DELAY_US  how long each piece of work on a stream waits before it begins (0)
+//   FAKE_CUDA_FAIL      FUNCTION:N:CODE, the N-th call of FUNCTION returns CODE
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+
+enum {
+  OK = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  NOT_INITIALIZED = 3,
+  NO_DEVICE = 100,
+  INVALID_DEVICE = 101,
+  INVALID_CONTEXT = 201,
+  ALREADY_MAPPED = 208,
+  INVALID_PTX = 218,
+  INVALID_HANDLE = 400,
+  NOT_FOUND = 500,
+  NOT_READY = 600,
+  ILLEGAL_ADDRESS = 700,
+  PEER_ACCESS_ALREADY_ENABLED = 704,
+  CONTEXT_IS_DESTROYED = 709,
+  NOT_SUPPORTED = 801,
+};
+
+enum { MAX_DEVICES = 8, MAX_DEPTH = 16 };
+
+struct context {
+  int device;
+  int primary;
+  int dead;
+  atomic_int error;  // what a kernel or a copy broke; every later call says so
+  unsigned peers;    // devices whose memory kernels may touch
+};
+
+struct device {
+  size_t total;
+  size_t used;
+  struct context *primary;
+  int retained;
+};
+
+enum kind { DEVICE = 1, MANAGED, HOST, MAPPED, OPENED };
+
+struct allocation {
+  int fd;
+  int device;
+  size_t size;
+  unsigned types;  // handle types that it may be exported as
+  int refs;        // handles and mappings
+  int owned;       // made by this process, which pays for it
+};
+
+struct range {
+  struct range *next;
+  uintptr_t base;
+  size_t size;
+  size_t mapped;  // whole pages
+  uint8_t *shadow;
+  enum kind kind;
+  int device;
+  int fd;
+  uint64_t id;
+  unsigned readable;  // devices that may touch it, of kind MAPPED
+  struct allocation *allocation;
+  uint64_t peer_id;  // of kind OPENED: the allocation in its own process
+  struct context *context;
+};
+
+extern struct device fake_devices[MAX_DEVICES];
+extern int fake_device_count;
+extern int fake_no_vmm, fake_no_peer;
+extern atomic_int fake_delay_us;
+// Guards devices, ranges, contexts and the lists of handles; never held while work waits.
+extern pthread_mutex_t fake_lock;
+
+// Live things, by kind; fakeCudaLive() gives the numbers.
+enum live { CONTEXTS, STREAMS, EVENTS, ALLOCATIONS, MAPPINGS, OPEN_HANDLES, PINNED, MODULES, RESERVATIONS, LIVE_KINDS };
+extern atomic_long fake_live[LIVE_KINDS];
+
+// Counts the call and gives the error that was injected for it.
+CUresult fake_enter(const char *function, int needs_init);
+CUresult fake_current(struct context **out);
+
+// A call that an injected error keeps from being done.
+#define CALL(function)                         \
+  do {                                         \
+    CUresult code_ = fake_enter(function, 1);  \
+    if (code_) return code_;                   \
+  } while (0)
+// A call that gives something back: it is done, and the injected error told afterwards, as the
+// driver does with the errors of earlier work.
+#define CALL_LATE(function)                     \
+  CUresult late = fake_enter(function, 1);      \
+  if (late == NOT_INITIALIZED) return late
+#define NEED_CONTEXT                              \
+  struct context *context = NULL;                 \
+  do {                                            \
+    CUresult code_ = fake_current(&context);      \
+    if (code_) return code_;                      \
+  } while (0)
+
+// memory.c
+struct range *fake_ranges(void);                // under the lock
+struct range *fake_find(uintptr_t address);     // under the lock
+// Where the processor reaches `len` bytes at `address`, or NULL. Under the lock.
+uint8_t *fake_reach(uintptr_t address, size_t len, int device, int kernel);
+CUresult fake_map(int fd, size_t size, int device, enum kind kind, struct range **out);
+void fake_unmap(struct range *range);
+int fake_memfd(int device, uint64_t id, size_t size);
+uint64_t fake_next_id(void);
+void fake_forget_context(struct context *context);
+
+// kernel.c
+struct function;
+void fake_run_kernel(struct function *function, const unsigned *shape, const uint64_t *params,
+                     struct context *context);

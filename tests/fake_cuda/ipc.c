@@ -1,0 +1,80 @@
+// Legacy handles of memory. One of another process is opened by its descriptor there.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake.h"
+
+struct handle {
+  uint32_t magic;
+  int32_t pid, fd, device;
+  uint64_t size, id;
+  uint8_t rest[32];
+};
+_Static_assert(sizeof(struct handle) == 64, "what CUDA's handle has");
+enum { MAGIC = 0xFACADE };
+
+EXPORT CUresult cuIpcGetMemHandle(struct handle *out, CUdeviceptr address) {
+  CALL("cuIpcGetMemHandle");
+  NEED_CONTEXT;
+  pthread_mutex_lock(&fake_lock);
+  struct range *range = fake_find((uintptr_t)address);
+  CUresult code = range && range->kind == DEVICE && range->base == address ? OK : INVALID_VALUE;
+  if (!code)
+    *out = (struct handle){MAGIC, getpid(), range->fd, range->device, range->size, range->id, {0}};
+  pthread_mutex_unlock(&fake_lock);
+  return code;
+}
+
+static struct range *opened(uint64_t id, uintptr_t address) {
+  for (struct range *range = fake_ranges(); range; range = range->next)
+    if (range->kind == OPENED && (id ? range->peer_id == id : range->base == address)) return range;
+  return NULL;
+}
+
+EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, struct handle handle, unsigned flags) {
+  CALL("cuIpcOpenMemHandle_v2");
+  NEED_CONTEXT;
+  if (flags != 1 || handle.magic != MAGIC) return INVALID_VALUE;
+  if (handle.pid == getpid()) return INVALID_CONTEXT;
+  char path[64], name[128], wanted[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
+  ssize_t len = readlink(path, name, sizeof name - 1);
+  if (len < 0) return INVALID_HANDLE;
+  name[len] = 0;
+  snprintf(wanted, sizeof wanted, "/memfd:fake-cuda:%d:%llx:", handle.device, (unsigned long long)handle.id);
+  // The number may mean another file by now.
+  if (strncmp(name, wanted, strlen(wanted))) return INVALID_HANDLE;
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return INVALID_HANDLE;
+  pthread_mutex_lock(&fake_lock);
+  struct range *range = NULL;
+  CUresult code = opened(handle.id, 0) ? ALREADY_MAPPED : fake_map(fd, handle.size, handle.device, OPENED, &range);
+  if (code) {
+    close(fd);
+  } else {
+    range->peer_id = handle.id;
+    range->context = context;
+    *out = range->base;
+    atomic_fetch_add(&fake_live[OPEN_HANDLES], 1);
+    // What the flag asks for.
+    context->peers |= 1u << handle.device;
+  }
+  pthread_mutex_unlock(&fake_lock);
+  return code;
+}
+
+EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  CALL_LATE("cuIpcCloseMemHandle");
+  NEED_CONTEXT;
+  pthread_mutex_lock(&fake_lock);
+  struct range *range = opened(0, (uintptr_t)address);
+  if (range) {
+    fake_unmap(range);
+    atomic_fetch_sub(&fake_live[OPEN_HANDLES], 1);
+  }
+  pthread_mutex_unlock(&fake_lock);
+  return range ? late : INVALID_VALUE;
+}
