@@ -11,6 +11,8 @@
 
 mod errors;
 mod fake;
+#[cfg(feature = "cli")]
+mod info;
 mod loading;
 mod processes;
 mod streams;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use dipc::device::DeviceKind;
+use dipc::device::cuda::{self, Description, Driver};
 use dipc::transport::{self, Transport};
 use serde::Serialize;
 
@@ -17,9 +17,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// Devices that Arrow numbers and libdipc is meant for.
-const DEVICES: [(&str, i32); 2] = [("cpu", DeviceKind::CPU.0), ("cuda", 2)];
 
 #[derive(Serialize)]
 struct Info {
@@ -50,6 +47,43 @@ impl Part {
     }
 }
 
+/// CUDA: the driver and the GPUs that it sees, or why there are none.
+fn gpus() -> Part {
+    let mut details = BTreeMap::new();
+    let outcome = Driver::get().and_then(|driver| {
+        details.insert("driver".to_owned(), format!("CUDA {}", driver.version()));
+        for gpu in cuda::describe_all()? {
+            details.insert(format!("gpu {}", gpu.ordinal), about(&gpu));
+        }
+        Ok(())
+    });
+    Part {
+        details,
+        ..Part::new("cuda", outcome)
+    }
+}
+
+/// One GPU, in a line.
+fn about(gpu: &Description) -> String {
+    let (major, minor) = gpu.capability;
+    let mib = gpu.total_bytes >> 20;
+    let mut text = format!(
+        "{}, {mib} MiB, compute capability {major}.{minor}",
+        gpu.name
+    );
+    // What `cuMemAlloc` gives always goes by a legacy handle.
+    text.push_str(if gpu.exports_fds {
+        "; exports memory by descriptor and by legacy handle"
+    } else {
+        "; exports memory by legacy handle"
+    });
+    if !gpu.peers.is_empty() {
+        let peers: Vec<String> = gpu.peers.iter().map(i32::to_string).collect();
+        text.push_str(&format!("; reaches GPU {}", peers.join(", ")));
+    }
+    text
+}
+
 /// Runs `dipc info`.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let transport = |transport: &&dyn Transport| Part {
@@ -58,7 +92,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     // What is inside one process is for tests.
     let across = |transport: &&&dyn Transport| transport.scheme() != "mem";
-    let device = |(name, kind)| Part::new(name, DeviceKind(kind).ensure_readable());
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
         transports: transport::ALL
@@ -66,7 +99,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             .filter(across)
             .map(transport)
             .collect(),
-        devices: DEVICES.into_iter().map(device).collect(),
+        devices: vec![Part::new("cpu", Ok(())), gpus()],
     };
     if args.json {
         output::print(&serde_json::to_string(&info)?)?;
