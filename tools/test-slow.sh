@@ -110,7 +110,7 @@ address() {
         let gone = { let b = Box::new([7_u8; 16]); &raw const *b };
         std::process::exit(i32::from(unsafe { (*gone)[3] }) - 7);
     }' 'heap-use-after-free'; then
-    sanitized address 900 --lib --test conformance --test streams --test shm --test interop --
+    sanitized address 900 --lib --test conformance --test streams --test shm --test interop --test cuda --
   else
     failed+=("address: the sanitizer reports nothing")
   fi

@@ -42,8 +42,19 @@ fn child_of(name: &str, folder: &Path) -> Command {
     command
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env(CASE, name)
+        // A fault is to end the child as it ends any process, under a sanitizer too.
+        .env("ASAN_OPTIONS", with("ASAN_OPTIONS", "handle_segv=0"))
+        .env("TSAN_OPTIONS", with("TSAN_OPTIONS", "handle_segv=0"))
         .env("LD_LIBRARY_PATH", folder);
     command
+}
+
+/// A variable of the environment with an option added.
+fn with(variable: &str, option: &str) -> String {
+    match std::env::var(variable) {
+        Ok(options) => format!("{options}:{option}"),
+        Err(_) => option.to_owned(),
+    }
 }
 
 /// Runs a case in a process of its own, and asserts that it succeeds.

@@ -105,6 +105,8 @@ extern atomic_long fake_live[LIVE_KINDS];
 // Counts the call and gives the error that was injected for it.
 CUresult fake_enter(const char *function, int needs_init);
 CUresult fake_current(struct context **out);
+// What is never given back to the heap, so that a stale handle is seen as one: for leak checkers.
+void fake_keep(void *thing);
 
 // A call that an injected error keeps from being done.
 #define CALL(function)                         \

@@ -72,6 +72,19 @@ CUresult fake_current(struct context **out) {
   return atomic_load(&context->error);
 }
 
+void fake_keep(void *thing) {
+  static struct kept {
+    struct kept *next;
+    void *thing;
+  } *kept;
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  struct kept *node = malloc(sizeof *node);
+  pthread_mutex_lock(&lock);
+  *node = (struct kept){kept, thing};
+  kept = node;
+  pthread_mutex_unlock(&lock);
+}
+
 // What tests ask and set.
 
 // The next nth call of `function` from now on returns `code`; 0 for never.
@@ -200,6 +213,7 @@ static struct context *make_context(int device, int primary) {
   struct context *context = calloc(1, sizeof *context);
   context->device = device;
   context->primary = primary;
+  fake_keep(context);
   atomic_fetch_add(&fake_live[CONTEXTS], 1);
   return context;
 }

@@ -243,16 +243,30 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevic
   return code;
 }
 
+static struct reservation {
+  struct reservation *next;
+  uintptr_t base;
+  size_t size;
+} *reservations;
+
 // What a pointer is. Of one that the driver does not know every answer is 0, and the call succeeds.
 static CUresult attribute(int what, void *out, struct range *range) {
+  uintptr_t base = range ? range->base : 0;
+  size_t size = range ? range->size : 0;
+  for (struct reservation *in = reservations; in && range; in = in->next)
+    if (base >= in->base && base - in->base < in->size) {
+      // Of mapped memory the driver tells what was reserved; cuMemGetAddressRange tells what is mapped.
+      base = in->base;
+      size = in->size;
+    }
   switch (what) {
     case 1: *(void **)out = range ? range->context : NULL; return OK;
     case 2: *(unsigned *)out = !range ? 0 : range->kind == HOST ? 1 : 2; return OK;
     case 8: *(unsigned *)out = range && range->kind == MANAGED; return OK;
     case 9: *(int *)out = range ? range->device : -2; return OK;
     case 10: *(uint8_t *)out = range && range->kind == DEVICE; return OK;
-    case 11: *(CUdeviceptr *)out = range ? range->base : 0; return OK;
-    case 12: *(size_t *)out = range ? range->size : 0; return OK;
+    case 11: *(CUdeviceptr *)out = base; return OK;
+    case 12: *(size_t *)out = size; return OK;
     case 13: *(uint8_t *)out = range != NULL; return OK;
     case 14: *(uint64_t *)out = range && range->kind == MAPPED ? range->allocation->types : 0; return OK;
     default: return INVALID_VALUE;
@@ -286,12 +300,6 @@ struct access {
   struct location location;
   unsigned flags;
 };
-
-static struct reservation {
-  struct reservation *next;
-  uintptr_t base;
-  size_t size;
-} *reservations;
 
 static CUresult check(const struct properties *properties) {
   if (fake_no_vmm) return NOT_SUPPORTED;

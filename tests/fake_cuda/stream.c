@@ -149,6 +149,7 @@ EXPORT CUresult cuStreamCreate(struct stream **out, unsigned flags) {
     return OUT_OF_MEMORY;
   }
   pthread_detach(thread);
+  fake_keep(stream);
   atomic_fetch_add(&fake_live[STREAMS], 1);
   *out = stream;
   return OK;
@@ -247,6 +248,7 @@ static CUresult make_event(struct event **out, int fd, int opened, struct contex
   if (state == MAP_FAILED) return OUT_OF_MEMORY;
   struct event *event = calloc(1, sizeof *event);
   *event = (struct event){context, state, fd, opened, 0, fake_next_id()};
+  fake_keep(event);
   atomic_fetch_add(&fake_live[EVENTS], 1);
   *out = event;
   return OK;

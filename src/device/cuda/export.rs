@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use cudarc::driver::sys::CUipcMemHandle;
 
 use crate::device::cuda::context::Device;
+use crate::device::cuda::driver::{Failure, code};
 use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::memory::export_fd;
 use crate::device::cuda::pointer::Pointer;
@@ -47,44 +48,76 @@ impl Exported {
     /// `InvalidData` where that is no memory of the device; what the driver says.
     pub fn of(device: &Device, address: u64, len: usize) -> Result<Option<Self>> {
         let pointer = Pointer::on_device(device, address, len)?;
-        let handle = if pointer.posix_fd {
-            Handle::Fd(fd_of(device, pointer.base)?)
-        } else if pointer.legacy_ipc {
-            Handle::Legacy(legacy_of(device, pointer.base)?)
-        } else {
+        let _current = device.enter()?;
+        let (mut base, mut size) = (0, 0);
+        // SAFETY: both are writable; the address is looked up, not looked at.
+        let ranged = unsafe {
+            device
+                .driver()
+                .cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address)
+        };
+        let Some(()) = unless_not_possible(ranged)? else {
             return Ok(None);
         };
-        Ok(Some(Self {
-            base: pointer.base,
-            size: pointer.size,
-            handle,
-        }))
+        // Addresses that were reserved together may have several allocations behind them.
+        let allocation = Pointer {
+            base,
+            size,
+            ..pointer
+        };
+        if !allocation.contains(address, len) {
+            return Ok(None);
+        }
+        let mut handle = None;
+        if pointer.posix_fd {
+            handle = fd_of(device, base)?.map(Handle::Fd);
+        }
+        if handle.is_none() && pointer.legacy_ipc {
+            handle = legacy_of(device, base)?.map(Handle::Legacy);
+        }
+        Ok(handle.map(|handle| Self { base, size, handle }))
     }
 }
 
-fn fd_of(device: &Device, base: u64) -> Result<OwnedFd> {
-    let _current = device.enter()?;
+/// `None` where the driver says that memory of this kind has no such thing, as that of pools.
+fn unless_not_possible<T>(outcome: Result<T, Failure>) -> Result<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        // Invalid value, invalid handle, not supported.
+        Err(Failure {
+            code: code::INVALID_VALUE | 400 | 801,
+            ..
+        }) => Ok(None),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// Under the device's context.
+fn fd_of(device: &Device, base: u64) -> Result<Option<OwnedFd>> {
     let driver = device.driver();
     let mut handle = 0;
     let place = std::ptr::without_provenance_mut(
         usize::try_from(base).map_err(|_| Error::invalid_data("no such address"))?,
     );
     // SAFETY: `handle` is writable; the address is looked up, not looked at.
-    unsafe { driver.cuMemRetainAllocationHandle(&raw mut handle, place) }?;
+    let retained = unsafe { driver.cuMemRetainAllocationHandle(&raw mut handle, place) };
+    let Some(()) = unless_not_possible(retained)? else {
+        return Ok(None);
+    };
     // SAFETY: the handle was retained above.
     let fd = unsafe { export_fd(device, handle) };
     // SAFETY: what was retained above is given back once; the descriptor stands by itself.
     let gone = unsafe { driver.cuMemRelease(handle) };
     left(gone.map_err(Error::from), "a handle of a GPU's memory");
-    Ok(fd?)
+    unless_not_possible(fd)
 }
 
-fn legacy_of(device: &Device, base: u64) -> Result<[u8; HANDLE_BYTES]> {
-    let _current = device.enter()?;
+/// Under the device's context.
+fn legacy_of(device: &Device, base: u64) -> Result<Option<[u8; HANDLE_BYTES]>> {
     let mut handle = CUipcMemHandle {
         reserved: [0; HANDLE_BYTES],
     };
     // SAFETY: `handle` is writable; the address is looked up, not looked at.
-    unsafe { device.driver().cuIpcGetMemHandle(&raw mut handle, base) }?;
-    Ok(handle.reserved.map(i8::cast_unsigned))
+    let made = unsafe { device.driver().cuIpcGetMemHandle(&raw mut handle, base) };
+    Ok(unless_not_possible(made)?.map(|()| handle.reserved.map(i8::cast_unsigned)))
 }

@@ -108,6 +108,7 @@ functions! {
     cuMemFree_v2(address: CUdeviceptr);
     cuMemHostAlloc(address: *mut *mut c_void, len: usize, flags: c_uint);
     cuMemFreeHost(address: *mut c_void);
+    cuMemGetAddressRange_v2(base: *mut CUdeviceptr, len: *mut usize, address: CUdeviceptr);
     cuMemGetInfo_v2(available: *mut usize, total: *mut usize);
     cuPointerGetAttributes(
         count: c_uint, attributes: *const c_int, values: *mut *mut c_void, address: CUdeviceptr

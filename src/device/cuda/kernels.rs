@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use cudarc::driver::sys::CUfunction;
+use cudarc::driver::sys::{CUfunction, CUmodule};
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::stream::Stream;
@@ -40,6 +40,8 @@ pub(super) struct BitTask {
 /// The kernels of one device. They stay loaded for the life of its context.
 #[derive(Debug)]
 pub struct Kernels {
+    /// Held, not used: the functions are parts of it.
+    _module: CUmodule,
     gather: CUfunction,
     shift_bits: CUfunction,
     count_bits: CUfunction,
@@ -68,6 +70,7 @@ impl Kernels {
             };
             let found = || {
                 Ok(Self {
+                    _module: module,
                     gather: find(c"dipc_gather")?,
                     shift_bits: find(c"dipc_shift_bits")?,
                     count_bits: find(c"dipc_count_bits")?,

@@ -30,9 +30,9 @@ pub struct Pointer {
     pub kind: DeviceKind,
     /// The device that it lies on, or was allocated for.
     pub ordinal: i32,
-    /// First byte of the allocation.
+    /// First byte of the allocation; of virtual memory management, of the addresses reserved for it.
     pub base: u64,
-    /// Bytes of the allocation.
+    /// Bytes of that.
     pub size: usize,
     /// Whether other processes can open it by a legacy handle of its base.
     pub legacy_ipc: bool,
@@ -47,28 +47,24 @@ impl Pointer {
     ///
     /// What the driver says; as [`Device::enter`].
     pub fn at(device: &Device, address: u64) -> Result<Option<Self>> {
-        let mut memory_type = 0_u32;
-        let mut managed = 0_u32;
-        let mut ordinal = -1_i32;
-        let mut legacy = 0_u8;
-        let mut base = 0_u64;
-        let mut size = 0_usize;
-        let mut handle_types = 0_u64;
-        let asked = [
-            (attribute::MEMORY_TYPE, pointer(&mut memory_type)),
-            (attribute::IS_MANAGED, pointer(&mut managed)),
-            (attribute::DEVICE_ORDINAL, pointer(&mut ordinal)),
-            (attribute::IS_LEGACY_IPC_CAPABLE, pointer(&mut legacy)),
-            (attribute::RANGE_START, pointer(&mut base)),
-            (attribute::RANGE_SIZE, pointer(&mut size)),
-            (attribute::ALLOWED_HANDLE_TYPES, pointer(&mut handle_types)),
+        let attributes = [
+            attribute::MEMORY_TYPE,
+            attribute::IS_MANAGED,
+            attribute::DEVICE_ORDINAL,
+            attribute::IS_LEGACY_IPC_CAPABLE,
+            attribute::RANGE_START,
+            attribute::RANGE_SIZE,
+            attribute::ALLOWED_HANDLE_TYPES,
         ];
-        let attributes = asked.map(|(attribute, _)| attribute);
-        let mut values = asked.map(|(_, value)| value);
+        // Some are a byte, some a word: each has room for the longest, and the lowest byte first.
+        let mut answers = [0_u64; 7];
+        let mut values: [*mut c_void; 7] = [std::ptr::null_mut(); 7];
+        for (value, answer) in values.iter_mut().zip(&mut answers) {
+            *value = std::ptr::from_mut(answer).cast();
+        }
         let _current = device.enter()?;
-        // SAFETY: both lists have 7 entries; each value has the type that CUDA documents for its
-        // attribute (none is longer), and lives during the call. `address` is not looked at, only
-        // looked up.
+        // SAFETY: both lists have 7 entries, each value 8 bytes that live during the call, and no
+        // attribute asked for is longer. `address` is not looked at, only looked up.
         unsafe {
             device.driver().cuPointerGetAttributes(
                 7,
@@ -77,7 +73,19 @@ impl Pointer {
                 address,
             )
         }?;
-        let kind = match memory_type {
+        let [
+            memory_type,
+            managed,
+            ordinal,
+            legacy,
+            base,
+            size,
+            handle_types,
+        ] = answers;
+        let word = |answer: u64| u32::try_from(answer & u64::from(u32::MAX)).unwrap_or(0);
+        let ordinal = word(ordinal).cast_signed();
+        let size = usize::try_from(size).unwrap_or(0);
+        let kind = match word(memory_type) {
             _ if managed != 0 => DeviceKind::CUDA_MANAGED,
             HOST => DeviceKind::CUDA_HOST,
             DEVICE => DeviceKind::CUDA,
@@ -131,8 +139,4 @@ impl Pointer {
             .and_then(|offset| offset.checked_add(len))
             .is_some_and(|end| end <= self.size)
     }
-}
-
-fn pointer<T>(value: &mut T) -> *mut c_void {
-    std::ptr::from_mut(value).cast()
 }
