@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::device::cuda::context::Device;
 use crate::device::cuda::event::Event;
 use crate::device::cuda::kernels::{BitTask, Read};
-use crate::device::cuda::memory::{DeviceMemory, PinnedMemory, Purpose};
+use crate::device::cuda::memory::{DeviceMemory, Purpose};
+use crate::device::cuda::pinned::PinnedMemory;
 use crate::device::cuda::stream::Stream;
 use crate::error::{Error, Result};
 

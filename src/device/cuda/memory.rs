@@ -1,9 +1,8 @@
-//! Memory of a device, and host memory that it copies from and to at full speed.
+//! Memory of a device, for ourselves or to be lent.
 
 use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,14 +14,13 @@ use cudarc::driver::sys::{
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Failure, code};
+use crate::device::cuda::pinned::PinnedBlock;
 use crate::device::cuda::recycle::Keep;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 pub(super) const POSIX_FD: u32 = 1;
-/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every device copies and reads it.
-const PORTABLE_MAPPED: u32 = 1 | 2;
 
 /// What memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,154 +321,8 @@ pub(super) unsafe fn export_fd(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Pinned host memory without an owner.
-#[derive(Debug)]
-pub struct PinnedBlock {
-    data: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: a block owns its memory alone; nothing about it belongs to a thread.
-unsafe impl Send for PinnedBlock {}
-
-impl PinnedBlock {
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    fn new(device: &Device, len: usize) -> Result<Self, Failure> {
-        let mut data = std::ptr::null_mut();
-        // SAFETY: `data` is writable, and the device's context is current.
-        unsafe {
-            device
-                .driver()
-                .cuMemHostAlloc(&raw mut data, len, PORTABLE_MAPPED)
-        }?;
-        let data = NonNull::new(data.cast::<u8>()).ok_or(Failure {
-            call: "cuMemHostAlloc",
-            code: code::OUT_OF_MEMORY,
-        })?;
-        // Nobody reads what was never written, and a slice of it may be made.
-        // SAFETY: the driver gave `len` bytes that the processor writes, and they are nobody else's.
-        unsafe { data.as_ptr().write_bytes(0, len) };
-        Ok(Self { data, len })
-    }
-
-    fn free(self, device: &Device) {
-        // SAFETY: the block owns the memory, and who used it is done with it.
-        let gone = unsafe { device.driver().cuMemFreeHost(self.data.as_ptr().cast()) };
-        left(gone.map_err(Error::from), "pinned memory");
-    }
-}
-
-/// Host memory that stays where it is, so that devices copy from and to it asynchronously and at
-/// the full rate, and kernels read and write it by the same address. Always initialised.
-///
-/// As [`DeviceMemory`], it is dropped when no work uses it any more.
-pub struct PinnedMemory {
-    device: Arc<Device>,
-    /// `None` only while it is dropped.
-    block: Option<PinnedBlock>,
-}
-
-// SAFETY: shared access only reads, and gives the address.
-unsafe impl Sync for PinnedMemory {}
-
-impl fmt::Debug for PinnedMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PinnedMemory({:#x}, {})", self.address(), self.len())
-    }
-}
-
-impl PinnedMemory {
-    /// At least `len` bytes, initialised, to what is not defined.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfMemory`; as [`Device::enter`].
-    pub fn new(device: &Arc<Device>, len: usize) -> Result<Self> {
-        let len = len.max(1);
-        let kept = device.kept.lock().pinned.take(len, 0);
-        let block = match kept {
-            Some(block) => block,
-            None => {
-                let _current = device.enter()?;
-                let made = match PinnedBlock::new(device, len.next_multiple_of(4096)) {
-                    Err(Failure {
-                        code: code::OUT_OF_MEMORY,
-                        ..
-                    }) => {
-                        device.trim()?;
-                        PinnedBlock::new(device, len)
-                    }
-                    made => made,
-                };
-                made.map_err(|failure| {
-                    Error::from(failure).context(format!("pinning {len} bytes of host memory"))
-                })?
-            }
-        };
-        Ok(Self {
-            device: Arc::clone(device),
-            block: Some(block),
-        })
-    }
-
-    fn data(&self) -> NonNull<u8> {
-        self.block
-            .as_ref()
-            .map_or(NonNull::dangling(), |block| block.data)
-    }
-
-    /// The first byte, for the processor and for devices.
-    pub fn address(&self) -> u64 {
-        self.data().as_ptr() as u64
-    }
-
-    /// Length in bytes.
-    pub fn len(&self) -> usize {
-        self.block.as_ref().map_or(0, PinnedBlock::len)
-    }
-
-    /// Never.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The bytes.
-    ///
-    /// # Safety
-    ///
-    /// No work that writes here is under way, during the borrow.
-    pub unsafe fn as_slice(&self) -> &[u8] {
-        // SAFETY: the block has `len` initialised bytes; the caller promises that no device writes,
-        // and the borrow that this process does not.
-        unsafe { std::slice::from_raw_parts(self.data().as_ptr(), self.len()) }
-    }
-
-    /// The bytes, to be written.
-    ///
-    /// # Safety
-    ///
-    /// No work that reads or writes here is under way, during the borrow.
-    pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`; the exclusive borrow makes this the only reference.
-        unsafe { std::slice::from_raw_parts_mut(self.data().as_ptr(), self.len()) }
-    }
-}
-
-impl Drop for PinnedMemory {
-    fn drop(&mut self) {
-        let Some(block) = self.block.take() else {
-            return;
-        };
-        let gone = self.device.kept.lock().pinned.give(block);
-        self.device.free(gone, PinnedBlock::free);
-    }
-}
-
 impl Device {
-    fn free<B: Keep>(&self, blocks: Vec<B>, free: fn(B, &Self)) {
+    pub(super) fn free<B: Keep>(&self, blocks: Vec<B>, free: fn(B, &Self)) {
         if blocks.is_empty() {
             return;
         }

@@ -1,7 +1,8 @@
 //! Memory of a device, used again: what the driver allocates fresh takes as long as copying
 //! megabytes does, and to free it the driver waits for the device.
 
-use crate::device::cuda::memory::{Block, PinnedBlock};
+use crate::device::cuda::memory::Block;
+use crate::device::cuda::pinned::PinnedBlock;
 
 /// Most bytes of device memory that are kept for later, for each device.
 const MOST_DEVICE_BYTES: usize = 256 << 20;
