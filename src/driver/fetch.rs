@@ -266,7 +266,8 @@ impl Fetch {
             if self.step() || cancel.is_some_and(Cancel::is_cancelled) {
                 return true;
             }
-            std::hint::spin_loop();
+            // Whoever is to send it may need this core: there may be more who look than cores.
+            std::thread::yield_now();
         }
         false
     }

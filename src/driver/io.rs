@@ -253,6 +253,9 @@ impl Shared {
             }
             if !events.is_empty() {
                 idle_since = clock::now();
+            } else if spins {
+                // As whoever else looks for work does: there may be more of them than cores.
+                std::thread::yield_now();
             }
             for event in &events {
                 let key = event.data.u64();
