@@ -61,7 +61,7 @@ bench-quick: bench-build
 bench-build:
 	@tools/setup.sh bench
 	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
-	[ ! -e benches/header.rs ] || cargo bench $(CARGO_FLAGS) --locked --features cli --bench header --no-run
+	cargo bench $(CARGO_FLAGS) --locked --features cli --bench header --no-run
 
 docs:
 	@tools/setup.sh docs
