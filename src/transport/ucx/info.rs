@@ -17,11 +17,7 @@ pub(super) fn describe() -> Vec<(String, String)> {
         ("version".to_owned(), version_text(api)),
         ("library".to_owned(), api.path().display().to_string()),
     ];
-    let printed = printed(|stream| {
-        // SAFETY: the context lives, and the stream is open for writing.
-        unsafe { api.ucp_context_print_info(context.handle(), stream) }
-    });
-    let found = resources(&printed);
+    let found = resources_of(&context);
     if !found.is_empty() {
         lines.push(("transports".to_owned(), found.join(", ")));
     }
@@ -30,6 +26,26 @@ pub(super) fn describe() -> Vec<(String, String)> {
         shared_memory(api.version()).to_owned(),
     ));
     lines
+}
+
+/// Whether a device of this machine serves reads of its memory by itself, as RDMA adapters do.
+pub(super) fn has_remote_reads(context: &Context) -> bool {
+    let found = resources_of(context);
+    found.iter().any(|name| reads(name))
+}
+
+/// Whether a transport is one of InfiniBand's or RoCE's that read memory: the connected ones.
+fn reads(transport: &str) -> bool {
+    transport.starts_with("rc_") || transport.starts_with("dc_")
+}
+
+/// The transports and devices that UCX finds.
+fn resources_of(context: &Context) -> Vec<String> {
+    let printed = printed(|stream| {
+        // SAFETY: the context lives, and the stream is open for writing.
+        unsafe { (context.api()).ucp_context_print_info(context.handle(), stream) }
+    });
+    resources(&printed)
 }
 
 /// What UCX takes between processes of one host, as libdipc sets it up unless told otherwise.
@@ -88,6 +104,13 @@ mod tests {
                        #      resource 0  :  md 0  dev 0  flags -- self/memory0\n\
                        #      resource 1  :  md 1  dev 1  flags -- tcp/lo\n#\n# memory: 0MB\n";
         assert_eq!(resources(printed), ["self/memory0", "tcp/lo"]);
+    }
+
+    /// Reads by a device are those of InfiniBand's connected transports.
+    #[test]
+    fn devices_that_read_are_known() {
+        assert!(reads("rc_mlx5/mlx5_0:1") && reads("dc_mlx5/mlx5_0:1") && reads("rc_verbs/mlx5_1:1"));
+        assert!(!reads("tcp/lo") && !reads("ud_verbs/mlx5_0:1") && !reads("posix/memory"));
     }
 
     /// Facts of design: shared memory with error handling came after 1.13.

@@ -17,6 +17,7 @@ use crate::fork::Generation;
 use crate::transport::lend::{Export, Exported, Pool};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
+use crate::transport::ucx::info;
 use crate::transport::ucx::plain::{PlainLender, PlainRegion};
 use crate::transport::{BodyPolicy, Lender, LinkOptions, Placement};
 
@@ -26,6 +27,8 @@ pub(super) struct Lending {
     options: LinkOptions,
     /// What baseline peers are lent from.
     plain: Option<Arc<PlainRegion>>,
+    /// Bodies are sent although they could be lent.
+    sends: bool,
 }
 
 /// The feature that lending needs of UCX, where these options have a server lend.
@@ -48,8 +51,19 @@ impl Lending {
             BodyPolicy::Auto => None,
             BodyPolicy::Lent => Some(PlainRegion::new(context, options)?),
         };
+        // Where no device reads, UCX answers each read with messages of its own, and crashes this
+        // process when the client dies before they have left: it takes them for something else
+        // when it gives them up (seen with 1.13 and 1.22). So that is for those who ask for it.
+        let sends = options.body == BodyPolicy::Auto && !info::has_remote_reads(context);
+        if options.body == BodyPolicy::Lent && !info::has_remote_reads(context) {
+            tracing::warn!(
+                "memory is lent over UCX without a device that reads it: a client that is killed \
+                 while it reads may end this process; let bodies be sent (auto, packed) instead"
+            );
+        }
         Ok(Some(Self {
             context: Arc::clone(context),
+            sends,
             options: options.clone(),
             plain,
         }))
@@ -72,6 +86,7 @@ impl Lending {
         Arc::new(UcxLender {
             pool: Pool::new(&self.options, Box::new(export)),
             baseline,
+            sends: self.sends,
         })
     }
 }
@@ -80,10 +95,15 @@ impl Lending {
 struct UcxLender {
     pool: Pool,
     baseline: Option<Arc<dyn Lender>>,
+    /// See [`Lending::sends`].
+    sends: bool,
 }
 
 impl Lender for UcxLender {
     fn place(&self, buffers: &[BufferRef]) -> Result<Placement> {
+        if self.sends {
+            return Ok(Placement::Packed);
+        }
         self.pool.place(buffers)
     }
 
