@@ -11,6 +11,7 @@
 
 mod errors;
 mod fake;
+mod headers;
 #[cfg(feature = "cli")]
 mod info;
 mod loading;
@@ -34,6 +35,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(values::CASES)
         .chain(processes::CASES)
         .chain(errors::CASES)
+        .chain(headers::CASES)
 }
 
 /// This program, to run the case `name` with the driver in `folder`.

@@ -38,8 +38,15 @@ int fake_memfd(int device, uint64_t id, size_t size) {
 }
 
 struct range *fake_find(uintptr_t address) {
-  for (struct range *range = ranges; range; range = range->next)
-    if (address >= range->base && address - range->base < range->size) return range;
+  for (struct range **link = &ranges; *link; link = &(*link)->next) {
+    struct range *range = *link;
+    if (address < range->base || address - range->base >= range->size) continue;
+    // To the front: what was asked for is mostly asked for again.
+    *link = range->next;
+    range->next = ranges;
+    ranges = range;
+    return range;
+  }
   return NULL;
 }
 

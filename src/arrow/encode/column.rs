@@ -6,7 +6,7 @@
 //! and the last offset in it call for. Everything that can be checked is, with a text.
 
 use super::fault::{Checked, Fault};
-use super::memory::{Bits, Memory};
+use super::memory::{BitRange, Bits, Memory};
 use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::{Field, Layout, Type};
 use crate::device::BufferRef;
@@ -25,7 +25,7 @@ pub(super) struct Column<'a> {
     offset: usize,
     /// Rows of the array.
     pub(super) len: usize,
-    memory: Memory,
+    memory: Memory<'a>,
 }
 
 /// The validity bitmap, where there is one.
@@ -42,7 +42,7 @@ impl<'a> Column<'a> {
     pub(super) unsafe fn of_field(
         field: &'a Field,
         array: &'a ArrowArray,
-        memory: Memory,
+        memory: Memory<'a>,
     ) -> Checked<Self> {
         let encoded = field.dictionary.is_some();
         if !encoded {
@@ -61,7 +61,7 @@ impl<'a> Column<'a> {
     pub(super) unsafe fn of_batch(
         fields: &'a [Field],
         array: &'a ArrowArray,
-        memory: Memory,
+        memory: Memory<'a>,
     ) -> Checked<Self> {
         // SAFETY: this function's contract is the same.
         unsafe { Self::new(Layout::Struct, fields, &[], false, array, memory) }
@@ -76,7 +76,7 @@ impl<'a> Column<'a> {
     pub(super) unsafe fn of_values(
         field: &'a Field,
         array: &'a ArrowArray,
-        memory: Memory,
+        memory: Memory<'a>,
     ) -> Checked<Self> {
         let ids = match &field.ty {
             Type::Union { ids, .. } => ids.as_slice(),
@@ -106,7 +106,7 @@ impl<'a> Column<'a> {
         ids: &'a [i8],
         encoded: bool,
         array: &'a ArrowArray,
-        memory: Memory,
+        memory: Memory<'a>,
     ) -> Checked<Self> {
         if array.release.is_none() {
             return Err(Fault::invalid("the array has been released already"));
@@ -207,6 +207,11 @@ impl<'a> Column<'a> {
             .map_err(|fault| fault.inside("(dictionary)"))
     }
 
+    /// How its memory is read.
+    pub(super) fn memory(&self) -> Memory<'a> {
+        self.memory
+    }
+
     /// The struct itself, for those who keep it alive.
     pub(super) fn array(&self) -> *const ArrowArray {
         self.array
@@ -284,7 +289,7 @@ impl<'a> Column<'a> {
     }
 
     /// The bytes of a part of the buffer at `index`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn bytes(
         &self,
         index: usize,
@@ -294,7 +299,7 @@ impl<'a> Column<'a> {
     ) -> Checked<&'a [u8]> {
         let buffer = self.buffer(index, name, skip, len)?;
         // SAFETY: the array lives and stays unchanged for 'a, by the contract of `of_field`.
-        Ok(unsafe { self.memory.read(buffer) })
+        unsafe { self.memory.read(buffer) }
     }
 
     /// `rows` bits of the bitmap at `index`, from `start` on.
@@ -305,21 +310,39 @@ impl<'a> Column<'a> {
         start: usize,
         rows: usize,
     ) -> Checked<Bits<'a>> {
+        self.read_bits(self.bit_range(index, name, start, rows)?)
+    }
+
+    fn read_bits(&self, range: BitRange) -> Checked<Bits<'a>> {
+        // SAFETY: as in `bytes`.
+        let bytes = unsafe { self.memory.read(range.buffer) }?;
+        Ok(Bits::new(bytes, range.first, range.len))
+    }
+
+    /// Where [`bits`](Self::bits) lie, without reading them.
+    pub(super) fn bit_range(
+        &self,
+        index: usize,
+        name: &str,
+        start: usize,
+        rows: usize,
+    ) -> Checked<BitRange> {
         if rows == 0 {
-            return Ok(Bits::new(&[], 0, 0));
+            return Ok(BitRange::EMPTY);
         }
-        let offset = start % 8;
-        let len = offset.checked_add(rows).ok_or_else(too_large)?.div_ceil(8);
-        Ok(Bits::new(
-            self.bytes(index, name, start / 8, len)?,
-            offset,
-            rows,
-        ))
+        let first = start % 8;
+        let len = first.checked_add(rows).ok_or_else(too_large)?.div_ceil(8);
+        let buffer = self.buffer(index, name, start / 8, len)?;
+        Ok(BitRange {
+            buffer,
+            first,
+            len: rows,
+        })
     }
 
     /// The offset (or size, or run end) at `position` of the buffer at `index`, where `width` is
     /// 2, 4 or 8. Negative ones are an error.
-    #[inline]
+    #[inline(always)]
     pub(super) fn offset_at(
         &self,
         index: usize,
@@ -328,12 +351,11 @@ impl<'a> Column<'a> {
         width: usize,
     ) -> Checked<usize> {
         let skip = position.checked_mul(width).ok_or_else(too_large)?;
-        let value = signed(self.bytes(index, name, skip, width)?);
-        usize::try_from(value).map_err(|_| {
-            Fault::invalid(format!(
-                "the {name} buffer has {value} at position {position}"
-            ))
-        })
+        unsigned(
+            signed(self.bytes(index, name, skip, width)?),
+            name,
+            position,
+        )
     }
 
     /// The first and the last offset of `rows` rows from `start` on.
@@ -363,6 +385,13 @@ impl<'a> Column<'a> {
     /// The validity of `rows` rows from `start` on (as [`start`](Self::start) gives it); `None`
     /// where the array has no bitmap, or says that it has no nulls.
     pub(super) fn validity(&self, start: usize, rows: usize) -> Checked<Option<Bits<'a>>> {
+        self.validity_range(start, rows)?
+            .map(|range| self.read_bits(range))
+            .transpose()
+    }
+
+    /// Where [`validity`](Self::validity) lies, without reading it.
+    pub(super) fn validity_range(&self, start: usize, rows: usize) -> Checked<Option<BitRange>> {
         if !self.layout.has_validity() || self.array.null_count == 0 || rows == 0 {
             return Ok(None);
         }
@@ -374,7 +403,7 @@ impl<'a> Column<'a> {
                 ))),
             };
         }
-        self.bits(VALIDITY, "validity", start, rows).map(Some)
+        self.bit_range(VALIDITY, "validity", start, rows).map(Some)
     }
 
     /// Whether the layout has a bitmap and the array says that it needs none.
@@ -388,21 +417,31 @@ impl<'a> Column<'a> {
         if self.layout == Layout::Null {
             return Ok(rows);
         }
-        let Some(bits) = self.validity(start, rows)? else {
+        let Some(range) = self.validity_range(start, rows)? else {
             return Ok(0);
         };
         // The producer's count holds for the whole array only.
         match usize::try_from(self.array.null_count) {
             Ok(count) if rows == self.len => Ok(count),
-            _ => Ok(bits.zeros()),
+            // SAFETY: as in `bytes`.
+            _ => unsafe { self.memory.zeros(range) },
         }
     }
 
-    /// Lengths of the variadic buffers of a view layout, which follow the views.
-    pub(super) fn variadic(&self) -> impl ExactSizeIterator<Item = Checked<usize>> {
+    /// Lengths of the variadic buffers of a view layout, which follow the views. They are read
+    /// together, for on a GPU each read costs a round trip.
+    #[inline]
+    pub(super) fn variadic(&self) -> Checked<impl ExactSizeIterator<Item = Checked<usize>> + 'a> {
+        const NAME: &str = "variadic lengths";
         let buffers = usize::try_from(self.array.n_buffers).unwrap_or(0);
-        let count = buffers.saturating_sub(3);
-        (0..count).map(move |at| self.offset_at(buffers - 1, "variadic lengths", at, 8))
+        let len = buffers
+            .saturating_sub(3)
+            .checked_mul(8)
+            .ok_or_else(too_large)?;
+        let lengths = self.bytes(buffers.saturating_sub(1), NAME, 0, len)?;
+        let (lengths, _) = lengths.as_chunks();
+        let numbers = lengths.iter().enumerate();
+        Ok(numbers.map(|(at, length)| unsigned(i64::from_ne_bytes(*length), NAME, at)))
     }
 
     /// Whether both stand on the same memory, all the way down, so that their values are the same
@@ -426,7 +465,8 @@ impl<'a> Column<'a> {
             // Producers make the list of lengths anew for each export.
             buffers -= 1;
             // Both have as many, as they have buffers.
-            for (ours, theirs) in self.variadic().zip(other.variadic()) {
+            let (ours, theirs) = (self.variadic(), other.variadic());
+            for (ours, theirs) in ours?.zip(theirs?) {
                 if ours? != theirs? {
                     return Ok(false);
                 }
@@ -463,6 +503,16 @@ pub(super) fn signed(bytes: &[u8]) -> i64 {
     } else {
         0
     }
+}
+
+/// A number at `position` of the buffer called `name`, which must not be negative.
+#[inline]
+fn unsigned(value: i64, name: &str, position: usize) -> Checked<usize> {
+    usize::try_from(value).map_err(|_| {
+        Fault::invalid(format!(
+            "the {name} buffer has {value} at position {position}"
+        ))
+    })
 }
 
 #[cold]

@@ -217,7 +217,7 @@ impl<'a> Views<'a> {
     fn of(column: &Column<'a>) -> Checked<Self> {
         Ok(Self {
             column: *column,
-            lengths: column.variadic().collect::<Checked<_>>()?,
+            lengths: column.variadic()?.collect::<Checked<_>>()?,
         })
     }
 

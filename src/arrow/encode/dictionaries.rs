@@ -7,6 +7,7 @@ use super::column::Column;
 use super::compare::equal;
 use super::fault::{Checked, Fault};
 use super::memory::Memory;
+use super::remote;
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::{Field, Layout, Schema};
@@ -127,38 +128,50 @@ fn visit<'a>(column: &Column<'a>, found: &mut Vec<Found<'a>>) -> Checked<()> {
 
 impl Dictionaries {
     /// Fills in what has changed since the last batch.
-    pub(super) fn compare(&self, found: &mut [Found<'_>], memory: Memory) -> Checked<()> {
+    pub(super) fn compare(&self, found: &mut [Found<'_>], memory: Memory<'_>) -> Checked<()> {
         // Inner dictionaries come before the outer ones that they stand under, so a list of the
         // ids that go out suffices to know of an outer one that something under it does.
         let mut sent: Vec<i64> = Vec::new();
+        let mut unread = None;
         for this in found {
             this.change = if inner_ids(this.field).iter().any(|id| sent.contains(id)) {
                 // The outer one's values are made of the inner one's: readers that resolved them
                 // when they came must get them again.
                 Change::New
             } else {
-                self.change(this, memory)
-                    .map_err(|fault| fault.inside(this.name()))?
+                match self.change(this, memory) {
+                    Ok(change) => change,
+                    // What the others need is fetched with it.
+                    Err(fault) if memory.is_waiting() => {
+                        unread = Some(fault);
+                        continue;
+                    }
+                    Err(fault) => return Err(fault.inside(this.name())),
+                }
             };
             if this.change != Change::Same {
                 sent.push(this.id);
             }
         }
-        Ok(())
+        unread.map_or(Ok(()), Err)
     }
 
-    fn change(&self, this: &Found<'_>, memory: Memory) -> Checked<Change> {
+    fn change(&self, this: &Found<'_>, memory: Memory<'_>) -> Checked<Change> {
         let Some(sent) = self.sent.get(&this.id) else {
             return Ok(Change::New);
         };
         // SAFETY: `values` points into the array that `sent._batch` keeps alive and unchanged.
         let old = unsafe { &*sent.values };
-        // SAFETY: it is a dictionary of an array that follows the C data interface, on the same
-        // device as every array of the stream, and it passed these checks when it was sent.
+        // SAFETY: it is a dictionary of an array that follows the C data interface, where this batch
+        // lies too (else the encoder has forgotten it), and it passed these checks when it was sent.
         let old = unsafe { Column::of_values(this.field, old, memory) }?;
         let new = &this.values;
         if old.same_memory(new)? {
             return Ok(Change::Same);
+        }
+        if memory.as_remote().is_some() {
+            remote::whole(&old);
+            remote::whole(new);
         }
         if new.len < old.len || !equal(&old, 0, new, 0, old.len)? {
             return Ok(Change::New);

@@ -4,6 +4,9 @@
 //! two servers that are given the same arrays write the same headers. Buffers are described where
 //! the producer has them; only bitmaps that do not begin at a byte, run ends of slices, offsets of
 //! dictionary deltas and compressed buffers are written to memory of ours.
+//!
+//! Arrays on a GPU (CUDA, and memory that CUDA manages) stay there: see `remote` for what is read of
+//! them, and `placed` for what is written.
 
 mod column;
 mod compare;
@@ -12,7 +15,9 @@ mod dictionaries;
 mod fault;
 mod header;
 mod memory;
+mod placed;
 mod plan;
+mod remote;
 mod scratch;
 #[cfg(test)]
 mod tests;
@@ -28,12 +33,15 @@ use dictionaries::{Change, Dictionaries, Found};
 use fault::{Checked, Fault};
 use header::{Headers, Packing, Subject};
 use memory::Memory;
+use placed::Placed;
 use plan::Plan;
+use remote::Remote;
 use scratch::Scratch;
 
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::arrow::format::{Metadata, Schema, parse_metadata};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::device::cuda::{Device, Event, Stream};
 use crate::device::{BufferRef, DeviceKind};
 use crate::error::{Error, Result};
 use crate::proto::{BodySpan, HeaderKind};
@@ -84,6 +92,8 @@ pub type EncodedMessages = SmallVec<[EncodedMessage; 1]>;
 /// batch or is gone), and scratch of ours.
 #[derive(Debug)]
 pub struct EncodedOwner {
+    /// Of an array on a GPU. Before the array: work of ours that reads it ends before it is released.
+    placed: Option<Box<Placed>>,
     array: Arc<OwnedDeviceArray>,
     /// Held, not used: buffers point into it.
     _scratch: Scratch,
@@ -94,6 +104,12 @@ impl EncodedOwner {
     pub fn device(&self) -> (DeviceKind, i64) {
         let array = self.array.raw();
         (DeviceKind(array.device_type), array.device_id)
+    }
+
+    /// What work that reads the buffers waits for, where they lie on a GPU: it is behind the
+    /// producer's event and whatever the encoder does there. `None`: they may be read.
+    pub fn ready(&self) -> Option<&Event> {
+        self.placed.as_deref().map(Placed::ready)
     }
 }
 
@@ -110,6 +126,10 @@ pub struct Encoder {
     headers: Headers,
     plan: Plan,
     dictionaries: Dictionaries,
+    /// For arrays on a GPU: of the device that the last one lay on.
+    stream: Option<Arc<Stream>>,
+    /// The GPU that the last array lay on; `None`: memory that the processor reads.
+    place: Option<i32>,
 }
 
 impl Encoder {
@@ -134,6 +154,8 @@ impl Encoder {
             headers,
             plan: Plan::default(),
             dictionaries,
+            stream: None,
+            place: None,
         })
     }
 
@@ -176,7 +198,7 @@ impl Encoder {
         custom_metadata: Option<&[u8]>,
     ) -> Result<EncodedMessages, Box<(Error, OwnedDeviceArray)>> {
         let array = Arc::new(array);
-        self.encode_shared(&array, custom_metadata)
+        self.encode_anywhere(&array, custom_metadata)
             .map_err(|error| {
                 // Messages made before the failure are dropped by now, so that this is the only owner.
                 let array = Arc::into_inner(array);
@@ -188,10 +210,94 @@ impl Encoder {
             })
     }
 
+    fn encode_anywhere(
+        &mut self,
+        owner: &Arc<OwnedDeviceArray>,
+        custom_metadata: Option<&[u8]>,
+    ) -> Result<EncodedMessages> {
+        let kind = DeviceKind(owner.raw().device_type);
+        if kind == DeviceKind::CPU {
+            self.settle(None);
+            return self.encode_shared(owner, custom_metadata, Memory::HOST, None);
+        }
+        let on_gpu = match kind {
+            DeviceKind::CUDA | DeviceKind::CUDA_MANAGED => true,
+            DeviceKind::CUDA_HOST => false,
+            _ => return Err(unreadable(kind)),
+        };
+        if on_gpu && self.options.compression.is_some() {
+            return Err(Error::unsupported(
+                "bodies in a GPU's memory cannot be compressed: serve them as they are, or copy \
+                 the array to the host first",
+            ));
+        }
+        let stream = self.stream_for(owner)?;
+        let event = owner.raw().sync_event;
+        // SAFETY: the array is not released (or has no event), and `owner` keeps it so.
+        unsafe { stream.wait_for_producer(event) }?;
+        if !on_gpu {
+            // The processor reads it, once the producer's work is done.
+            stream.synchronize()?;
+            self.settle(None);
+            return self.encode_shared(owner, custom_metadata, Memory::HOST, None);
+        }
+        self.settle(Some(stream.device().ordinal()));
+        let mut remote = Remote::new(Arc::clone(stream.device()));
+        loop {
+            let memory = Memory::remote(&remote);
+            match self.encode_shared(owner, custom_metadata, memory, Some(&stream)) {
+                Err(_) if remote.is_waiting() => {
+                    // SAFETY: `owner` keeps the array, which nobody writes to once its event has
+                    // happened, for which the stream waits. Dictionaries that were sent before are
+                    // held by the batch that they came with.
+                    unsafe { remote.fetch(&stream) }?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Dictionaries are compared where the last batch lay. Where the next one lies elsewhere they are
+    /// forgotten, and sent again.
+    fn settle(&mut self, place: Option<i32>) {
+        if self.place != place {
+            self.place = place;
+            self.dictionaries = Dictionaries::of(&self.schema);
+        }
+    }
+
+    /// The stream for arrays where this one lies.
+    fn stream_for(&mut self, owner: &OwnedDeviceArray) -> Result<Arc<Stream>> {
+        let array = owner.raw();
+        let (kind, id) = (DeviceKind(array.device_type), array.device_id);
+        // Memory that belongs to the host has any number, or none.
+        let id = if kind == DeviceKind::CUDA {
+            id
+        } else {
+            id.max(0)
+        };
+        let device = Device::get(id).map_err(|error| {
+            error.context(format!(
+                "memory of Arrow device type {} cannot be read here",
+                kind.0
+            ))
+        })?;
+        match &self.stream {
+            Some(stream) if Arc::ptr_eq(stream.device(), &device) => Ok(Arc::clone(stream)),
+            _ => {
+                let stream = Arc::new(Stream::new(&device)?);
+                self.stream = Some(Arc::clone(&stream));
+                Ok(stream)
+            }
+        }
+    }
+
     fn encode_shared(
         &mut self,
         owner: &Arc<OwnedDeviceArray>,
         custom_metadata: Option<&[u8]>,
+        memory: Memory<'_>,
+        stream: Option<&Arc<Stream>>,
     ) -> Result<EncodedMessages> {
         let metadata = match custom_metadata {
             Some(bytes) => parse_metadata(bytes)
@@ -206,31 +312,42 @@ impl Encoder {
             dictionaries,
             ..
         } = self;
-        let device = DeviceKind(owner.raw().device_type);
-        let memory = Memory::of(device)?;
         // SAFETY: an owned array is released (checked there) or follows the C data interface, and
         // nobody else writes to it ("What it promises"); it is of this schema, as whoever brings
         // the two together answers for; `owner` lives for the whole call, and afterwards in the
         // messages.
         let batch = unsafe { Column::of_batch(&schema.fields, &owner.raw().array, memory) }?;
         let start = batch.start(0, batch.len)?;
+        let mut found = dictionaries.find(&batch)?;
+        if memory.as_remote().is_some() {
+            remote::foresee(&batch, &found);
+            if memory.is_waiting() {
+                return Err(Error::invalid_data("the batch is not fetched yet"));
+            }
+        }
         if batch.null_count(start, batch.len)? > 0 {
             return Err(Error::invalid_data(
                 "the record batch has nulls of its own, which a struct may and a batch may not",
             ));
         }
 
-        let mut found = dictionaries.find(&batch)?;
         dictionaries.compare(&mut found, memory)?;
         let mut message = |kind, subject: Subject<'_>, rows, plan: &mut Plan| -> Checked<_> {
             if let Some(compression) = options.compression {
-                // SAFETY: `memory` admits only arrays on the host; the buffers belong to `owner`,
-                // which is alive, or to the plan's scratch, and nobody writes to them.
+                // SAFETY: only arrays on the host come here with compression; the buffers belong to
+                // `owner`, which is alive, or to the plan's scratch, and nobody writes to them.
                 unsafe { compression.compress(plan) }?;
             }
             let codec = options.compression.map(Compression::codec);
             let (header, body_len) = headers.body(subject, rows, plan, codec)?;
+            let placed = match stream {
+                // SAFETY: `owner` keeps the array until after what is placed is dropped, which
+                // waits for work that reads it; bitmaps were checked when they were planned.
+                Some(stream) => Some(Box::new(unsafe { Placed::of(plan, stream) }?)),
+                None => None,
+            };
             let owner = EncodedOwner {
+                placed,
                 array: Arc::clone(owner),
                 _scratch: std::mem::take(&mut plan.scratch),
             };
@@ -262,6 +379,13 @@ impl Encoder {
         messages.push(message(HeaderKind::RecordBatch, subject, batch.len, plan)?);
         dictionaries.remember(found, owner);
         Ok(messages)
+    }
+}
+
+fn unreadable(kind: DeviceKind) -> Error {
+    match kind.ensure_readable() {
+        Err(error) => error,
+        Ok(()) => Error::unsupported(format!("Arrow device type {} is not encoded", kind.0)),
     }
 }
 

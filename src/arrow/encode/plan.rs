@@ -4,10 +4,11 @@
 use super::column::{Column, signed, too_large};
 use super::fault::{Checked, Fault};
 use super::header::Pair;
-use super::memory::Bits;
+use super::memory::{BitRange, Bits};
 use super::scratch::Scratch;
 use crate::arrow::format::Layout;
 use crate::device::BufferRef;
+use crate::device::cuda::shift::Shifts;
 
 /// The body of one message, in the order of the IPC format.
 #[derive(Debug, Default)]
@@ -20,10 +21,13 @@ pub(super) struct Plan {
     pub(super) variadic: Vec<i64>,
     /// Memory for what cannot be sent as it is.
     pub(super) scratch: Scratch,
+    /// Bitmaps that a GPU moves, and for each the index of its buffer and where it will lie.
+    pub(super) shifts: Shifts,
+    pub(super) shifted: Vec<(usize, usize)>,
 }
 
 /// The offsets of an array without rows.
-static ZERO_OFFSET: u64 = 0;
+pub(super) static ZERO_OFFSET: u64 = 0;
 
 impl Plan {
     /// Forgets everything, and keeps the memory of its lists.
@@ -32,6 +36,10 @@ impl Plan {
         self.buffers.clear();
         self.variadic.clear();
         self.scratch = Scratch::default();
+        if !self.shifts.is_empty() {
+            self.shifts = Shifts::default();
+            self.shifted.clear();
+        }
     }
 
     /// Adds `rows` rows of a column, from `first` on (rule A7: wherever they begin).
@@ -45,8 +53,8 @@ impl Plan {
             let nulls = column.null_count(start, rows)?;
             self.nodes.push(Pair(rows as u64, nulls as u64));
             if column.layout.has_validity() {
-                let bitmap = match column.validity(start, rows)? {
-                    Some(bits) if nulls > 0 => self.bitmap(column, 0, start, &bits, rows)?,
+                let bitmap = match column.validity_range(start, rows)? {
+                    Some(range) if nulls > 0 => self.bitmap(column, range)?,
                     _ => BufferRef::EMPTY,
                 };
                 self.buffers.push(bitmap);
@@ -55,8 +63,8 @@ impl Plan {
         match column.layout {
             Layout::Null => Ok(()),
             Layout::Boolean => {
-                let bits = column.bits(1, "values", start, rows)?;
-                let bitmap = self.bitmap(column, 1, start, &bits, rows)?;
+                let range = column.bit_range(1, "values", start, rows)?;
+                let bitmap = self.bitmap(column, range)?;
                 self.buffers.push(bitmap);
                 Ok(())
             }
@@ -126,19 +134,26 @@ impl Plan {
         (0..column.fields().len()).try_for_each(|index| self.child(column, index, start, rows))
     }
 
-    /// Rule A2: a bitmap begins at bit 0. It is copied only where it does not lie so already.
-    fn bitmap(
-        &mut self,
-        column: &Column<'_>,
-        index: usize,
-        start: usize,
-        bits: &Bits<'_>,
-        rows: usize,
-    ) -> Checked<BufferRef> {
-        let len = rows.div_ceil(8);
-        if start.is_multiple_of(8) {
-            return column.buffer(index, "bitmap", start / 8, len);
+    /// Rule A2: a bitmap begins at bit 0. It is copied only where it does not lie so already. What
+    /// this gives is the next buffer.
+    fn bitmap(&mut self, column: &Column<'_>, range: BitRange) -> Checked<BufferRef> {
+        if range.first == 0 {
+            return Ok(range.buffer);
         }
+        let len = range.len.div_ceil(8);
+        if let Some(remote) = column.memory().as_remote() {
+            // The device moves it, with the others of the batch.
+            remote.check(range.buffer)?;
+            let at = self
+                .shifts
+                .add(range.buffer.data as u64, range.first, range.len);
+            self.shifted.push((self.buffers.len(), at));
+            let data = range.buffer.data;
+            return Ok(BufferRef { data, len });
+        }
+        // SAFETY: the memory is the column's, and the buffer a part of it.
+        let bytes = unsafe { column.memory().read(range.buffer) }?;
+        let bits = Bits::new(bytes, range.first, range.len);
         let copy = self.scratch.fill(len, |target| {
             for (target, word) in target.chunks_mut(8).zip(bits.words()) {
                 // Bit 0 is the lowest bit of the first byte, whatever the processor.
@@ -225,7 +240,7 @@ impl Plan {
     fn view(&mut self, column: &Column<'_>, start: usize, rows: usize) -> Checked<()> {
         self.buffers
             .push(column.values(1, "views", start, rows, VIEW)?);
-        let lengths = column.variadic();
+        let lengths = column.variadic()?;
         self.variadic.push(count(lengths.len())?);
         for (index, len) in lengths.enumerate() {
             self.buffers

@@ -53,7 +53,6 @@ impl Scratch {
     }
 
     /// Whether `buffer` lies in this scratch.
-    #[cfg(test)]
     pub(super) fn holds(&self, buffer: BufferRef) -> bool {
         let chunks = self
             .chunks

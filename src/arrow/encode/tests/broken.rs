@@ -381,9 +381,9 @@ fn broken_batches_are_named() {
             "2 children and the schema 1",
         ),
         (
-            &|raw| raw.device_type = 2,
+            &|raw| raw.device_type = 4,
             Status::Unsupported,
-            "device type 2",
+            "device type 4",
         ),
     ];
     for (change, status, text) in cases {

@@ -1,0 +1,100 @@
+//! What the encoder makes for an array on a GPU: moved bitmaps, and what it wrote on the host and
+//! goes to the device, in one copy.
+
+use std::sync::Arc;
+
+use super::plan::{Plan, ZERO_OFFSET};
+use crate::device::BufferRef;
+use crate::device::cuda::shift::Shifted;
+use crate::device::cuda::{DeviceMemory, Event, PinnedMemory, Purpose, Stream};
+use crate::error::{Error, Result};
+
+/// Alignment of buffers (rule A2).
+const ALIGNMENT: usize = 64;
+
+/// Memory of ours on the device, behind buffers of a message, and the event after which all of the
+/// message's buffers may be read.
+#[derive(Debug)]
+pub(super) struct Placed {
+    stream: Arc<Stream>,
+    ready: Event,
+    _shifted: Option<Shifted>,
+    uploaded: Option<(DeviceMemory, PinnedMemory)>,
+}
+
+impl Placed {
+    /// Makes what `plan` asks for and puts it in the place of its buffers.
+    ///
+    /// # Safety
+    ///
+    /// The array that the plan describes lives on the stream's device and stays as it is until the
+    /// stream has done what it is given; the plan's buffers were checked to lie there.
+    pub(super) unsafe fn of(plan: &mut Plan, stream: &Arc<Stream>) -> Result<Self> {
+        let device = stream.device();
+        let ready = Event::new(device)?;
+        let ours = |buffer: &BufferRef| {
+            buffer.len > 0
+                && (buffer.data == (&raw const ZERO_OFFSET).cast() || plan.scratch.holds(*buffer))
+        };
+        let indices: Vec<usize> = (0..plan.buffers.len())
+            .filter(|index| ours(&plan.buffers[*index]))
+            .collect();
+        let mut len: usize = 0;
+        for index in &indices {
+            len += plan.buffers[*index].len.next_multiple_of(ALIGNMENT);
+        }
+        let mut placed = Self {
+            stream: Arc::clone(stream),
+            ready,
+            _shifted: None,
+            uploaded: None,
+        };
+        if len > 0 {
+            let memory = DeviceMemory::new(device, len, Purpose::Own)?;
+            let mut staged = PinnedMemory::new(device, len)?;
+            let mut at = 0;
+            for index in indices {
+                let buffer = &mut plan.buffers[index];
+                // SAFETY: nothing was given to the device yet.
+                let target = unsafe { staged.as_mut_slice() };
+                // SAFETY: the buffer lies in the plan's scratch or is the static, on the host.
+                let source = unsafe { buffer.as_slice() };
+                target[at..at + source.len()].copy_from_slice(source);
+                buffer.data = address(memory.address() + at as u64);
+                at += source.len().next_multiple_of(ALIGNMENT);
+            }
+            let (target, source) = (memory.address(), staged.address());
+            placed.uploaded = Some((memory, staged));
+            // SAFETY: `placed` has both, and waits for the stream before they go.
+            unsafe { stream.copy(target, source, len) }?;
+        }
+        if !plan.shifts.is_empty() {
+            // SAFETY: the caller promises that the bitmaps live and stay as they are.
+            let shifted = unsafe { plan.shifts.run(stream) }?;
+            for (index, at) in plan.shifted.drain(..) {
+                plan.buffers[index].data = address(shifted.address() + at as u64);
+            }
+            placed._shifted = Some(shifted);
+        }
+        placed.ready.record(stream)?;
+        Ok(placed)
+    }
+
+    /// What happens when all buffers of the message may be read.
+    pub(super) fn ready(&self) -> &Event {
+        &self.ready
+    }
+}
+
+fn address(address: u64) -> *const u8 {
+    std::ptr::without_provenance(usize::try_from(address).unwrap_or(0))
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        if self.uploaded.is_some() {
+            // The memory goes to others next. An error means that the device does nothing more.
+            let _: Result<(), Error> = self.stream.synchronize();
+        }
+    }
+}
