@@ -198,7 +198,7 @@ TEST(Arrow, FailuresKeepTheirStatus) {
 // Promise: closing a reader cancels its stream; what it gave lives on.
 TEST(Arrow, ClosedReadersSaySo) {
   const Pair pair;
-  const auto batch = small_batch();
+  auto batch = small_batch();
   pair.server.serve("endless", [batch](dipc::RequestRef) {
     return dipc::generate(dipc::to_schema(*batch->schema()).value(), [batch] { return batch; });
   }).value();

@@ -74,7 +74,7 @@ TEST_F(Tables, BatchesCross) {
   ends.exchange();
   table_check_schema(ends.receiver.schema().value().get());
   EXPECT_EQ(ends.receiver.state(), dipc::Receiver::State::streaming);
-  for (int i = 0; i < 3; i++) {
+  for (std::int64_t i = 0; i < 3; i++) {
     EXPECT_TRUE(ends.sender.may_send());
     ends.sender.send_batch(support::plain_batch(i * 10, 10)).value();
     ends.exchange();

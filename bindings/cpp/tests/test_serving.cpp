@@ -133,7 +133,7 @@ TEST_F(Tables, GeneratedStreamsAreFetched) {
   ASSERT_TRUE(pair.server
                   .serve("table",
                          [](dipc::RequestRef) {
-                           return dipc::generate(support::plain_schema(), [left = 5]() mutable {
+                           return dipc::generate(support::plain_schema(), [left = std::int64_t{5}]() mutable {
                              if (left == 0) return dipc::DeviceArray();
                              left--;
                              return support::plain_batch((4 - left) * 30, 30);
@@ -165,6 +165,7 @@ TEST_F(Tables, StreamsAreReadAndReleasedByOtherThreads) {
   const Pair pair;
   ASSERT_TRUE(pair.server.publish("table", support::plain_stream(20, 2000)).ok());
   std::vector<std::thread> threads;
+  threads.reserve(4);
   std::atomic<std::int64_t> rows = 0;
   for (int reader = 0; reader < 4; reader++) {
     threads.emplace_back([&pair, &rows] {
