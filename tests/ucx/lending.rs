@@ -221,7 +221,7 @@ fn a_killed_client_gives_everything_back() {
         let test = "lending::a_killed_client_gives_everything_back";
         let mut other = Other::start(test, "client", &uri);
         other.line("got=");
-        assert_eq!(server.stats().streams_active, 1);
+        assert_eq!(server.stats().connections, 1);
         other.kill();
         eventually("it is back", || {
             let stats = server.stats();
