@@ -109,7 +109,9 @@ mod tests {
     /// Reads by a device are those of InfiniBand's connected transports.
     #[test]
     fn devices_that_read_are_known() {
-        assert!(reads("rc_mlx5/mlx5_0:1") && reads("dc_mlx5/mlx5_0:1") && reads("rc_verbs/mlx5_1:1"));
+        assert!(
+            reads("rc_mlx5/mlx5_0:1") && reads("dc_mlx5/mlx5_0:1") && reads("rc_verbs/mlx5_1:1")
+        );
         assert!(!reads("tcp/lo") && !reads("ud_verbs/mlx5_0:1") && !reads("posix/memory"));
     }
 
