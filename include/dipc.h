@@ -1066,7 +1066,7 @@ dipc_status dipc_get_options_set_stall_timeout_ns(struct dipc_get_options *optio
                                                   struct dipc_error **error);
 
 /**
- * Sets how far the server may run ahead of what the consumer has taken. Default 128 batches, 256
+ * Sets how far the server may run ahead of what the consumer has taken. Default 16 batches, 256
  * MiB.
  *
  * @param options  Options to change; exclusive during the call.

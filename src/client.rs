@@ -60,10 +60,8 @@ impl Default for GetOptions {
         Self {
             connect_timeout: Duration::from_secs(10),
             stall_timeout: None,
-            // The server hears of half a window at a time, and works on the other half meanwhile:
-            // that many small batches outlast the time that it takes to wake a thread.
             window: Credit {
-                batches: 128,
+                batches: 16,
                 bytes: 256 << 20,
             },
             lent_limit: 1 << 30,

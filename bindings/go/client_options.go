@@ -90,7 +90,7 @@ func WithStallTimeout(timeout time.Duration) GetOption {
 }
 
 // WithWindow sets how far the server may run ahead of what was read, in batches and in bytes of
-// bodies. Default 128 batches, 256 MiB.
+// bodies. Default 16 batches, 256 MiB.
 func WithWindow(batches, bytes uint64) GetOption {
 	return GetOption{func(r *getRequest) error {
 		var failure *C.dipc_error

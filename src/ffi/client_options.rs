@@ -192,7 +192,7 @@ pub unsafe extern "C" fn dipc_get_options_set_stall_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how far the server may run ahead of what the consumer has taken. Default 128 batches, 256
+/// Sets how far the server may run ahead of what the consumer has taken. Default 16 batches, 256
 /// MiB.
 ///
 /// @param options  Options to change; exclusive during the call.
