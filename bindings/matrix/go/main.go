@@ -93,14 +93,14 @@ func serve(uri, file string, block bool) error {
 			return err
 		}
 	}
+	// Before the URI is told: who knows it may end this program at once.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
 	bound, err := server.Listen(uri)
 	if err != nil {
 		return err
 	}
 	fmt.Println(bound)
-
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
 	if !block {
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin) // an end is an end
