@@ -2056,7 +2056,7 @@ dipc_status dipc_server_options_set_any_user(struct dipc_server_options *options
  * Sets how bodies travel. Default DIPC_BODY_AUTO.
  *
  * @param options  Options to change; exclusive during the call.
- * @param body     DIPC_BODY_AUTO or DIPC_BODY_PACKED.
+ * @param body     DIPC_BODY_AUTO, DIPC_BODY_PACKED or DIPC_BODY_LENT.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no such way.
  */

@@ -228,7 +228,7 @@ fn a_killed_client_gives_everything_back() {
             stats.lent_outstanding == 0 && stats.connections == 0
         });
     }
-    // What was out is lent again.
+    // The table is whole for the next one.
     let mut stream = client()
         .get(&[&uri], b"t", &GetOptions::default(), None)
         .unwrap();
