@@ -268,7 +268,7 @@ impl BareSender {
             self.waiting.clear();
         }
         while let Some(message) = self.waiting.front() {
-            if !self.machine.admits(message.body_len) {
+            if !self.machine.admits(message.body_len, false) {
                 return Ok(());
             }
             if let Some(message) = self.waiting.pop_front() {
@@ -300,6 +300,8 @@ impl BareSender {
             OutBody::Lent {
                 spans: spans.collect(),
                 hold: Arc::clone(&message.owner),
+                // The host's transport may copy.
+                in_place: false,
             }
         } else {
             let payload = (gather(&message), Arc::clone(&message.owner));

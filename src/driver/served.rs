@@ -211,13 +211,13 @@ impl ServedLink {
         drop(cleared);
     }
 
-    /// Whether a message can be sent now: a record batch of `body_len` bytes, or, with `None`,
-    /// whether another one may be pulled from the producer.
+    /// Whether a message can be sent now: one with a body of `body_len` bytes, which is lent
+    /// `in_place` or not, or, with `None`, whether another one may be pulled from the producer.
     ///
     /// # Errors
     ///
     /// Why the stream cannot go on: the connection is over, or the peer has cancelled.
-    pub fn has_room(&self, body_len: Option<u64>) -> Result<bool> {
+    pub fn has_room(&self, body_len: Option<u64>, in_place: bool) -> Result<bool> {
         let half = self.half.lock();
         half.ensure_streaming()?;
         if half.link.queued_bytes() > QUEUE_HIGH_WATER_BYTES {
@@ -225,7 +225,7 @@ impl ServedLink {
         }
         Ok(match body_len {
             None => half.sender.may_pull(),
-            Some(len) => half.sender.admits(len),
+            Some(len) => half.sender.admits(len, in_place),
         })
     }
 

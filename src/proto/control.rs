@@ -7,6 +7,10 @@ use crate::proto::wire::Fields;
 /// The version of the extension that this build speaks.
 pub const VERSION: u16 = 1;
 
+/// Bit of [`Request::features`] and [`StreamInfo::features`]: bodies that are lent where the producer
+/// has them use no credit of bytes, since they take memory at neither end.
+pub const FEATURE_IN_PLACE: u64 = 1;
+
 /// Bit of [`StreamInfo::body_kinds`]: packed bodies may come.
 pub const BODY_KIND_PACKED: u8 = 1;
 /// Bit of [`StreamInfo::body_kinds`]: address lists may come.
@@ -53,7 +57,7 @@ impl Request {
         Self {
             min_version: VERSION,
             max_version: VERSION,
-            features: 0,
+            features: FEATURE_IN_PLACE,
             credit,
             lent_limit: u64::MAX,
             stream_id: 0,

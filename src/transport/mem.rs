@@ -441,6 +441,7 @@ impl Lender for MemLender {
             announce: Vec::new(),
             copied: bytes,
             borrowed: 0,
+            in_place: false,
             hold: Box::new(Hold {
                 lent: Arc::clone(&self.lent),
                 base,

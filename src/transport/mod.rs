@@ -515,6 +515,8 @@ pub struct Lease {
     pub copied: u64,
     /// Bytes lent where they lay: the producer's array must live until the peer returns them.
     pub borrowed: u64,
+    /// Nothing was copied, and the peer will not copy either: it takes memory at neither end.
+    pub in_place: bool,
     /// The blocks and region references; dropped when the peer has returned every span, or after
     /// [`Lender::abandon`].
     pub hold: Box<dyn Send>,
@@ -541,6 +543,13 @@ pub trait Lender: Send + Sync {
     /// Only of the system, and only where sending the bytes would not help either; running out of
     /// memory or descriptors for regions gives [`Placement::Packed`].
     fn place(&self, buffers: &[BufferRef]) -> Result<Placement>;
+
+    /// Whether a body would be lent where it lies, and take memory at neither end: all of it is in
+    /// arenas, and the peer maps those.
+    fn lends_in_place(&self, buffers: &[BufferRef]) -> bool {
+        let _ = buffers;
+        false
+    }
 
     /// The client's own limit on copies lent and not returned; the lower of it and the option holds
     /// from now on.

@@ -39,6 +39,7 @@ pub(super) fn place(
             OutBody::Lent {
                 spans: lease.spans,
                 hold,
+                in_place: lease.in_place,
             },
             lease.announce,
         ));
@@ -57,6 +58,24 @@ pub(super) fn place(
         },
         Vec::new(),
     ))
+}
+
+/// Whether the client's credit lets `message` be sent now (rule E5).
+pub(super) fn has_room(
+    options: &ProduceOptions,
+    link: &ServedLink,
+    message: &EncodedMessage,
+) -> Result<bool> {
+    if link.has_room(Some(message.body_len), false)? {
+        return Ok(true);
+    }
+    // Looked at last, since it looks every buffer up.
+    let lends = options.body != BodyPolicy::Packed && !message.compressed;
+    let in_place = lends
+        && link
+            .lender()
+            .is_some_and(|lender| lender.lends_in_place(&message.buffers));
+    Ok(in_place && link.has_room(Some(message.body_len), true)?)
 }
 
 /// The runs of a packed body (rule D3): the buffers with zeros between them as the header's offsets

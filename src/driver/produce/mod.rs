@@ -32,7 +32,7 @@ use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
 };
 use crate::transport::{BodyPolicy, RegionNotice};
-use body::place;
+use body::{has_room, place};
 
 /// Counters of a server, shared by its streams.
 #[derive(Debug, Default)]
@@ -269,7 +269,7 @@ impl Production {
     fn may_pull(&self) -> Result<bool> {
         for cursor in &self.cursors {
             if let Some(link) = &cursor.link
-                && !link.has_room(None)?
+                && !link.has_room(None, false)?
             {
                 return Ok(false);
             }
@@ -370,7 +370,7 @@ impl Production {
                 return Ok(true);
             };
             if let Item::Message(message) = item
-                && !link.has_room(Some(message.body_len))?
+                && !has_room(&self.options, &link, message)?
             {
                 // Rule E5: a dictionary uses bytes of the window, a batch also a place in it.
                 return Ok(false);

@@ -16,7 +16,7 @@ use crate::arrow::{
 use crate::device::DeviceKind;
 use crate::driver::callbacks::Deferred;
 use crate::driver::io::Source;
-use crate::driver::produce::body::place;
+use crate::driver::produce::body::{has_room, place};
 use crate::driver::produce::{ProduceOptions, send_body, stream_info};
 use crate::driver::served::ServedLink;
 use crate::driver::signal::Wake;
@@ -209,7 +209,7 @@ impl Replay {
                 return Ok(More::Later);
             };
             // Rule E5: a dictionary uses bytes of the window, a batch also a place in it.
-            if !self.link.has_room(Some(message.body_len))? {
+            if !has_room(&self.options, &self.link, message)? {
                 return Ok(More::Later);
             }
             if copies > COPIES_AT_ONCE {

@@ -30,6 +30,8 @@ pub(super) struct CreditCount {
     taken: Credit,
     /// What the peer was told to have been taken.
     told: Credit,
+    /// Bytes of bodies that came as bytes and were not taken.
+    held: u64,
 }
 
 impl CreditCount {
@@ -39,17 +41,27 @@ impl CreditCount {
             arrived: NOTHING,
             taken: NOTHING,
             told: NOTHING,
+            held: 0,
         }
     }
 
-    /// Counts a header that arrived.
+    /// Counts a header that arrived. Where bodies lent `in_place` use no credit of bytes, the body
+    /// itself says whether it does.
     ///
     /// # Errors
     ///
     /// Rule E5, where `enforced`: the peer sent it without credit.
-    pub(super) fn arrived(&mut self, header: &Header, enforced: bool) -> Result<(), ProtocolError> {
+    pub(super) fn arrived(
+        &mut self,
+        header: &Header,
+        enforced: bool,
+        in_place: bool,
+    ) -> Result<(), ProtocolError> {
         let (before, after) = (self.arrived, plus(self.arrived, cost(header)));
-        let limit = plus(self.initial, self.told);
+        let mut limit = plus(self.initial, self.told);
+        if in_place {
+            limit.bytes = u64::MAX;
+        }
         // A total at the top of its range is no limit, and says nothing of what was taken.
         let settled = |before: u64, told: u64, limit: u64| before <= told || limit == u64::MAX;
         let nothing_outstanding = settled(before.batches, self.told.batches, limit.batches)
@@ -71,9 +83,32 @@ impl CreditCount {
         Ok(())
     }
 
-    /// Counts a message that the consumer took. Gives back whether half the window is free since the
-    /// peer was last told.
-    pub(super) fn taken(&mut self, header: &Header) -> bool {
+    /// Counts a body that arrived as bytes.
+    ///
+    /// # Errors
+    ///
+    /// Rule E5, where `enforced`: those before it fill the window. Their sum is at most what the
+    /// peer counts, which hears later of what was taken.
+    pub(super) fn arrived_packed(&mut self, len: u64, enforced: bool) -> Result<(), ProtocolError> {
+        if enforced && len > 0 && self.held > 0 && self.held >= self.initial.bytes {
+            return Err(ProtocolError::new(
+                "E5",
+                format!(
+                    "the peer has sent {len} bytes more where {} wait, of a window of {}",
+                    self.held, self.initial.bytes
+                ),
+            ));
+        }
+        self.held = self.held.saturating_add(len);
+        Ok(())
+    }
+
+    /// Counts a message that the consumer took; `packed` where its body came as bytes. Gives back
+    /// whether half the window is free since the peer was last told.
+    pub(super) fn taken(&mut self, header: &Header, packed: bool) -> bool {
+        if packed {
+            self.held = self.held.saturating_sub(header.body_len());
+        }
         self.taken = plus(self.taken, cost(header));
         let batches = self.taken.batches.saturating_sub(self.told.batches);
         let bytes = self.taken.bytes.saturating_sub(self.told.bytes);

@@ -172,8 +172,9 @@ impl<B> Receiver<B> {
 
     fn header(&mut self, seq: u32, header: Header) -> Result<(), ProtocolError> {
         if header.kind() != HeaderKind::Schema {
-            self.credit
-                .arrived(&header, self.config.metadata.extension)?;
+            let extension = self.config.metadata.extension;
+            let in_place = self.spares_in_place();
+            self.credit.arrived(&header, extension, in_place)?;
         }
         let (packed, list) = (header.body_len(), header.list_len());
         // Rule M6: order by number, whatever the order of arrival.
@@ -203,7 +204,11 @@ impl<B> Receiver<B> {
             ));
         }
         let arrived = match (kind, body) {
-            (BodyKind::Packed, InBody::Packed { len, memory }) => Arrived::Packed { len, memory },
+            (BodyKind::Packed, InBody::Packed { len, memory }) => {
+                let enforced = self.config.metadata.extension && self.spares_in_place();
+                self.credit.arrived_packed(len, enforced)?;
+                Arrived::Packed { len, memory }
+            }
             (BodyKind::List, InBody::List(bytes)) => {
                 let tags = self
                     .data

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Status};
 use crate::proto::window::{Arrived, Window};
-use crate::proto::{Control, HeaderKind, StreamInfo, Timestamp};
+use crate::proto::{Control, FEATURE_IN_PLACE, HeaderKind, StreamInfo, Timestamp};
 use credit::CreditCount;
 use types::Stop;
 pub use types::{
@@ -164,7 +164,8 @@ impl<B> Receiver<B> {
         let message = self.ready.pop_front()?;
         self.ready_bytes = self.ready_bytes.saturating_sub(message.header.body_len());
         self.taken_since = true;
-        if self.credit.taken(&message.header) {
+        let packed = matches!(message.body, Body::Packed(_));
+        if self.credit.taken(&message.header, packed) {
             self.flush_credit();
         }
         self.settle();
@@ -322,6 +323,14 @@ impl<B> Receiver<B> {
         let baseline =
             !self.config.metadata.extension || self.config.data.is_some_and(|side| !side.extension);
         baseline && self.state == ReceiverState::AwaitingSchema
+    }
+
+    /// Whether bodies lent in place use no credit of bytes: the server of the headers says so, or may
+    /// have, where its word has not come yet.
+    fn spares_in_place(&self) -> bool {
+        let info = self.metadata.info.as_ref();
+        let features = info.map_or(self.config.request.features, |info| info.features);
+        features & FEATURE_IN_PLACE != 0
     }
 
     fn control_out(&mut self, side: Side, bytes: Vec<u8>) {

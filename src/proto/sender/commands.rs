@@ -2,23 +2,26 @@
 
 use super::{OutBody, Sender, SenderEvent, SenderState, Stream, Transmit};
 use crate::error::{Error, Status};
+use crate::proto::control::FEATURE_IN_PLACE;
 use crate::proto::{
     AddressList, BodyKind, Control, Prefix, PrefixKind, Role, StreamInfo, body_tag,
 };
 
 /// Commands. Each returns an error, and changes nothing, where the state does not allow it.
 impl<P, K> Sender<P, K> {
-    /// Accepts the request: tells the client what to expect (rule E2).
+    /// Accepts the request: tells the client what to expect (rule E2). Features that this side and
+    /// the client know are added to those of `info`.
     ///
     /// # Errors
     ///
     /// `InvalidArgument`: no request waits. `Cancelled`: the client does not want it any more.
-    pub fn accept(&mut self, info: StreamInfo) -> Result<(), Error> {
+    pub fn accept(&mut self, mut info: StreamInfo) -> Result<(), Error> {
         if self.state != SenderState::Requested {
             return Err(misuse("accept", self.state));
         }
         self.ensure_wanted()?;
         if self.extension {
+            info.features |= self.stream.as_ref().map_or(0, |stream| stream.features);
             self.control_out(&Control::Stream(info), None);
         }
         self.state = SenderState::Streaming;
@@ -270,8 +273,10 @@ impl<P, K> Sender<P, K> {
         };
         if let Some(stream) = &mut self.stream {
             stream.next_seq = seq.wrapping_add(1);
+            let in_place = matches!(body, OutBody::Lent { in_place: true, .. });
+            let free = in_place && stream.features & FEATURE_IN_PLACE != 0;
             if let Some(window) = &mut stream.window {
-                window.sent(batches, body_len);
+                window.sent(batches, body_len, free);
             }
         }
         self.header_out(role, seq, header);
@@ -284,7 +289,7 @@ impl<P, K> Sender<P, K> {
                     packed: payload,
                 });
             }
-            (OutBody::Lent { spans, hold }, Some(bytes)) => {
+            (OutBody::Lent { spans, hold, .. }, Some(bytes)) => {
                 let tag = body_tag(seq, BodyKind::List);
                 self.transmits.push_back(Transmit::List { tag, bytes });
                 // A list of empty buffers lends nothing.

@@ -7,7 +7,7 @@ mod window;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::Status;
-use crate::proto::control::{VERSION, error_of};
+use crate::proto::control::{FEATURE_IN_PLACE, VERSION, error_of};
 use crate::proto::{Control, Credit, Ledger, ProtocolError, Request, Role, decode_frees};
 pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
 use window::Window;
@@ -23,6 +23,8 @@ struct Stream {
     cancelled: bool,
     /// `None`: a baseline peer, which is bounded by sends not yet complete (rule E5).
     window: Option<Window>,
+    /// [`FEATURE_IN_PLACE`] where the client knows it.
+    features: u64,
 }
 
 /// The producing side of one connection: it serves stream after stream (rule E4).
@@ -154,9 +156,20 @@ impl<P, K> Sender<P, K> {
     }
 
     /// Whether a message, dictionary or batch, with a body of `body_len` bytes may be sent now (rule
-    /// E5). Always, for a baseline peer.
-    pub fn admits(&self, body_len: u64) -> bool {
-        self.window().is_none_or(|window| window.admits(body_len))
+    /// E5). Always, for a baseline peer. `in_place`: as in [`OutBody::Lent`].
+    pub fn admits(&self, body_len: u64, in_place: bool) -> bool {
+        let charged = if in_place && self.spares_in_place() {
+            0
+        } else {
+            body_len
+        };
+        self.window().is_none_or(|window| window.admits(charged))
+    }
+
+    /// Whether bodies lent in place use no credit of bytes.
+    fn spares_in_place(&self) -> bool {
+        let features = self.stream.as_ref().map_or(0, |stream| stream.features);
+        features & FEATURE_IN_PLACE != 0
     }
 
     /// Record batches of the stream that the consumer has taken, as its credit says; 0 for a baseline
@@ -206,6 +219,7 @@ impl<P, K> Sender<P, K> {
             schema_sent: false,
             cancelled: false,
             window,
+            features: request.features & FEATURE_IN_PLACE,
         });
         self.state = SenderState::Requested;
         // Rule E1: versions that cannot talk get a text that says so.

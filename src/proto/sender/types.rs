@@ -47,6 +47,8 @@ pub enum OutBody<P, K> {
         spans: Vec<Span>,
         /// Keeps the memory alive; comes back as [`SenderEvent::Freed`].
         hold: K,
+        /// It lies where the producer has it: nothing was copied for the peer.
+        in_place: bool,
     },
     /// The connection of the other role carries it.
     Elsewhere,

@@ -1,13 +1,20 @@
 //! Rule E5 at the producing side.
 
+use std::collections::VecDeque;
+
 use crate::proto::{Credit, ProtocolError};
 
 /// Credit given and used, all as totals since the start (rule E5).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Window {
     initial: Credit,
     credit: Credit,
     sent: Credit,
+    /// Bodies lent in place that were not taken yet, where those are free of charge: the total of
+    /// bytes sent behind each, and its own.
+    in_place: VecDeque<(u64, u64)>,
+    /// Their bytes together.
+    in_place_bytes: u64,
 }
 
 impl Window {
@@ -19,6 +26,8 @@ impl Window {
                 batches: 0,
                 bytes: 0,
             },
+            in_place: VecDeque::new(),
+            in_place_bytes: 0,
         }
     }
 
@@ -42,22 +51,32 @@ impl Window {
         self.credit.batches = u64::MAX;
     }
 
+    /// Bytes sent, without those that use no credit.
+    fn charged_bytes(&self) -> u64 {
+        self.sent.bytes.saturating_sub(self.in_place_bytes)
+    }
+
     pub(super) fn admits(&self, body_len: u64) -> bool {
         // Rule E5: one message is always admitted when nothing is outstanding.
         self.nothing_outstanding()
             || (self.sent.batches < self.credit.batches
-                && self.sent.bytes.saturating_add(body_len) <= self.credit.bytes)
+                && self.charged_bytes().saturating_add(body_len) <= self.credit.bytes)
     }
 
     pub(super) fn may_pull(&self) -> bool {
         self.nothing_outstanding()
-            || (self.sent.batches < self.credit.batches && self.sent.bytes < self.credit.bytes)
+            || (self.sent.batches < self.credit.batches && self.charged_bytes() < self.credit.bytes)
     }
 
-    /// Counts what is sent. A dictionary is no batch, but its bytes count until it is taken.
-    pub(super) fn sent(&mut self, batches: u64, bytes: u64) {
+    /// Counts what is sent. A dictionary is no batch, but its bytes count until it is taken; those
+    /// of a body lent in place, where it is `free`, do not.
+    pub(super) fn sent(&mut self, batches: u64, bytes: u64, free: bool) {
         self.sent.batches = self.sent.batches.saturating_add(batches);
         self.sent.bytes = self.sent.bytes.saturating_add(bytes);
+        if free && bytes > 0 {
+            self.in_place.push_back((self.sent.bytes, bytes));
+            self.in_place_bytes = self.in_place_bytes.saturating_add(bytes);
+        }
     }
 
     /// Takes the client's word for what it has taken.
@@ -73,6 +92,14 @@ impl Window {
             ));
         }
         self.credit = credit;
+        // What was taken counts as any other: the credit has its bytes.
+        let taken = credit.bytes.saturating_sub(self.initial.bytes);
+        while let Some((end, bytes)) = self.in_place.front().copied()
+            && end <= taken
+        {
+            self.in_place.pop_front();
+            self.in_place_bytes = self.in_place_bytes.saturating_sub(bytes);
+        }
         Ok(())
     }
 }

@@ -356,27 +356,40 @@ impl World {
             return true;
         };
         let (header, len) = item.header();
+        // Where the extension is spoken, what is lent uses no bytes of the window.
+        let spared = |item: &Item| item.lent && wire.role != Role::Metadata;
+        let in_place = spared(item);
         // As a driver does: pull when any batch may go, then send it and its dictionaries one by
         // one as their sizes are admitted.
         if !wire.pulled && !wire.sender.may_pull() {
-            assert!(len == 0 || !wire.sender.admits(len));
+            assert!(len == 0 || in_place || !wire.sender.admits(len, false));
             return false;
         }
         wire.pulled = true;
-        if !wire.sender.admits(len) {
+        if !wire.sender.admits(len, in_place) {
             return false;
         }
         if self.setup.extension {
             // Rule E5, against the truth: what the consumer has really not taken.
             let sent = &self.setup.items[..wire.next];
             let batches = sent.iter().filter(|item| !item.dictionary).count() as u64;
-            let bytes: u64 = sent.iter().map(|item| item.header().1).sum();
+            let all: u64 = sent.iter().map(|item| item.header().1).sum();
             let batches = batches - self.batches_taken.min(batches);
-            let bytes = bytes - self.bytes_taken.min(bytes);
+            let untaken = all - self.bytes_taken.min(all);
+            // In order: the last ones sent are those that were not taken.
+            let mut behind = 0;
+            let newest = sent.iter().rev().take_while(|item| {
+                behind += item.header().1;
+                behind <= untaken
+            });
+            let bytes: u64 = (newest.filter(|item| !spared(item)))
+                .map(|item| item.header().1)
+                .sum();
+            let charged = if in_place { 0 } else { len };
             let within = (item.dictionary || batches < self.setup.window.batches)
-                && bytes + len <= self.setup.window.bytes;
+                && bytes + charged <= self.setup.window.bytes;
             // Without a limit of bytes, bytes are not counted.
-            let nothing = batches == 0 && (bytes == 0 || self.setup.window.bytes == u64::MAX);
+            let nothing = batches == 0 && (untaken == 0 || self.setup.window.bytes == u64::MAX);
             assert!(within || nothing, "credit exceeded");
         }
         let body = match (wire.role, item.lent) {
@@ -386,6 +399,7 @@ impl World {
                 OutBody::Lent {
                     spans: item.spans(),
                     hold: wire.next,
+                    in_place: true,
                 }
             }
             (_, false) => OutBody::Packed {

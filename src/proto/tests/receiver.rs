@@ -71,6 +71,23 @@ fn streaming(extension: bool, separate: bool) -> TestReceiver {
     receiver
 }
 
+/// The same of a server that counts no bytes of what is lent in place.
+fn spared() -> TestReceiver {
+    let mut receiver = started(config(true, false));
+    let info = StreamInfo {
+        features: FEATURE_IN_PLACE,
+        ..INFO
+    };
+    receiver
+        .handle_control(NOW, Side::Metadata, &Control::Stream(info).encode())
+        .unwrap();
+    receiver
+        .handle_metadata(NOW, &metadata(0, &schema()))
+        .unwrap();
+    drain(&mut receiver);
+    receiver
+}
+
 fn drain(receiver: &mut TestReceiver) -> (Vec<ReceiverTransmit>, Vec<ReceiverEvent>) {
     let transmits = std::iter::from_fn(|| receiver.poll_transmit()).collect();
     (
@@ -238,7 +255,7 @@ fn answers_keep_to_the_request() {
     for info in [
         StreamInfo { version: 2, ..INFO },
         StreamInfo {
-            features: 1,
+            features: 2,
             ..INFO
         },
     ] {
@@ -463,6 +480,22 @@ fn sending_without_credit_is_an_error() {
             .unwrap();
         receiver.next_message().unwrap();
     }
+    // Feature in place: headers may pass the window of bytes, bodies that come as bytes may not.
+    let mut receiver = spared();
+    for seq in 1..4 {
+        receiver.handle_metadata(NOW, &big(seq)).unwrap();
+    }
+    let body = InBody::Packed {
+        len: 4096,
+        memory: "m",
+    };
+    receiver.handle_body(NOW, 1, body).unwrap();
+    let body = InBody::Packed {
+        len: 4096,
+        memory: "m",
+    };
+    assert_eq!(rule(receiver.handle_body(NOW, 2, body)), "rule E5");
+
     // A public peer counts no credit: the driver stops reading instead.
     let mut receiver = streaming(false, false);
     for seq in 1..100 {

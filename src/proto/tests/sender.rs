@@ -76,6 +76,7 @@ fn lent(address: u64, length: u64, hold: &'static str) -> OutBody<&'static str, 
     OutBody::Lent {
         spans: vec![Span { address, length }],
         hold,
+        in_place: true,
     }
 }
 
@@ -178,7 +179,11 @@ fn an_extension_connection_serves_stream_after_stream() {
             drain(&mut sender).0,
             [
                 Transmit::Control {
-                    bytes: Control::Stream(INFO).encode(),
+                    bytes: Control::Stream(StreamInfo {
+                        features: FEATURE_IN_PLACE,
+                        ..INFO
+                    })
+                    .encode(),
                     region: None
                 },
                 Transmit::Metadata {
@@ -416,20 +421,61 @@ fn what_crossed_the_end_is_ignored() {
 #[test]
 fn credit_bounds_what_is_sent() {
     let mut sender = streaming(Role::Both, true);
-    assert!(sender.may_pull() && sender.admits(256) && sender.admits(u64::MAX));
+    assert!(sender.may_pull() && sender.admits(256, false) && sender.admits(u64::MAX, false));
     send_packed(&mut sender, 64);
     // One is outstanding: one more batch, of the bytes that are left.
-    assert!(sender.may_pull() && sender.admits(192) && !sender.admits(193));
+    assert!(sender.may_pull() && sender.admits(192, false) && !sender.admits(193, false));
     send_packed(&mut sender, 64);
-    assert!(!sender.may_pull() && !sender.admits(0));
+    assert!(!sender.may_pull() && !sender.admits(0, false));
     sender.handle_control(&credit(3, 256 + 64)).unwrap();
     assert_eq!(drain(&mut sender).1, [SenderEvent::CreditChanged]);
-    assert!(sender.may_pull() && sender.admits(192) && !sender.admits(193));
+    assert!(sender.may_pull() && sender.admits(192, false) && !sender.admits(193, false));
     // All taken: whatever its size, one message is admitted.
     sender.handle_control(&credit(4, 256 + 128)).unwrap();
-    assert!(sender.may_pull() && sender.admits(u64::MAX));
+    assert!(sender.may_pull() && sender.admits(u64::MAX, false));
     send_packed(&mut sender, 1024);
-    assert!(!sender.may_pull() && !sender.admits(0));
+    assert!(!sender.may_pull() && !sender.admits(0, false));
+}
+
+/// Feature in place: what is lent where it lies uses batches of the window and no bytes, as long as
+/// it is not taken and after.
+#[test]
+fn bodies_lent_in_place_use_no_bytes_of_the_window() {
+    let mut sender = TestSender::new(SenderConfig::default());
+    let window = Credit {
+        batches: 4,
+        bytes: 256,
+    };
+    let request = Request::new("t", window);
+    assert_eq!(request.features, FEATURE_IN_PLACE);
+    let want = tags(Role::Both).dipc_want;
+    sender.handle_tagged(want, &request.encode()).unwrap();
+    sender.accept(INFO).unwrap();
+    sender.send_schema(schema()).unwrap();
+    // Rule E2: the client is told.
+    let (transmits, _) = drain(&mut sender);
+    let told = transmits.iter().find_map(|transmit| match transmit {
+        Transmit::Control { bytes, .. } => Control::decode(bytes).unwrap(),
+        _ => None,
+    });
+    assert!(matches!(told, Some(Control::Stream(info)) if info.features == FEATURE_IN_PLACE));
+
+    let (header, len) = batch(&[1 << 20]);
+    assert!(sender.admits(len, true));
+    sender
+        .send_batch(header, len, lent(64, 1 << 20, "a"))
+        .unwrap();
+    // The whole window of bytes is left for others, and no more than it.
+    assert!(sender.may_pull() && sender.admits(256, false) && !sender.admits(257, false));
+    send_packed(&mut sender, 192);
+    assert!(sender.admits(len, true) && sender.admits(64, false) && !sender.admits(65, false));
+    // The first is taken: the same is left.
+    sender.handle_control(&credit(4 + 1, 256 + len)).unwrap();
+    assert!(sender.admits(len, true) && sender.admits(64, false) && !sender.admits(65, false));
+    sender
+        .handle_control(&credit(4 + 2, 256 + len + 192))
+        .unwrap();
+    assert!(sender.admits(u64::MAX, false));
 }
 
 /// Rule E5: with no window at all, messages still go one by one.
@@ -450,9 +496,9 @@ fn a_window_of_nothing_admits_one_at_a_time() {
     sender.accept(INFO).unwrap();
     sender.send_schema(schema()).unwrap();
     for sent in 1..4 {
-        assert!(sender.may_pull() && sender.admits(1 << 40));
+        assert!(sender.may_pull() && sender.admits(1 << 40, false));
         send_packed(&mut sender, 64);
-        assert!(!sender.may_pull() && !sender.admits(0));
+        assert!(!sender.may_pull() && !sender.admits(0, false));
         sender.handle_control(&credit(sent, 64 * sent)).unwrap();
     }
 }
@@ -462,16 +508,16 @@ fn a_window_of_nothing_admits_one_at_a_time() {
 fn dictionaries_use_bytes_alone() {
     let mut sender = streaming(Role::Both, true);
     for _ in 0..100 {
-        assert!(sender.admits(0));
+        assert!(sender.admits(0, false));
         sender
             .send_dictionary(dictionary(&[]).0, 0, packed(0))
             .unwrap();
     }
     let (header, len) = dictionary(&[256]);
     sender.send_dictionary(header, len, packed(len)).unwrap();
-    assert!(!sender.may_pull() && !sender.admits(1));
+    assert!(!sender.may_pull() && !sender.admits(1, false));
     sender.handle_control(&credit(2, 512)).unwrap();
-    assert!(sender.may_pull() && sender.admits(1 << 40));
+    assert!(sender.may_pull() && sender.admits(1 << 40, false));
 }
 
 /// Rule E5: credit counts totals, so it never falls; a baseline peer has no window.
@@ -491,7 +537,7 @@ fn credit_never_falls() {
     let mut sender = streaming(Role::Both, false);
     for _ in 0..100 {
         send_packed(&mut sender, 1 << 20);
-        assert!(sender.may_pull() && sender.admits(u64::MAX));
+        assert!(sender.may_pull() && sender.admits(u64::MAX, false));
     }
 }
 

@@ -22,6 +22,9 @@ pub trait Export: Send + Sync + Debug {
     /// that was out at a cut is never used again (rule F4).
     fn is_revocable(&self) -> bool;
 
+    /// Whether the peer reads the region where it is, and not a copy that it makes.
+    fn is_mapped(&self) -> bool;
+
     /// Whether copying into a region, to lend from there, is worth it: not where the bytes would be
     /// received in place all the same.
     fn lends_copies(&self) -> bool;
@@ -65,6 +68,10 @@ impl Export for ByDescriptor {
     /// A mapping cannot be taken back.
     fn is_revocable(&self) -> bool {
         false
+    }
+
+    fn is_mapped(&self) -> bool {
+        true
     }
 
     fn lends_copies(&self) -> bool {

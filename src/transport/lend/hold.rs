@@ -78,6 +78,7 @@ impl Hold {
             announce,
             copied,
             borrowed,
+            in_place: copied == 0 && self.shared.is_mapped(),
             hold: Box::new(self),
         }
     }

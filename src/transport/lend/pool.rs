@@ -198,6 +198,20 @@ impl Lender for Pool {
         Ok(Placement::Lent(hold.fill(buffers, &sources, announce)))
     }
 
+    fn lends_in_place(&self, buffers: &[BufferRef]) -> bool {
+        let shared = &self.shared;
+        if !shared.export.is_mapped() || !shared.generation.is_same_process() {
+            return false;
+        }
+        let total = buffers.iter().map(|buffer| buffer.len as u64).sum::<u64>();
+        if shared.options.body != BodyPolicy::Lent && total <= shared.options.inline_bytes {
+            return false;
+        }
+        let mut finder = arena::Finder::lock();
+        (buffers.iter().filter(|buffer| buffer.len > 0))
+            .all(|buffer| finder.find(buffer.data, buffer.len).is_some())
+    }
+
     fn set_lent_limit(&self, limit: u64) {
         if self.shared.generation.is_same_process() {
             self.shared.state.lock().lent_limit = limit.min(self.shared.options.lent_limit);
@@ -292,6 +306,11 @@ impl Sources {
 }
 
 impl Shared {
+    /// Whether the peer reads regions where they are.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.export.is_mapped()
+    }
+
     /// Takes everything that a body needs, or nothing.
     fn reserve(
         self: &Arc<Self>,

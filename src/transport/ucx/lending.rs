@@ -143,6 +143,10 @@ impl fmt::Debug for ByKey {
 }
 
 impl Export for ByKey {
+    fn is_mapped(&self) -> bool {
+        false
+    }
+
     fn export(&self, region: &Arc<Region>) -> Result<Exported> {
         let registered = Registered::new(&self.context, region)?;
         let (base, length) = (region.base().as_ptr() as u64, region.len() as u64);

@@ -142,6 +142,7 @@ impl Lender for PlainLender {
             announce: Vec::new(),
             copied,
             borrowed: 0,
+            in_place: false,
             hold: Box::new(block),
         }))
     }
