@@ -136,6 +136,7 @@ impl SenderStep {
         let body = OutBody::Lent {
             spans: self.spans.clone(),
             hold: (),
+            in_place: true,
         };
         self.sender
             .send_batch(self.header.clone(), self.body_len, body)

@@ -12,7 +12,7 @@ use crate::proto::{ProtocolError, Span};
 pub struct Ledger<K> {
     /// By number; `None` where a number is free.
     lends: Vec<Option<Lend<K>>>,
-    free_numbers: Vec<usize>,
+    free_numbers: Vec<u32>,
     /// How many lends there have been.
     count: u64,
     addresses: HashMap<u64, Address, BuildHasherDefault<AddressHasher>>,
@@ -29,45 +29,56 @@ struct Lend<K> {
 }
 
 /// The occurrences of one address in the lists sent, oldest first.
+///
+/// Small: there is one for each buffer that is lent, and wide batches have more of them than the
+/// caches hold.
 #[derive(Debug)]
 struct Address {
-    /// The oldest; most addresses have no other, and then need no memory but this.
-    first: Occurrence,
+    /// The oldest occurrence; most addresses have no other.
+    length: u64,
+    lend: u32,
+    /// How often it is in the message that is being looked at.
+    claimed: u32,
+    more: Option<Box<More>>,
+}
+
+/// What an address has that is lent more than once.
+#[derive(Debug, Default)]
+struct More {
     others: VecDeque<Occurrence>,
     /// Whether lengths have differed since the address was last wholly returned.
     mixed: bool,
     /// Returns that could not be told apart, because lengths differ.
     returned: usize,
-    /// How often it is in the message that is being looked at.
-    claimed: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Occurrence {
-    lend: usize,
     length: u64,
+    lend: u32,
 }
 
 impl Address {
     fn new(first: Occurrence) -> Self {
         Self {
-            first,
-            others: VecDeque::new(),
-            mixed: false,
-            returned: 0,
+            length: first.length,
+            lend: first.lend,
             claimed: 0,
+            more: None,
         }
     }
 
     fn lend(&mut self, occurrence: Occurrence) {
-        let last = self.others.back().unwrap_or(&self.first);
-        self.mixed |= last.length != occurrence.length;
-        self.others.push_back(occurrence);
+        let more = self.more.get_or_insert_default();
+        let last = more.others.back().map_or(self.length, |last| last.length);
+        more.mixed |= last != occurrence.length;
+        more.others.push_back(occurrence);
     }
 
     fn missing(&self) -> usize {
-        let lent = self.others.len().saturating_add(1);
-        lent.saturating_sub(self.returned)
+        let Some(more) = &self.more else { return 1 };
+        let lent = more.others.len().saturating_add(1);
+        lent.saturating_sub(more.returned)
     }
 }
 
@@ -102,7 +113,7 @@ impl<K> Ledger<K> {
         self.count = age.wrapping_add(1);
         let new = Some(Lend { age, missing, hold });
         let free = self.free_numbers.pop();
-        let slot = free.and_then(|number| Some((number, self.lends.get_mut(number)?)));
+        let slot = free.and_then(|number| Some((number, self.lends.get_mut(number as usize)?)));
         let lend = match slot {
             Some((number, slot)) => {
                 *slot = new;
@@ -110,12 +121,13 @@ impl<K> Ledger<K> {
             }
             None => {
                 self.lends.push(new);
-                self.lends.len().saturating_sub(1)
+                // One lend takes memory of its own: there are never as many as the number could say.
+                u32::try_from(self.lends.len().saturating_sub(1)).unwrap_or(u32::MAX)
             }
         };
         for span in lent() {
             let length = span.length;
-            let occurrence = Occurrence { lend, length };
+            let occurrence = Occurrence { length, lend };
             match self.addresses.entry(span.address) {
                 Entry::Occupied(mut entry) => entry.get_mut().lend(occurrence),
                 Entry::Vacant(entry) => drop(entry.insert(Address::new(occurrence))),
@@ -148,7 +160,7 @@ impl<K> Ledger<K> {
         let Some(held) = self.addresses.get_mut(&address) else {
             return false;
         };
-        if held.claimed >= held.missing() {
+        if held.claimed as usize >= held.missing() {
             return false;
         }
         held.claimed = held.claimed.saturating_add(1);
@@ -179,30 +191,34 @@ impl<K> Ledger<K> {
         self.outstanding = self.outstanding.saturating_sub(1);
         let held = entry.get_mut();
         held.claimed = held.claimed.saturating_sub(1);
-        if !held.mixed {
-            // Equal lengths: whichever is meant, the first lent may go first.
-            let first = held.first.lend;
-            match held.others.pop_front() {
-                Some(next) => held.first = next,
-                None => drop(entry.remove()),
+        let first = held.lend;
+        match &mut held.more {
+            // Lengths differ, and a return does not say which occurrence it means: all must be back.
+            Some(more) if more.mixed => {
+                more.returned = more.returned.saturating_add(1);
+                if held.missing() > 0 {
+                    return;
+                }
+                let others = entry.remove().more.map(|more| more.others);
+                self.settle(first, freed);
+                for occurrence in others.into_iter().flatten() {
+                    self.settle(occurrence.lend, freed);
+                }
             }
-            self.settle(first, freed);
-            return;
-        }
-        // Lengths differ, and a return does not say which occurrence it means: all must be back.
-        held.returned = held.returned.saturating_add(1);
-        if held.missing() == 0 {
-            let Address { first, others, .. } = entry.remove();
-            self.settle(first.lend, freed);
-            for occurrence in others {
-                self.settle(occurrence.lend, freed);
+            // Equal lengths: whichever is meant, the first lent may go first.
+            more => {
+                match more.as_mut().and_then(|more| more.others.pop_front()) {
+                    Some(next) => (held.length, held.lend) = (next.length, next.lend),
+                    None => drop(entry.remove()),
+                }
+                self.settle(first, freed);
             }
         }
     }
 
     /// One occurrence of `lend` is back.
-    fn settle(&mut self, number: usize, freed: &mut Vec<K>) {
-        let Some(slot) = self.lends.get_mut(number) else {
+    fn settle(&mut self, number: u32, freed: &mut Vec<K>) {
+        let Some(slot) = self.lends.get_mut(number as usize) else {
             return;
         };
         if let Some(lend) = slot {

@@ -134,3 +134,9 @@ proptest! {
         prop_assert!(ledger.drain().is_empty());
     }
 }
+
+/// What one lent buffer costs (see `Address`): with its key, half a cache line.
+#[test]
+fn an_address_takes_32_bytes() {
+    assert_eq!(size_of::<(u64, Address)>(), 32);
+}
