@@ -97,10 +97,24 @@ struct Inner {
     options: ClientOptions,
     generation: Generation,
     io: IoThread,
-    pool: Mutex<HashMap<String, Vec<Arc<FetchLink>>>>,
+    /// URIs that were read before, by their text: reading one takes longer than asking for a stream.
+    known: Mutex<HashMap<String, Arc<[Known]>>>,
+    pool: Mutex<HashMap<Key, Vec<Arc<FetchLink>>>>,
     streams: AtomicU64,
     connections: AtomicU64,
 }
+
+/// A URI, and by what its connections are found again.
+struct Known {
+    uri: Uri,
+    name: Arc<str>,
+}
+
+/// Most URIs that are kept; then they are read anew.
+const MOST_KNOWN: usize = 64;
+
+/// What tells connections apart: the URI, and how many sockets there are.
+type Key = (Arc<str>, u16);
 
 /// A connection to a URI, and how it was come by.
 struct Connected {
@@ -109,7 +123,7 @@ struct Connected {
     reused: bool,
     /// Where it goes back to when the stream has ended; `None` for one of two connections, whose
     /// end of stream the server cannot tell.
-    key: Option<String>,
+    key: Option<Key>,
 }
 
 impl Client {
@@ -124,6 +138,7 @@ impl Client {
                 options,
                 generation: Generation::now(),
                 io: IoThread::start("dipc-client-io", Duration::ZERO)?,
+                known: Mutex::default(),
                 pool: Mutex::default(),
                 streams: AtomicU64::new(0),
                 connections: AtomicU64::new(0),
@@ -147,23 +162,23 @@ impl Client {
     ) -> Result<Stream> {
         self.inner.generation.ensure_same_process()?;
         options.device.ensure_readable()?;
-        let mut uris = Uri::parse_all(uris)?.into_iter();
-        let Some(metadata) = uris.next() else {
-            return Err(Error::invalid_argument("a stream has one URI, or two"));
+        let uris = self.inner.read(uris)?;
+        let (metadata, data) = match &*uris {
+            [metadata] => (metadata, None),
+            [metadata, data] => (metadata, Some(data)),
+            _ => return Err(Error::invalid_argument("a stream has one URI, or two")),
         };
-        let data = uris.next();
         self.inner.streams.fetch_add(1, Ordering::Relaxed);
         loop {
-            let first = self.inner.connect(&metadata, data.is_none(), options)?;
+            let first = self.inner.connect(metadata, data.is_none(), options)?;
             let second = data
-                .as_ref()
-                .map(|uri| self.inner.connect(uri, false, options))
+                .map(|known| self.inner.connect(known, false, options))
                 .transpose()?;
             let reused = first.reused;
             match self.inner.begin(
-                &metadata,
+                &metadata.uri,
                 first,
-                data.as_ref().zip(second),
+                data.map(|known| &known.uri).zip(second),
                 ticket,
                 options,
                 cancel,
@@ -194,9 +209,33 @@ impl Client {
 }
 
 impl Inner {
-    fn connect(&self, uri: &Uri, keep: bool, options: &GetOptions) -> Result<Connected> {
+    fn read(&self, texts: &[&str]) -> Result<Arc<[Known]>> {
+        if let [text] = texts
+            && let Some(known) = self.known.lock().get(*text)
+        {
+            return Ok(Arc::clone(known));
+        }
+        let uris = Uri::parse_all(texts)?.into_iter();
+        let known: Arc<[Known]> = uris
+            .map(|uri| Known {
+                name: uri.to_string().into(),
+                uri,
+            })
+            .collect();
+        if let [text] = texts {
+            let mut all = self.known.lock();
+            if all.len() >= MOST_KNOWN {
+                all.clear();
+            }
+            all.insert((*text).to_owned(), Arc::clone(&known));
+        }
+        Ok(known)
+    }
+
+    fn connect(&self, known: &Known, keep: bool, options: &GetOptions) -> Result<Connected> {
+        let uri = &known.uri;
         // Connections made otherwise are other connections.
-        let key = format!("{uri} {}", options.connections);
+        let key = (Arc::clone(&known.name), options.connections);
         if keep
             && let Some(link) = self.pool.lock().get_mut(&key).and_then(|kept| {
                 loop {
@@ -295,7 +334,7 @@ impl Inner {
         })
     }
 
-    fn keep(&self, fetch: &Fetch, key: Option<String>) {
+    fn keep(&self, fetch: &Fetch, key: Option<Key>) {
         for link in fetch.links() {
             link.clear_posted();
             // Watched also when it is not kept: arrays may still need it.
@@ -317,7 +356,7 @@ fn stream_id() -> Result<u128> {
 
 /// A stream is over for its consumer: its connection serves the next one, at once or when the
 /// server has agreed to the end.
-fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<String>) {
+fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
     // Also at a good end: what was lent for batches that nobody took goes back.
     fetch.cancel();
     if fetch.is_settled() {
@@ -337,13 +376,13 @@ fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<String>) {
 /// arrays of the stream may keep it.
 struct Draining {
     client: Weak<Inner>,
-    state: Mutex<Option<(Fetch, Option<String>)>>,
+    state: Mutex<Option<(Fetch, Option<Key>)>>,
     registration: Mutex<Option<Registration>>,
     own: Mutex<Option<Arc<Self>>>,
 }
 
 impl Draining {
-    fn start(client: &Weak<Inner>, fetch: Fetch, key: Option<String>) {
+    fn start(client: &Weak<Inner>, fetch: Fetch, key: Option<Key>) {
         let links = fetch.links();
         let Some(io) = links.first().map(|link| link.io().clone()) else {
             return;
@@ -406,7 +445,7 @@ pub struct Stream {
     fetch: Option<Fetch>,
     generation: Generation,
     client: Weak<Inner>,
-    key: Option<String>,
+    key: Option<Key>,
     schema: Option<Arc<Header>>,
     device_type: i32,
     cancel: Option<Cancel>,

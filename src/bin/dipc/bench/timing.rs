@@ -33,7 +33,8 @@ fn wait_until(due: Instant, case: &Case) {
         if case.spin.is_zero() {
             thread::sleep(left);
         } else {
-            std::hint::spin_loop();
+            // Awake, and out of the way of those who look for work on as few cores.
+            thread::yield_now();
         }
     }
 }
