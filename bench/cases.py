@@ -23,7 +23,7 @@ class Case:
 
     `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, sum or socket_round_trip.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
-    other.
+    other. `default_window`: libdipc's window as it is where nobody sets it.
     """
 
     op: str
@@ -34,6 +34,7 @@ class Case:
     streams: int = 1
     spin: bool = False
     reuse: bool = False
+    default_window: bool = False
     batches: int | None = None
     seconds: float = 0.5
 
@@ -163,7 +164,11 @@ def _shape(*, quick: bool) -> list[Group]:
     tiny = Case("get", batch_bytes=64)
     return [
         # 65,520 bytes are 819 rows of ten columns.
-        _group("ten columns", (("dipc shm arena", *FLIGHT), replace(small, batch_bytes=65_520, columns=10))),
+        _group(
+            "ten columns",
+            (("dipc shm arena", *FLIGHT), replace(small, batch_bytes=65_520, columns=10)),
+            (("dipc shm arena",), replace(small, batch_bytes=65_520, columns=10, default_window=True)),
+        ),
         _group("256 streams", (shared, replace(small, streams=256)), (shared, small)),
         _group(
             "tiny batches",

@@ -109,6 +109,8 @@ def describe(case: Case) -> str:
         words.append(f"{case.batches:,} batches")
     if case.spin:
         words.append("spinning")
+    if case.default_window:
+        words.append("default window")
     return ", ".join(words)
 
 

@@ -13,6 +13,9 @@ from bench.peers.ucx import UcxPath
 from bench.processes import PeerError, run
 from bench.results import Result
 
+# Small batches outlast with it the time that it takes to wake a thread; the default is smaller, so that a
+# server runs less far ahead of who stops early.
+WINDOW_BATCHES = 128
 # Far longer than the interval between two batches, so that a side that spins never sleeps.
 SPIN = "50ms"
 
@@ -85,6 +88,8 @@ class Dipc:
             arguments += ["--batch-bytes", str(case.batch_bytes)]
         if case.batches is not None:
             arguments += ["--batches", str(case.batches)]
+        if case.op in ("get", "metadata") and not case.default_window:
+            arguments += ["--window-batches", str(WINDOW_BATCHES)]
         if case.reuse:
             arguments += ["--distinct", "1"]
         if case.spin:
