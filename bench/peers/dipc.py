@@ -88,7 +88,9 @@ class Dipc:
             arguments += ["--batch-bytes", str(case.batch_bytes)]
         if case.batches is not None:
             arguments += ["--batches", str(case.batches)]
-        if case.op in ("get", "metadata") and not case.default_window:
+        # Over UCX more bodies would be received at once than the caches hold.
+        wide = case.op in ("get", "metadata") and self._transport != "ucx"
+        if wide and not case.default_window:
             arguments += ["--window-batches", str(WINDOW_BATCHES)]
         if case.reuse:
             arguments += ["--distinct", "1"]

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,14 +116,19 @@ def test_a_case_is_told_to_dipc_bench() -> None:
     for expected in (
         "--op get", "--transport ucx", "--memory heap", "--batch-bytes 65536", "--columns 10", "--touch sum",
         "--distinct 1", "--batches 7", "--seconds 250ms", "--spin 50ms", "--set ucx.TLS=tcp", "--json",
-        "--window-batches 128",
     ):  # fmt: skip
         assert expected in words
     plain = " ".join(peer.arguments(Case("get", batch_bytes=65536)))
     for absent in ("--spin", "--distinct", "--batches"):
         assert absent not in plain
-    usual = " ".join(peer.arguments(Case("get", batch_bytes=65536, default_window=True)))
-    assert "--window" not in usual
+
+
+def test_the_window_is_wide_where_that_pays() -> None:
+    case = Case("get", batch_bytes=65536)
+    for transport, wide in (("shm", True), ("tcp", True), ("ucx", False)):
+        peer = dipc.Dipc("dipc", Path("dipc"), transport, "arena")
+        assert ("--window-batches" in peer.arguments(case)) == wide
+        assert "--window-batches" not in peer.arguments(replace(case, default_window=True))
 
 
 def test_criterion_s_middle_time_is_in_nanoseconds_wherever_the_line_breaks() -> None:
