@@ -44,12 +44,24 @@ pub struct Request {
     pub lent_limit: u64,
     /// Joins the two connections of one stream (rule E6).
     pub stream_id: u128,
+    /// Where the client wants bodies, as `ArrowDeviceType`: 1 on the host, 2 on a CUDA device, 0
+    /// where the sender has them.
+    pub device_type: i32,
+    /// UUIDs of the GPUs whose memory on this host the client can map. At most 255 are sent.
+    pub gpus: Vec<[u8; UUID_BYTES]>,
     /// What is asked for, opaque (rule M1).
     pub ticket: Vec<u8>,
 }
 
-/// Length of the fixed part of a request of version 1, the length itself included.
+/// Bytes of a GPU's UUID.
+pub const UUID_BYTES: usize = 16;
+/// Bytes of the handle by which a process opens another one's CUDA event or memory.
+pub const IPC_HANDLE_BYTES: usize = 64;
+
+/// Length of the fixed part of a request that says nothing of devices, the length itself included.
 const REQUEST_FIXED: u16 = 54;
+/// The same, where it says where bodies shall be and that no GPU is reached.
+const REQUEST_DEVICES: u16 = 59;
 
 impl Request {
     /// A request for `ticket` in the version that this build speaks.
@@ -61,6 +73,8 @@ impl Request {
             credit,
             lent_limit: u64::MAX,
             stream_id: 0,
+            device_type: HOST,
+            gpus: Vec::new(),
             ticket: ticket.into(),
         }
     }
@@ -86,9 +100,17 @@ impl Request {
 
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let fixed = usize::from(REQUEST_FIXED);
-        let mut bytes = Vec::with_capacity(fixed.saturating_add(self.ticket.len()));
-        bytes.extend_from_slice(&REQUEST_FIXED.to_le_bytes());
+        let count = u8::try_from(self.gpus.len()).unwrap_or(u8::MAX);
+        // Most clients want bodies on the host: servers of earlier releases then see what they know.
+        let says_more = self.device_type != HOST || count > 0;
+        let fixed = if says_more {
+            REQUEST_DEVICES.saturating_add(u16::from(count).saturating_mul(UUID_BYTES_16))
+        } else {
+            REQUEST_FIXED
+        };
+        let capacity = usize::from(fixed).saturating_add(self.ticket.len());
+        let mut bytes = Vec::with_capacity(capacity);
+        bytes.extend_from_slice(&fixed.to_le_bytes());
         bytes.extend_from_slice(&self.min_version.to_le_bytes());
         bytes.extend_from_slice(&self.max_version.to_le_bytes());
         bytes.extend_from_slice(&self.features.to_le_bytes());
@@ -96,6 +118,13 @@ impl Request {
         bytes.extend_from_slice(&self.credit.bytes.to_le_bytes());
         bytes.extend_from_slice(&self.lent_limit.to_le_bytes());
         bytes.extend_from_slice(&self.stream_id.to_le_bytes());
+        if says_more {
+            bytes.extend_from_slice(&self.device_type.to_le_bytes());
+            bytes.push(count);
+            for gpu in self.gpus.iter().take(usize::from(count)) {
+                bytes.extend_from_slice(gpu);
+            }
+        }
         bytes.extend_from_slice(&self.ticket);
         bytes
     }
@@ -130,7 +159,7 @@ impl Request {
     fn fields(bytes: &[u8]) -> Option<Self> {
         let mut fields = Fields::new(bytes);
         let fixed = fields.u16()?;
-        let request = Self {
+        let mut request = Self {
             min_version: fields.u16()?,
             max_version: fields.u16()?,
             features: fields.u64()?,
@@ -140,9 +169,23 @@ impl Request {
             },
             lent_limit: fields.u64()?,
             stream_id: fields.u128()?,
+            device_type: HOST,
+            gpus: Vec::new(),
             ticket: Vec::new(),
         };
-        fields.skip(usize::from(fixed.checked_sub(REQUEST_FIXED)?))?;
+        let mut known = REQUEST_FIXED;
+        if fixed > REQUEST_FIXED {
+            request.device_type = fields.i32()?;
+            let count = fields.u8()?;
+            let uuids = u16::from(count).checked_mul(UUID_BYTES_16)?;
+            known = REQUEST_DEVICES.checked_add(uuids)?;
+            // Before they are read: the count is the client's word.
+            fixed.checked_sub(known)?;
+            for _ in 0..count {
+                request.gpus.push(fields.chunk()?);
+            }
+        }
+        fields.skip(usize::from(fixed.checked_sub(known)?))?;
         Some(Self {
             ticket: fields.rest().to_vec(),
             ..request
@@ -208,6 +251,16 @@ pub enum Control {
         /// Its number.
         id: u16,
     },
+    /// Server: the body of message `seq`, whose address list comes later, may be read once a CUDA
+    /// event has happened.
+    Ready {
+        /// Number of the message.
+        seq: u32,
+        /// Number of the event on this connection.
+        event: u16,
+        /// What opens the event, [`IPC_HANDLE_BYTES`] of them; empty where the connection has told.
+        handle: Vec<u8>,
+    },
 }
 
 const STREAM: u8 = 1;
@@ -217,6 +270,12 @@ const CREDIT: u8 = 4;
 const REGION: u8 = 5;
 const REGION_GONE: u8 = 6;
 const REGION_FORGOTTEN: u8 = 7;
+const READY: u8 = 9;
+
+/// `ARROW_DEVICE_CPU`
+const HOST: i32 = 1;
+/// [`UUID_BYTES`] as the fields of a request count.
+const UUID_BYTES_16: u16 = 16;
 
 impl Control {
     /// The bytes. The text of an ERROR is cut at 32 KiB.
@@ -267,6 +326,13 @@ impl Control {
                 let [low, high] = id.to_le_bytes();
                 vec![REGION_FORGOTTEN, low, high]
             }
+            Self::Ready { seq, event, handle } => {
+                let mut bytes = vec![READY];
+                bytes.extend_from_slice(&seq.to_le_bytes());
+                bytes.extend_from_slice(&event.to_le_bytes());
+                bytes.extend_from_slice(handle);
+                bytes
+            }
         }
     }
 
@@ -296,6 +362,7 @@ impl Control {
                 "REGION_FORGOTTEN",
                 Self::region_id(payload).map(|id| Self::RegionForgotten { id }),
             ),
+            READY => ("READY", Self::ready(payload)),
             // Rule E3: unknown kinds are ignored.
             // 8 is JOIN, which the tcp transport reads itself.
             _ => return Ok(None),
@@ -368,6 +435,13 @@ impl Control {
         Some(id)
     }
 
+    fn ready(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let (seq, event) = (fields.u32()?, fields.u16()?);
+        let handle = fields.rest().to_vec();
+        matches!(handle.len(), 0 | IPC_HANDLE_BYTES).then_some(Self::Ready { seq, event, handle })
+    }
+
     /// The name of the kind, for texts.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -378,6 +452,7 @@ impl Control {
             Self::Region { .. } => "REGION",
             Self::RegionGone { .. } => "REGION_GONE",
             Self::RegionForgotten { .. } => "REGION_FORGOTTEN",
+            Self::Ready { .. } => "READY",
         }
     }
 }

@@ -36,8 +36,8 @@ mod wire;
 
 pub use body::{AddressList, Span, decode_frees, encode_frees};
 pub use control::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, Request, StreamInfo,
-    VERSION,
+    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, IPC_HANDLE_BYTES, Request,
+    StreamInfo, UUID_BYTES, VERSION,
 };
 pub use error::ProtocolError;
 pub use free::FreeQueue;

@@ -8,7 +8,7 @@ impl<'a> Fields<'a> {
         Self(bytes)
     }
 
-    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (chunk, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*chunk)

@@ -7,7 +7,10 @@ use dipc::device::cuda::export::Exported;
 use dipc::device::cuda::gather::Reads;
 use dipc::device::cuda::import::Mapping;
 use dipc::device::cuda::shift::Shifts;
-use dipc::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
+use dipc::device::cuda::{
+    Device, DeviceMemory, Event, PinnedMemory, Purpose, Registered, Stream, SyncEvent,
+};
+use dipc::device::region::Region;
 use dipc::error::{Result, Status};
 
 use crate::{Case, fake, run};
@@ -23,7 +26,11 @@ fn scenario() -> Result<()> {
     let own = DeviceMemory::new(&device, 1000, Purpose::Own)?;
     let lent = DeviceMemory::new(&device, 1000, Purpose::Lend)?;
     let pinned = PinnedMemory::new(&device, 1000)?;
+    let pages = Region::create(8192, "dipc-test")?;
     let work = || -> Result<()> {
+        // SAFETY: it is this scenario's own, and lives longer.
+        let registered = unsafe { Registered::new(&device, pages.base(), pages.len()) }?;
+        drop(registered);
         // SAFETY: everything lives until the streams are synchronised, below, whatever fails.
         unsafe {
             stream.fill(own.address(), 3, 1000)?;
@@ -65,7 +72,7 @@ fn scenario() -> Result<()> {
     let mapping = Mapping::map(&device, &fd, lent.len())?;
     assert_ne!(mapping.address(), lent.address());
     drop(mapping);
-    drop((own, lent, pinned));
+    drop((own, lent, pinned, pages));
     device.trim()
 }
 
@@ -76,6 +83,7 @@ const GIVING_BACK: &[&str] = &[
     "cuEventDestroy_v2",
     "cuMemFree_v2",
     "cuMemFreeHost",
+    "cuMemHostUnregister",
     "cuMemRelease",
     "cuMemUnmap",
     "cuMemAddressFree",

@@ -227,6 +227,51 @@ EXPORT CUresult cuMemFreeHost(void *address) {
   return code ? code : late;
 }
 
+// Memory of the program's that the driver pins. It must be mapped until it is unregistered.
+static struct registered {
+  struct registered *next;
+  uintptr_t base;
+  size_t size;
+} *registrations;
+
+EXPORT CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
+  CALL("cuMemHostRegister_v2");
+  NEED_CONTEXT;
+  uintptr_t base = (uintptr_t)address;
+  if (!base || !size || flags & ~15u) return INVALID_VALUE;
+  pthread_mutex_lock(&fake_lock);
+  CUresult code = fake_reach(base, size, context->device, 0) ? OK : INVALID_VALUE;
+  for (struct registered *at = registrations; at && !code; at = at->next)
+    if (base < at->base + at->size && at->base < base + size) code = 712;
+  if (!code) {
+    struct registered *fresh = calloc(1, sizeof *fresh);
+    *fresh = (struct registered){registrations, base, size};
+    registrations = fresh;
+    atomic_fetch_add(&fake_live[PINNED], 1);
+  }
+  pthread_mutex_unlock(&fake_lock);
+  return code;
+}
+
+EXPORT CUresult cuMemHostUnregister(void *address) {
+  CALL_LATE("cuMemHostUnregister");
+  NEED_CONTEXT;
+  pthread_mutex_lock(&fake_lock);
+  struct registered **link = &registrations;
+  while (*link && (*link)->base != (uintptr_t)address) link = &(*link)->next;
+  struct registered *found = *link;
+  CUresult code = found ? late : 713;
+  if (found) {
+    // Pages that were unmapped before are somebody's mistake.
+    if (!fake_reach(found->base, found->size, context->device, 0)) code = INVALID_VALUE;
+    *link = found->next;
+    free(found);
+    atomic_fetch_sub(&fake_live[PINNED], 1);
+  }
+  pthread_mutex_unlock(&fake_lock);
+  return code;
+}
+
 EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
   CALL("cuMemGetInfo_v2");
   NEED_CONTEXT;

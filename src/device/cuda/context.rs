@@ -16,6 +16,9 @@ use crate::device::cuda::kernels::Kernels;
 use crate::device::cuda::recycle::Kept;
 use crate::error::{Error, Result};
 
+/// Bytes of a GPU's UUID.
+pub const UUID_BYTES: usize = 16;
+
 /// The GPUs used so far. An entry holds the device's primary context for the life of the process:
 /// arrays that were handed out may outlive every stream, server and client, and the context goes
 /// with the last who holds it, its memory with it.
@@ -26,6 +29,7 @@ static DEVICES: Mutex<Vec<Arc<Device>>> = Mutex::new(Vec::new());
 pub struct Device {
     driver: &'static Driver,
     ordinal: i32,
+    uuid: [u8; UUID_BYTES],
     context: CUcontext,
     /// What one can have as file descriptors.
     exports_fds: bool,
@@ -66,6 +70,17 @@ impl Device {
         Ok(device)
     }
 
+    /// The GPU with this UUID, `None` where this process sees none.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    pub fn by_uuid(uuid: &[u8; UUID_BYTES]) -> Result<Option<Arc<Self>>> {
+        let ordinal = uuids()?.iter().position(|known| known == uuid);
+        let id = ordinal.and_then(|ordinal| i64::try_from(ordinal).ok());
+        id.map(Self::get).transpose()
+    }
+
     fn open(driver: &'static Driver, id: i64) -> Result<Self> {
         let count = driver.device_count()?;
         let ordinal = i32::try_from(id)
@@ -80,6 +95,7 @@ impl Device {
         let mut device = 0;
         // SAFETY: `device` is writable.
         unsafe { driver.cuDeviceGet(&raw mut device, ordinal) }?;
+        let uuid = uuid(driver, device)?;
         let attribute = |which| attribute(driver, device, which);
         let exports_fds = attribute(
             CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -94,6 +110,7 @@ impl Device {
         Ok(Self {
             driver,
             ordinal,
+            uuid,
             context,
             exports_fds,
             kernels: OnceCell::new(),
@@ -104,6 +121,11 @@ impl Device {
     /// Its number, as `ArrowDeviceArray.device_id` has it.
     pub fn ordinal(&self) -> i32 {
         self.ordinal
+    }
+
+    /// What names it in every process, whatever its number is there.
+    pub fn uuid(&self) -> &[u8; UUID_BYTES] {
+        &self.uuid
     }
 
     /// Whether memory of it can be allocated that goes to other processes as a file descriptor.
@@ -218,6 +240,30 @@ impl Drop for Current<'_> {
             tracing::debug!(error = %error, "leaving a CUDA context");
         }
     }
+}
+
+/// The UUIDs of the GPUs that this process sees, by their numbers. Asking makes no context.
+///
+/// # Errors
+///
+/// As [`Driver::get`].
+pub fn uuids() -> Result<Vec<[u8; UUID_BYTES]>> {
+    let driver = Driver::get()?;
+    (0..driver.device_count()?)
+        .map(|ordinal| {
+            let mut device = 0;
+            // SAFETY: `device` is writable.
+            unsafe { driver.cuDeviceGet(&raw mut device, ordinal) }?;
+            uuid(driver, device)
+        })
+        .collect()
+}
+
+fn uuid(driver: &Driver, device: CUdevice) -> Result<[u8; UUID_BYTES]> {
+    let mut uuid = [0; UUID_BYTES];
+    // SAFETY: `uuid` is writable, and as long as the driver's struct, which is bytes alone.
+    unsafe { driver.cuDeviceGetUuid_v2(&raw mut uuid, device) }?;
+    Ok(uuid)
 }
 
 /// What `dipc info` says of a GPU. Asking makes no context.

@@ -83,6 +83,7 @@ functions! {
     cuDeviceGetCount(count: *mut c_int);
     cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
     cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice);
+    cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
     cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
     cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: CUdevice);
     cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
@@ -108,6 +109,8 @@ functions! {
     cuMemFree_v2(address: CUdeviceptr);
     cuMemHostAlloc(address: *mut *mut c_void, len: usize, flags: c_uint);
     cuMemFreeHost(address: *mut c_void);
+    cuMemHostRegister_v2(address: *mut c_void, len: usize, flags: c_uint);
+    cuMemHostUnregister(address: *mut c_void);
     cuMemGetAddressRange_v2(base: *mut CUdeviceptr, len: *mut usize, address: CUdeviceptr);
     cuMemGetInfo_v2(available: *mut usize, total: *mut usize);
     cuPointerGetAttributes(

@@ -31,9 +31,9 @@ mod recycle;
 pub mod shift;
 pub mod stream;
 
-pub use context::{Current, Description, Device, describe_all};
+pub use context::{Current, Description, Device, describe_all, uuids};
 pub use driver::{Driver, Failure};
 pub use event::{Event, SyncEvent};
 pub use memory::{DeviceMemory, Purpose};
-pub use pinned::PinnedMemory;
+pub use pinned::{PinnedMemory, Registered};
 pub use stream::Stream;

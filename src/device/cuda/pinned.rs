@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every device copies and reads it.
 const PORTABLE_MAPPED: u32 = 1 | 2;
 
+/// `CU_MEMHOSTREGISTER_PORTABLE`: every device copies there at full speed.
+const PORTABLE: u32 = 1;
+
 /// Pinned host memory without an owner.
 #[derive(Debug)]
 pub struct PinnedBlock {
@@ -145,6 +148,49 @@ impl PinnedMemory {
     pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; the exclusive borrow makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.data().as_ptr(), self.len()) }
+    }
+}
+
+/// Host memory of others that devices copy to at full speed while this lives.
+#[derive(Debug)]
+pub struct Registered {
+    device: Arc<Device>,
+    address: usize,
+}
+
+impl Registered {
+    /// Pins `len` bytes at `address`, whole pages.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says: the memory is pinned already, or cannot be; as [`Device::enter`].
+    ///
+    /// # Safety
+    ///
+    /// The memory stays mapped as it is until this is dropped, and no work uses it then.
+    pub unsafe fn new(device: &Arc<Device>, address: NonNull<u8>, len: usize) -> Result<Self> {
+        let _current = device.enter()?;
+        // SAFETY: the caller promises the memory, and the device's context is current.
+        unsafe {
+            device
+                .driver()
+                .cuMemHostRegister_v2(address.as_ptr().cast(), len, PORTABLE)
+        }?;
+        Ok(Self {
+            device: Arc::clone(device),
+            address: address.as_ptr() as usize,
+        })
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let gone = self.device.enter_to_drop().and_then(|_current| {
+            let address = std::ptr::without_provenance_mut(self.address);
+            // SAFETY: registered by this, and no work uses it any more, as its maker promised.
+            Ok(unsafe { self.device.driver().cuMemHostUnregister(address) }?)
+        });
+        left(gone, "pinned pages of the host");
     }
 }
 

@@ -280,6 +280,14 @@ impl<B> Receiver<B> {
                 self.control_out(side, Control::RegionForgotten { id }.encode());
                 Ok(())
             }
+            // What connects to GPUs deals with it before the machine sees it.
+            Control::Ready { seq, .. } => Err(ProtocolError::new(
+                "E3",
+                format!(
+                    "READY message for message {seq}, and this client did not say that it reads \
+                     a GPU's memory"
+                ),
+            )),
             Control::Cancel { .. } | Control::Credit { .. } | Control::RegionForgotten { .. } => {
                 Err(ProtocolError::new(
                     "E3",

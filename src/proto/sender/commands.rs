@@ -4,7 +4,8 @@ use super::{OutBody, Sender, SenderEvent, SenderState, Stream, Transmit};
 use crate::error::{Error, Status};
 use crate::proto::control::FEATURE_IN_PLACE;
 use crate::proto::{
-    AddressList, BodyKind, Control, Prefix, PrefixKind, Role, StreamInfo, body_tag,
+    AddressList, BodyKind, Control, IPC_HANDLE_BYTES, Prefix, PrefixKind, Role, StreamInfo,
+    body_tag,
 };
 
 /// Commands. Each returns an error, and changes nothing, where the state does not allow it.
@@ -173,6 +174,33 @@ impl<P, K> Sender<P, K> {
             },
             Some(id),
         );
+        Ok(())
+    }
+
+    /// Tells the peer that the body of the next message may be read only after a CUDA event; `handle`
+    /// is what opens the event, where the connection has not told it before. Then send that message,
+    /// with a lent body.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the peer does not speak the extension, or no event has such a handle.
+    pub fn announce_ready(&mut self, event: u16, handle: &[u8]) -> Result<(), Error> {
+        if self.state == SenderState::Closed || !self.extension {
+            return Err(misuse("announce_ready", self.state));
+        }
+        if !matches!(handle.len(), 0 | IPC_HANDLE_BYTES) {
+            return Err(Error::invalid_argument(format!(
+                "the handle of an event does not have {} bytes",
+                handle.len()
+            )));
+        }
+        // Also where the client has cancelled meanwhile: later messages count on the handle.
+        let ready = Control::Ready {
+            seq: self.next_seq(),
+            event,
+            handle: handle.to_vec(),
+        };
+        self.control_out(&ready, None);
         Ok(())
     }
 

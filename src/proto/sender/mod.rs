@@ -283,7 +283,8 @@ impl<P, K> Sender<P, K> {
             Control::Stream(_)
             | Control::Error { .. }
             | Control::Region { .. }
-            | Control::RegionGone { .. } => Err(ProtocolError::new(
+            | Control::RegionGone { .. }
+            | Control::Ready { .. } => Err(ProtocolError::new(
                 "E3",
                 format!(
                     "{} message from a client: only servers send it",

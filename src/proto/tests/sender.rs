@@ -4,7 +4,8 @@
 use super::*;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, RoleTags, Span, StreamInfo, Tags, encode_frees,
+    BODY_KIND_LIST, BODY_KIND_PACKED, IPC_HANDLE_BYTES, RoleTags, Span, StreamInfo, Tags,
+    encode_frees,
 };
 
 #[path = "sender_table.rs"]
@@ -718,4 +719,33 @@ fn what_names_another_stream_is_ignored() {
         .handle_control(&Control::Cancel { stream: 2 }.encode())
         .unwrap();
     assert!(sender.is_cancelled());
+}
+
+/// Rule E3, READY: it names the message that comes next, and goes out before that message's list.
+#[test]
+fn ready_comes_before_its_list() {
+    let mut s = streaming(Role::Both, true);
+    s.announce_ready(3, &[7; IPC_HANDLE_BYTES]).unwrap();
+    let seq = s.next_seq();
+    assert_eq!(
+        s.announce_ready(3, &[7; 12]).unwrap_err().status(),
+        Status::InvalidArgument
+    );
+    let Some(Transmit::Control { bytes, region }) = s.poll_transmit() else {
+        panic!("READY is a control message");
+    };
+    assert_eq!(region, None);
+    let ready = Control::Ready {
+        seq,
+        event: 3,
+        handle: vec![7; IPC_HANDLE_BYTES],
+    };
+    assert_eq!(Control::decode(&bytes), Ok(Some(ready)));
+    let (header, len) = batch(&[64]);
+    s.send_batch(header, len, lent(64, 64, "lent")).unwrap();
+    let (transmits, _) = drain(&mut s);
+    assert!(matches!(transmits.last(), Some(Transmit::List { .. })));
+    // A baseline peer is told of nothing.
+    let mut baseline = streaming(Role::Both, false);
+    assert!(baseline.announce_ready(0, &[]).is_err());
 }
