@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow::buffer::Buffer;
 
 use crate::arena::{Arena, dealloc};
-use crate::error::Result;
+use crate::device::DeviceKind;
+use crate::error::{Error, Result};
 
 impl Arena {
     /// Copies `bytes` into the arena, as an Arrow buffer that is aligned to 64 and can be lent
@@ -14,10 +15,16 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// As [`Arena::alloc`].
+    /// As [`Arena::alloc`]; `Unsupported` where the arena is not on the host, since whoever has an
+    /// Arrow buffer may read it.
     pub fn buffer_from(&self, bytes: &[u8]) -> Result<Buffer> {
+        if self.device() != DeviceKind::CPU {
+            return Err(Error::unsupported(
+                "a buffer of the arrow crate lies on the host, and this arena on a GPU",
+            ));
+        }
         let block = Block(self.alloc(bytes.len())?);
-        // SAFETY: the block has the `bytes.len()` bytes just allocated, which nobody else
+        // SAFETY: the block has the `bytes.len()` bytes of the host just allocated, which nobody else
         // knows of yet, so it is writable and does not overlap `bytes`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.0.as_ptr(), bytes.len()) };
         let data = block.0;

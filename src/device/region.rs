@@ -7,16 +7,15 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::device::BufferRef;
-use crate::device::blocks::Blocks;
+pub use crate::device::lendable::Freed;
+use crate::device::lendable::Lendable;
 use crate::error::{Error, Result, Status};
 
 /// Regions are smaller than this: an address on the wire has 48 bits for the offset.
@@ -147,25 +146,9 @@ impl Drop for Mapping {
 /// A region of this process: memory to lend, with the blocks that are in use.
 #[derive(Debug)]
 pub struct Region {
-    identity: u64,
     fd: Arc<OwnedFd>,
     mapping: Mapping,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    blocks: Blocks,
-    tainted: bool,
-}
-
-/// What [`Region::free`] left behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Freed {
-    /// Length of the block, whole units.
-    pub len: u64,
-    /// Whether no block of the region is in use any more.
-    pub emptied: bool,
+    blocks: Lendable,
 }
 
 impl Region {
@@ -207,21 +190,16 @@ impl Region {
         // After mapping: FUTURE_WRITE spares the writable mapping that exists.
         rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::SEAL)
             .map_err(|errno| Error::os("cannot seal a region", errno))?;
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(Self {
-            identity: NEXT.fetch_add(1, Ordering::Relaxed),
             fd: Arc::new(fd),
             mapping,
-            state: Mutex::new(State {
-                blocks: Blocks::new(len),
-                tainted: false,
-            }),
+            blocks: Lendable::new(len),
         })
     }
 
     /// A number that no other region of this process has, or had.
     pub fn identity(&self) -> u64 {
-        self.identity
+        self.blocks.identity()
     }
 
     /// The descriptor that a peer maps it by.
@@ -244,46 +222,41 @@ impl Region {
         self.mapping.len == 0
     }
 
+    /// Who uses which bytes.
+    pub(crate) fn blocks(&self) -> &Lendable {
+        &self.blocks
+    }
+
     /// Takes a block of at least `len` bytes, aligned to 64, and returns its offset. `None` when it
     /// does not fit, or the region is [tainted](Self::taint).
     pub fn alloc(&self, len: u64) -> Option<u64> {
-        let mut state = self.state.lock();
-        // Rule F4: what a peer may still see is not given out again.
-        if state.tainted {
-            return None;
-        }
-        state.blocks.alloc(len)
+        self.blocks.alloc(len)
     }
 
     /// Gives back the block at `offset`; `None` when no block begins there.
     pub fn free(&self, offset: u64) -> Option<Freed> {
-        let mut state = self.state.lock();
-        let len = state.blocks.free(offset)?;
-        Some(Freed {
-            len,
-            emptied: state.blocks.is_empty(),
-        })
+        self.blocks.free(offset)
     }
 
     /// Whether a block in use begins at `offset`.
     pub fn is_block(&self, offset: u64) -> bool {
-        self.state.lock().blocks.is_block(offset)
+        self.blocks.is_block(offset)
     }
 
     /// Bytes of the blocks in use.
     pub fn used_bytes(&self) -> u64 {
-        self.state.lock().blocks.used_bytes()
+        self.blocks.used_bytes()
     }
 
     /// Rule F4: a peer went away without returning what it was lent from here and may have it
     /// mapped for ever. No block is given out again; the region goes with its last block.
     pub fn taint(&self) {
-        self.state.lock().tainted = true;
+        self.blocks.taint();
     }
 
     /// Whether [`taint`](Self::taint) was called.
     pub fn is_tainted(&self) -> bool {
-        self.state.lock().tainted
+        self.blocks.is_tainted()
     }
 
     /// Where `len` bytes at `data` lie in the region, if they lie in it whole.

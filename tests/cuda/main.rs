@@ -9,6 +9,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod arenas;
 mod errors;
 mod fake;
 mod headers;
@@ -36,6 +37,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(processes::CASES)
         .chain(errors::CASES)
         .chain(headers::CASES)
+        .chain(arenas::CASES)
 }
 
 /// This program, to run the case `name` with the driver in `folder`.

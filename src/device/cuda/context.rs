@@ -86,12 +86,7 @@ impl Device {
         let ordinal = i32::try_from(id)
             .ok()
             .filter(|ordinal| (0..count).contains(ordinal))
-            .ok_or_else(|| {
-                Error::invalid_argument(format!(
-                    "there is no GPU {id}: the driver sees {count}, numbered from 0 (`dipc info` \
-                     lists them)"
-                ))
-            })?;
+            .ok_or_else(|| Self::unknown(id, count))?;
         let mut device = 0;
         // SAFETY: `device` is writable.
         unsafe { driver.cuDeviceGet(&raw mut device, ordinal) }?;
@@ -116,6 +111,13 @@ impl Device {
             kernels: OnceCell::new(),
             kept: Mutex::default(),
         })
+    }
+
+    /// What is wrong with the number `id` where the driver sees `count` GPUs.
+    pub(crate) fn unknown(id: i64, count: i32) -> Error {
+        Error::invalid_argument(format!(
+            "there is no GPU {id}: the driver sees {count}, numbered from 0 (`dipc info` lists them)"
+        ))
     }
 
     /// Its number, as `ArrowDeviceArray.device_id` has it.

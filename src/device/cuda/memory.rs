@@ -62,16 +62,10 @@ impl Block {
         })
     }
 
+    /// `len` is a multiple of the device's unit.
     fn exportable(device: &Device, len: usize) -> Result<Self, Failure> {
         let driver = device.driver();
         let properties = properties(device);
-        let mut unit = 0;
-        // SAFETY: `unit` is writable and `properties` a whole struct; 0 asks for the least.
-        unsafe { driver.cuMemGetAllocationGranularity(&raw mut unit, &raw const properties, 0) }?;
-        let len = len.checked_next_multiple_of(unit.max(1)).ok_or(Failure {
-            call: "cuMemCreate",
-            code: code::OUT_OF_MEMORY,
-        })?;
         let mut handle = 0;
         // SAFETY: `handle` is writable and `properties` a whole struct.
         unsafe { driver.cuMemCreate(&raw mut handle, len, &raw const properties, 0) }?;
@@ -104,6 +98,17 @@ impl Block {
         };
         left(gone.map_err(Error::from), "memory of a GPU");
     }
+}
+
+fn ensure_lendable(device: &Device) -> Result<()> {
+    if device.exports_fds() {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "memory of GPU {} cannot be given to other processes as a file descriptor: the device or \
+         its driver lacks virtual memory management",
+        device.ordinal()
+    )))
 }
 
 /// What all memory that can be exported is made with.
@@ -206,16 +211,18 @@ impl DeviceMemory {
     /// device has no memory to lend; as [`Device::enter`].
     pub fn new(device: &Arc<Device>, len: usize, purpose: Purpose) -> Result<Self> {
         let lend = purpose == Purpose::Lend;
-        if lend && !device.exports_fds() {
-            return Err(Error::unsupported(format!(
-                "memory of GPU {} cannot be given to other processes as a file descriptor: the \
-                 device or its driver lacks virtual memory management",
-                device.ordinal()
-            )));
-        }
         // The driver gives nothing for a length of 0.
-        let len = len.max(1);
-        let kept = device.kept.lock().device.take(len, u32::from(lend));
+        let mut len = len.max(1);
+        let mut most = len.saturating_mul(2);
+        if lend {
+            let unit = Self::lend_unit(device)?;
+            len = len
+                .checked_next_multiple_of(unit)
+                .ok_or_else(|| Error::out_of_memory(format!("no GPU has {len} bytes")))?;
+            // Who lends memory bounds it, and is given what it counts with.
+            most = len;
+        }
+        let kept = device.kept.lock().device.take(len, most, u32::from(lend));
         let block = match kept {
             Some(block) => block,
             None => {
@@ -246,6 +253,25 @@ impl DeviceMemory {
             block: Some(block),
             exported: AtomicBool::new(false),
         })
+    }
+
+    /// What lengths of memory that can be lent are rounded up to.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where the device has none; as [`Device::enter`].
+    pub fn lend_unit(device: &Device) -> Result<usize> {
+        ensure_lendable(device)?;
+        let _current = device.enter()?;
+        let properties = properties(device);
+        let mut unit = 0;
+        // SAFETY: `unit` is writable and `properties` a whole struct; 0 asks for the least.
+        unsafe {
+            device
+                .driver()
+                .cuMemGetAllocationGranularity(&raw mut unit, &raw const properties, 0)
+        }?;
+        Ok(unit.max(1))
     }
 
     /// The device.

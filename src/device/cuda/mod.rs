@@ -28,6 +28,7 @@ pub mod memory;
 pub mod pinned;
 pub mod pointer;
 mod recycle;
+pub mod region;
 pub mod shift;
 pub mod stream;
 
@@ -36,4 +37,5 @@ pub use driver::{Driver, Failure};
 pub use event::{Event, SyncEvent};
 pub use memory::{DeviceMemory, Purpose};
 pub use pinned::{PinnedMemory, Registered};
+pub use region::CudaRegion;
 pub use stream::Stream;

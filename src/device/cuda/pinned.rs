@@ -82,7 +82,11 @@ impl PinnedMemory {
     /// `OutOfMemory`; as [`Device::enter`].
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self> {
         let len = len.max(1);
-        let kept = device.kept.lock().pinned.take(len, 0);
+        let kept = device
+            .kept
+            .lock()
+            .pinned
+            .take(len, len.saturating_mul(2), 0);
         let block = match kept {
             Some(block) => block,
             None => {

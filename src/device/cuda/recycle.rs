@@ -63,12 +63,10 @@ impl<B> Default for List<B> {
 }
 
 impl<B: Keep> List<B> {
-    /// The smallest block that has `len` bytes and is not more than twice as long.
-    pub(super) fn take(&mut self, len: usize, kind: u32) -> Option<B> {
+    /// The smallest block that has `len` bytes, and `most` at most.
+    pub(super) fn take(&mut self, len: usize, most: usize, kind: u32) -> Option<B> {
         let (index, _) = (self.blocks.iter().enumerate())
-            .filter(|(_, block)| {
-                block.kind() == kind && block.len() >= len && block.len() / 2 <= len
-            })
+            .filter(|(_, block)| block.kind() == kind && (len..=most).contains(&block.len()))
             .min_by_key(|(_, block)| block.len())?;
         let block = self.blocks.remove(index);
         self.bytes -= block.len();
@@ -116,17 +114,17 @@ mod tests {
         const MOST: usize = 100;
     }
 
-    /// A block serves requests of about its length and of its kind, and no others.
+    /// A block serves requests within the lengths asked for and of its kind, and no others.
     #[test]
     fn blocks_serve_what_they_fit() {
         let mut list = List::default();
         assert!(list.give(Fake(40, 0)).is_empty());
         assert!(list.give(Fake(30, 1)).is_empty());
-        assert!(list.take(41, 0).is_none());
-        assert!(list.take(19, 0).is_none());
-        assert!(list.take(35, 1).is_none());
-        assert_eq!(list.take(25, 1).unwrap().0, 30);
-        assert_eq!(list.take(25, 0).unwrap().0, 40);
+        assert!(list.take(41, 82, 0).is_none());
+        assert!(list.take(19, 38, 0).is_none());
+        assert!(list.take(35, 70, 1).is_none());
+        assert_eq!(list.take(25, 50, 1).unwrap().0, 30);
+        assert_eq!(list.take(25, 50, 0).unwrap().0, 40);
         assert_eq!(list.bytes, 0);
     }
 

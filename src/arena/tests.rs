@@ -192,8 +192,9 @@ fn threads_share_an_arena() {
 /// Memory on a device that this build cannot lend is refused by name.
 #[test]
 fn other_devices_are_unsupported() {
-    let error = Arena::new(DeviceKind(2), ArenaOptions::default()).unwrap_err();
+    let error = Arena::new(DeviceKind::CUDA_MANAGED, ArenaOptions::default()).unwrap_err();
     assert_eq!(error.status(), Status::Unsupported);
+    assert!(error.text().contains("13"), "{error}");
     let options = ArenaOptions {
         region_bytes: 0,
         ..ArenaOptions::default()
@@ -208,7 +209,10 @@ fn other_devices_are_unsupported() {
 fn a_forked_child_is_refused() {
     let arena = arena(4096, u64::MAX);
     let block = arena.alloc(64).unwrap();
-    let shared = Arc::clone(&arena.handle.shared);
+    let Kind::Host(handle) = &arena.handle else {
+        panic!("an arena on the host");
+    };
+    let shared = Arc::clone(&handle.shared);
     let _held = shared.state.lock();
     // SAFETY: the child calls what this test is about, which takes no lock (one is held here, and
     // would never be released there), and leaves by `_exit`.

@@ -1,0 +1,235 @@
+//! What the clones of an arena share: its regions, how they grow, and when they go.
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::arena::ArenaOptions;
+use crate::arena::memory::{Memory, Place as _};
+use crate::error::{Error, Result};
+use crate::fork::Generation;
+
+/// Closes the arena when the last clone is dropped.
+pub struct Handle<R: Memory> {
+    pub shared: Arc<Shared<R>>,
+}
+
+pub struct Shared<R: Memory> {
+    pub place: R::Place,
+    options: ArenaOptions,
+    /// What lengths of regions are rounded up to.
+    unit: u64,
+    pub generation: Generation,
+    /// Held while a region is made, so that threads that run out at once make one between them.
+    grow: Mutex<()>,
+    pub state: Mutex<State<R>>,
+}
+
+pub struct State<R: Memory> {
+    /// By address of the first byte.
+    regions: BTreeMap<usize, Arc<R>>,
+    /// Where the last block was found; tried first.
+    current: usize,
+    /// Bytes of all regions, and of one that is being made.
+    mapped: u64,
+    /// The last handle is gone: regions go as they empty.
+    closed: bool,
+}
+
+impl<R: Memory> std::fmt::Debug for Handle<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Arena")
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<R: Memory> Handle<R> {
+    pub fn new(place: R::Place, options: ArenaOptions) -> Result<Self> {
+        let unit = place.unit()?;
+        let state = State {
+            regions: BTreeMap::new(),
+            current: 0,
+            mapped: 0,
+            closed: false,
+        };
+        let shared = Shared {
+            place,
+            options,
+            unit,
+            generation: Generation::now(),
+            grow: Mutex::new(()),
+            state: Mutex::new(state),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+}
+
+impl<R: Memory> Drop for Handle<R> {
+    fn drop(&mut self) {
+        // In a forked child the lock may be held by a thread that does not exist there.
+        if !self.shared.generation.is_same_process() {
+            return;
+        }
+        let mut state = self.shared.state.lock();
+        state.closed = true;
+        state.remove_empty();
+    }
+}
+
+impl<R: Memory> State<R> {
+    fn alloc(&mut self, len: u64) -> Option<NonNull<u8>> {
+        let in_region = |base: usize, region: &R| {
+            let offset = usize::try_from(region.blocks().alloc(len)?).ok()?;
+            Some((base, region.block(offset)?))
+        };
+        let (base, block) = self
+            .regions
+            .get(&self.current)
+            .and_then(|region| in_region(self.current, region))
+            .or_else(|| {
+                self.regions
+                    .iter()
+                    .find_map(|(base, region)| in_region(*base, region))
+            })?;
+        self.current = base;
+        Some(block)
+    }
+
+    /// Takes the regions for which `goes` holds out of the arena and of the registry.
+    fn remove(&mut self, goes: impl Fn(&R) -> bool) {
+        let gone: Vec<usize> = self
+            .regions
+            .iter()
+            .filter(|(_, r)| goes(r))
+            .map(|(base, _)| *base)
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        for base in &gone {
+            if let Some(region) = self.regions.remove(base) {
+                self.mapped = self.mapped.saturating_sub(region_bytes(&*region));
+            }
+        }
+        drop(R::registry().remove(&gone));
+    }
+
+    fn remove_empty(&mut self) {
+        self.remove(|region| region.blocks().used_bytes() == 0);
+    }
+}
+
+impl<R: Memory> Shared<R> {
+    pub fn alloc(self: &Arc<Self>, len: usize) -> Result<NonNull<u8>> {
+        self.generation.ensure_same_process()?;
+        let wanted = u64::try_from(len)
+            .map_err(|_| Error::out_of_memory(format!("no region has {len} bytes")))?;
+        if let Some(block) = self.state.lock().alloc(wanted) {
+            return Ok(block);
+        }
+        let _growing = self.grow.lock();
+        // Somebody else may have made a region while this thread waited for its turn.
+        if let Some(block) = self.state.lock().alloc(wanted) {
+            return Ok(block);
+        }
+        self.grow(wanted)
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        if !self.generation.is_same_process() {
+            return 0;
+        }
+        let state = self.state.lock();
+        let regions = state.regions.values();
+        regions.map(|region| region.blocks().used_bytes()).sum()
+    }
+
+    pub fn mapped_bytes(&self) -> u64 {
+        if !self.generation.is_same_process() {
+            return 0;
+        }
+        self.state.lock().mapped
+    }
+
+    /// Makes a region and takes the first block of it. The caller holds `grow`.
+    fn grow(self: &Arc<Self>, len: u64) -> Result<NonNull<u8>> {
+        let ArenaOptions {
+            region_bytes: standard,
+            max_bytes,
+        } = self.options;
+        let unit = self.unit;
+        let refused = |mapped: u64| {
+            Error::out_of_memory(format!(
+                "{len} bytes more would pass the arena's max_bytes of {max_bytes} ({mapped} \
+                 mapped, in units of {unit}); raise it or release arrays sooner"
+            ))
+        };
+        let needed = len
+            .max(1)
+            .checked_next_multiple_of(unit)
+            .ok_or_else(|| refused(0))?;
+        let size = {
+            let mut state = self.state.lock();
+            // The empty region kept for reuse is too small, or it would have served.
+            if max_bytes - state.mapped.min(max_bytes) < needed.max(standard) {
+                state.remove_empty();
+            }
+            let left = max_bytes - state.mapped.min(max_bytes);
+            if left < needed {
+                return Err(refused(state.mapped));
+            }
+            let whole = standard.checked_next_multiple_of(unit).unwrap_or(standard);
+            let size = if whole <= left {
+                needed.max(whole)
+            } else {
+                needed.max(left - left % unit)
+            };
+            state.mapped += size;
+            size
+        };
+        // Without the lock: allocating the memory takes milliseconds.
+        let made = R::make(&self.place, size);
+        let mut state = self.state.lock();
+        let region = match made {
+            Ok(region) => Arc::new(region),
+            Err(error) => {
+                state.mapped = state.mapped.saturating_sub(size);
+                return Err(error);
+            }
+        };
+        let base = region.address();
+        state.regions.insert(base, Arc::clone(&region));
+        state.current = base;
+        R::registry().add(region, self);
+        state.alloc(len).ok_or_else(|| refused(state.mapped))
+    }
+
+    /// A region has just lost its last block.
+    pub fn emptied(&self, region: &Arc<R>) {
+        let mut state = self.state.lock();
+        // Blocks are taken under this lock only, so an empty region stays empty until it ends.
+        if region.blocks().used_bytes() != 0 {
+            return;
+        }
+        let identity = region.blocks().identity();
+        if state.closed || region.blocks().is_tainted() {
+            // Rule F4: a tainted region goes with its last block.
+            state.remove(|other| other.blocks().identity() == identity);
+        } else {
+            // One empty region stays, so that a producer that makes and releases one batch after
+            // the other does not map and unmap for each.
+            state.remove(|other| {
+                other.blocks().identity() != identity && other.blocks().used_bytes() == 0
+            });
+        }
+    }
+}
+
+fn region_bytes<R: Memory>(region: &R) -> u64 {
+    u64::try_from(region.bytes()).unwrap_or(u64::MAX)
+}

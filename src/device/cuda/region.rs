@@ -1,0 +1,111 @@
+//! Memory of a GPU that another process can be given to read: what a memfd region is on the host.
+
+use std::sync::Arc;
+
+use crate::device::cuda::context::Device;
+use crate::device::cuda::memory::{DeviceMemory, Purpose};
+use crate::device::lendable::{Freed, Lendable};
+use crate::error::{Error, Result};
+
+/// A region of a GPU's memory: one allocation that can be exported, with the blocks that are in use.
+///
+/// A block is given back when no work uses it any more, which whoever enqueued the work sees to: the
+/// next one to take it may write at once.
+#[derive(Debug)]
+pub struct CudaRegion {
+    memory: DeviceMemory,
+    blocks: Lendable,
+}
+
+impl CudaRegion {
+    /// Makes a region of at least `len` bytes: whole [units](DeviceMemory::lend_unit).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` when `len` is 0, `OutOfMemory` when the GPU has not the memory,
+    /// `Unsupported` where its memory cannot be lent; as [`Device::enter`].
+    pub fn create(device: &Arc<Device>, len: u64) -> Result<Self> {
+        if len == 0 {
+            return Err(Error::invalid_argument("a region cannot have 0 bytes"));
+        }
+        let wanted = usize::try_from(len)
+            .map_err(|_| Error::out_of_memory(format!("no GPU has {len} bytes")))?;
+        let memory = DeviceMemory::new(device, wanted, Purpose::Lend)?;
+        let blocks = Lendable::new(u64::try_from(memory.len()).unwrap_or(len));
+        Ok(Self { memory, blocks })
+    }
+
+    /// A number that no other region of this process has, or had, on the host neither.
+    pub fn identity(&self) -> u64 {
+        self.blocks.identity()
+    }
+
+    /// The allocation, to be exported, and its device.
+    pub fn memory(&self) -> &DeviceMemory {
+        &self.memory
+    }
+
+    /// The GPU.
+    pub fn device(&self) -> &Arc<Device> {
+        self.memory.device()
+    }
+
+    /// First byte, for the device.
+    pub fn base(&self) -> u64 {
+        self.memory.address()
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Never.
+    pub fn is_empty(&self) -> bool {
+        self.memory.is_empty()
+    }
+
+    /// Takes a block of at least `len` bytes, aligned to 64, and returns its offset. `None` when it
+    /// does not fit, or the region is [tainted](Self::taint).
+    pub fn alloc(&self, len: u64) -> Option<u64> {
+        self.blocks.alloc(len)
+    }
+
+    /// Gives back the block at `offset`; `None` when no block begins there.
+    pub fn free(&self, offset: u64) -> Option<Freed> {
+        self.blocks.free(offset)
+    }
+
+    /// Whether a block in use begins at `offset`.
+    pub fn is_block(&self, offset: u64) -> bool {
+        self.blocks.is_block(offset)
+    }
+
+    /// Bytes of the blocks in use.
+    pub fn used_bytes(&self) -> u64 {
+        self.blocks.used_bytes()
+    }
+
+    /// Rule F4: a peer that had it mapped went away without returning what it was lent. No block is
+    /// given out again; the region goes with its last block.
+    pub fn taint(&self) {
+        self.blocks.taint();
+    }
+
+    /// Whether [`taint`](Self::taint) was called.
+    pub fn is_tainted(&self) -> bool {
+        self.blocks.is_tainted()
+    }
+
+    /// Where `len` bytes at `address` lie in the region, if they lie in it whole.
+    pub fn offset_of(&self, address: u64, len: usize) -> Option<u64> {
+        let offset = address.checked_sub(self.base())?;
+        let end = usize::try_from(offset).ok()?.checked_add(len)?;
+        (end <= self.len()).then_some(offset)
+    }
+
+    /// Who uses which bytes.
+    pub(crate) fn blocks(&self) -> &Lendable {
+        &self.blocks
+    }
+}

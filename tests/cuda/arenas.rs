@@ -1,0 +1,231 @@
+//! Arenas of a GPU's memory.
+
+use std::ptr::NonNull;
+
+use dipc::arena::{self, Arena, ArenaOptions, find_on_gpu};
+use dipc::device::DeviceKind;
+use dipc::device::cuda::import::Mapping;
+use dipc::device::cuda::{CudaRegion, Device};
+use dipc::error::Status;
+
+use crate::{Case, fake, run};
+
+pub const CASES: &[Case] = &[
+    ("arena-blocks", blocks_are_lent),
+    ("arena-bounds", regions_are_bounded),
+    ("arena-unsupported", arenas_are_refused),
+    ("arena-regions", regions_of_a_gpu),
+];
+
+const UNIT: u64 = 2 << 20;
+
+fn arena(region_bytes: u64, max_bytes: u64) -> Arena {
+    let options = ArenaOptions {
+        region_bytes,
+        max_bytes,
+    };
+    Arena::on(DeviceKind::CUDA, 0, options).unwrap()
+}
+
+fn address(block: NonNull<u8>) -> u64 {
+    block.as_ptr() as u64
+}
+
+/// Copies as a host would that has a context of its own, at once.
+fn copy(device: &Device, target: u64, source: u64, len: usize) {
+    let _current = device.enter().unwrap();
+    assert_eq!(fake::memory_copy(target, source, len), 0);
+}
+
+fn read(device: &Device, address: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    copy(device, bytes.as_mut_ptr() as u64, address, len);
+    bytes
+}
+
+/// Gives back a block that the test knows nobody uses.
+fn free(arena: &Arena, block: NonNull<u8>) -> dipc::error::Result<()> {
+    // SAFETY: no work on any block is under way in these tests.
+    unsafe { arena.dealloc(block) }
+}
+
+/// Promise of `dipc_arena_new`: blocks of a GPU's arena are found by their address without a call of
+/// the driver, lie in memory that can be exported, and outlive the arena.
+#[test]
+fn blocks_of_a_gpu_are_found_without_the_driver() {
+    run("arena-blocks", &[("FAKE_CUDA_DEVICES", "2")]);
+}
+
+fn blocks_are_lent() {
+    let device = Device::get(1).unwrap();
+    let before = fake::Live::now();
+    let arena = Arena::on(DeviceKind::CUDA, 1, ArenaOptions::default()).unwrap();
+    assert_eq!((arena.device(), arena.device_id()), (DeviceKind::CUDA, 1));
+    let blocks = [0, 1, 64, 5000, 3 << 20].map(|len| (arena.alloc(len).unwrap(), len));
+    // They are the device's: at the block's address something can be written, by the driver.
+    let (block, _) = blocks[3];
+    const TEXT: &[u8] = b"lent from an arena";
+    copy(&device, address(block), TEXT.as_ptr() as u64, TEXT.len());
+    let calls: i64 = fake::counts().iter().map(|(_, count)| count).sum();
+    for (block, len) in blocks {
+        assert!(address(block).is_multiple_of(64));
+        let (region, offset) = find_on_gpu(address(block), len).unwrap();
+        assert_eq!(region.base() + offset, address(block));
+        assert_eq!(region.device().ordinal(), 1);
+        assert!(region.is_block(offset));
+        // On the host nobody finds it.
+        assert!(arena::find(block.as_ptr(), len).is_none());
+        assert!(find_on_gpu(region.base(), region.len() + 1).is_none());
+    }
+    assert!(find_on_gpu(std::ptr::from_ref(&calls) as u64, 1).is_none());
+    let after: i64 = fake::counts().iter().map(|(_, count)| count).sum();
+    assert_eq!(calls, after, "the driver was asked");
+
+    let (region, offset) = find_on_gpu(address(block), 1).unwrap();
+    let fd = region.memory().export().unwrap();
+    let mapping = Mapping::map(&device, &fd, region.len()).unwrap();
+    assert_eq!(read(&device, mapping.address() + offset, TEXT.len()), TEXT);
+    drop((mapping, region));
+
+    assert_eq!(arena.mapped_bytes(), 64 << 20);
+    assert_eq!(
+        arena.buffer_from(b"host").unwrap_err().status(),
+        Status::Unsupported
+    );
+    // The memory outlives the handle; NULL for the arena finds it.
+    drop(arena);
+    assert_eq!(read(&device, address(block), 4), b"lent");
+    for (block, _) in blocks {
+        // SAFETY: no work on the block is under way.
+        unsafe { arena::dealloc(block) }.unwrap();
+    }
+    // SAFETY: an unknown address is not touched.
+    let again = unsafe { arena::dealloc(block) }.unwrap_err();
+    assert_eq!(again.status(), Status::InvalidArgument);
+    device.trim().unwrap();
+    assert_eq!(fake::Live::now(), before);
+}
+
+/// Promise of `dipc_arena_options_set_max_bytes` and rule F4, as on the host: regions are bounded, one
+/// empty region is kept, one that a peer may see for ever goes with its last block.
+#[test]
+fn arenas_of_a_gpu_have_the_rules_of_the_hosts() {
+    run("arena-bounds", &[("FAKE_CUDA_MEMORY", "67108864")]);
+}
+
+fn regions_are_bounded() {
+    let device = Device::get(0).unwrap();
+    let small = arena(1, 3 * UNIT);
+    let blocks = [(); 3].map(|()| small.alloc(2 << 20).unwrap());
+    let full = small.alloc(1).unwrap_err();
+    assert_eq!(full.status(), Status::OutOfMemory);
+    assert!(full.text().contains("max_bytes"), "{full}");
+    assert_eq!(small.mapped_bytes(), 3 * UNIT);
+    for block in blocks {
+        free(&small, block).unwrap();
+        assert_eq!(
+            free(&small, block).unwrap_err().status(),
+            Status::InvalidArgument
+        );
+    }
+    assert_eq!(small.mapped_bytes(), UNIT);
+    // The empty regions make room for one that fits, which is no larger than what counts.
+    let whole = small.alloc(3 * 2 << 20).unwrap();
+    assert_eq!(small.mapped_bytes(), 3 * UNIT);
+    let other = arena(1, u64::MAX);
+    assert_eq!(
+        free(&other, whole).unwrap_err().status(),
+        Status::InvalidArgument
+    );
+    free(&small, whole).unwrap();
+
+    let block = other.alloc(64).unwrap();
+    let (region, _) = find_on_gpu(address(block), 64).unwrap();
+    region.taint();
+    let next = other.alloc(64).unwrap();
+    assert!(region.offset_of(address(next), 64).is_none(), "rule F4");
+    drop(region);
+    free(&other, block).unwrap();
+    assert!(find_on_gpu(address(block), 64).is_none(), "rule F4");
+    free(&other, next).unwrap();
+
+    // More than the GPU has; afterwards all is as before.
+    let mapped = other.mapped_bytes();
+    let error = other.alloc(100 << 20).unwrap_err();
+    assert_eq!(error.status(), Status::OutOfMemory);
+    assert!(error.text().contains("on GPU 0"), "{error}");
+    assert_eq!(other.mapped_bytes(), mapped);
+    for call in ["cuMemCreate", "cuMemMap", "cuMemSetAccess"] {
+        device.trim().unwrap();
+        fake::fail_call(call, 1, 999);
+        let error = other.alloc(10 << 20).unwrap_err();
+        assert!(error.text().contains(call), "{error}");
+        assert_eq!(other.mapped_bytes(), mapped);
+    }
+    drop((small, other));
+    device.trim().unwrap();
+    assert_eq!(fake::used(0), 0);
+}
+
+/// An arena on a GPU that is not there, or that cannot lend memory, is an error when it is made.
+#[test]
+fn arenas_are_refused_where_there_is_no_lendable_memory() {
+    run("arena-unsupported", &[("FAKE_CUDA_NO_VMM", "1")]);
+    run("arena-unsupported", &[("FAKE_CUDA_DEVICES", "0")]);
+}
+
+fn arenas_are_refused() {
+    let refuse = |id| {
+        let options = ArenaOptions::default();
+        Arena::on(DeviceKind::CUDA, id, options).unwrap_err()
+    };
+    let error = refuse(0);
+    assert_eq!(error.status(), Status::Unsupported, "{error}");
+    if std::env::var_os("FAKE_CUDA_NO_VMM").is_some() {
+        assert!(error.text().contains("virtual memory"), "{error}");
+        let error = refuse(7);
+        assert_eq!(error.status(), Status::InvalidArgument);
+        assert!(error.text().contains("there is no GPU 7"), "{error}");
+    } else {
+        assert!(error.text().contains("sees no GPU"), "{error}");
+    }
+}
+
+/// What the pool of a connection builds on: identities are never those of another region, the host's
+/// included, and lengths are those that were asked for.
+#[test]
+fn regions_of_a_gpu_are_told_apart() {
+    run("arena-regions", &[]);
+}
+
+fn regions_of_a_gpu() {
+    let device = Device::get(0).unwrap();
+    let region = CudaRegion::create(&device, UNIT - 1).unwrap();
+    let host = dipc::device::region::Region::create(4096, "test").unwrap();
+    let other = CudaRegion::create(&device, 1).unwrap();
+    let mut identities = [region.identity(), host.identity(), other.identity()];
+    identities.sort_unstable();
+    assert!(identities.windows(2).all(|pair| pair[0] < pair[1]));
+    assert_eq!(region.len() as u64, UNIT);
+    let first = region.alloc(1000).unwrap();
+    let second = region.alloc(UNIT - 1024).unwrap();
+    assert_eq!((first, second, region.alloc(1)), (0, 1024, None));
+    assert_eq!(region.offset_of(region.base() + 7, 3), Some(7));
+    assert_eq!(region.offset_of(region.base() + UNIT - 1, 2), None);
+    assert_eq!(region.offset_of(region.base() - 1, 2), None);
+    assert_eq!(region.offset_of(u64::MAX, usize::MAX), None);
+    assert!(!region.free(first).unwrap().emptied);
+    assert!(region.free(second).unwrap().emptied);
+    assert_eq!(region.free(second), None);
+    // What was given up serves again only where its whole length is wanted: lengths are counted with.
+    drop(region);
+    let half = CudaRegion::create(&device, UNIT).unwrap();
+    assert_eq!(half.len() as u64, UNIT);
+    drop(CudaRegion::create(&device, 2 * UNIT).unwrap());
+    assert_eq!(
+        CudaRegion::create(&device, UNIT).unwrap().len() as u64,
+        UNIT
+    );
+    let nothing = CudaRegion::create(&device, 0).unwrap_err();
+    assert_eq!(nothing.status(), Status::InvalidArgument);
+}
