@@ -84,7 +84,18 @@ pub fn batch_to_c(batch: RecordBatch) -> OwnedDeviceArray {
 /// `Unsupported` where the array does not lie in host memory; `InvalidData` where rows of the
 /// table itself are null, which no batch can say.
 pub unsafe fn batch_from_c(array: OwnedDeviceArray, schema: &SchemaRef) -> Result<RecordBatch> {
-    DeviceKind(array.raw().device_type).ensure_readable()?;
+    let kind = DeviceKind(array.raw().device_type);
+    if matches!(
+        kind,
+        DeviceKind::CUDA | DeviceKind::CUDA_HOST | DeviceKind::CUDA_MANAGED
+    ) {
+        return Err(Error::unsupported(format!(
+            "record batches lie in host memory, and the array in that of Arrow device type {}: move \
+             its stream to the host first (transfer::move_to)",
+            kind.0
+        )));
+    }
+    kind.ensure_readable()?;
     let raw = array.into_raw().array;
     // SAFETY: as in `batch_to_c`, in the other direction.
     let imported = unsafe { mem::transmute::<ArrowArray, FFI_ArrowArray>(raw) };

@@ -8,6 +8,7 @@ pub mod format;
 mod owned;
 mod shared;
 pub mod stream;
+pub mod transfer;
 
 pub use batches::{
     BatchReader, batch_from_c, batch_to_c, export_batches, schema_from_c, schema_to_c,

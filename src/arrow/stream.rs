@@ -9,8 +9,9 @@ use std::ptr;
 use crate::arrow::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
+use crate::arrow::transfer;
 use crate::arrow::{CStruct, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream};
-use crate::device::DeviceKind;
+use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result, Status};
 
 /// A source of arrays of one schema.
@@ -70,13 +71,26 @@ pub fn export_stream(reader: Box<dyn ArrayReader>) -> Result<OwnedStream> {
     Ok(unsafe { OwnedStream::from_raw(stream) })
 }
 
-/// A device stream of host arrays as a host stream.
+/// A device stream as a host stream. Arrays on a GPU, and in memory that CUDA has to do with, are
+/// copied to the host as they are asked for.
 ///
 /// # Errors
 ///
-/// `Unsupported` where the arrays lie in other memory.
+/// As [`ensure_movable`](transfer::ensure_movable).
 pub fn to_host(stream: OwnedDeviceStream) -> Result<OwnedStream> {
-    export_stream(Box::new(DeviceStreamReader::new(stream)))
+    let reader = Box::new(DeviceStreamReader::new(stream));
+    export_stream(transfer::move_to(reader, Target::Host)?)
+}
+
+/// A device stream as one whose arrays are at `target`, to which they are copied as they are asked
+/// for.
+///
+/// # Errors
+///
+/// As [`ensure_movable`](transfer::ensure_movable).
+pub fn to_target(stream: OwnedDeviceStream, target: Target) -> Result<OwnedDeviceStream> {
+    let reader = Box::new(DeviceStreamReader::new(stream));
+    Ok(export_device_stream(transfer::move_to(reader, target)?))
 }
 
 /// A host stream as a device stream.

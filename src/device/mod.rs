@@ -11,8 +11,10 @@ mod host;
 pub(crate) mod lendable;
 mod recycle;
 pub mod region;
+mod target;
 
 pub use host::HostBuffer;
+pub use target::Target;
 
 use crate::error::{Error, Result};
 

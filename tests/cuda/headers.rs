@@ -31,9 +31,9 @@ pub const CASES: &[Case] = &[
 ];
 
 /// An array whose buffers were put on the device, and their memory.
-struct Uploaded {
-    array: OwnedDeviceArray,
-    memory: Vec<DeviceMemory>,
+pub struct Uploaded {
+    pub array: OwnedDeviceArray,
+    pub memory: Vec<DeviceMemory>,
 }
 
 /// The length of each buffer of an exported array.
@@ -91,7 +91,7 @@ fn upload(
 }
 
 /// The batch as an array on the host.
-fn on_host(batch: &RecordBatch, change: impl Fn(&mut ArrowArray)) -> OwnedDeviceArray {
+pub fn on_host(batch: &RecordBatch, change: impl Fn(&mut ArrowArray)) -> OwnedDeviceArray {
     let mut array = batch_to_c(batch.clone());
     // SAFETY: the change keeps to the C data interface.
     change(unsafe { &mut array.raw_mut().array });
@@ -99,7 +99,7 @@ fn on_host(batch: &RecordBatch, change: impl Fn(&mut ArrowArray)) -> OwnedDevice
 }
 
 /// The batch as an array on the device, with a copy of every buffer there.
-fn on_device(batch: &RecordBatch, change: impl Fn(&mut ArrowArray)) -> Uploaded {
+pub fn on_device(batch: &RecordBatch, change: impl Fn(&mut ArrowArray)) -> Uploaded {
     let device = Device::get(0).unwrap();
     let mut array = batch_to_c(batch.clone());
     let data = StructArray::from(batch.clone()).to_data();
@@ -134,7 +134,7 @@ fn assert_same(host: &EncodedMessage, device: &EncodedMessage, what: &str) {
     }
 }
 
-fn files() -> Vec<PathBuf> {
+pub fn files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let golden = std::env::var_os("DIPC_GOLDEN")
         .map_or_else(|| root.join("../shared/golden"), PathBuf::from)
@@ -161,7 +161,7 @@ fn files() -> Vec<PathBuf> {
 }
 
 /// Nothing is changed.
-fn whole(_: &mut ArrowArray) {}
+pub fn whole(_: &mut ArrowArray) {}
 
 /// Rows from the fourth on, by the offset of the struct, so that bitmaps begin within a byte.
 fn sliced(array: &mut ArrowArray) {
@@ -183,7 +183,7 @@ fn uncounted(array: &mut ArrowArray) {
     }
 }
 
-fn sliced_and_uncounted(array: &mut ArrowArray) {
+pub fn sliced_and_uncounted(array: &mut ArrowArray) {
     sliced(array);
     uncounted(array);
 }
@@ -235,7 +235,7 @@ fn headers_are_the_hosts() {
     assert!(messages > 400, "{messages}");
 }
 
-fn list(rows: i32) -> ListArray {
+pub fn list(rows: i32) -> ListArray {
     ListArray::from_iter_primitive::<Int32Type, _, _>((0..rows).map(|row| {
         (row % 4 != 0).then(|| {
             (0..row % 7)
@@ -246,7 +246,7 @@ fn list(rows: i32) -> ListArray {
 }
 
 /// A batch of many columns whose lengths and null counts lie on the device.
-fn wide() -> RecordBatch {
+pub fn wide() -> RecordBatch {
     let strings: Vec<_> = (0..1000)
         .map(|row| (row % 5 != 0).then(|| format!("a text of row {row}")))
         .collect();

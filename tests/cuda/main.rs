@@ -10,6 +10,7 @@
 )]
 
 mod arenas;
+mod decoding;
 mod errors;
 mod fake;
 mod headers;
@@ -38,6 +39,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(errors::CASES)
         .chain(headers::CASES)
         .chain(arenas::CASES)
+        .chain(decoding::CASES)
 }
 
 /// This program, to run the case `name` with the driver in `folder`.

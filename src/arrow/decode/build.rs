@@ -64,18 +64,22 @@ pub(super) fn batch(
     builder.finish()
 }
 
-/// Builds the values of a dictionary.
+/// Builds the values of a dictionary. `spare` is as in [`batch`].
 pub(super) fn dictionary(
     context: &Context<'_>,
     field: &Field,
     header: &ipc::RecordBatch<'_>,
     body: &ReceivedBody,
+    spare: Columns,
 ) -> Result<Built> {
-    let mut builder = Builder::new(context, header, body, Columns::default())?;
+    let mut builder = Builder::new(context, header, body, spare)?;
     builder
         .values(field)
         .map_err(|error| error.context("dictionary"))?;
-    builder.out.settle()?;
+    // On a GPU the lengths of view buffers go there, once all is known.
+    if builder.out.remote.is_none() {
+        builder.out.settle()?;
+    }
     builder.finish()
 }
 
@@ -110,6 +114,16 @@ struct Builder<'a> {
     copied: u64,
 }
 
+/// Rule A4: compressed bodies travel as bytes only.
+pub(super) fn ensure_sent(body: &ReceivedBody) -> Result<()> {
+    if body.shared {
+        return Err(Error::protocol(
+            "a compressed body was lent, where it must be sent (rule A4)",
+        ));
+    }
+    Ok(())
+}
+
 #[inline]
 fn not_negative(what: &str, number: i64) -> Result<i64> {
     if number < 0 {
@@ -128,11 +142,12 @@ impl<'a> Builder<'a> {
         let nodes = header.nodes().map_or(&[][..], |nodes| nodes.bytes());
         let nodes = nodes.as_chunks::<16>().0;
         let codec = Codec::of(header)?;
-        // Rule A4: compressed bodies travel as bytes only.
-        if codec.is_some() && body.shared {
-            return Err(Error::protocol(
-                "a compressed body was lent, where it must be sent (rule A4)",
-            ));
+        if codec.is_some() {
+            ensure_sent(body)?;
+        }
+        // Whoever builds a body where it lies on a GPU has fetched the compressed ones before.
+        if codec.is_some() && out.remote.is_some() {
+            return Err(Error::unsupported("a compressed body on a GPU"));
         }
         out.nodes.reserve(nodes.len().saturating_add(1));
         out.buffers.reserve(body.buffers.len().saturating_add(1));
@@ -406,8 +421,8 @@ impl<'a> Builder<'a> {
 
     #[inline(never)]
     fn unpack(&mut self, codec: Codec, at: BufferRef) -> Result<Buffer> {
-        // SAFETY: the body lies on the host and its owner is held by `out`; it is not shared
-        // (checked in `new`), so nobody writes to it.
+        // SAFETY: the body lies on the host (`new` refuses compressed ones elsewhere) and its owner
+        // is held by `out`; it is not shared (checked in `new`), so nobody writes to it.
         let packed = unsafe { at.as_slice() };
         match unpack(codec, packed, &mut self.budget)? {
             Unpacked::Stored => Ok(Buffer {
@@ -446,6 +461,18 @@ impl<'a> Builder<'a> {
     }
 
     fn copy(&mut self, source: BufferRef) -> Result<Buffer> {
+        if let Some(remote) = &mut self.out.remote {
+            if source.len == 0 {
+                return Ok(Buffer::empty());
+            }
+            // The GPU copies it, once everything is checked.
+            remote.misaligned.push(self.out.buffers.len());
+            let private = !self.shared;
+            return Ok(Buffer {
+                at: source,
+                private,
+            });
+        }
         let memory = private_copy(source)?;
         self.copied = self.copied.saturating_add(source.len as u64);
         Ok(self.out.keep(memory))

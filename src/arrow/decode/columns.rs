@@ -5,12 +5,17 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::arrow::decode::Dictionaries;
+use crate::arrow::decode::lane::OnGpu;
+use crate::arrow::decode::remote::Remote;
+use crate::device::cuda::Device;
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
 /// What keeps the memory of arrays alive.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
+    /// Of arrays on a GPU. Dropped first: work of ours there ends before the memory goes.
+    pub(super) gpu: Option<Box<OnGpu>>,
     /// The body, as the driver received or mapped it.
     pub(super) body: Option<Arc<dyn Any + Send + Sync>>,
     /// All dictionaries of a batch at once, so that many columns cost no more than one. Only batches
@@ -122,6 +127,8 @@ pub(super) struct Columns {
     /// is made when it is known how many there are: by [`settle`](Self::settle), or by the export.
     pub(super) lengths: Vec<i64>,
     pub(super) holds: Holds,
+    /// While a body on a GPU is built: what is known of its values.
+    pub(super) remote: Option<Box<Remote>>,
 }
 
 impl Columns {
@@ -133,6 +140,30 @@ impl Columns {
     /// Child `index` of `node`.
     pub(super) fn child(&self, node: &Node, index: usize) -> &Node {
         &self.nodes[self.children_of(node)[index]]
+    }
+
+    /// The GPU that all buffers lie on; `None`: on the host.
+    pub(super) fn device(&self) -> Option<&Arc<Device>> {
+        self.holds.gpu.as_deref().map(OnGpu::device)
+    }
+
+    /// For each buffer, whether it belongs to the dictionary of some column.
+    pub(super) fn of_dictionaries(&self) -> Vec<bool> {
+        let mut marks = vec![false; self.buffers.len()];
+        for node in &self.nodes {
+            if let Some(dictionary) = node.dictionary {
+                self.mark(dictionary, &mut marks);
+            }
+        }
+        marks
+    }
+
+    fn mark(&self, id: usize, marks: &mut [bool]) {
+        let node = &self.nodes[id];
+        marks[node.first_buffer..][..node.n_buffers].fill(true);
+        for child in self.children_of(node) {
+            self.mark(*child, marks);
+        }
     }
 
     /// Takes memory over and describes it.
@@ -217,7 +248,13 @@ impl Columns {
         Ok(copied)
     }
 
-    /// Element `index` of a buffer, read exactly once: the peer may still write to it (rule A8).
+    /// Whether some of what was read is yet to be fetched, and 0 until then.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.remote.as_deref().is_some_and(Remote::is_waiting)
+    }
+
+    /// Element `index` of a buffer, read exactly once: the peer may still write to it (rule A8). Of
+    /// a body on a GPU it may be 0 that is read, until it was fetched.
     pub(super) fn read_once<T: Plain>(&self, buffer: usize, index: usize) -> Result<T> {
         let at = self.buffers[buffer].at;
         let end = index
@@ -225,6 +262,9 @@ impl Columns {
             .and_then(|count| count.checked_mul(size_of::<T>()));
         if end.is_none_or(|end| end > at.len) {
             return Err(too_short(at.len, index, size_of::<T>()));
+        }
+        if let Some(remote) = &self.remote {
+            return Ok(remote.read(at.data.addr() + index * size_of::<T>()));
         }
         let element = at.data.wrapping_add(index * size_of::<T>()).cast::<T>();
         ensure_aligned(element)?;

@@ -15,6 +15,7 @@ use crate::arrow::abi::{
 use crate::arrow::decode::columns::{Columns, Holds, NO_LENGTHS, Node};
 use crate::arrow::decode::field::{Field, Type, integer_format};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 
 /// What all arrays of one batch share: one piece of memory, with this at its head and the parts of
@@ -114,6 +115,13 @@ fn entries<T>(all: *mut T, first: usize, count: usize) -> *mut T {
 
 /// Hands decoded arrays out; node 0 is the outermost. What is left of `columns` is of no use.
 pub(super) fn array(columns: &mut Columns) -> Result<OwnedDeviceArray> {
+    let mut device = ArrowDeviceArray::empty();
+    if let Some(gpu) = &columns.holds.gpu {
+        device.device_type = DeviceKind::CUDA.0;
+        device.device_id = gpu.device().ordinal().into();
+        // It stays where it is, on the heap, and goes with the block.
+        device.sync_event = gpu.sync_event();
+    }
     let (block, places) = Places::new(columns)?;
     for (index, buffer) in columns.buffers.iter().enumerate() {
         let place = places.buffers.wrapping_add(index);
@@ -145,7 +153,6 @@ pub(super) fn array(columns: &mut Columns) -> Result<OwnedDeviceArray> {
             unsafe { places.slot(id).write(places.array(node, block)) };
         }
     }
-    let mut device = ArrowDeviceArray::empty();
     device.array = places.array(&columns.nodes[0], block);
     // SAFETY: made above, with a release of ours that holds the block: buffers and children lie in
     // the block or in memory that it keeps, and building has checked that buffers are as large as

@@ -2,7 +2,8 @@
 //!
 //! Nothing a peer sends is trusted (rule A8): a [`Decoder`] hands out arrays whose structure is
 //! sound, and at level [`Level::Full`] arrays whose values are, too. Buffers stay where they were
-//! received; what had to be copied is counted.
+//! received; what had to be copied is counted. Bodies may lie on a GPU, and arrays may be wanted
+//! there ([`Decoder::with_target`]).
 
 mod build;
 mod children;
@@ -14,10 +15,14 @@ mod field;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod join;
+mod lane;
+mod mover;
+mod remote;
 mod schema;
 mod values;
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -25,8 +30,10 @@ use arrow::ipc;
 
 use crate::arrow::decode::build::{Built, Context};
 use crate::arrow::decode::columns::Columns;
+use crate::arrow::decode::mover::{Figures, Mover, Place};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
-use crate::device::{BufferRef, HostBuffer};
+use crate::device::cuda::{Device, Event};
+use crate::device::{BufferRef, HostBuffer, Target};
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
 
@@ -66,9 +73,24 @@ pub struct ReceivedBody {
     buffers: Vec<BufferRef>,
     owner: Arc<dyn Any + Send + Sync>,
     shared: bool,
+    /// `None`: on the host.
+    gpu: Option<BodyOnGpu>,
+}
+
+/// The GPU that a body lies on.
+#[derive(Clone)]
+struct BodyOnGpu {
+    device: Arc<Device>,
+    /// What reading it waits for.
+    ready: Option<Arc<Event>>,
 }
 
 impl ReceivedBody {
+    /// The GPU that it lies on.
+    fn device(&self) -> Option<&Arc<Device>> {
+        self.gpu.as_ref().map(|gpu| &gpu.device)
+    }
+
     /// A body that lies in `buffers`, one for each buffer of the header, in order. `owner` is
     /// dropped, on any thread, when the last array that uses it is released. `shared`: the peer
     /// could still write to the memory, for it was lent, not sent.
@@ -86,6 +108,29 @@ impl ReceivedBody {
             buffers,
             owner,
             shared,
+            gpu: None,
+        }
+    }
+
+    /// A body whose `buffers` lie on a GPU, at addresses of `device`. It may be read once `ready` has
+    /// happened; `None`: at once. The rest is as for [`new`](Self::new).
+    ///
+    /// # Safety
+    ///
+    /// Kernels and copies of the device can read the buffers, behind `ready`, until `owner` is
+    /// dropped; nobody writes to them but, where `shared`, the peer.
+    pub unsafe fn on_gpu(
+        buffers: Vec<BufferRef>,
+        owner: Arc<dyn Any + Send + Sync>,
+        shared: bool,
+        device: Arc<Device>,
+        ready: Option<Arc<Event>>,
+    ) -> Self {
+        Self {
+            buffers,
+            owner,
+            shared,
+            gpu: Some(BodyOnGpu { device, ready }),
         }
     }
 
@@ -120,6 +165,7 @@ impl ReceivedBody {
             buffers,
             owner: Arc::new(memory),
             shared: false,
+            gpu: None,
         })
     }
 }
@@ -127,14 +173,20 @@ impl ReceivedBody {
 /// A record batch, decoded.
 #[derive(Debug)]
 pub struct DecodedBatch {
-    /// The batch as a struct array on the host.
+    /// The batch as a struct array, where the decoder's target says.
     pub array: OwnedDeviceArray,
     /// Its rows.
     pub rows: u64,
     /// Metadata of this batch alone.
     pub custom_metadata: Vec<(String, String)>,
-    /// Bytes of its buffers that were copied or unpacked rather than used where they were received.
+    /// Bytes of its buffers that were copied or unpacked on the host rather than used where they
+    /// were received.
     pub copied: u64,
+    /// Bytes copied within a GPU or from one to another: for this batch, and for the dictionaries that
+    /// came since the one before.
+    pub copied_on_device: u64,
+    /// Bytes copied between the host and a GPU, for the same.
+    pub staged: u64,
 }
 
 /// A dictionary as batches use it.
@@ -158,22 +210,46 @@ pub struct Decoder {
     options: DecodeOptions,
     /// Lists whose memory serves one batch after the other.
     spare: Columns,
+    /// Where arrays are to be; `None`: where their bodies are.
+    place: Option<Place>,
+    /// From the time on when a GPU has to do with it.
+    mover: Option<Box<Mover>>,
 }
 
 impl Decoder {
-    /// Reads the schema of a stream.
+    /// Reads the schema of a stream. Its arrays are to be on the host.
     ///
     /// # Errors
     ///
     /// `InvalidData` when the schema is not sound; `Unsupported` for big-endian streams, metadata
     /// versions other than 4 and 5 (rule A6), and types that a later format may add.
     pub fn new(header: &Header, options: DecodeOptions) -> Result<Self> {
+        Self::at(header, options, Some(Place::Host))
+    }
+
+    /// Reads the schema of a stream whose arrays are to be at `target`, wherever their bodies are.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new); as [`Device::get`] where the target is a GPU.
+    pub fn with_target(header: &Header, options: DecodeOptions, target: Target) -> Result<Self> {
+        let place = match target {
+            Target::Host => Some(Place::Host),
+            Target::Cuda(ordinal) => Some(Place::Gpu(Device::get(ordinal.into())?)),
+            Target::AsSent => None,
+        };
+        Self::at(header, options, place)
+    }
+
+    fn at(header: &Header, options: DecodeOptions, place: Option<Place>) -> Result<Self> {
         Ok(Self {
             schema: schema::parse(header).map_err(|error| error.context("schema"))?,
             dictionaries: Arc::default(),
             generations: 0,
             options,
             spare: Columns::default(),
+            mover: matches!(place, Some(Place::Gpu(_))).then(Box::default),
+            place,
         })
     }
 
@@ -183,7 +259,8 @@ impl Decoder {
     }
 
     /// Takes a dictionary: a new one, a replacement, or a delta, which is joined with what is there
-    /// (rule A3). Batches decoded before keep the one that they use. Returns the bytes copied.
+    /// (rule A3). Batches decoded before keep the one that they use. Returns the bytes copied on the
+    /// host.
     ///
     /// # Errors
     ///
@@ -207,23 +284,43 @@ impl Decoder {
         body: &ReceivedBody,
     ) -> Result<u64> {
         ensure_matches(header, body)?;
-        let field = self
-            .schema
-            .dictionaries
-            .get(&batch.id())
-            .ok_or_else(|| Error::invalid_data("no field of the schema uses it"))?;
+        let field = self.schema.dictionaries.get(&batch.id()).cloned();
+        let field = &*field.ok_or_else(|| Error::invalid_data("no field of the schema uses it"))?;
         let data = batch
             .data()
             .ok_or_else(|| Error::invalid_data("the message holds no values"))?;
-        let context = self.context(message)?;
+        // A delta of nothing is a dictionary.
+        let delta = batch.isDelta() && self.dictionaries.contains_key(&batch.id());
+        let (built, earlier) = if self.mover.is_none() && body.gpu.is_none() {
+            let context = self.context(message, &self.dictionaries)?;
+            let built = build::dictionary(&context, field, &data, body, Columns::default())?;
+            let earlier = self
+                .dictionaries
+                .get(&batch.id())
+                .filter(|_| delta)
+                .cloned();
+            (built, earlier)
+        } else {
+            self.with_mover(|decoder, mover| {
+                let to_host = delta || data.compression().is_some();
+                let body = decoder.bring(mover, &data, body, to_host)?;
+                let place = Place::of(body.device());
+                let nested = mover.dictionaries(&decoder.dictionaries, &place)?;
+                let context = decoder.context(message, &nested)?;
+                let build = |spare| build::dictionary(&context, field, &data, &body, spare);
+                let built = mover.build(&body, Columns::default(), build)?;
+                // They are joined on the host.
+                let earlier = match delta {
+                    true => mover.dictionaries(&decoder.dictionaries, &Place::Host)?,
+                    false => Arc::default(),
+                };
+                Ok((built, earlier.get(&batch.id()).cloned()))
+            })?
+        };
         let Built {
             mut columns,
             mut copied,
-        } = build::dictionary(&context, field, &data, body)?;
-        let earlier = self
-            .dictionaries
-            .get(&batch.id())
-            .filter(|_| batch.isDelta());
+        } = built;
         if earlier.is_some() {
             copied = copied.saturating_add(columns.make_private()?);
         }
@@ -232,7 +329,6 @@ impl Decoder {
             copied = copied.saturating_add(values::check(&mut columns, field)?);
         }
         let mut columns = Arc::new(columns);
-        // A delta of nothing is a dictionary.
         let generation = if let Some(earlier) = earlier {
             let mut old = Columns::default();
             old.append(&earlier.columns);
@@ -259,12 +355,15 @@ impl Decoder {
     }
 
     /// Decodes a record batch. Its buffers point into the body, which is dropped when the batch,
-    /// and every child moved out of it, has been released.
+    /// and every child moved out of it, has been released; or it is dropped sooner, where the batch
+    /// is to be elsewhere.
+    ///
+    /// An array on a GPU carries an event where work is under way that its readers must wait for.
     ///
     /// # Errors
     ///
     /// `InvalidData` when the message is not sound; `Protocol` for a compressed body that was lent
-    /// (rule A4); `OutOfMemory`.
+    /// (rule A4); `OutOfMemory`; what the driver says, where a GPU is involved.
     pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
         let message = schema::message(header);
         let batch = (header.kind() == HeaderKind::RecordBatch)
@@ -273,14 +372,23 @@ impl Decoder {
             .ok_or_else(|| Error::invalid_data("the message is not a record batch"))?;
         ensure_matches(header, body)?;
         let spare = std::mem::take(&mut self.spare);
-        let root = &self.schema.root;
+        let mut figures = Figures::default();
         let Built {
             mut columns,
-            mut copied,
-        } = build::batch(&self.context(&message)?, root, &batch, body, spare)?;
-        if self.options.level == Level::Full {
-            copied = copied.saturating_add(values::check(&mut columns, root)?);
-        }
+            copied,
+        } = if self.mover.is_none() && body.gpu.is_none() {
+            let root = &self.schema.root;
+            let context = self.context(&message, &self.dictionaries)?;
+            let mut built = build::batch(&context, root, &batch, body, spare)?;
+            self.check(&mut built)?;
+            built
+        } else {
+            self.with_mover(|decoder, mover| {
+                let built = decoder.batch_moved(mover, &message, &batch, body, spare);
+                figures = mover.take_figures();
+                built
+            })?
+        };
         let mut custom_metadata = Vec::new();
         for pair in message.custom_metadata().into_iter().flatten() {
             let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
@@ -295,12 +403,79 @@ impl Decoder {
             rows,
             custom_metadata,
             copied,
+            copied_on_device: figures.on_device,
+            staged: figures.staged,
         })
     }
 
-    fn context(&self, message: &ipc::Message<'_>) -> Result<Context<'_>> {
+    /// Level full: checks the values of a batch.
+    fn check(&self, built: &mut Built) -> Result<()> {
+        if self.options.level == Level::Full {
+            let copied = values::check(&mut built.columns, &self.schema.root)?;
+            built.copied = built.copied.saturating_add(copied);
+        }
+        Ok(())
+    }
+
+    /// A batch whose body or whose place is a GPU.
+    fn batch_moved(
+        &self,
+        mover: &mut Mover,
+        message: &ipc::Message<'_>,
+        batch: &ipc::RecordBatch<'_>,
+        body: &ReceivedBody,
+        spare: Columns,
+    ) -> Result<Built> {
+        let place = match &self.place {
+            Some(place) => place.clone(),
+            None => Place::of(body.device()),
+        };
+        let body = self.bring(mover, batch, body, batch.compression().is_some())?;
+        let dictionaries = mover.dictionaries(&self.dictionaries, &place)?;
+        let context = self.context(message, &dictionaries)?;
+        let root = &self.schema.root;
+        let build = |spare| build::batch(&context, root, batch, &body, spare);
+        let mut built = mover.build(&body, spare, build)?;
+        if body.gpu.is_none() {
+            self.check(&mut built)?;
+            if let Place::Gpu(device) = &place {
+                mover.upload(&mut built.columns, device)?;
+            }
+        }
+        Ok(built)
+    }
+
+    /// A body where it can be decoded: where its arrays are to be, or on the host. There it is where
+    /// the processor reads all of it.
+    fn bring<'b>(
+        &self,
+        mover: &mut Mover,
+        batch: &ipc::RecordBatch<'_>,
+        body: &'b ReceivedBody,
+        to_host: bool,
+    ) -> Result<Cow<'b, ReceivedBody>> {
+        if batch.compression().is_some() {
+            build::ensure_sent(body)?;
+        }
+        let to_host = to_host || self.options.level == Level::Full;
+        mover.bring(body, self.place.as_ref(), to_host)
+    }
+
+    fn with_mover<T>(&mut self, work: impl FnOnce(&Self, &mut Mover) -> Result<T>) -> Result<T> {
+        let mut mover = self.mover.take().unwrap_or_default();
+        mover.poll();
+        let outcome = work(self, &mut mover);
+        self.mover = Some(mover);
+        outcome
+    }
+
+    fn context<'a>(
+        &self,
+        message: &ipc::Message<'_>,
+        dictionaries: &'a Arc<Dictionaries>,
+    ) -> Result<Context<'a>> {
         Ok(Context {
-            dictionaries: &self.dictionaries,
+            dictionaries,
             full: self.options.level == Level::Full,
             version_4: schema::is_version_4(message)?,
             decompressed_limit: self.options.decompressed_limit,

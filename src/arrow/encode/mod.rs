@@ -109,7 +109,13 @@ impl EncodedOwner {
     /// What work that reads the buffers waits for, where they lie on a GPU: it is behind the
     /// producer's event and whatever the encoder does there. `None`: they may be read.
     pub fn ready(&self) -> Option<&Event> {
-        self.placed.as_deref().map(Placed::ready)
+        Some(self.placed.as_deref()?.ready())
+    }
+
+    /// The GPU that the buffers lie on, and that event. `None`: the processor reads them.
+    pub(crate) fn on_gpu(&self) -> Option<(Arc<Device>, Arc<Event>)> {
+        let placed = self.placed.as_deref()?;
+        Some((Arc::clone(placed.device()), Arc::clone(placed.ready())))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::plan::{Plan, ZERO_OFFSET};
 use crate::device::BufferRef;
 use crate::device::cuda::shift::Shifted;
-use crate::device::cuda::{DeviceMemory, Event, PinnedMemory, Purpose, Stream};
+use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream};
 use crate::error::{Error, Result};
 
 /// Alignment of buffers (rule A2).
@@ -17,7 +17,7 @@ const ALIGNMENT: usize = 64;
 #[derive(Debug)]
 pub(super) struct Placed {
     stream: Arc<Stream>,
-    ready: Event,
+    ready: Arc<Event>,
     _shifted: Option<Shifted>,
     uploaded: Option<(DeviceMemory, PinnedMemory)>,
 }
@@ -31,7 +31,7 @@ impl Placed {
     /// stream has done what it is given; the plan's buffers were checked to lie there.
     pub(super) unsafe fn of(plan: &mut Plan, stream: &Arc<Stream>) -> Result<Self> {
         let device = stream.device();
-        let ready = Event::new(device)?;
+        let ready = Arc::new(Event::new(device)?);
         let ours = |buffer: &BufferRef| {
             buffer.len > 0
                 && (buffer.data == (&raw const ZERO_OFFSET).cast() || plan.scratch.holds(*buffer))
@@ -81,8 +81,13 @@ impl Placed {
     }
 
     /// What happens when all buffers of the message may be read.
-    pub(super) fn ready(&self) -> &Event {
+    pub(super) fn ready(&self) -> &Arc<Event> {
         &self.ready
+    }
+
+    /// The GPU.
+    pub(super) fn device(&self) -> &Arc<Device> {
+        self.stream.device()
     }
 }
 

@@ -1,0 +1,436 @@
+//! One GPU as the decoder uses it: a stream of its own, on which buffers are moved there, from there
+//! and within it.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
+use crate::device::{BufferRef, HostBuffer};
+use crate::error::{Error, Result};
+
+/// What is moved between the host and a GPU goes by way of two pieces of pinned memory of this
+/// length: while the GPU copies the one, the processor copies the other.
+const CHUNK: usize = 4 << 20;
+/// Alignment of buffers (rule A2).
+const ALIGNMENT: usize = 64;
+
+/// Buffers to be moved into one piece of memory.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    pieces: Vec<Piece>,
+    /// With what lies between the pieces.
+    len: usize,
+    /// Without.
+    bytes: u64,
+}
+
+/// A buffer that is not empty, and where it is to be.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    source: BufferRef,
+    at: usize,
+}
+
+impl Load {
+    /// Adds a buffer, which is not empty, and gives the place that it will have.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory` where no memory can have that length.
+    pub(super) fn add(&mut self, source: BufferRef) -> Result<usize> {
+        let at = self.len;
+        self.len = at
+            .checked_add(source.len)
+            .and_then(|end| end.checked_next_multiple_of(ALIGNMENT))
+            .ok_or_else(|| {
+                Error::out_of_memory("the buffers of a body are too long to be copied")
+            })?;
+        self.bytes = self.bytes.saturating_add(source.len as u64);
+        self.pieces.push(Piece { source, at });
+        Ok(at)
+    }
+
+    /// Whether there is nothing to move.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Bytes of the buffers.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What will lie between two places: where it is now, and how far behind the first it will be.
+    fn parts(&self, from: usize, to: usize) -> impl Iterator<Item = (BufferRef, usize)> {
+        let first = self
+            .pieces
+            .partition_point(|piece| piece.at + piece.source.len <= from);
+        self.pieces
+            .iter()
+            .skip(first)
+            .take_while(move |piece| piece.at < to)
+            .map(move |piece| {
+                let start = from.max(piece.at);
+                let end = to.min(piece.at + piece.source.len);
+                let part = BufferRef {
+                    data: piece.source.data.wrapping_add(start - piece.at),
+                    len: end - start,
+                };
+                (part, start - from)
+            })
+    }
+
+    /// The chunks in which it goes through pinned memory.
+    fn chunks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let len = self.len;
+        (0..len)
+            .step_by(CHUNK)
+            .map(move |from| (from, len.min(from + CHUNK)))
+    }
+}
+
+/// Pinned memory, and the event behind the work that uses it.
+type Slot = (Event, PinnedMemory);
+
+/// Memory that work which was enqueued reads.
+#[derive(Debug)]
+enum Source {
+    Pinned(#[expect(dead_code, reason = "held for its drop")] PinnedMemory),
+    Other(#[expect(dead_code, reason = "held for its drop")] Arc<dyn Any + Send + Sync>),
+}
+
+/// A GPU's stream, and what its work still uses.
+#[derive(Debug)]
+pub(super) struct Lane {
+    stream: Arc<Stream>,
+    /// It was given work that may be under way.
+    busy: bool,
+    /// What empty buffers point to.
+    zeros: Option<Arc<DeviceMemory>>,
+    /// What is read until an event has happened.
+    sources: Vec<(Event, Source)>,
+}
+
+impl Lane {
+    pub(super) fn new(device: &Arc<Device>) -> Result<Self> {
+        Ok(Self {
+            stream: Arc::new(Stream::new(device)?),
+            busy: false,
+            zeros: None,
+            sources: Vec::new(),
+        })
+    }
+
+    pub(super) fn device(&self) -> &Arc<Device> {
+        self.stream.device()
+    }
+
+    pub(super) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// Lets what comes wait for an event.
+    pub(super) fn wait_for(&mut self, event: &Event) -> Result<()> {
+        if !event.is_ready()? {
+            self.stream.wait(event)?;
+            self.busy = true;
+        }
+        Ok(())
+    }
+
+    /// Everything given to the stream is known to be done.
+    pub(super) fn settled(&mut self) {
+        self.busy = false;
+    }
+
+    /// Lets go of what is not used any more.
+    pub(super) fn poll(&mut self) {
+        // Where the driver fails, it is not known that the work is done.
+        self.sources
+            .retain(|(event, _)| !matches!(event.is_ready(), Ok(true)));
+    }
+
+    /// Holds `source` until the work given so far is done.
+    pub(super) fn hold(&mut self, source: Arc<dyn Any + Send + Sync>) -> Result<()> {
+        let event = Event::new(self.device())?;
+        event.record(&self.stream)?;
+        self.sources.push((event, Source::Other(source)));
+        Ok(())
+    }
+
+    /// Copies buffers from the host to one piece of memory of the GPU. They are not read any more
+    /// afterwards.
+    ///
+    /// # Safety
+    ///
+    /// The buffers can be read on the host during the call; who else may write to them is a peer.
+    pub(super) unsafe fn upload(&mut self, load: &Load) -> Result<OnGpu> {
+        let there = self.room(load.len)?;
+        let mut slots = [None, None];
+        // SAFETY: the caller promises the buffers; `there` has the length of the load.
+        match unsafe { self.send(load, there.address(), &mut slots) } {
+            Ok(()) => {
+                let pinned = |(event, memory)| (event, Source::Pinned(memory));
+                self.sources.extend(slots.into_iter().flatten().map(pinned));
+                Ok(there)
+            }
+            Err(error) => {
+                // Waits for what was started, before the pinned memory goes to others.
+                drop(there);
+                Err(error)
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`upload`](Self::upload); `target` is memory of the GPU as long as the load, which lives
+    /// until the stream is done, as the slots do.
+    unsafe fn send(
+        &mut self,
+        load: &Load,
+        target: u64,
+        slots: &mut [Option<Slot>; 2],
+    ) -> Result<()> {
+        for (index, (from, to)) in load.chunks().enumerate() {
+            let (event, pinned) = self.slot(&mut slots[index % 2], load)?;
+            // SAFETY: the work that reads it is behind `event`, for which `slot` has waited.
+            let bytes = unsafe { pinned.as_mut_slice() };
+            for (source, at) in load.parts(from, to) {
+                let target = &mut bytes[at..at + source.len];
+                // SAFETY: the caller promises that the source is readable; the target is a slice of
+                // the same length, of memory that is ours alone. Nothing is read twice.
+                unsafe { ptr::copy_nonoverlapping(source.data, target.as_mut_ptr(), source.len) };
+            }
+            let source = pinned.address();
+            self.busy = true;
+            // SAFETY: both lie where there are so many bytes, and live until the stream is done, as
+            // the caller promises.
+            unsafe { self.stream.copy(target + from as u64, source, to - from) }?;
+            event.record(&self.stream)?;
+        }
+        Ok(())
+    }
+
+    /// Copies buffers of the GPU to one piece of host memory, and waits for that.
+    ///
+    /// # Safety
+    ///
+    /// The buffers can be read on the GPU during the call, behind what the stream was given.
+    pub(super) unsafe fn download(&mut self, load: &Load) -> Result<HostBuffer> {
+        let mut memory = HostBuffer::to_fill(load.len)?;
+        let mut slots = [None, None];
+        // SAFETY: the caller promises the buffers.
+        let outcome = unsafe { self.receive(load, memory.as_mut_slice(), &mut slots) };
+        if outcome.is_err() {
+            // The pinned memory goes to others next. An error means that the device does nothing
+            // more.
+            let _: Result<()> = self.stream.synchronize();
+        }
+        outcome?;
+        self.settled();
+        Ok(memory)
+    }
+
+    /// # Safety
+    ///
+    /// As [`download`](Self::download); the slots live until the stream is done.
+    unsafe fn receive(
+        &mut self,
+        load: &Load,
+        target: &mut [u8],
+        slots: &mut [Option<Slot>; 2],
+    ) -> Result<()> {
+        let mut before = None;
+        for (index, (from, to)) in load.chunks().enumerate() {
+            let (event, pinned) = self.slot(&mut slots[index % 2], load)?;
+            self.busy = true;
+            for (source, at) in load.parts(from, to) {
+                let target = pinned.address() + at as u64;
+                // SAFETY: the caller promises the source; the target is a part of a chunk, which
+                // lives until the stream is done.
+                unsafe { self.stream.copy(target, source.data as u64, source.len) }?;
+            }
+            event.record(&self.stream)?;
+            if let Some((index, from, to)) = before.replace((index, from, to)) {
+                take(&slots[index % 2], &mut target[from..to])?;
+            }
+        }
+        match before {
+            Some((index, from, to)) => take(&slots[index % 2], &mut target[from..to]),
+            None => Ok(()),
+        }
+    }
+
+    /// Pinned memory for a chunk, whose last user is done with it.
+    fn slot<'s>(&self, slot: &'s mut Option<Slot>, load: &Load) -> Result<&'s mut Slot> {
+        if let Some((event, _)) = slot {
+            event.synchronize()?;
+        }
+        if slot.is_none() {
+            let event = Event::new(self.device())?;
+            *slot = Some((
+                event,
+                PinnedMemory::new(self.device(), load.len.min(CHUNK))?,
+            ));
+        }
+        slot.as_mut()
+            .ok_or_else(|| Error::out_of_memory("no pinned memory"))
+    }
+
+    /// Copies buffers of the GPU `from` to one piece of this GPU's memory.
+    ///
+    /// # Safety
+    ///
+    /// The buffers lie on `from` and can be read, behind what the stream was given, until it is done
+    /// with what it is given here.
+    pub(super) unsafe fn copy(&mut self, load: &Load, from: &Device) -> Result<OnGpu> {
+        let there = self.room(load.len)?;
+        self.busy = true;
+        for piece in &load.pieces {
+            let (source, len) = (piece.source.data as u64, piece.source.len);
+            let target = there.address() + piece.at as u64;
+            // SAFETY: the caller promises the source; the target is a part of memory of the load's
+            // length, which waits in its drop until the stream is done.
+            unsafe {
+                self.stream
+                    .copy_between((self.device(), target), (from, source), len)
+            }?;
+        }
+        Ok(there)
+    }
+
+    /// Memory of the GPU that work will be given for.
+    fn room(&self, len: usize) -> Result<OnGpu> {
+        let memory = DeviceMemory::new(self.device(), len, Purpose::Own)?;
+        let mut there = OnGpu::new(&self.stream);
+        there.memory.push(Arc::new(memory));
+        Ok(there)
+    }
+
+    /// Zeros on the GPU, which `there` holds from now on.
+    pub(super) fn zeros(&mut self, there: &mut OnGpu) -> Result<u64> {
+        let zeros = match &self.zeros {
+            Some(zeros) => Arc::clone(zeros),
+            None => {
+                let memory = DeviceMemory::new(self.device(), ALIGNMENT, Purpose::Own)?;
+                self.busy = true;
+                // SAFETY: the memory has that length, and lives until the stream is done: the lane
+                // and whoever else holds it wait for that.
+                unsafe { self.stream.fill(memory.address(), 0, ALIGNMENT) }?;
+                Arc::clone(self.zeros.insert(Arc::new(memory)))
+            }
+        };
+        let address = zeros.address();
+        there.memory.push(zeros);
+        Ok(address)
+    }
+
+    /// Says what is behind all work that was given for `there`.
+    pub(super) fn finish(&mut self, there: &mut OnGpu) -> Result<()> {
+        if self.busy && self.stream.is_idle()? {
+            self.settled();
+        }
+        there.work = if self.busy {
+            Work::Until(SyncEvent::record(&self.stream)?)
+        } else {
+            Work::Done
+        };
+        Ok(())
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if self.busy || !self.sources.is_empty() {
+            // Memory that the work uses goes to others next. An error means that the device does
+            // nothing more.
+            let _: Result<()> = self.stream.synchronize();
+        }
+    }
+}
+
+/// Waits for a chunk, and copies it out of the pinned memory.
+fn take(slot: &Option<Slot>, target: &mut [u8]) -> Result<()> {
+    if let Some((event, pinned)) = slot {
+        event.synchronize()?;
+        // SAFETY: the work that writes there is behind `event`, which has happened.
+        let bytes = unsafe { pinned.as_slice() };
+        target.copy_from_slice(&bytes[..target.len()]);
+    }
+    Ok(())
+}
+
+/// Memory of ours on a GPU, behind arrays there. Dropping it waits for the work of ours that uses
+/// it: a consumer may release an array without ever having waited for it.
+#[derive(Debug)]
+pub(super) struct OnGpu {
+    stream: Arc<Stream>,
+    work: Work,
+    memory: Vec<Arc<DeviceMemory>>,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// It is being given to the stream.
+    Given,
+    /// Done when this has happened.
+    Until(SyncEvent),
+    /// Done.
+    Done,
+}
+
+impl OnGpu {
+    /// No memory yet, and work that is about to be given.
+    pub(super) fn new(stream: &Arc<Stream>) -> Self {
+        Self {
+            stream: Arc::clone(stream),
+            work: Work::Given,
+            memory: Vec::new(),
+        }
+    }
+
+    pub(super) fn device(&self) -> &Arc<Device> {
+        self.stream.device()
+    }
+
+    /// Of the first piece of memory.
+    pub(super) fn address(&self) -> u64 {
+        self.memory.first().map_or(0, |memory| memory.address())
+    }
+
+    /// Takes over what another one, of the same stream, has.
+    pub(super) fn join(&mut self, mut other: Self) {
+        self.memory.append(&mut other.memory);
+        other.work = Work::Done;
+    }
+
+    /// What consumers wait for; NULL where nothing is under way.
+    pub(super) fn sync_event(&self) -> *mut c_void {
+        match &self.work {
+            Work::Until(event) => event.pointer(),
+            Work::Given | Work::Done => ptr::null_mut(),
+        }
+    }
+
+    /// The same, for streams of ours.
+    pub(super) fn event(&self) -> Option<&Event> {
+        match &self.work {
+            Work::Until(event) => Some(event.event()),
+            Work::Given | Work::Done => None,
+        }
+    }
+}
+
+impl Drop for OnGpu {
+    fn drop(&mut self) {
+        // The memory goes to others next. An error means that the device does nothing more.
+        let _: Result<()> = match &self.work {
+            Work::Given => self.stream.synchronize(),
+            Work::Until(event) => event.event().synchronize(),
+            Work::Done => Ok(()),
+        };
+    }
+}

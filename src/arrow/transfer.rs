@@ -1,0 +1,144 @@
+//! Streams moved between devices and the host, within one process: by the encoder and the decoder,
+//! without a wire between them.
+
+use std::sync::Arc;
+
+use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
+use crate::arrow::stream::ArrayReader;
+use crate::arrow::{EncodeOptions, EncodedMessage, EncodedMessages, Encoder};
+use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::device::cuda::{Device, Driver};
+use crate::device::{DeviceKind, Target};
+use crate::error::{Error, Result};
+use crate::proto::{Header, HeaderKind};
+
+impl EncodedMessage {
+    /// The body as it is received in this process, where it lies. `shared`: somebody may still write to
+    /// it.
+    pub fn received(&self, shared: bool) -> ReceivedBody {
+        let (buffers, owner) = (self.buffers.clone(), Arc::clone(&self.owner));
+        match self.owner.on_gpu() {
+            // SAFETY: the encoder has found the buffers in the device's memory, where the owner keeps
+            // them; they may be read behind that event; nobody else writes to them.
+            Some((device, ready)) => unsafe {
+                ReceivedBody::on_gpu(buffers, owner, shared, device, Some(ready))
+            },
+            // SAFETY: the buffers lie where the processor reads them, and the owner keeps them;
+            // nobody else writes to them.
+            None => unsafe { ReceivedBody::new(buffers, owner, shared) },
+        }
+    }
+}
+
+/// Whether arrays of a device type can be moved to `target`, with the devices of this machine.
+///
+/// # Errors
+///
+/// `Unsupported` where they cannot be read, or there is no driver; `InvalidArgument` where there is no
+/// such GPU.
+pub fn ensure_movable(device_type: i32, target: Target) -> Result<()> {
+    let kind = DeviceKind(device_type);
+    match kind {
+        DeviceKind::CUDA | DeviceKind::CUDA_HOST | DeviceKind::CUDA_MANAGED => {
+            let readable = Driver::get().map(drop);
+            readable.map_err(|error| {
+                error.context(format!(
+                    "memory of Arrow device type {device_type} cannot be read here"
+                ))
+            })?;
+        }
+        _ => kind.ensure_readable()?,
+    }
+    match target {
+        Target::Cuda(ordinal) => Device::get(ordinal.into()).map(drop),
+        Target::Host | Target::AsSent => Ok(()),
+    }
+}
+
+/// Moves a stream: its arrays are copied to `target` as they are asked for, where they do not lie there
+/// already. An array on a GPU may carry an event that its readers wait for; those of the source are
+/// waited for.
+///
+/// # Errors
+///
+/// As [`ensure_movable`]. What is wrong with the source is told by the stream.
+pub fn move_to(reader: Box<dyn ArrayReader>, target: Target) -> Result<Box<dyn ArrayReader>> {
+    let kind = DeviceKind(reader.device_type());
+    ensure_movable(kind.0, target)?;
+    let device_type = match target {
+        Target::AsSent => return Ok(reader),
+        Target::Host if kind == DeviceKind::CPU => return Ok(reader),
+        Target::Host => DeviceKind::CPU,
+        Target::Cuda(_) => DeviceKind::CUDA,
+    };
+    Ok(Box::new(Transfer {
+        reader,
+        target,
+        device_type,
+        machines: None,
+    }))
+}
+
+/// A stream whose arrays are moved.
+struct Transfer {
+    reader: Box<dyn ArrayReader>,
+    target: Target,
+    device_type: DeviceKind,
+    /// From the first array on: before, its schema may not be there.
+    machines: Option<(Encoder, Decoder)>,
+}
+
+impl Transfer {
+    fn machines(&mut self) -> Result<&mut (Encoder, Decoder)> {
+        if self.machines.is_none() {
+            let encoder = Encoder::new(&self.reader.schema()?, EncodeOptions::default())?;
+            let header = Header::parse(encoder.schema_header())?;
+            // The values are the host's own, and no peer's.
+            let options = DecodeOptions {
+                level: Level::Structure,
+                ..DecodeOptions::default()
+            };
+            let decoder = Decoder::with_target(&header, options, self.target)?;
+            self.machines = Some((encoder, decoder));
+        }
+        self.machines
+            .as_mut()
+            .ok_or_else(|| Error::invalid_argument("the stream has no schema"))
+    }
+
+    fn decode(decoder: &mut Decoder, messages: EncodedMessages) -> Result<OwnedDeviceArray> {
+        let mut array = None;
+        for message in messages {
+            let header = Header::parse(&message.header)?;
+            let body = message.received(false);
+            // The decoder holds what it still needs.
+            drop(message);
+            if header.kind() == HeaderKind::Dictionary {
+                decoder.add_dictionary(&header, &body)?;
+            } else {
+                array = Some(decoder.batch(&header, &body)?.array);
+            }
+        }
+        array.ok_or_else(|| Error::invalid_data("the array became no batch"))
+    }
+}
+
+impl ArrayReader for Transfer {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        self.reader.schema()
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        self.machines()?;
+        let Some(array) = self.reader.next()? else {
+            return Ok(None);
+        };
+        let (encoder, decoder) = self.machines()?;
+        let messages = encoder.encode(array, None)?;
+        Self::decode(decoder, messages).map(Some)
+    }
+
+    fn device_type(&self) -> i32 {
+        self.device_type.0
+    }
+}

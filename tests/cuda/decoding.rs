@@ -1,0 +1,539 @@
+//! Arrays decoded from bodies on a GPU, and for one: what they hold, where they lie, what it takes, and
+//! what is waited for.
+
+use std::any::Any;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch};
+use arrow::datatypes::{Int32Type, Schema};
+use arrow::ipc::reader::StreamReader;
+use dipc::arrow::abi::ArrowArray;
+use dipc::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
+use dipc::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, schema_to_c};
+use dipc::device::cuda::pointer::Pointer;
+use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream};
+use dipc::device::{BufferRef, DeviceKind, HostBuffer, Target};
+use dipc::error::{Result, Status};
+use dipc::proto::{Header, HeaderKind};
+
+use crate::headers::{Uploaded, files, on_device, on_host, sliced_and_uncounted, whole, wide};
+use crate::{Case, fake, run};
+
+pub const CASES: &[Case] = &[
+    ("decode-golden", arrays_are_those_that_were_sent),
+    ("decode-free", bodies_are_used_where_they_lie),
+    ("decode-rounds", values_are_fetched_at_once),
+    ("decode-misaligned", misaligned_buffers_are_copied_there),
+    ("decode-twins", dictionaries_are_moved_once),
+    ("decode-places", bodies_come_from_different_places),
+    ("decode-between", bodies_go_from_one_gpu_to_another),
+];
+
+/// What a test decodes with.
+pub struct Decoding {
+    pub encoder: Encoder,
+    pub decoder: Decoder,
+}
+
+pub fn encoder(schema: &Schema) -> Encoder {
+    Encoder::new(&schema_to_c(schema).unwrap(), EncodeOptions::default()).unwrap()
+}
+
+pub fn decoder(encoder: &Encoder, level: Level, target: Target) -> Decoder {
+    let options = DecodeOptions {
+        level,
+        ..DecodeOptions::default()
+    };
+    let header = Header::parse(encoder.schema_header()).unwrap();
+    Decoder::with_target(&header, options, target).unwrap()
+}
+
+impl Decoding {
+    pub fn new(schema: &Schema, level: Level, target: Target) -> Self {
+        let encoder = encoder(schema);
+        let decoder = decoder(&encoder, level, target);
+        Self { encoder, decoder }
+    }
+
+    /// Encodes an array and decodes what it became. `shared`: as if a peer had lent it.
+    pub fn pass(&mut self, array: OwnedDeviceArray, shared: bool) -> Result<DecodedBatch> {
+        let messages = self.encoder.encode(array, None).unwrap();
+        let mut batch = None;
+        for message in messages {
+            let body = message.received(shared);
+            batch = feed(&mut self.decoder, &message.header, &body)?;
+        }
+        Ok(batch.unwrap())
+    }
+}
+
+/// Gives a message to a decoder.
+pub fn feed(
+    decoder: &mut Decoder,
+    header: &[u8],
+    body: &ReceivedBody,
+) -> Result<Option<DecodedBatch>> {
+    let header = Header::parse(header).unwrap();
+    if header.kind() == HeaderKind::Dictionary {
+        return decoder.add_dictionary(&header, body).map(|_| None);
+    }
+    decoder.batch(&header, body).map(Some)
+}
+
+/// A message's header and the bytes of its buffers, wherever they lie.
+pub fn bytes_of(message: &EncodedMessage) -> (Vec<u8>, Vec<Vec<u8>>) {
+    if let Some(ready) = message.owner.ready() {
+        ready.synchronize().unwrap();
+    }
+    let on_gpu = message.owner.ready().is_some();
+    let bytes = message.buffers.iter().map(|buffer| match buffer.len {
+        0 => Vec::new(),
+        len if on_gpu => fake::read(buffer.data as u64, len),
+        // SAFETY: the message keeps its memory, on the host.
+        _ => unsafe { buffer.as_slice() }.to_vec(),
+    });
+    (message.header.clone(), bytes.collect())
+}
+
+/// Asserts that an array encodes to the same messages as one on the host, byte by byte.
+pub fn assert_same(
+    (wanted, host): (&mut Encoder, OwnedDeviceArray),
+    (got, array): (&mut Encoder, OwnedDeviceArray),
+    what: &str,
+) {
+    let wanted = wanted.encode(host, None).unwrap();
+    let got = got
+        .encode(array, None)
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(wanted.len(), got.len(), "{what}: other messages");
+    for (wanted, got) in wanted.iter().zip(&got) {
+        let (wanted, got) = (bytes_of(wanted), bytes_of(got));
+        assert_eq!(wanted.0, got.0, "{what}: the headers differ");
+        assert!(wanted.1 == got.1, "{what}: the buffers differ");
+    }
+}
+
+/// Calls `look` with each buffer of an array that is not NULL.
+pub fn buffers(array: &ArrowArray, look: &mut impl FnMut(u64)) {
+    for index in 0..usize::try_from(array.n_buffers).unwrap() {
+        // SAFETY: the array has so many buffers.
+        let buffer = unsafe { *array.buffers.add(index) };
+        if !buffer.is_null() {
+            look(buffer as u64);
+        }
+    }
+    for index in 0..usize::try_from(array.n_children).unwrap() {
+        // SAFETY: the array has so many children, each an array of its own.
+        buffers(unsafe { &**array.children.add(index) }, look);
+    }
+    // SAFETY: where it is not NULL, it is an array of its own.
+    if let Some(dictionary) = unsafe { array.dictionary.as_ref() } {
+        buffers(dictionary, look);
+    }
+}
+
+/// Asserts that an array says where it is, and is there whole.
+pub fn assert_at(array: &OwnedDeviceArray, gpu: Option<i32>, what: &str) {
+    let raw = array.raw();
+    let Some(ordinal) = gpu else {
+        assert_eq!(raw.device_type, DeviceKind::CPU.0, "{what}");
+        assert!(raw.sync_event.is_null(), "{what}");
+        return;
+    };
+    assert_eq!(raw.device_type, DeviceKind::CUDA.0, "{what}");
+    assert_eq!(raw.device_id, i64::from(ordinal), "{what}");
+    let device = Device::get(ordinal.into()).unwrap();
+    buffers(&raw.array, &mut |address| {
+        Pointer::on_device(&device, address, 1).unwrap_or_else(|error| panic!("{what}: {error}"));
+    });
+}
+
+/// Nothing is left in the driver but what it keeps.
+pub fn assert_clean(what: &str) {
+    for ordinal in 0..2 {
+        if let Ok(device) = Device::get(ordinal) {
+            device.trim().unwrap();
+        }
+    }
+    let live = fake::Live::now();
+    assert_eq!(
+        (live.allocations, live.pinned, live.events, live.streams),
+        (0, 0, 0, 0),
+        "{what}: {live:?}"
+    );
+}
+
+#[test]
+fn arrays_of_every_vector_are_those_that_were_sent() {
+    run("decode-golden", &[]);
+}
+
+fn arrays_are_those_that_were_sent() {
+    let mut arrays = 0;
+    for path in files() {
+        let reader = StreamReader::try_new(File::open(&path).unwrap(), None).unwrap();
+        let schema = reader.schema();
+        let batches: Vec<RecordBatch> = reader.map(|batch| batch.unwrap()).collect();
+        for change in [whole as fn(&mut ArrowArray), sliced_and_uncounted] {
+            for (from_gpu, target, to) in [
+                (true, Target::Cuda(0), Some(0)),
+                (true, Target::Host, None),
+                (false, Target::Cuda(0), Some(0)),
+                (true, Target::AsSent, Some(0)),
+            ] {
+                for level in [Level::Structure, Level::Full] {
+                    let name = path.file_name().unwrap().display().to_string();
+                    let what = format!("{name}, GPU {from_gpu}, {target:?}, {level:?}");
+                    let mut passing = Decoding::new(&schema, level, target);
+                    let (mut wanted, mut got) = (encoder(&schema), encoder(&schema));
+                    // Dictionaries are compared with the batch before.
+                    let mut held = Vec::new();
+                    for batch in &batches {
+                        let array = if from_gpu {
+                            let Uploaded { array, memory } = on_device(batch, change);
+                            held.push(memory);
+                            array
+                        } else {
+                            on_host(batch, change)
+                        };
+                        let decoded = passing
+                            .pass(array, true)
+                            .unwrap_or_else(|error| panic!("{what}: {error}"));
+                        assert_eq!(decoded.rows, decoded.array.raw().array.length as u64);
+                        assert_at(&decoded.array, to, &what);
+                        let host = (&mut wanted, on_host(batch, change));
+                        assert_same(host, (&mut got, decoded.array), &what);
+                        arrays += 1;
+                    }
+                    drop((passing, wanted, got, held));
+                    assert_clean(&what);
+                }
+            }
+        }
+    }
+    assert!(arrays > 1000, "{arrays}");
+}
+
+/// A body on the GPU where arrays are to be is used there: nothing of it is copied.
+#[test]
+fn bodies_on_the_target_are_not_copied() {
+    run("decode-free", &[]);
+}
+
+fn bodies_are_used_where_they_lie() {
+    let batch = wide();
+    for target in [Target::Cuda(0), Target::AsSent] {
+        let mut passing = Decoding::new(&batch.schema(), Level::Structure, target);
+        let Uploaded { array, memory } = on_device(&batch, whole);
+        let decoded = passing.pass(array, true).unwrap();
+        let took = (decoded.copied, decoded.copied_on_device, decoded.staged);
+        assert_eq!(took, (0, 0, 0));
+        let mut elsewhere = 0;
+        buffers(&decoded.array.raw().array, &mut |address| {
+            let inside = |memory: &DeviceMemory| {
+                (memory.address()..memory.address() + memory.len() as u64).contains(&address)
+            };
+            elsewhere += usize::from(!memory.iter().any(inside));
+        });
+        // The lengths of the view buffers of 8 columns, which Arrow's format does not carry, and the
+        // data buffers that one of them may lack.
+        assert!(
+            elsewhere <= 16,
+            "{elsewhere} buffers are not the producer's"
+        );
+        drop(decoded);
+    }
+}
+
+/// One batched fetch per record batch, not one per column.
+#[test]
+fn all_values_that_checking_needs_are_fetched_at_once() {
+    run("decode-rounds", &[]);
+}
+
+fn values_are_fetched_at_once() {
+    let calls = [
+        "cuLaunchKernel",
+        "cuEventSynchronize",
+        "cuStreamSynchronize",
+    ];
+    let rounds = |batch: &RecordBatch| {
+        let mut passing = Decoding::new(&batch.schema(), Level::Structure, Target::Cuda(0));
+        let Uploaded { array, memory } = on_device(batch, whole);
+        let messages = passing.encoder.encode(array, None).unwrap();
+        messages[0].owner.ready().unwrap().synchronize().unwrap();
+        let body = messages[0].received(true);
+        let before = calls.map(fake::count);
+        let decoded = feed(&mut passing.decoder, &messages[0].header, &body);
+        let after = calls.map(fake::count);
+        let decoded = decoded.unwrap().unwrap();
+        let mut expected = (encoder(&batch.schema()), encoder(&batch.schema()));
+        assert_same(
+            (&mut expected.0, on_host(batch, whole)),
+            (&mut expected.1, decoded.array),
+            "rounds",
+        );
+        drop((messages, body, passing, memory));
+        [0, 1, 2].map(|index| after[index] - before[index])
+    };
+    assert_eq!(rounds(&wide()), [1, 1, 0], "{calls:?}");
+    // Numbers need nothing of the device.
+    let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
+    let numbers = RecordBatch::try_from_iter([("n", column)]).unwrap();
+    assert_eq!(rounds(&numbers), [0, 0, 0], "{calls:?}");
+}
+
+/// A body put on a GPU whole, `skip` bytes behind a boundary, as a packed body is laid out.
+pub fn packed_on_gpu(message: &EncodedMessage, device: &Arc<Device>, skip: usize) -> ReceivedBody {
+    let (_, bytes) = bytes_of(message);
+    let len = usize::try_from(message.body_len).unwrap() + skip;
+    let memory = DeviceMemory::new(device, len.max(1), Purpose::Own).unwrap();
+    let mut list = Vec::new();
+    for (span, bytes) in message.spans().zip(&bytes) {
+        let at = memory.address() + span.offset + skip as u64;
+        if !bytes.is_empty() {
+            fake::write(at, bytes);
+        }
+        list.push(BufferRef {
+            data: std::ptr::without_provenance(usize::try_from(at).unwrap()),
+            len: bytes.len(),
+        });
+    }
+    // SAFETY: the buffers lie in the memory, which the body holds.
+    unsafe { ReceivedBody::on_gpu(list, Arc::new(memory), true, Arc::clone(device), None) }
+}
+
+/// Buffers that begin where their type may not are copied on the device, as Arrow asks for.
+#[test]
+fn misaligned_buffers_are_aligned_on_the_device() {
+    run("decode-misaligned", &[]);
+}
+
+fn misaligned_buffers_are_copied_there() {
+    let device = Device::get(0).unwrap();
+    let batch = wide();
+    for (target, to) in [(Target::Cuda(0), Some(0)), (Target::Host, None)] {
+        let mut passing = Decoding::new(&batch.schema(), Level::Structure, target);
+        let messages = passing
+            .encoder
+            .encode(on_host(&batch, whole), None)
+            .unwrap();
+        let body = packed_on_gpu(&messages[0], &device, 1);
+        let decoded = feed(&mut passing.decoder, &messages[0].header, &body);
+        let decoded = decoded.unwrap().unwrap();
+        drop(body);
+        if to.is_some() {
+            assert!(decoded.copied_on_device > 0);
+            assert_eq!((decoded.copied, decoded.staged), (0, 0));
+        } else {
+            assert!(decoded.staged > 0);
+        }
+        assert_at(&decoded.array, to, "misaligned");
+        let mut encoders = (encoder(&batch.schema()), encoder(&batch.schema()));
+        assert_same(
+            (&mut encoders.0, on_host(&batch, whole)),
+            (&mut encoders.1, decoded.array),
+            "misaligned",
+        );
+    }
+    assert_clean("misaligned");
+}
+
+pub fn dictionary(values: &[&str]) -> RecordBatch {
+    let column: DictionaryArray<Int32Type> = values.iter().copied().collect();
+    let column: ArrayRef = Arc::new(column);
+    RecordBatch::try_from_iter([("d", column)]).unwrap()
+}
+
+/// A dictionary goes to the GPU when it has changed, and not with every batch.
+#[test]
+fn dictionaries_go_to_the_gpu_once() {
+    run("decode-twins", &[]);
+}
+
+fn dictionaries_are_moved_once() {
+    // The same, the same, one more value, the same, others.
+    let batches = [
+        dictionary(&["a", "b", "a"]),
+        dictionary(&["a", "b", "a"]),
+        dictionary(&["a", "b", "c"]),
+        dictionary(&["a", "b", "c"]),
+        dictionary(&["x", "y", "x"]),
+    ];
+    let schema = batches[0].schema();
+    let mut passing = Decoding::new(&schema, Level::Structure, Target::Cuda(0));
+    let mut encoders = (encoder(&schema), encoder(&schema));
+    let mut staged = Vec::new();
+    let mut kept = Vec::new();
+    for batch in &batches {
+        let decoded = passing.pass(on_host(batch, whole), true).unwrap();
+        staged.push(decoded.staged);
+        kept.push(decoded.array);
+    }
+    // Three indices of four bytes always; with the dictionary its offsets and its letters.
+    assert_eq!(staged, [12 + 12 + 2, 12, 12 + 16 + 3, 12, 12 + 12 + 2]);
+    // Batches keep the dictionary that they came with.
+    for (batch, array) in batches.iter().zip(kept) {
+        assert_same(
+            (&mut encoders.0, on_host(batch, whole)),
+            (&mut encoders.1, array),
+            "kept",
+        );
+    }
+    drop((passing, encoders));
+    assert_clean("twins");
+}
+
+/// Bodies that lie now here, now there, with one dictionary: each batch is where its body is, or where
+/// all are to be.
+#[test]
+fn bodies_of_one_stream_may_lie_in_different_places() {
+    run("decode-places", &[]);
+}
+
+fn bodies_come_from_different_places() {
+    let device = Device::get(0).unwrap();
+    let batches = [
+        dictionary(&["a", "b"]),
+        dictionary(&["a", "b", "c"]),
+        dictionary(&["a", "b", "c", "d"]),
+    ];
+    let schema = batches[0].schema();
+    for target in [Target::AsSent, Target::Host, Target::Cuda(0)] {
+        for level in [Level::Structure, Level::Full] {
+            // Each of the messages, dictionaries too, on the GPU or not.
+            for places in 0..64_u32 {
+                let mut passing = Decoding::new(&schema, level, target);
+                let mut encoders = (encoder(&schema), encoder(&schema));
+                let mut number = 0;
+                for batch in &batches {
+                    let messages = passing.encoder.encode(on_host(batch, whole), None).unwrap();
+                    assert_eq!(messages.len(), 2);
+                    let mut last = None;
+                    for message in &messages {
+                        let on_gpu = places >> number & 1 == 1;
+                        number += 1;
+                        let body = match on_gpu {
+                            true => packed_on_gpu(message, &device, 0),
+                            false => message.received(true),
+                        };
+                        let decoded = feed(&mut passing.decoder, &message.header, &body).unwrap();
+                        last = decoded.map(|decoded| (decoded, on_gpu));
+                    }
+                    let (decoded, on_gpu) = last.unwrap();
+                    let to = match target {
+                        Target::Host => None,
+                        Target::Cuda(ordinal) => Some(ordinal),
+                        Target::AsSent => on_gpu.then_some(0),
+                    };
+                    let what = format!("{target:?}, {level:?}, {places:b}");
+                    assert_at(&decoded.array, to, &what);
+                    // An encoder of its own for each: places differ, and dictionaries with them.
+                    encoders.1 = encoder(&schema);
+                    encoders.0 = encoder(&schema);
+                    assert_same(
+                        (&mut encoders.0, on_host(batch, whole)),
+                        (&mut encoders.1, decoded.array),
+                        &what,
+                    );
+                }
+            }
+        }
+    }
+    assert_clean("places");
+}
+
+/// Something that says when it is dropped.
+pub struct Told<T>(pub T, pub Arc<AtomicBool>);
+
+impl<T> Drop for Told<T> {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A body on another GPU than the arrays are to be on is copied there, at once if its producer is done;
+/// its memory goes back when the copy is over, though the arrays are kept.
+#[test]
+fn bodies_go_to_another_gpu() {
+    run("decode-between", &[("FAKE_CUDA_DEVICES", "2")]);
+}
+
+fn bodies_go_from_one_gpu_to_another() {
+    let device = Device::get(0).unwrap();
+    let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
+    let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
+    let producer = Stream::new(&device).unwrap();
+    let (mut wanted, mut got) = (encoder(&batch.schema()), encoder(&batch.schema()));
+    let mut passing = Decoding::new(&batch.schema(), Level::Structure, Target::Cuda(1));
+    let messages = passing
+        .encoder
+        .encode(on_host(&batch, whole), None)
+        .unwrap();
+    let header = &messages[0].header;
+    let bytes = bytes_of(&messages[0]).1;
+
+    // The values come late.
+    let memory = DeviceMemory::new(&device, 4000, Purpose::Own).unwrap();
+    let mut values = HostBuffer::new(4000).unwrap();
+    values.as_mut_slice().copy_from_slice(&bytes[1]);
+    let address = memory.address();
+    fake::hold(producer.raw().cast(), 1);
+    // SAFETY: both live to the end.
+    unsafe { producer.copy(address, values.as_ref().data as u64, 4000) }.unwrap();
+    let ready = Arc::new(Event::new(&device).unwrap());
+    ready.record(&producer).unwrap();
+    let gone = Arc::new(AtomicBool::new(false));
+    let owner: Arc<dyn Any + Send + Sync> = Arc::new(Told(memory, Arc::clone(&gone)));
+    let buffers = vec![
+        BufferRef::EMPTY,
+        BufferRef {
+            data: std::ptr::without_provenance(usize::try_from(address).unwrap()),
+            len: 4000,
+        },
+    ];
+    // SAFETY: the buffer lies in the memory that the owner holds.
+    let body = unsafe { ReceivedBody::on_gpu(buffers, owner, true, device, Some(ready)) };
+    let decoded = feed(&mut passing.decoder, header, &body).unwrap().unwrap();
+    drop(body);
+    assert_at(&decoded.array, Some(1), "late");
+    assert_eq!(decoded.copied_on_device, 4000);
+    assert!(
+        !decoded.array.raw().sync_event.is_null(),
+        "nothing to wait for"
+    );
+    assert!(
+        !gone.load(Ordering::SeqCst),
+        "what is still to be read is gone"
+    );
+    // Whoever lets go of an array without having waited waits then.
+    let second = feed(&mut passing.decoder, header, &messages[0].received(true));
+    let second = second.unwrap().unwrap().array;
+    assert!(!second.raw().sync_event.is_null());
+    let dropping = std::thread::spawn(move || drop(second));
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(
+        !dropping.is_finished(),
+        "memory was given up that work is using"
+    );
+    fake::hold(producer.raw().cast(), 0);
+    dropping.join().unwrap();
+    assert_same(
+        (&mut wanted, on_host(&batch, whole)),
+        (&mut got, decoded.array),
+        "late",
+    );
+    // The next batch finds that it is done.
+    feed(&mut passing.decoder, header, &messages[0].received(true)).unwrap();
+    assert!(gone.load(Ordering::SeqCst), "what was read is held");
+    drop((passing, got, producer));
+    let refused = Decoder::with_target(
+        &Header::parse(wanted.schema_header()).unwrap(),
+        DecodeOptions::default(),
+        Target::Cuda(2),
+    );
+    assert_eq!(refused.unwrap_err().status(), Status::InvalidArgument);
+    assert_clean("between");
+}
