@@ -2255,19 +2255,40 @@ dipc_status dipc_stream_stat(const struct ArrowDeviceArrayStream *stream,
                              struct dipc_error **error);
 
 /**
- * Turns a device stream of host memory into a host stream, for hosts that know only the C data
- * interface.
+ * Turns a device stream into a host stream, for hosts that know only the C data interface. Arrays
+ * in host memory are handed on; those of CUDA (device types 2, 3 and 13) are copied to the host, each
+ * when it is asked for.
  *
  * @param source  Moved on success: its release becomes NULL.
  * @param out     Receives the stream; what it held before is not released. May not be source.
  * @param error   May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_ARGUMENT: source is released. DIPC_ERR_UNSUPPORTED: its arrays lie on a
- *         device.
+ *         device that this machine has no driver for, or that the library does not know.
  */
 dipc_status dipc_stream_to_host(struct ArrowDeviceArrayStream *source,
                                 struct ArrowArrayStream *out,
                                 struct dipc_error **error);
+
+/**
+ * Turns a device stream into one whose arrays lie in the memory of another device, or of the host.
+ * Each is copied when it is asked for, where it does not lie there already. What an array on a GPU
+ * carries as sync_event is behind its copy.
+ *
+ * @param source       Moved on success: its release becomes NULL.
+ * @param device_type  Where to: 1, the host (ARROW_DEVICE_CPU), or 2, a GPU (ARROW_DEVICE_CUDA).
+ * @param device_id    The GPU's number; not looked at for the host.
+ * @param out          Receives the stream; what it held before is not released. May not be source.
+ * @param error        May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
+ *         DIPC_ERR_INVALID_ARGUMENT: source is released, or there is no such GPU.
+ *         DIPC_ERR_UNSUPPORTED: arrays cannot be moved from there, or to there, or there is no driver.
+ */
+dipc_status dipc_stream_to_device(struct ArrowDeviceArrayStream *source,
+                                  int32_t device_type,
+                                  int64_t device_id,
+                                  struct ArrowDeviceArrayStream *out,
+                                  struct dipc_error **error);
 
 /**
  * Turns a host stream into a device stream of host memory, as providers give it.

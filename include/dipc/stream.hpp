@@ -141,8 +141,8 @@ class Stream : public detail::Owned<ArrowDeviceArrayStream> {
     return stream;
   }
 
-  /// Turns it into a stream of the host. Fails with Status::unsupported where the arrays lie on
-  /// another device; this stream is then as before.
+  /// Turns it into a stream of the host. Arrays of CUDA are copied there as they are asked for. Fails
+  /// with Status::unsupported where the arrays cannot be read; this stream is then as before.
   Result<HostStream> to_host() && {
     HostStream host;
     auto done = detail::call([&](dipc_error** error) {
@@ -150,6 +150,18 @@ class Stream : public detail::Owned<ArrowDeviceArrayStream> {
     });
     if (!done) return std::move(done).error();
     return host;
+  }
+
+  /// Turns it into a stream whose arrays lie on the GPU `device_id` (`device_type` ARROW_DEVICE_CUDA) or
+  /// the host (ARROW_DEVICE_CPU), where they are copied as they are asked for. On failure this stream is
+  /// as before.
+  Result<Stream> to_device(ArrowDeviceType device_type, std::int64_t device_id = 0) && {
+    Stream moved;
+    auto done = detail::call([&](dipc_error** error) {
+      return dipc_stream_to_device(get(), device_type, device_id, moved.get(), error);
+    });
+    if (!done) return std::move(done).error();
+    return moved;
   }
 
   /// Where the arrays lie, as ARROW_DEVICE_CPU.

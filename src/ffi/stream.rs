@@ -2,9 +2,9 @@
 
 use crate::arrow::abi::{ArrowArrayStream, ArrowDeviceArrayStream};
 use crate::arrow::stream::{self, ArrayReader};
-use crate::arrow::{CStruct, OwnedDeviceStream, OwnedStream};
+use crate::arrow::{CStruct, OwnedDeviceStream, OwnedStream, transfer};
 use crate::client::Stream;
-use crate::device::DeviceKind;
+use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard};
@@ -134,15 +134,16 @@ pub unsafe extern "C" fn dipc_stream_stat(
     })
 }
 
-/// Turns a device stream of host memory into a host stream, for hosts that know only the C data
-/// interface.
+/// Turns a device stream into a host stream, for hosts that know only the C data interface. Arrays
+/// in host memory are handed on; those of CUDA (device types 2, 3 and 13) are copied to the host, each
+/// when it is asked for.
 ///
 /// @param source  Moved on success: its release becomes NULL.
 /// @param out     Receives the stream; what it held before is not released. May not be source.
 /// @param error   May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_ARGUMENT: source is released. DIPC_ERR_UNSUPPORTED: its arrays lie on a
-///         device.
+///         device that this machine has no driver for, or that the library does not know.
 ///
 /// # Safety
 ///
@@ -165,10 +166,63 @@ pub unsafe extern "C" fn dipc_stream_to_host(
             return Err(Error::invalid_argument("source is released"));
         }
         // Everything that can fail comes before the move.
-        DeviceKind(source.device_type).ensure_readable()?;
+        transfer::ensure_movable(source.device_type, Target::Host)?;
         // SAFETY: the reference proves that it is initialised and used by nobody else.
         let owned = unsafe { OwnedDeviceStream::take(source) };
         out.set(stream::to_host(owned)?.into_raw());
+        Ok(())
+    })
+}
+
+/// Turns a device stream into one whose arrays lie in the memory of another device, or of the host.
+/// Each is copied when it is asked for, where it does not lie there already. What an array on a GPU
+/// carries as sync_event is behind its copy.
+///
+/// @param source       Moved on success: its release becomes NULL.
+/// @param device_type  Where to: 1, the host (ARROW_DEVICE_CPU), or 2, a GPU (ARROW_DEVICE_CUDA).
+/// @param device_id    The GPU's number; not looked at for the host.
+/// @param out          Receives the stream; what it held before is not released. May not be source.
+/// @param error        May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
+///         DIPC_ERR_INVALID_ARGUMENT: source is released, or there is no such GPU.
+///         DIPC_ERR_UNSUPPORTED: arrays cannot be moved from there, or to there, or there is no driver.
+///
+/// # Safety
+///
+/// `source` is NULL or follows Arrow's C device stream interface, used by nobody else; `out` and
+/// `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_stream_to_device(
+    source: *mut ArrowDeviceArrayStream,
+    device_type: i32,
+    device_id: i64,
+    out: *mut ArrowDeviceArrayStream,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    guard(error, || {
+        // SAFETY: the caller promises `source` is NULL, or initialised and used by nobody else.
+        let source = unsafe { source.as_mut() }.ok_or_else(|| null_argument("source"))?;
+        // SAFETY: the caller promises `out` is NULL or writable.
+        let out = unsafe { try_out(out, "out") }?;
+        if source.is_released() {
+            return Err(Error::invalid_argument("source is released"));
+        }
+        let target = match Target::of(DeviceKind(device_type), device_id)? {
+            // A stream has no place where it is sent from.
+            Target::AsSent => {
+                return Err(Error::unsupported(
+                    "a stream is moved to the host (device type 1) or to a CUDA device (2)",
+                ));
+            }
+            target => target,
+        };
+        // Everything that can fail comes before the move.
+        transfer::ensure_movable(source.device_type, target)?;
+        // SAFETY: the reference proves that it is initialised and used by nobody else.
+        let owned = unsafe { OwnedDeviceStream::take(source) };
+        out.set(stream::to_target(owned, target)?.into_raw());
         Ok(())
     })
 }

@@ -206,10 +206,12 @@ static void clients_and_streams(void) {
   NULLS("stream", dipc_stream_stat(NULL, DIPC_STREAM_STAT_ROWS, &figure, &error_));
   NULLS("source", dipc_stream_to_host(NULL, &host, &error_));
   NULLS("source", dipc_stream_from_host(NULL, &device, &error_));
+  NULLS("source", dipc_stream_to_device(NULL, ARROW_DEVICE_CPU, 0, &device, &error_));
   struct ArrowDeviceArrayStream source;
   struct ArrowArrayStream host_source;
   table_stream(&source, 1, 1, -1, NULL);
   NULLS("out", dipc_stream_to_host(&source, NULL, &error_));
+  NULLS("out", dipc_stream_to_device(&source, ARROW_DEVICE_CPU, 0, NULL, &error_));
   OK(dipc_stream_to_host(&source, &host_source, &error_));
   NULLS("out", dipc_stream_from_host(&host_source, NULL, &error_));
   OK(dipc_stream_from_host(&host_source, &source, &error_));

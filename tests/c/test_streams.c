@@ -119,9 +119,24 @@ static void host_streams_stand_for_device_streams(const dipc_client *client, con
 
   /* Memory that a host cannot read is refused, and stays the caller's. */
   table_stream(&device, 1, 1, -1, NULL);
-  device.device_type = ARROW_DEVICE_CUDA;
-  STATUS(DIPC_ERR_UNSUPPORTED, dipc_stream_to_host(&device, &host, &error_));
-  device.release(&device);
+  device.device_type = ARROW_DEVICE_ROCM;
+  FAILS(DIPC_ERR_UNSUPPORTED, "device type 10", dipc_stream_to_host(&device, &host, &error_));
+  FAILS(DIPC_ERR_UNSUPPORTED, "device type 10",
+        dipc_stream_to_device(&device, ARROW_DEVICE_CPU, 0, &back, &error_));
+  device.device_type = ARROW_DEVICE_CPU;
+  FAILS(DIPC_ERR_UNSUPPORTED, "device type 10",
+        dipc_stream_to_device(&device, ARROW_DEVICE_ROCM, 0, &back, &error_));
+  FAILS(DIPC_ERR_UNSUPPORTED, "device type 1",
+        dipc_stream_to_device(&device, 0, 0, &back, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "-1",
+        dipc_stream_to_device(&device, ARROW_DEVICE_CUDA, -1, &back, &error_));
+  CHECK(device.release != NULL);
+  OK(dipc_stream_to_device(&device, ARROW_DEVICE_CPU, 0, &back, &error_));
+  CHECK(device.release == NULL);
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "released",
+        dipc_stream_to_device(&device, ARROW_DEVICE_CPU, 0, &back, &error_));
+  CHECK_EQ(back.device_type, ARROW_DEVICE_CPU);
+  CHECK_EQ(table_check_stream(&back), 1);
 
   /* Failures keep their words on the way. */
   table_stream(&device, 2, 10, 1, NULL);

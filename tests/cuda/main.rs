@@ -11,12 +11,14 @@
 
 mod arenas;
 mod decoding;
+mod decoding_wrong;
 mod errors;
 mod fake;
 mod headers;
 #[cfg(feature = "cli")]
 mod info;
 mod loading;
+mod moving;
 mod processes;
 mod streams;
 mod values;
@@ -40,6 +42,8 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(headers::CASES)
         .chain(arenas::CASES)
         .chain(decoding::CASES)
+        .chain(decoding_wrong::CASES)
+        .chain(moving::CASES)
 }
 
 /// This program, to run the case `name` with the driver in `folder`.

@@ -103,7 +103,7 @@ class Reader:
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Hands the stream over, as a PyCapsule. Host memory only; no casts."""
+        """Hands the stream over, as a PyCapsule of host memory, to which batches on a GPU are copied; no casts."""
         return _capsule.wrap(self._stream.hand_over_to_host())
 
     def __arrow_c_device_stream__(self, requested_schema: object | None = None, **_kwargs: object) -> object:

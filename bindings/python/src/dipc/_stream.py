@@ -14,6 +14,8 @@ _status = _library.checked("dipc_stream_status")
 _metadata = _library.checked("dipc_stream_metadata")
 _stat = _library.checked("dipc_stream_stat")
 _to_host = _library.checked("dipc_stream_to_host")
+# What dipc_stream_to_host() reads: the host, and ARROW_DEVICE_CUDA, _CUDA_HOST and _CUDA_MANAGED.
+_TO_HOST = (_abi.CPU, 2, 3, 13)
 
 
 class StreamStats(NamedTuple):
@@ -101,13 +103,17 @@ class Stream:
             return _abi.move(self._struct)
 
     def hand_over_to_host(self) -> _abi.ArrowArrayStream:
-        """As :meth:`hand_over`, as a stream of host memory."""
-        if self.device_type != _abi.CPU:
+        """As :meth:`hand_over`, as a stream of host memory, to which batches of CUDA are copied."""
+        if self.device_type not in _TO_HOST:
             raise _errors.UnsupportedError(
                 f"the batches lie on a device of type {self.device_type}: use __arrow_c_device_stream__"
             )
         device, host = self.hand_over(), _abi.ArrowArrayStream()
-        _to_host(ctypes.addressof(device), ctypes.addressof(host))
+        try:
+            _to_host(ctypes.addressof(device), ctypes.addressof(host))
+        except BaseException:
+            _abi.release(device)
+            raise
         return host
 
     def close(self) -> None:

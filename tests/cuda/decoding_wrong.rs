@@ -1,0 +1,544 @@
+//! What goes wrong while arrays are decoded from a GPU and for one: bodies that are not what they say,
+//! producers that are late, a driver that fails, memory that runs out.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::{
+    Array, ArrayData, ArrayRef, DictionaryArray, Int32Array, RecordBatch, RunArray, StringArray,
+    make_array,
+};
+use arrow::buffer::Buffer;
+use arrow::datatypes::{DataType, Int32Type};
+use dipc::arrow::decode::{Level, ReceivedBody};
+use dipc::arrow::{Compression, EncodeOptions, EncodedMessage, Encoder, schema_to_c};
+use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream};
+use dipc::device::{BufferRef, HostBuffer, Target};
+use dipc::error::Status;
+
+use crate::decoding::{
+    Decoding, Told, assert_at, assert_clean, assert_same, bytes_of, decoder, dictionary, encoder,
+    feed, packed_on_gpu,
+};
+use crate::headers::{Uploaded, on_device, on_host, whole, wide};
+use crate::{Case, fake, run};
+
+pub const CASES: &[Case] = &[
+    ("wrong-values", wrong_values_are_refused),
+    ("wrong-lengths", wrong_lengths_are_refused),
+    ("wrong-compressed", compressed_bodies_are_unpacked),
+    ("wrong-late", late_producers_are_waited_for),
+    ("wrong-held", memory_goes_back_at_once),
+    ("wrong-faults", every_call_fails),
+    ("wrong-memory", memory_runs_out),
+];
+
+const TARGETS: [Target; 3] = [Target::Cuda(0), Target::Host, Target::AsSent];
+
+/// A batch of one column, which need not be valid.
+fn one(data: ArrayData) -> RecordBatch {
+    RecordBatch::try_from_iter([("column", make_array(data))]).unwrap()
+}
+
+/// An array of these parts, unchecked.
+fn raw(kind: DataType, len: usize, buffers: Vec<Buffer>, children: Vec<ArrayData>) -> ArrayData {
+    let builder = ArrayData::builder(kind).len(len).buffers(buffers);
+    // SAFETY: the values are wrong on purpose; nothing but the encoder and the decoder sees them.
+    unsafe { builder.child_data(children).build_unchecked() }
+}
+
+fn text(offsets: &[i32], bytes: &[u8]) -> ArrayData {
+    let buffers = vec![Buffer::from_slice_ref(offsets), Buffer::from(bytes)];
+    raw(DataType::Utf8, offsets.len() - 1, buffers, Vec::new())
+}
+
+/// Rule A8, level full: what is wrong with values is found on a GPU as on the host, and the next batch is
+/// as if nothing had been.
+#[test]
+fn wrong_values_on_a_gpu_are_refused() {
+    run("wrong-values", &[]);
+}
+
+fn wrong_values_are_refused() {
+    let device = Device::get(0).unwrap();
+    let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
+    let kind = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    let indices = vec![Buffer::from_slice_ref([0, 2, 1_i32])];
+    let cases = [
+        (text(&[0, 1, 2], &[b'a', 0xFF]), "not UTF-8"),
+        (text(&[0, 5, 3, 6], b"abcdef"), "offset 3 of row 2"),
+        (
+            raw(kind, 3, indices, vec![values.to_data()]),
+            "row 1 refers to",
+        ),
+    ];
+    for (data, told) in cases {
+        let wrong = one(data);
+        for target in TARGETS {
+            let mut passing = Decoding::new(&wrong.schema(), Level::Full, target);
+            let messages = passing
+                .encoder
+                .encode(on_host(&wrong, whole), None)
+                .unwrap();
+            let outcome = messages.iter().try_for_each(|message| {
+                let body = packed_on_gpu(message, &device, 0);
+                feed(&mut passing.decoder, &message.header, &body).map(drop)
+            });
+            let error = outcome.unwrap_err();
+            assert_eq!(error.status(), Status::InvalidData, "{error}");
+            assert!(error.text().contains(told), "{told}: {error}");
+            assert!(error.text().contains("column"), "{error}");
+        }
+    }
+    // Between a check and its use the peer may write: the array is of what was checked.
+    let good = one(text(&[0, 1, 2], b"ab"));
+    let mut passing = Decoding::new(&good.schema(), Level::Full, Target::Cuda(0));
+    let messages = passing.encoder.encode(on_host(&good, whole), None).unwrap();
+    let memory = DeviceMemory::new(&device, 4096, Purpose::Own).unwrap();
+    let address = memory.address();
+    let mut at = address;
+    let buffers = bytes_of(&messages[0]).1.into_iter().map(|bytes| {
+        if !bytes.is_empty() {
+            fake::write(at, &bytes);
+        }
+        let data = std::ptr::without_provenance(usize::try_from(at).unwrap());
+        at += 64;
+        let len = bytes.len();
+        BufferRef { data, len }
+    });
+    let buffers = buffers.collect();
+    // SAFETY: the buffers lie in the memory, which the body holds.
+    let body =
+        unsafe { ReceivedBody::on_gpu(buffers, Arc::new(memory), true, Arc::clone(&device), None) };
+    let decoded = feed(&mut passing.decoder, &messages[0].header, &body);
+    let decoded = decoded.unwrap().unwrap();
+    fake::write(address, &[0xEE; 4096]);
+    let mut encoders = (encoder(&good.schema()), encoder(&good.schema()));
+    let (wanted, got) = (on_host(&good, whole), decoded.array);
+    assert_same((&mut encoders.0, wanted), (&mut encoders.1, got), "checked");
+    drop((body, messages, passing, encoders));
+    assert_clean("values");
+}
+
+/// Rule A8, level structure: lengths that do not fit are found without reading more than the ends.
+#[test]
+fn wrong_lengths_on_a_gpu_are_refused() {
+    run("wrong-lengths", &[]);
+}
+
+fn wrong_lengths_are_refused() {
+    let device = Device::get(0).unwrap();
+    let ends = Int32Array::from(vec![2, 4]);
+    let values = StringArray::from(vec!["a", "b"]);
+    let runs: ArrayRef = Arc::new(RunArray::<Int32Type>::try_new(&ends, &values).unwrap());
+    let runs = RecordBatch::try_from_iter([("column", runs)]).unwrap();
+    // Which buffer is changed, and to what.
+    for (batch, buffer, bytes, told) in [
+        (
+            one(text(&[0, 1, 2], b"ab")),
+            1,
+            [0, 1, 9].to_vec(),
+            "has 2 bytes, 9 are needed",
+        ),
+        (
+            one(text(&[0, 1, 2], b"ab")),
+            1,
+            [-1, 1, 2].to_vec(),
+            "run from -1 to 2",
+        ),
+        (
+            one(text(&[0, 1, 2], b"ab")),
+            1,
+            [2, 1, 1].to_vec(),
+            "run from 2 to 1",
+        ),
+        (runs, 1, [2, 3].to_vec(), "the last run ends at 3"),
+    ] {
+        for target in [Target::Cuda(0), Target::AsSent] {
+            let mut passing = Decoding::new(&batch.schema(), Level::Structure, target);
+            let messages = passing
+                .encoder
+                .encode(on_host(&batch, whole), None)
+                .unwrap();
+            let message = &messages[0];
+            let memory = DeviceMemory::new(&device, 4096, Purpose::Own).unwrap();
+            let mut buffers = Vec::new();
+            for (index, mut wanted) in bytes_of(message).1.into_iter().enumerate() {
+                if index == buffer {
+                    wanted = bytes.iter().flat_map(|n: &i32| n.to_le_bytes()).collect();
+                }
+                let at = memory.address() + 64 * index as u64;
+                if !wanted.is_empty() {
+                    fake::write(at, &wanted);
+                }
+                let data = std::ptr::without_provenance(usize::try_from(at).unwrap());
+                let len = wanted.len();
+                buffers.push(BufferRef { data, len });
+            }
+            let short: Vec<_> = buffers.iter().skip(1).copied().collect();
+            let owner: Arc<dyn Any + Send + Sync> = Arc::new(memory);
+            let body = |buffers| {
+                let (owner, device) = (Arc::clone(&owner), Arc::clone(&device));
+                // SAFETY: the buffers lie in the memory, which the body holds.
+                unsafe { ReceivedBody::on_gpu(buffers, owner, true, device, None) }
+            };
+            let error = feed(&mut passing.decoder, &message.header, &body(buffers)).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidData, "{error}");
+            assert!(error.text().contains(told), "{told}: {error}");
+            let error = feed(&mut passing.decoder, &message.header, &body(short)).unwrap_err();
+            assert_eq!(error.status(), Status::Protocol, "{error}");
+            // And the stream goes on.
+            passing.pass(on_host(&batch, whole), true).unwrap();
+        }
+    }
+    assert_clean("lengths");
+}
+
+/// Rule A4 on a GPU: compressed bodies are unpacked on the host, and must not have been lent.
+#[test]
+fn compressed_bodies_on_a_gpu_are_unpacked() {
+    run("wrong-compressed", &[]);
+}
+
+fn compressed_bodies_are_unpacked() {
+    let device = Device::get(0).unwrap();
+    let batch = wide();
+    let options = EncodeOptions {
+        compression: Some(Compression::Zstd),
+    };
+    let mut compressing = Encoder::new(&schema_to_c(&batch.schema()).unwrap(), options).unwrap();
+    let messages = compressing.encode(on_host(&batch, whole), None).unwrap();
+    let header = &messages[0].header;
+    let lent = packed_on_gpu(&messages[0], &device, 0);
+    for (target, to) in TARGETS.into_iter().zip([Some(0), None, Some(0)]) {
+        for level in [Level::Structure, Level::Full] {
+            let mut encoders = (encoder(&batch.schema()), encoder(&batch.schema()));
+            let mut decoder = decoder(&encoders.0, level, target);
+            let error = feed(&mut decoder, header, &lent).unwrap_err();
+            assert_eq!(error.status(), Status::Protocol, "{error}");
+            let body = sent_to_gpu(&messages[0], &device);
+            let decoded = feed(&mut decoder, header, &body).unwrap().unwrap();
+            assert!(decoded.copied > 0 && decoded.staged > 0);
+            assert_at(&decoded.array, to, "compressed");
+            let (wanted, got) = (on_host(&batch, whole), decoded.array);
+            assert_same(
+                (&mut encoders.0, wanted),
+                (&mut encoders.1, got),
+                "compressed",
+            );
+        }
+    }
+}
+
+/// Memory of a GPU with a packed body, and where each buffer is.
+fn upload(message: &EncodedMessage, device: &Arc<Device>) -> (DeviceMemory, Vec<BufferRef>) {
+    let len = usize::try_from(message.body_len).unwrap();
+    let memory = DeviceMemory::new(device, len, Purpose::Own).unwrap();
+    let buffers = message.spans().zip(bytes_of(message).1);
+    let buffers = buffers.map(|(span, bytes)| {
+        let at = memory.address() + span.offset;
+        if !bytes.is_empty() {
+            fake::write(at, &bytes);
+        }
+        let data = std::ptr::without_provenance(usize::try_from(at).unwrap());
+        let len = bytes.len();
+        BufferRef { data, len }
+    });
+    let buffers = buffers.collect();
+    (memory, buffers)
+}
+
+/// A body received into memory of a GPU, which no peer writes to.
+fn sent_to_gpu(message: &EncodedMessage, device: &Arc<Device>) -> ReceivedBody {
+    let (memory, buffers) = upload(message, device);
+    // SAFETY: the buffers lie in the memory, which the body holds.
+    unsafe { ReceivedBody::on_gpu(buffers, Arc::new(memory), false, Arc::clone(device), None) }
+}
+
+/// Nothing of a body is read before the event that says that it is there.
+#[test]
+fn late_producers_are_waited_for_on_the_device() {
+    run("wrong-late", &[]);
+}
+
+fn late_producers_are_waited_for() {
+    let device = Device::get(0).unwrap();
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
+    let numbers = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+    for (batch, level, target, waits) in [
+        // What is read to be checked is waited for; numbers are handed out with an event.
+        (wide(), Level::Structure, Target::Cuda(0), true),
+        (wide(), Level::Full, Target::Cuda(0), true),
+        (wide(), Level::Structure, Target::Host, true),
+        (numbers.clone(), Level::Structure, Target::Cuda(0), false),
+        (numbers, Level::Structure, Target::Host, true),
+    ] {
+        let what = format!("{} columns, {level:?}, {target:?}", batch.num_columns());
+        let mut encoders = (encoder(&batch.schema()), encoder(&batch.schema()));
+        let mut decoder = decoder(&encoders.0, level, target);
+        let messages = encoders.0.encode(on_host(&batch, whole), None).unwrap();
+        // Until the producer's stream goes on there is other data, which is not even valid.
+        let len = usize::try_from(messages[0].body_len).unwrap();
+        let memory = DeviceMemory::new(&device, len, Purpose::Own).unwrap();
+        let mut staged = HostBuffer::new(len).unwrap();
+        let mut buffers = Vec::new();
+        for (span, bytes) in messages[0].spans().zip(bytes_of(&messages[0]).1) {
+            let start = usize::try_from(span.offset).unwrap();
+            staged.as_mut_slice()[start..start + bytes.len()].copy_from_slice(&bytes);
+            let at = usize::try_from(memory.address()).unwrap() + start;
+            let data = std::ptr::without_provenance(at);
+            buffers.push(BufferRef {
+                data,
+                len: bytes.len(),
+            });
+        }
+        fake::write(memory.address(), &vec![0xEE; len]);
+        let producer = Stream::new(&device).unwrap();
+        fake::hold(producer.raw().cast(), 1);
+        let ready = Arc::new(Event::new(&device).unwrap());
+        // SAFETY: both live to the end.
+        unsafe { producer.copy(memory.address(), staged.as_ref().data as u64, len) }.unwrap();
+        ready.record(&producer).unwrap();
+        // SAFETY: the buffers lie in the memory, which the body holds.
+        let body = unsafe {
+            let owner = Arc::new(memory);
+            ReceivedBody::on_gpu(buffers, owner, true, Arc::clone(&device), Some(ready))
+        };
+        let before = fake::count("cuStreamWaitEvent");
+        let array = std::thread::scope(|scope| {
+            let header = &messages[0].header;
+            let decoding = scope.spawn(|| feed(&mut decoder, header, &body).unwrap().unwrap());
+            while fake::count("cuStreamWaitEvent") == before && !decoding.is_finished() {
+                std::thread::yield_now();
+            }
+            if waits {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                assert!(
+                    !decoding.is_finished(),
+                    "{what}: it has read what is not there"
+                );
+                fake::hold(producer.raw().cast(), 0);
+                decoding.join().unwrap().array
+            } else {
+                let array = decoding.join().unwrap().array;
+                assert!(!array.raw().sync_event.is_null(), "{what}");
+                fake::hold(producer.raw().cast(), 0);
+                array
+            }
+        });
+        drop((body, decoder));
+        let mut wanted = encoder(&batch.schema());
+        assert_same(
+            (&mut wanted, on_host(&batch, whole)),
+            (&mut encoders.1, array),
+            &what,
+        );
+        drop(staged);
+    }
+    assert_clean("late");
+}
+
+/// What a server lent goes back when it was copied, and not when the arrays are released that it was
+/// copied for.
+#[test]
+fn lent_memory_goes_back_when_it_was_copied() {
+    run("wrong-held", &[]);
+}
+
+fn memory_goes_back_at_once() {
+    let device = Device::get(0).unwrap();
+    let batch = wide();
+    for (from_gpu, target, level) in [
+        (false, Target::Cuda(0), Level::Structure),
+        (false, Target::Cuda(0), Level::Full),
+        (true, Target::Cuda(0), Level::Full),
+        (true, Target::Host, Level::Structure),
+        (true, Target::Host, Level::Full),
+    ] {
+        let mut passing = Decoding::new(&batch.schema(), level, target);
+        let messages = passing
+            .encoder
+            .encode(on_host(&batch, whole), None)
+            .unwrap();
+        let gone = Arc::new(AtomicBool::new(false));
+        let body = lent(&messages[0], from_gpu.then_some(&device), &gone);
+        let decoded = feed(&mut passing.decoder, &messages[0].header, &body);
+        let decoded = decoded.unwrap().unwrap();
+        assert!(!gone.load(Ordering::SeqCst));
+        drop(body);
+        assert!(
+            gone.load(Ordering::SeqCst),
+            "{from_gpu}, {target:?}, {level:?}"
+        );
+        // The array is whole without.
+        drop(messages);
+        let mut encoders = (encoder(&batch.schema()), encoder(&batch.schema()));
+        let (wanted, got) = (on_host(&batch, whole), decoded.array);
+        assert_same((&mut encoders.0, wanted), (&mut encoders.1, got), "held");
+    }
+    assert_clean("held");
+}
+
+/// A lent body, on the host or on a GPU, that says when it is let go of.
+fn lent(
+    message: &EncodedMessage,
+    device: Option<&Arc<Device>>,
+    gone: &Arc<AtomicBool>,
+) -> ReceivedBody {
+    let gone = Arc::clone(gone);
+    let Some(device) = device else {
+        let owner = Arc::new(Told(message.clone(), gone));
+        // SAFETY: the buffers lie on the host, where the message keeps them.
+        return unsafe { ReceivedBody::new(message.buffers.clone(), owner, true) };
+    };
+    let (memory, buffers) = upload(message, device);
+    let owner = Arc::new(Told(memory, gone));
+    // SAFETY: the buffers lie in the memory, which the body holds.
+    unsafe { ReceivedBody::on_gpu(buffers, owner, true, Arc::clone(device), None) }
+}
+
+/// Every call of the driver fails once, on every way of a body: the error has the driver's name for it,
+/// nothing is left behind, and the stream goes on.
+#[test]
+fn every_call_may_fail_while_decoding() {
+    run("wrong-faults", &[("FAKE_CUDA_DEVICES", "2")]);
+}
+
+/// Texts, views and a dictionary.
+fn mixed(letters: &[&str]) -> RecordBatch {
+    let wide = wide();
+    let column: DictionaryArray<Int32Type> =
+        (0..1000).map(|row| letters[row % letters.len()]).collect();
+    let column: ArrayRef = Arc::new(column);
+    let columns = ["column 0", "column 1", "column 2"];
+    let mut columns: Vec<(&str, ArrayRef)> = columns
+        .into_iter()
+        .map(|name| (name, Arc::clone(wide.column_by_name(name).unwrap())))
+        .collect();
+    columns.push(("letters", column));
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+fn every_call_fails() {
+    let devices = [Device::get(0).unwrap(), Device::get(1).unwrap()];
+    let batch = mixed(&["a", "b"]);
+    let schema = batch.schema();
+    let mut failed = 0;
+    for (from_gpu, target, level, skip) in [
+        (false, Target::Cuda(0), Level::Structure, 0),
+        (true, Target::Cuda(0), Level::Structure, 1),
+        (true, Target::Cuda(1), Level::Structure, 0),
+        (true, Target::Cuda(0), Level::Full, 0),
+        (true, Target::Host, Level::Structure, 0),
+    ] {
+        let what = format!("GPU {from_gpu}, {target:?}, {level:?}");
+        let messages = encoder(&schema)
+            .encode(on_host(&batch, whole), None)
+            .unwrap();
+        let bodies = || -> Vec<ReceivedBody> {
+            let body = |message: &EncodedMessage| match from_gpu {
+                true => packed_on_gpu(message, &devices[0], skip),
+                false => message.received(true),
+            };
+            messages.iter().map(body).collect()
+        };
+        let attempt = |decoder: &mut dipc::arrow::decode::Decoder, bodies: &[ReceivedBody]| {
+            let mut array = None;
+            for (message, body) in messages.iter().zip(bodies) {
+                array = feed(decoder, &message.header, body)?;
+            }
+            Ok::<_, dipc::error::Error>(array.unwrap().array)
+        };
+        // Once, to count the calls.
+        let bodies_of_count = bodies();
+        let mut decoder_of_count = decoder(&encoder(&schema), level, target);
+        let was = fake::counts();
+        drop(attempt(&mut decoder_of_count, &bodies_of_count).unwrap());
+        drop(decoder_of_count);
+        let calls: Vec<(String, i64)> = (fake::counts().into_iter())
+            .map(|(name, count)| {
+                let earlier = was.iter().find(|(known, _)| *known == name);
+                (name, count - earlier.map_or(0, |(_, count)| *count))
+            })
+            .filter(|(name, count)| *count > 0 && name.starts_with("cu") && name != "cuMemcpy")
+            .collect();
+        drop(bodies_of_count);
+        assert_clean(&what);
+        let before = fake::Live::now();
+        for (function, count) in calls {
+            for nth in (1..=count).filter(|nth| *nth < 8 || nth % 13 == 0 || *nth + 8 > count) {
+                let bodies = bodies();
+                let mut decoder = decoder(&encoder(&schema), level, target);
+                fake::fail_call(&function, nth, 999);
+                let outcome = attempt(&mut decoder, &bodies).map(drop);
+                fake::fail_call(&function, 0, 0);
+                if let Err(error) = outcome {
+                    let what = format!("{what}, {function} {nth}: {error}");
+                    assert_eq!(error.status(), Status::Io, "{what}");
+                    assert!(error.text().contains(&function), "{what}");
+                    failed += 1;
+                    // The decoder is as before.
+                    let array = attempt(&mut decoder, &bodies).unwrap();
+                    if nth == 1 {
+                        let mut encoders = (encoder(&schema), encoder(&schema));
+                        let wanted = (&mut encoders.0, on_host(&batch, whole));
+                        assert_same(wanted, (&mut encoders.1, array), &what);
+                    }
+                }
+                drop((decoder, bodies));
+                let what = format!("{what}, {function} {nth}");
+                assert!(fake::current().is_null(), "{what} left a context");
+                assert_clean(&what);
+                // Kernels stay, once they are needed.
+                let modules = before.modules;
+                let live = fake::Live {
+                    modules,
+                    ..fake::Live::now()
+                };
+                assert_eq!(live, before, "{what}");
+            }
+        }
+    }
+    assert!(failed > 100, "{failed}");
+}
+
+/// Memory of the GPU that runs out in the middle of a stream is an error; arrays that are there stay
+/// whole, and when some are released the stream goes on.
+#[test]
+fn memory_may_run_out_in_the_middle_of_a_stream() {
+    run("wrong-memory", &[("FAKE_CUDA_MEMORY", "33554432")]);
+}
+
+fn memory_runs_out() {
+    let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..2 << 20));
+    let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
+    let mut passing = Decoding::new(&batch.schema(), Level::Structure, Target::Cuda(0));
+    let mut kept = Vec::new();
+    let error = loop {
+        match passing.pass(on_host(&batch, whole), true) {
+            Ok(decoded) => kept.push(decoded.array),
+            Err(error) => break error,
+        }
+        assert!(kept.len() < 10);
+    };
+    assert_eq!(error.status(), Status::OutOfMemory, "{error}");
+    assert!(error.text().contains("GPU 0"), "{error}");
+    assert!(kept.len() > 1);
+    drop(kept.pop());
+    kept.push(passing.pass(on_host(&batch, whole), true).unwrap().array);
+    let mut wanted = encoder(&batch.schema());
+    for array in kept {
+        let mut got = encoder(&batch.schema());
+        let host = on_host(&batch, whole);
+        assert_same((&mut wanted, host), (&mut got, array), "kept");
+    }
+    drop(passing);
+    assert_clean("memory");
+    // A body of the GPU that is wanted on the host asks for none.
+    let small = dictionary(&["a"]);
+    let Uploaded { array, memory } = on_device(&small, whole);
+    let mut passing = Decoding::new(&small.schema(), Level::Structure, Target::Host);
+    passing.pass(array, true).unwrap();
+    drop(memory);
+}
