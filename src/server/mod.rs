@@ -5,6 +5,7 @@ mod pulls;
 mod request;
 mod shared;
 mod streams;
+mod threads;
 mod tickets;
 
 use std::mem::ManuallyDrop;
@@ -32,6 +33,7 @@ use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, Budget};
 use pulls::Pulls;
 use shared::{Listening, Shared};
+use threads::Threads;
 use tickets::{Entry, Published, Tickets};
 
 /// A server. Calls are safe from any thread; dropping it cuts every stream, and lets go of host
@@ -63,6 +65,7 @@ impl Server {
             io,
             tickets: Tickets::default(),
             streams: Arc::default(),
+            threads: Threads::default(),
             listeners: Mutex::default(),
             links: Mutex::default(),
             next_link: AtomicU64::new(1),

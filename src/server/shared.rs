@@ -21,6 +21,7 @@ use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::pulls::Pulls;
 use crate::server::streams::{Slot, Streams};
+use crate::server::threads::Threads;
 use crate::server::tickets::{Entry, Provider, Published, Tickets};
 use crate::server::{Request, ServerOptions};
 use crate::transport::{Connection, LinkOptions};
@@ -35,6 +36,7 @@ pub(super) struct Shared {
     pub(super) io: IoThread,
     pub(super) tickets: Tickets,
     pub(super) streams: Arc<Streams>,
+    pub(super) threads: Threads,
     pub(super) listeners: Mutex<Vec<Listening>>,
     pub(super) links: Mutex<HashMap<u64, Arc<ServedLink>>>,
     pub(super) next_link: AtomicU64,
@@ -181,9 +183,8 @@ impl Shared {
         run: impl FnOnce(&Arc<OutStream>, &mut Production) + Send + 'static,
     ) -> Result<()> {
         let options = self.produce(self.callbacks()?);
-        std::thread::Builder::new()
-            .name("dipc-stream".into())
-            .spawn(move || {
+        self.threads
+            .run(move || {
                 // Made here, so that a thread that cannot be had leaves the refusal to the caller.
                 let mut production = Production::new(Arc::clone(&stream), options, ending(&slot));
                 run(&stream, &mut production);
@@ -191,7 +192,6 @@ impl Shared {
                 drop(production);
                 drop(slot);
             })
-            .map(drop)
             .map_err(|error| Error::io("cannot start a thread for the stream", &error))
     }
 
@@ -218,6 +218,7 @@ impl Shared {
             link.cut(&stopped());
         }
         let ended = self.streams.wait_idle(clock::after(GRACE));
+        self.threads.close();
         self.callbacks.lock().take();
         if ended {
             return Ok(());
