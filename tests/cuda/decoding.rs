@@ -19,7 +19,7 @@ use dipc::error::{Result, Status};
 use dipc::proto::{Header, HeaderKind};
 
 use crate::headers::{Uploaded, files, on_device, on_host, sliced_and_uncounted, whole, wide};
-use crate::{Case, fake, run};
+use crate::{Case, end_on_panic, fake, run};
 
 pub const CASES: &[Case] = &[
     ("decode-golden", arrays_are_those_that_were_sent),
@@ -354,13 +354,17 @@ fn dictionaries_go_to_the_gpu_once() {
 }
 
 fn dictionaries_are_moved_once() {
-    // The same, the same, one more value, the same, others.
+    let batch = |first: &[&str], second: &[&str]| {
+        let column = |values| Arc::clone(dictionary(values).column(0));
+        RecordBatch::try_from_iter([("d", column(first)), ("e", column(second))]).unwrap()
+    };
     let batches = [
-        dictionary(&["a", "b", "a"]),
-        dictionary(&["a", "b", "a"]),
-        dictionary(&["a", "b", "c"]),
-        dictionary(&["a", "b", "c"]),
-        dictionary(&["x", "y", "x"]),
+        batch(&["a", "b", "a"], &["p", "q", "p"]),
+        // The same; one value more in one of them; the same; others in the other.
+        batch(&["a", "b", "a"], &["p", "q", "p"]),
+        batch(&["a", "b", "c"], &["p", "q", "p"]),
+        batch(&["a", "b", "c"], &["p", "q", "p"]),
+        batch(&["a", "b", "c"], &["x", "y", "x"]),
     ];
     let schema = batches[0].schema();
     let mut passing = Decoding::new(&schema, Level::Structure, Target::Cuda(0));
@@ -372,8 +376,9 @@ fn dictionaries_are_moved_once() {
         staged.push(decoded.staged);
         kept.push(decoded.array);
     }
-    // Three indices of four bytes always; with the dictionary its offsets and its letters.
-    assert_eq!(staged, [12 + 12 + 2, 12, 12 + 16 + 3, 12, 12 + 12 + 2]);
+    // Twice three indices of four bytes always; with a dictionary its offsets and its letters.
+    let (two, three) = (12 + 2, 16 + 3);
+    assert_eq!(staged, [24 + two + two, 24, 24 + three, 24, 24 + two]);
     // Batches keep the dictionary that they came with.
     for (batch, array) in batches.iter().zip(kept) {
         assert_same(
@@ -390,21 +395,22 @@ fn dictionaries_are_moved_once() {
 /// all are to be.
 #[test]
 fn bodies_of_one_stream_may_lie_in_different_places() {
-    run("decode-places", &[]);
+    run("decode-places", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
 fn bodies_come_from_different_places() {
-    let device = Device::get(0).unwrap();
+    let devices = [0, 1].map(|ordinal| Device::get(ordinal).unwrap());
     let batches = [
         dictionary(&["a", "b"]),
         dictionary(&["a", "b", "c"]),
         dictionary(&["a", "b", "c", "d"]),
     ];
     let schema = batches[0].schema();
-    for target in [Target::AsSent, Target::Host, Target::Cuda(0)] {
+    for target in [Target::AsSent, Target::Host, Target::Cuda(1)] {
         for level in [Level::Structure, Level::Full] {
-            // Each of the messages, dictionaries too, on the GPU or not.
-            for places in 0..64_u32 {
+            // Each of the messages, dictionaries too, on the host, the one GPU or the other: not all
+            // ways, but each place for each message after each other.
+            for places in (0..3_u32.pow(6)).step_by(13) {
                 let mut passing = Decoding::new(&schema, level, target);
                 let mut encoders = (encoder(&schema), encoder(&schema));
                 let mut number = 0;
@@ -413,11 +419,11 @@ fn bodies_come_from_different_places() {
                     assert_eq!(messages.len(), 2);
                     let mut last = None;
                     for message in &messages {
-                        let on_gpu = places >> number & 1 == 1;
+                        let on_gpu = (places / 3_u32.pow(number) % 3).checked_sub(1);
                         number += 1;
                         let body = match on_gpu {
-                            true => packed_on_gpu(message, &device, 0),
-                            false => message.received(true),
+                            Some(gpu) => packed_on_gpu(message, &devices[gpu as usize], 0),
+                            None => message.received(true),
                         };
                         let decoded = feed(&mut passing.decoder, &message.header, &body).unwrap();
                         last = decoded.map(|decoded| (decoded, on_gpu));
@@ -426,9 +432,9 @@ fn bodies_come_from_different_places() {
                     let to = match target {
                         Target::Host => None,
                         Target::Cuda(ordinal) => Some(ordinal),
-                        Target::AsSent => on_gpu.then_some(0),
+                        Target::AsSent => on_gpu.map(u32::cast_signed),
                     };
-                    let what = format!("{target:?}, {level:?}, {places:b}");
+                    let what = format!("{target:?}, {level:?}, {places}");
                     assert_at(&decoded.array, to, &what);
                     // An encoder of its own for each: places differ, and dictionaries with them.
                     encoders.1 = encoder(&schema);
@@ -462,6 +468,7 @@ fn bodies_go_to_another_gpu() {
 }
 
 fn bodies_go_from_one_gpu_to_another() {
+    end_on_panic();
     let device = Device::get(0).unwrap();
     let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
     let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();

@@ -22,7 +22,7 @@ use crate::decoding::{
     feed, packed_on_gpu,
 };
 use crate::headers::{Uploaded, on_device, on_host, whole, wide};
-use crate::{Case, fake, run};
+use crate::{Case, end_on_panic, fake, run};
 
 pub const CASES: &[Case] = &[
     ("wrong-values", wrong_values_are_refused),
@@ -263,6 +263,7 @@ fn late_producers_are_waited_for_on_the_device() {
 }
 
 fn late_producers_are_waited_for() {
+    end_on_panic();
     let device = Device::get(0).unwrap();
     let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..100));
     let numbers = RecordBatch::try_from_iter([("n", numbers)]).unwrap();

@@ -88,6 +88,16 @@ fn outcome(name: &str, folder: &Path, variables: &[(&str, &str)]) -> (ExitStatus
     (output.status, String::from_utf8_lossy(&text).into_owned())
 }
 
+/// For cases that hold streams: a panic ends the process at once, since what it would drop waits for
+/// them.
+fn end_on_panic() {
+    let told = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        told(panic);
+        std::process::exit(101);
+    }));
+}
+
 /// What the tests run in processes of their own.
 #[test]
 #[ignore = "run by the other tests, with the variables that it needs"]

@@ -24,7 +24,7 @@ use dipc::ffi::{dipc_error_free, dipc_error_text, dipc_stream_to_device, dipc_st
 
 use crate::decoding::{assert_at, assert_clean};
 use crate::headers::{Uploaded, files, on_device, on_host, whole, wide};
-use crate::{Case, fake, run, run_in};
+use crate::{Case, end_on_panic, fake, run, run_in};
 
 pub const CASES: &[Case] = &[
     ("move-golden", streams_come_back),
@@ -169,6 +169,7 @@ fn late_arrays_are_waited_for() {
 }
 
 fn events_are_waited_for() {
+    end_on_panic();
     let device = Device::get(0).unwrap();
     let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
     let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();

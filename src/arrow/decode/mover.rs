@@ -305,11 +305,8 @@ impl Mover {
             (Place::Host, Place::Host) => return Ok(()),
             (Place::Gpu(from), Place::Host) => {
                 let lane = Self::lane(&mut self.lanes, &from)?;
-                if let Some(event) = event {
-                    lane.wait_for(event)?;
-                }
-                // SAFETY: the buffers lie on that GPU, kept by `source`; what is not done with them
-                // yet is behind the event.
+                // SAFETY: the buffers lie on that GPU, kept by `source`; the lane was given what they
+                // wait for when they were decoded or brought there.
                 let memory = unsafe { lane.download(&load) }?;
                 self.figures.staged += load.bytes();
                 for buffer in &mut columns.buffers {
