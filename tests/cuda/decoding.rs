@@ -1,7 +1,6 @@
 //! Arrays decoded from bodies on a GPU, and for one: what they hold, where they lie, what it takes, and
 //! what is waited for.
 
-use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,22 +12,19 @@ use dipc::arrow::abi::ArrowArray;
 use dipc::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
 use dipc::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, schema_to_c};
 use dipc::device::cuda::pointer::Pointer;
-use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream};
-use dipc::device::{BufferRef, DeviceKind, HostBuffer, Target};
-use dipc::error::{Result, Status};
+use dipc::device::cuda::{Device, DeviceMemory, Purpose};
+use dipc::device::{BufferRef, DeviceKind, Target};
+use dipc::error::Result;
 use dipc::proto::{Header, HeaderKind};
 
 use crate::headers::{Uploaded, files, on_device, on_host, sliced_and_uncounted, whole, wide};
-use crate::{Case, end_on_panic, fake, run};
+use crate::{Case, fake, run};
 
 pub const CASES: &[Case] = &[
     ("decode-golden", arrays_are_those_that_were_sent),
     ("decode-free", bodies_are_used_where_they_lie),
     ("decode-rounds", values_are_fetched_at_once),
     ("decode-misaligned", misaligned_buffers_are_copied_there),
-    ("decode-twins", dictionaries_are_moved_once),
-    ("decode-places", bodies_come_from_different_places),
-    ("decode-between", bodies_go_from_one_gpu_to_another),
 ];
 
 /// What a test decodes with.
@@ -347,110 +343,6 @@ pub fn dictionary(values: &[&str]) -> RecordBatch {
     RecordBatch::try_from_iter([("d", column)]).unwrap()
 }
 
-/// A dictionary goes to the GPU when it has changed, and not with every batch.
-#[test]
-fn dictionaries_go_to_the_gpu_once() {
-    run("decode-twins", &[]);
-}
-
-fn dictionaries_are_moved_once() {
-    let batch = |first: &[&str], second: &[&str]| {
-        let column = |values| Arc::clone(dictionary(values).column(0));
-        RecordBatch::try_from_iter([("d", column(first)), ("e", column(second))]).unwrap()
-    };
-    let batches = [
-        batch(&["a", "b", "a"], &["p", "q", "p"]),
-        // The same; one value more in one of them; the same; others in the other.
-        batch(&["a", "b", "a"], &["p", "q", "p"]),
-        batch(&["a", "b", "c"], &["p", "q", "p"]),
-        batch(&["a", "b", "c"], &["p", "q", "p"]),
-        batch(&["a", "b", "c"], &["x", "y", "x"]),
-    ];
-    let schema = batches[0].schema();
-    let mut passing = Decoding::new(&schema, Level::Structure, Target::Cuda(0));
-    let mut encoders = (encoder(&schema), encoder(&schema));
-    let mut staged = Vec::new();
-    let mut kept = Vec::new();
-    for batch in &batches {
-        let decoded = passing.pass(on_host(batch, whole), true).unwrap();
-        staged.push(decoded.staged);
-        kept.push(decoded.array);
-    }
-    // Twice three indices of four bytes always; with a dictionary its offsets and its letters.
-    let (two, three) = (12 + 2, 16 + 3);
-    assert_eq!(staged, [24 + two + two, 24, 24 + three, 24, 24 + two]);
-    // Batches keep the dictionary that they came with.
-    for (batch, array) in batches.iter().zip(kept) {
-        assert_same(
-            (&mut encoders.0, on_host(batch, whole)),
-            (&mut encoders.1, array),
-            "kept",
-        );
-    }
-    drop((passing, encoders));
-    assert_clean("twins");
-}
-
-/// Bodies that lie now here, now there, with one dictionary: each batch is where its body is, or where
-/// all are to be.
-#[test]
-fn bodies_of_one_stream_may_lie_in_different_places() {
-    run("decode-places", &[("FAKE_CUDA_DEVICES", "2")]);
-}
-
-fn bodies_come_from_different_places() {
-    let devices = [0, 1].map(|ordinal| Device::get(ordinal).unwrap());
-    let batches = [
-        dictionary(&["a", "b"]),
-        dictionary(&["a", "b", "c"]),
-        dictionary(&["a", "b", "c", "d"]),
-    ];
-    let schema = batches[0].schema();
-    for target in [Target::AsSent, Target::Host, Target::Cuda(1)] {
-        for level in [Level::Structure, Level::Full] {
-            // Each of the messages, dictionaries too, on the host, the one GPU or the other: not all
-            // ways, but each place for each message after each other.
-            for places in (0..3_u32.pow(6)).step_by(13) {
-                let mut passing = Decoding::new(&schema, level, target);
-                let mut encoders = (encoder(&schema), encoder(&schema));
-                let mut number = 0;
-                for batch in &batches {
-                    let messages = passing.encoder.encode(on_host(batch, whole), None).unwrap();
-                    assert_eq!(messages.len(), 2);
-                    let mut last = None;
-                    for message in &messages {
-                        let on_gpu = (places / 3_u32.pow(number) % 3).checked_sub(1);
-                        number += 1;
-                        let body = match on_gpu {
-                            Some(gpu) => packed_on_gpu(message, &devices[gpu as usize], 0),
-                            None => message.received(true),
-                        };
-                        let decoded = feed(&mut passing.decoder, &message.header, &body).unwrap();
-                        last = decoded.map(|decoded| (decoded, on_gpu));
-                    }
-                    let (decoded, on_gpu) = last.unwrap();
-                    let to = match target {
-                        Target::Host => None,
-                        Target::Cuda(ordinal) => Some(ordinal),
-                        Target::AsSent => on_gpu.map(u32::cast_signed),
-                    };
-                    let what = format!("{target:?}, {level:?}, {places}");
-                    assert_at(&decoded.array, to, &what);
-                    // An encoder of its own for each: places differ, and dictionaries with them.
-                    encoders.1 = encoder(&schema);
-                    encoders.0 = encoder(&schema);
-                    assert_same(
-                        (&mut encoders.0, on_host(batch, whole)),
-                        (&mut encoders.1, decoded.array),
-                        &what,
-                    );
-                }
-            }
-        }
-    }
-    assert_clean("places");
-}
-
 /// Something that says when it is dropped.
 pub struct Told<T>(pub T, pub Arc<AtomicBool>);
 
@@ -458,89 +350,4 @@ impl<T> Drop for Told<T> {
     fn drop(&mut self) {
         self.1.store(true, Ordering::SeqCst);
     }
-}
-
-/// A body on another GPU than the arrays are to be on is copied there, at once if its producer is done;
-/// its memory goes back when the copy is over, though the arrays are kept.
-#[test]
-fn bodies_go_to_another_gpu() {
-    run("decode-between", &[("FAKE_CUDA_DEVICES", "2")]);
-}
-
-fn bodies_go_from_one_gpu_to_another() {
-    end_on_panic();
-    let device = Device::get(0).unwrap();
-    let column: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
-    let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
-    let producer = Stream::new(&device).unwrap();
-    let (mut wanted, mut got) = (encoder(&batch.schema()), encoder(&batch.schema()));
-    let mut passing = Decoding::new(&batch.schema(), Level::Structure, Target::Cuda(1));
-    let messages = passing
-        .encoder
-        .encode(on_host(&batch, whole), None)
-        .unwrap();
-    let header = &messages[0].header;
-    let bytes = bytes_of(&messages[0]).1;
-
-    // The values come late.
-    let memory = DeviceMemory::new(&device, 4000, Purpose::Own).unwrap();
-    let mut values = HostBuffer::new(4000).unwrap();
-    values.as_mut_slice().copy_from_slice(&bytes[1]);
-    let address = memory.address();
-    fake::hold(producer.raw().cast(), 1);
-    // SAFETY: both live to the end.
-    unsafe { producer.copy(address, values.as_ref().data as u64, 4000) }.unwrap();
-    let ready = Arc::new(Event::new(&device).unwrap());
-    ready.record(&producer).unwrap();
-    let gone = Arc::new(AtomicBool::new(false));
-    let owner: Arc<dyn Any + Send + Sync> = Arc::new(Told(memory, Arc::clone(&gone)));
-    let buffers = vec![
-        BufferRef::EMPTY,
-        BufferRef {
-            data: std::ptr::without_provenance(usize::try_from(address).unwrap()),
-            len: 4000,
-        },
-    ];
-    // SAFETY: the buffer lies in the memory that the owner holds.
-    let body = unsafe { ReceivedBody::on_gpu(buffers, owner, true, device, Some(ready)) };
-    let decoded = feed(&mut passing.decoder, header, &body).unwrap().unwrap();
-    drop(body);
-    assert_at(&decoded.array, Some(1), "late");
-    assert_eq!(decoded.copied_on_device, 4000);
-    assert!(
-        !decoded.array.raw().sync_event.is_null(),
-        "nothing to wait for"
-    );
-    assert!(
-        !gone.load(Ordering::SeqCst),
-        "what is still to be read is gone"
-    );
-    // Whoever lets go of an array without having waited waits then.
-    let second = feed(&mut passing.decoder, header, &messages[0].received(true));
-    let second = second.unwrap().unwrap().array;
-    assert!(!second.raw().sync_event.is_null());
-    let dropping = std::thread::spawn(move || drop(second));
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    assert!(
-        !dropping.is_finished(),
-        "memory was given up that work is using"
-    );
-    fake::hold(producer.raw().cast(), 0);
-    dropping.join().unwrap();
-    assert_same(
-        (&mut wanted, on_host(&batch, whole)),
-        (&mut got, decoded.array),
-        "late",
-    );
-    // The next batch finds that it is done.
-    feed(&mut passing.decoder, header, &messages[0].received(true)).unwrap();
-    assert!(gone.load(Ordering::SeqCst), "what was read is held");
-    drop((passing, got, producer));
-    let refused = Decoder::with_target(
-        &Header::parse(wanted.schema_header()).unwrap(),
-        DecodeOptions::default(),
-        Target::Cuda(2),
-    );
-    assert_eq!(refused.unwrap_err().status(), Status::InvalidArgument);
-    assert_clean("between");
 }

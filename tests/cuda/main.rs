@@ -11,6 +11,8 @@
 
 mod arenas;
 mod decoding;
+mod decoding_faults;
+mod decoding_places;
 mod decoding_wrong;
 mod errors;
 mod fake;
@@ -42,7 +44,9 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(headers::CASES)
         .chain(arenas::CASES)
         .chain(decoding::CASES)
+        .chain(decoding_places::CASES)
         .chain(decoding_wrong::CASES)
+        .chain(decoding_faults::CASES)
         .chain(moving::CASES)
 }
 

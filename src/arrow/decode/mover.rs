@@ -13,10 +13,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::arrow::decode::body::BodyOnGpu;
 use crate::arrow::decode::build::Built;
 use crate::arrow::decode::columns::{Buffer, Columns, Holds, NO_LENGTHS};
 use crate::arrow::decode::lane::{Lane, Load, OnGpu};
-use crate::arrow::decode::{BodyOnGpu, Dictionaries, Dictionary, ReceivedBody};
+use crate::arrow::decode::{Dictionaries, Dictionary, ReceivedBody};
 use crate::device::BufferRef;
 use crate::device::cuda::Device;
 use crate::error::Result;
