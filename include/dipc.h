@@ -501,6 +501,17 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_REGION_BYTES 9
 
 /**
+ * Body bytes copied from one place of a GPU's memory to another and lent from there, since the
+ * start.
+ */
+#define DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE 10
+
+/**
+ * Body bytes copied from a GPU's memory to the host's, since the start; then lent or sent.
+ */
+#define DIPC_SERVER_STAT_BYTES_STAGED 11
+
+/**
  * Bodies are lent where that is possible and worth it, and sent as bytes elsewhere.
  */
 #define DIPC_BODY_AUTO 0

@@ -45,6 +45,14 @@ impl Callbacks {
         )
     }
 
+    /// Waits until everything that has been given to the thread so far is dropped.
+    pub fn catch_up(&self) {
+        let (reached, reach) = mpsc::sync_channel::<()>(1);
+        self.drop_later(Box::new(reached));
+        // The other end is dropped, and nothing comes.
+        let _ = reach.recv();
+    }
+
     /// Drops `thing` on the callback thread.
     pub fn drop_later(&self, thing: Thing) {
         // A closed queue gives the thing back and so drops it here: that happens only when the

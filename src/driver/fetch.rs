@@ -512,7 +512,13 @@ impl Fetch {
                     owner,
                     shared,
                     pulled,
+                    gpu,
                 } = self.data.resolve(seq, &spans)?;
+                if gpu.is_some() {
+                    return Err(Error::protocol(
+                        "the server lent memory of a GPU, which was not asked for",
+                    ));
+                }
                 let bytes = spans.iter().map(|span| span.length).sum::<u64>();
                 let owner: Arc<dyn Any + Send + Sync> = if pulled {
                     self.stats.bytes_received += bytes;
@@ -570,6 +576,8 @@ struct LentBody {
 
 impl Drop for LentBody {
     fn drop(&mut self) {
+        // First: a server may free memory of a GPU that is back, which must not be open here then.
+        self._memory = None;
         self.link.free(&self.addresses);
     }
 }

@@ -349,7 +349,7 @@ impl Turn<'_> {
 }
 
 impl State {
-    /// Handles REGION and REGION_GONE. Returns whether the message was one of them.
+    /// Handles REGION, REGION_GONE and READY. Returns whether the message was one of them.
     fn handle_region(&mut self, bytes: &[u8], fd: Option<OwnedFd>) -> Result<bool> {
         match Control::decode(bytes)? {
             Some(Control::Region { id, handle }) => self.link.map_region(id, &handle, fd)?,
@@ -358,6 +358,7 @@ impl State {
                 let bytes = Control::RegionForgotten { id }.encode();
                 self.link.send(Outgoing::Control { bytes, fd: None })?;
             }
+            Some(Control::Ready { seq, event, handle }) => self.link.order(seq, event, &handle)?,
             _ => return Ok(false),
         }
         Ok(true)

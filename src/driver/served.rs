@@ -392,7 +392,7 @@ impl ServedLink {
                     self.probe(half, effects);
                 }
                 if let Some(lender) = self.lender.as_ref().filter(|_| extension) {
-                    lender.set_lent_limit(request.lent_limit);
+                    lender.set_client(request.lent_limit, request.device_type, &request.gpus);
                 }
                 effects.asked = Some(Asked {
                     request,
@@ -453,11 +453,7 @@ impl ServedLink {
                 return;
             }
             let (idle, next) = lender.retire_idle();
-            for id in idle {
-                if let Err(error) = half.sender.retire_region(id) {
-                    tracing::error!("region {id} cannot be retired: {error}");
-                }
-            }
+            half.retire_regions(idle);
             half.retire_at = next.map(clock::after);
             effects.timers.extend(half.retire_at);
             self.pump(&mut half, &mut effects);
@@ -493,8 +489,27 @@ impl ServedLink {
         self.finish(effects);
     }
 
+    /// Retires regions that must not stay open at the peer.
+    fn retire_at_once(&self) {
+        let Some(lender) = self.lender.as_ref().filter(|lender| lender.has_retired()) else {
+            return;
+        };
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            let due = lender.take_retired();
+            if half.closed.is_some() {
+                return;
+            }
+            half.retire_regions(due);
+            self.pump(&mut half, &mut effects);
+        }
+        self.finish(effects);
+    }
+
     fn finish(&self, effects: Effects) {
         drop(effects.returned);
+        self.retire_at_once();
         if let Some(signal) = effects.signal {
             signal.notify();
         }
@@ -560,6 +575,14 @@ impl Half {
     fn is_flooded(&self) -> bool {
         let most = self.stream_queued.saturating_add(ANSWERS_HIGH_WATER_BYTES);
         self.link.queued_bytes() > most && !matches!(self.sender.state(), SenderState::Streaming)
+    }
+
+    fn retire_regions(&mut self, ids: Vec<u16>) {
+        for id in ids {
+            if let Err(error) = self.sender.retire_region(id) {
+                tracing::error!("region {id} cannot be retired: {error}");
+            }
+        }
     }
 
     fn ensure_streaming(&self) -> Result<()> {

@@ -53,6 +53,11 @@ pub const DIPC_SERVER_STAT_BYTES_SENT: i32 = 7;
 pub const DIPC_SERVER_STAT_LENT_OUTSTANDING: i32 = 8;
 /// Bytes of regions for copies that exist now.
 pub const DIPC_SERVER_STAT_REGION_BYTES: i32 = 9;
+/// Body bytes copied from one place of a GPU's memory to another and lent from there, since the
+/// start.
+pub const DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE: i32 = 10;
+/// Body bytes copied from a GPU's memory to the host's, since the start; then lent or sent.
+pub const DIPC_SERVER_STAT_BYTES_STAGED: i32 = 11;
 
 /// Makes a server that serves nothing yet. Starts two threads: one for connections, and one that
 /// releases arrays which clients have given back.
@@ -291,6 +296,8 @@ pub unsafe extern "C" fn dipc_server_stat(
             DIPC_SERVER_STAT_BYTES_SENT => stats.bytes_sent,
             DIPC_SERVER_STAT_LENT_OUTSTANDING => stats.lent_outstanding,
             DIPC_SERVER_STAT_REGION_BYTES => stats.region_bytes,
+            DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE => stats.bytes_copied_on_device,
+            DIPC_SERVER_STAT_BYTES_STAGED => stats.bytes_staged,
             _ => return Err(unknown_stat(stat, "DIPC_SERVER_STAT_*")),
         });
         Ok(())

@@ -40,7 +40,8 @@ use tickets::{Entry, Published, Tickets};
 /// callbacks that are still running.
 pub struct Server {
     shared: Arc<Shared>,
-    callback_thread: Mutex<Option<JoinHandle<()>>>,
+    /// With a way to it, which keeps it from ending.
+    callback_thread: Mutex<Option<(Callbacks, JoinHandle<()>)>>,
 }
 
 impl Server {
@@ -70,7 +71,7 @@ impl Server {
             links: Mutex::default(),
             next_link: AtomicU64::new(1),
             pulls,
-            callbacks: Mutex::new(Some(callbacks)),
+            callbacks: Mutex::new(Some(callbacks.clone())),
             counters: Arc::default(),
             stopped: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
@@ -78,7 +79,7 @@ impl Server {
         });
         Ok(Self {
             shared,
-            callback_thread: Mutex::new(Some(callback_thread)),
+            callback_thread: Mutex::new(Some((callbacks, callback_thread))),
         })
     }
 
@@ -269,6 +270,8 @@ impl Server {
             bytes_lent: counters.bytes_lent.load(Ordering::Relaxed),
             bytes_copied: counters.bytes_copied.load(Ordering::Relaxed),
             bytes_sent: counters.bytes_sent.load(Ordering::Relaxed),
+            bytes_copied_on_device: counters.bytes_copied_on_device.load(Ordering::Relaxed),
+            bytes_staged: counters.bytes_staged.load(Ordering::Relaxed),
             lent_outstanding: links.iter().map(|link| link.lent_outstanding()).sum(),
             region_bytes: self.shared.link_options.budget.used(),
         }
@@ -300,11 +303,18 @@ impl Drop for Server {
         // Nothing is left to do on the I/O thread, and nothing must come from it after the drain.
         self.shared.io.shut_down();
         self.shared.pulls.releases.drain();
-        if let Some(thread) = self.callback_thread.lock().take()
-            && ended
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
+        let Some((callbacks, thread)) = self.callback_thread.lock().take() else {
+            return;
+        };
+        if !ended || thread.thread().id() == std::thread::current().id() {
+            return;
         }
+        if transport::keeps_lent_memory() {
+            // Arrays that lost clients may still read are released there when those have ended.
+            callbacks.catch_up();
+            return;
+        }
+        drop(callbacks);
+        let _ = thread.join();
     }
 }

@@ -55,6 +55,11 @@ pub struct ServerStats {
     pub bytes_copied: u64,
     /// Body bytes sent through connections, since the start.
     pub bytes_sent: u64,
+    /// Body bytes copied from one place of a GPU's memory to another and lent from there, since the
+    /// start.
+    pub bytes_copied_on_device: u64,
+    /// Body bytes copied from a GPU's memory to the host's, since the start; then lent or sent.
+    pub bytes_staged: u64,
     /// Buffers lent and not yet given back.
     pub lent_outstanding: u64,
     /// Bytes of regions for copies that exist now.

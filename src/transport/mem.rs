@@ -19,8 +19,8 @@ use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Span, Uri, parse_body_tag};
 use crate::transport::{
-    Connection, Incoming, Lease, Lender, LinkOptions, Listener, Outgoing, Payload, Placement,
-    Readiness, Resolved, Transport,
+    Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Payload,
+    Placement, Readiness, Resolved, Transport,
 };
 
 /// The transport of scheme `mem:`.
@@ -286,6 +286,7 @@ impl Connection for MemConnection {
             owner: Arc::new(owners),
             shared: true,
             pulled: false,
+            gpu: None,
         })
     }
 
@@ -407,7 +408,10 @@ impl Drop for Hold {
 }
 
 impl Lender for MemLender {
-    fn place(&self, buffers: &[BufferRef]) -> Result<Placement> {
+    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
+        if gpu.is_some() {
+            return Ok(Placement::Packed);
+        }
         let bytes = buffers.iter().map(|buffer| buffer.len as u64).sum();
         let lent = self.lent.bytes.load(Ordering::Relaxed);
         if bytes <= self.inline_bytes || lent + bytes > self.limit.load(Ordering::Relaxed) {
@@ -437,21 +441,20 @@ impl Lender for MemLender {
         self.lent.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.lent.bodies.lock().insert(base, Arc::new(body));
         Ok(Placement::Lent(Lease {
-            spans,
-            announce: Vec::new(),
             copied: bytes,
-            borrowed: 0,
-            in_place: false,
-            hold: Box::new(Hold {
-                lent: Arc::clone(&self.lent),
-                base,
-                bytes,
-            }),
+            ..Lease::new(
+                spans,
+                Box::new(Hold {
+                    lent: Arc::clone(&self.lent),
+                    base,
+                    bytes,
+                }),
+            )
         }))
     }
 
-    fn set_lent_limit(&self, limit: u64) {
-        self.limit.fetch_min(limit, Ordering::Relaxed);
+    fn set_client(&self, lent_limit: u64, _device_type: i32, _gpus: &[[u8; 16]]) {
+        self.limit.fetch_min(lent_limit, Ordering::Relaxed);
     }
 
     fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {

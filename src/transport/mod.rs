@@ -29,9 +29,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::device::{BufferRef, HostBuffer};
+use crate::device::{BufferRef, HostBuffer, cuda};
 use crate::error::{Error, Result};
 use crate::proto::{Span, Uri};
 
@@ -91,6 +92,11 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
                 known.join(", ")
             ))
         })
+}
+
+/// Whether memory of a GPU is kept for peers that were cut off and may still read it.
+pub(crate) fn keeps_lent_memory() -> bool {
+    lend::is_keeping()
 }
 
 /// Every transport of this build.
@@ -379,6 +385,16 @@ pub struct Resolved {
     pub shared: bool,
     /// Whether this is a copy of our own: the peer can have its memory back at once.
     pub pulled: bool,
+    /// Where the memory is a GPU's: the buffers are addresses there, which no processor reads.
+    pub gpu: Option<ResolvedGpu>,
+}
+
+/// Where the memory of a body lies that is on a GPU.
+pub struct ResolvedGpu {
+    /// The GPU, as this process knows it.
+    pub device: Arc<cuda::Device>,
+    /// What work that reads the body waits for; `None`: it may be read.
+    pub ready: Option<Arc<cuda::Event>>,
 }
 
 /// One connection to one peer. Every call returns at once.
@@ -484,6 +500,21 @@ pub trait Connection: Send {
     /// `Protocol` when no region has that id.
     fn unmap_region(&mut self, id: u16) -> Result<()>;
 
+    /// Remembers that the body of message `seq`, whose address list comes later, may be read only
+    /// once the peer's `event` has happened (READY). `handle` opens the event, the first time that
+    /// the peer names it, and is empty afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` where no such event is known, or it was named before, or the transport knows no
+    /// memory of GPUs.
+    fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
+        let (_, _) = (event, handle);
+        Err(Error::protocol(format!(
+            "READY for message {seq} on a connection that carries no memory of GPUs (rule E3)"
+        )))
+    }
+
     /// Finds the memory of the address list that came for message `seq`. Spans of length 0 are
     /// empty whatever their address.
     ///
@@ -517,9 +548,72 @@ pub struct Lease {
     pub borrowed: u64,
     /// Nothing was copied, and the peer will not copy either: it takes memory at neither end.
     pub in_place: bool,
+    /// Bytes copied from one place of a GPU's memory to another, and lent from there.
+    pub copied_on_device: u64,
+    /// Bytes copied from a GPU's memory to the host's, and lent from there.
+    pub staged: u64,
+    /// Of memory of a GPU: where what keeps the producer's array alive goes, before the list is
+    /// sent. It may be needed for longer than `hold` is.
+    pub keep: Option<Keep>,
+    /// What the peer is to wait for before it reads, told to it before the list.
+    pub ready: Option<ReadyNotice>,
     /// The blocks and region references; dropped when the peer has returned every span, or after
     /// [`Lender::abandon`].
     pub hold: Box<dyn Send>,
+}
+
+impl Lease {
+    /// A lease of the host's memory that announces nothing.
+    pub fn new(spans: Vec<Span>, hold: Box<dyn Send>) -> Self {
+        Self {
+            spans,
+            announce: Vec::new(),
+            copied: 0,
+            borrowed: 0,
+            in_place: false,
+            copied_on_device: 0,
+            staged: 0,
+            keep: None,
+            ready: None,
+            hold,
+        }
+    }
+}
+
+/// A place for what keeps lent memory alive, shared by all who need it to live. It is dropped with
+/// the last of them, on any thread.
+#[derive(Clone, Default)]
+pub struct Keep(Arc<Mutex<Option<Box<dyn Send>>>>);
+
+impl std::fmt::Debug for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keep")
+    }
+}
+
+impl Keep {
+    /// Puts it there.
+    pub fn put(&self, owner: Box<dyn Send>) {
+        *self.0.lock() = Some(owner);
+    }
+}
+
+/// An event as the peer is told of it (READY).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyNotice {
+    /// Its number on this connection.
+    pub event: u16,
+    /// What opens it, where the connection has not told it yet; else empty.
+    pub handle: Vec<u8>,
+}
+
+/// What is to be known of buffers on a GPU. They are addresses there.
+#[derive(Debug, Clone, Copy)]
+pub struct OnGpu<'a> {
+    /// The stream on which work with them is done.
+    pub stream: &'a Arc<cuda::Stream>,
+    /// Recorded on that stream: once it has happened they may be read.
+    pub ready: &'a cuda::Event,
 }
 
 /// A region as the peer is told of it.
@@ -527,7 +621,7 @@ pub struct Lease {
 pub struct RegionNotice {
     /// Its number on this connection, from 1.
     pub id: u16,
-    /// What the REGION message carries: for shm its length, u64 LE.
+    /// What the REGION message carries: for shm and memory of the host its length, u64 LE.
     pub handle: Vec<u8>,
     /// Its descriptor, where the transport passes descriptors.
     pub fd: Option<Arc<OwnedFd>>,
@@ -536,13 +630,16 @@ pub struct RegionNotice {
 /// Lends memory to the peer of one connection. It has its own lock: copying happens on the caller's
 /// thread, outside the connection's.
 pub trait Lender: Send + Sync {
-    /// Decides how a body travels and, where it is lent, copies what does not lie in an arena.
+    /// Decides how a body travels and, where it is lent, copies what does not lie in an arena. With
+    /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and reaches
+    /// it, and copied to the host for others. The caller keeps their owner until it has put it where
+    /// the lease says.
     ///
     /// # Errors
     ///
-    /// Only of the system, and only where sending the bytes would not help either; running out of
-    /// memory or descriptors for regions gives [`Placement::Packed`].
-    fn place(&self, buffers: &[BufferRef]) -> Result<Placement>;
+    /// Only of the system or a GPU's driver, and only where sending the bytes would not help either;
+    /// running out of memory or descriptors for regions gives [`Placement::Packed`].
+    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement>;
 
     /// Whether a body would be lent where it lies, and take memory at neither end: all of it is in
     /// arenas, and the peer maps those.
@@ -551,9 +648,25 @@ pub trait Lender: Send + Sync {
         false
     }
 
-    /// The client's own limit on copies lent and not returned; the lower of it and the option holds
-    /// from now on.
-    fn set_lent_limit(&self, limit: u64);
+    /// What the client asked for: its own limit on copies lent and not returned (the lower of it and
+    /// the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent), and the
+    /// UUIDs of the GPUs that it reaches.
+    fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]);
+
+    /// Whether bodies on a GPU are lent there to this client, as far as can be told beforehand.
+    fn lends_on_gpus(&self) -> bool {
+        false
+    }
+
+    /// Whether [`take_retired`](Self::take_retired) would give something.
+    fn has_retired(&self) -> bool {
+        false
+    }
+
+    /// Regions that must be retired at once: their ids, for REGION_GONE messages.
+    fn take_retired(&self) -> Vec<u16> {
+        Vec::new()
+    }
 
     /// Regions to retire now because they have been idle: their ids, for REGION_GONE messages.
     /// Returns also how long until the next one falls idle, where there is one.

@@ -22,7 +22,7 @@ fn regional() -> impl Iterator<Item = Subject> {
 }
 
 fn lend(lender: &Arc<dyn Lender>, buffers: &[BufferRef]) -> Lease {
-    match lender.place(buffers).unwrap() {
+    match lender.place(buffers, None).unwrap() {
         Placement::Lent(lease) => lease,
         Placement::Packed => panic!("not lent"),
     }
@@ -126,7 +126,7 @@ fn past_the_limit_bodies_travel_as_bytes() {
         let packed = |len: usize| {
             let bytes = vec![1; len];
             matches!(
-                lender.place(&[BufferRef::of(&bytes)]).unwrap(),
+                lender.place(&[BufferRef::of(&bytes)], None).unwrap(),
                 Placement::Packed
             )
         };
@@ -137,7 +137,7 @@ fn past_the_limit_bodies_travel_as_bytes() {
         assert!(packed(60_000));
         drop(lease);
         assert!(!packed(60_000));
-        lender.set_lent_limit(10_000);
+        lender.set_client(10_000, 1, &[]);
         assert!(packed(60_000) && !packed(9_000));
     }
 }
@@ -188,7 +188,7 @@ fn where_lists_are_read_copies_are_not_lent() {
         let elsewhere = vec![1; 5000];
         let elsewhere = BufferRef::of(&elsewhere);
         let lends = |buffers: &[BufferRef]| {
-            let placement = lender.place(buffers).unwrap();
+            let placement = lender.place(buffers, None).unwrap();
             matches!(placement, Placement::Lent(_))
         };
         // Where a device does the reading; without one even that is sent.
@@ -284,7 +284,7 @@ fn a_cut_leaves_lent_memory_unchanged() {
         // The end of the connection is the end of its lending, whoever forgets to say so.
         drop(pair.server);
         assert!(matches!(
-            lender.place(&[borrowed]).unwrap(),
+            lender.place(&[borrowed], None).unwrap(),
             Placement::Packed
         ));
         drop((lease, lender));

@@ -65,6 +65,7 @@ calls! {
     primary_reset as c"cuDevicePrimaryCtxReset_v2"(device: c_int) -> c_int;
     event_create as c"cuEventCreate"(event: *mut *mut c_void, flags: u32) -> c_int;
     memory_managed as c"cuMemAllocManaged"(address: *mut u64, len: usize, flags: u32) -> c_int;
+    memory_free as c"cuMemFree_v2"(address: u64) -> c_int;
     memory_copy as c"cuMemcpy"(target: u64, source: u64, len: usize) -> c_int;
 }
 

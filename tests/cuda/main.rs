@@ -19,9 +19,13 @@ mod fake;
 mod headers;
 #[cfg(feature = "cli")]
 mod info;
+mod lending;
 mod loading;
 mod moving;
 mod processes;
+mod producer;
+mod raw_client;
+mod serving;
 mod streams;
 mod values;
 
@@ -42,6 +46,8 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(processes::CASES)
         .chain(errors::CASES)
         .chain(headers::CASES)
+        .chain(serving::CASES)
+        .chain(lending::CASES)
         .chain(arenas::CASES)
         .chain(decoding::CASES)
         .chain(decoding_places::CASES)

@@ -38,10 +38,10 @@ fn unhex(text: &str) -> [u8; 64] {
 }
 
 /// The other process, which is killed with this.
-struct Other(Child);
+pub struct Other(pub Child);
 
 impl Other {
-    fn new(case: &str, stdin: Stdio, variables: &[(&str, String)]) -> Self {
+    pub fn new(case: &str, stdin: Stdio, variables: &[(&str, String)]) -> Self {
         let folder = std::env::var("LD_LIBRARY_PATH").unwrap();
         let child = child_of(case, folder.as_ref())
             .envs(
@@ -57,7 +57,7 @@ impl Other {
     }
 
     /// The rest of a line that begins with `start`.
-    fn says(&mut self, start: &str) -> String {
+    pub fn says(&mut self, start: &str) -> String {
         let mut reader = BufReader::new(self.0.stdout.as_mut().unwrap());
         let mut line = String::new();
         loop {
@@ -74,12 +74,12 @@ impl Other {
         }
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    fn succeeds(&mut self) {
+    pub fn succeeds(&mut self) {
         let mut text = String::new();
         self.0
             .stdout

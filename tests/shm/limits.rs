@@ -73,13 +73,16 @@ fn child_lends() {
     let bytes = vec![1; 100_000];
     let buffers = [BufferRef::of(&bytes)];
     let taken = use_up(0);
-    assert!(matches!(lender.place(&buffers).unwrap(), Placement::Packed));
+    assert!(matches!(
+        lender.place(&buffers, None).unwrap(),
+        Placement::Packed
+    ));
     let error = arena.alloc(1).unwrap_err();
     assert_eq!(error.status(), Status::OutOfResources, "{error}");
     assert_eq!(arena.mapped_bytes(), 0);
     drop(taken);
     assert!(matches!(
-        lender.place(&buffers).unwrap(),
+        lender.place(&buffers, None).unwrap(),
         Placement::Lent(_)
     ));
     arena.alloc(1).unwrap();

@@ -53,7 +53,7 @@ impl Pair {
     /// Lends `bytes`, without a word to the client.
     fn lend(&self, bytes: &[u8]) -> Lease {
         let lender = self.server.lender().unwrap();
-        match lender.place(&[BufferRef::of(bytes)]).unwrap() {
+        match lender.place(&[BufferRef::of(bytes)], None).unwrap() {
             Placement::Lent(lease) => lease,
             Placement::Packed => panic!("not lent"),
         }

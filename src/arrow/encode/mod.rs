@@ -117,6 +117,13 @@ impl EncodedOwner {
         let placed = self.placed.as_deref()?;
         Some((Arc::clone(placed.device()), Arc::clone(placed.ready())))
     }
+
+    /// Where the buffers lie on a GPU: the stream for work that reads them, and [`ready`](Self::ready),
+    /// which was recorded on it.
+    pub fn gpu(&self) -> Option<(&Arc<Stream>, &Event)> {
+        let placed = self.placed.as_deref()?;
+        Some((placed.stream(), placed.ready()))
+    }
 }
 
 /// Turns the arrays of one stream into messages.

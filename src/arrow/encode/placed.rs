@@ -80,6 +80,11 @@ impl Placed {
         Ok(placed)
     }
 
+    /// The stream on which that is.
+    pub(super) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
     /// What happens when all buffers of the message may be read.
     pub(super) fn ready(&self) -> &Arc<Event> {
         &self.ready

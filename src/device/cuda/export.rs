@@ -4,8 +4,9 @@
 //! was meant to be lent.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use cudarc::driver::sys::CUipcMemHandle;
+use cudarc::driver::sys::{CUipcMemHandle, CUmemGenericAllocationHandle};
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Failure, code};
@@ -47,36 +48,159 @@ impl Exported {
     ///
     /// `InvalidData` where that is no memory of the device; what the driver says.
     pub fn of(device: &Device, address: u64, len: usize) -> Result<Option<Self>> {
-        let pointer = Pointer::on_device(device, address, len)?;
         let _current = device.enter()?;
-        let (mut base, mut size) = (0, 0);
-        // SAFETY: both are writable; the address is looked up, not looked at.
-        let ranged = unsafe {
-            device
-                .driver()
-                .cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address)
-        };
-        let Some(()) = unless_not_possible(ranged)? else {
+        let Some(pointer) = allocation_at(device, address, len)? else {
             return Ok(None);
         };
-        // Addresses that were reserved together may have several allocations behind them.
-        let allocation = Pointer {
-            base,
-            size,
-            ..pointer
-        };
-        if !allocation.contains(address, len) {
-            return Ok(None);
-        }
+        let Pointer { base, size, .. } = pointer;
         let mut handle = None;
-        if pointer.posix_fd {
-            handle = fd_of(device, base)?.map(Handle::Fd);
+        if pointer.posix_fd
+            && let Some(retained) = retain(device, base)?
+        {
+            // SAFETY: the handle was retained above.
+            let fd = unsafe { export_fd(device, retained) };
+            // SAFETY: what was retained above is given back once; the descriptor stands by itself.
+            unsafe { release(device, retained) };
+            handle = unless_not_possible(fd)?.map(Handle::Fd);
         }
         if handle.is_none() && pointer.legacy_ipc {
             handle = legacy_of(device, base)?.map(Handle::Legacy);
         }
         Ok(handle.map(|handle| Self { base, size, handle }))
     }
+}
+
+/// An allocation of a device that may be lent again and again: it can be told from another one that
+/// has the same addresses later.
+#[derive(Debug)]
+pub struct Allocation {
+    device: Arc<Device>,
+    base: u64,
+    size: usize,
+    way: Way,
+}
+
+/// How an allocation can be given to another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Not at all.
+    None,
+    Legacy,
+    /// The driver's handle, which is this allocation's as long as it is held.
+    Fd(CUmemGenericAllocationHandle),
+}
+
+impl Allocation {
+    /// The allocation of `device` in which `len` bytes at `address` lie; `None` where they do not
+    /// lie in a single one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Exported::of`].
+    pub fn of(device: &Arc<Device>, address: u64, len: usize) -> Result<Option<Self>> {
+        let _current = device.enter()?;
+        let Some(pointer) = allocation_at(device, address, len)? else {
+            return Ok(None);
+        };
+        let Pointer { base, size, .. } = pointer;
+        let retained = if pointer.posix_fd {
+            retain(device, base)?
+        } else {
+            None
+        };
+        let way = match retained {
+            Some(handle) => Way::Fd(handle),
+            None if pointer.legacy_ipc => Way::Legacy,
+            None => Way::None,
+        };
+        Ok(Some(Self {
+            device: Arc::clone(device),
+            base,
+            size,
+            way,
+        }))
+    }
+
+    /// First byte.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Where `len` bytes at `address` lie in it, if they lie in it whole.
+    pub fn offset_of(&self, address: u64, len: usize) -> Option<u64> {
+        let offset = address.checked_sub(self.base)?;
+        let end = usize::try_from(offset).ok()?.checked_add(len)?;
+        (end <= self.size).then_some(offset)
+    }
+
+    /// Whether it goes to other processes by a legacy handle: it must not be freed while that is
+    /// open anywhere.
+    pub fn is_legacy(&self) -> bool {
+        self.way == Way::Legacy
+    }
+
+    /// Whether both are the same allocation, the one known before and the one there now. Of legacy
+    /// allocations that is so only while whoever has the memory keeps it.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.device, &other.device)
+            && (self.base, self.size, self.way) == (other.base, other.size, other.way)
+    }
+
+    /// What leads another process to it, `None` where nothing does.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says; as [`Device::enter`].
+    pub fn export(&self) -> Result<Option<Handle>> {
+        let _current = self.device.enter()?;
+        match self.way {
+            Way::None => Ok(None),
+            Way::Legacy => Ok(legacy_of(&self.device, self.base)?.map(Handle::Legacy)),
+            Way::Fd(handle) => {
+                // SAFETY: this holds the handle.
+                let fd = unsafe { export_fd(&self.device, handle) };
+                Ok(unless_not_possible(fd)?.map(Handle::Fd))
+            }
+        }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if let Way::Fd(handle) = self.way
+            && let Ok(_current) = self.device.enter_to_drop()
+        {
+            // SAFETY: this retained the handle, and is done with it.
+            unsafe { release(&self.device, handle) };
+        }
+    }
+}
+
+/// The allocation in which the bytes lie, as a pointer to it. Under the device's context.
+fn allocation_at(device: &Device, address: u64, len: usize) -> Result<Option<Pointer>> {
+    let pointer = Pointer::on_device(device, address, len)?;
+    let (mut base, mut size) = (0, 0);
+    // SAFETY: both are writable; the address is looked up, not looked at.
+    let ranged = unsafe {
+        device
+            .driver()
+            .cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address)
+    };
+    let Some(()) = unless_not_possible(ranged)? else {
+        return Ok(None);
+    };
+    // Addresses that were reserved together may have several allocations behind them.
+    let allocation = Pointer {
+        base,
+        size,
+        ..pointer
+    };
+    Ok(allocation.contains(address, len).then_some(allocation))
 }
 
 /// `None` where the driver says that memory of this kind has no such thing, as that of pools.
@@ -92,8 +216,8 @@ fn unless_not_possible<T>(outcome: Result<T, Failure>) -> Result<Option<T>> {
     }
 }
 
-/// Under the device's context.
-fn fd_of(device: &Device, base: u64) -> Result<Option<OwnedFd>> {
+/// The handle behind an address, to be [released](release). Under the device's context.
+fn retain(device: &Device, base: u64) -> Result<Option<CUmemGenericAllocationHandle>> {
     let driver = device.driver();
     let mut handle = 0;
     let place = std::ptr::without_provenance_mut(
@@ -101,15 +225,18 @@ fn fd_of(device: &Device, base: u64) -> Result<Option<OwnedFd>> {
     );
     // SAFETY: `handle` is writable; the address is looked up, not looked at.
     let retained = unsafe { driver.cuMemRetainAllocationHandle(&raw mut handle, place) };
-    let Some(()) = unless_not_possible(retained)? else {
-        return Ok(None);
-    };
-    // SAFETY: the handle was retained above.
-    let fd = unsafe { export_fd(device, handle) };
-    // SAFETY: what was retained above is given back once; the descriptor stands by itself.
-    let gone = unsafe { driver.cuMemRelease(handle) };
+    Ok(unless_not_possible(retained)?.map(|()| handle))
+}
+
+/// Under the device's context.
+///
+/// # Safety
+///
+/// [`retain`] gave the handle, for which nobody has any more use.
+unsafe fn release(device: &Device, handle: CUmemGenericAllocationHandle) {
+    // SAFETY: the caller has it from `retain`, and gives it back once.
+    let gone = unsafe { device.driver().cuMemRelease(handle) };
     left(gone.map_err(Error::from), "a handle of a GPU's memory");
-    unless_not_possible(fd)
 }
 
 /// Under the device's context.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUevent, CUstream};
+use once_cell::sync::OnceCell;
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Failure, code};
@@ -19,6 +20,8 @@ const NON_BLOCKING: u32 = 1;
 pub struct Stream {
     device: Arc<Device>,
     raw: CUstream,
+    /// What [`settle`](Stream::settle) waits for.
+    done: OnceCell<Event>,
 }
 
 // SAFETY: `raw` is a handle that the driver's functions take on any thread, under the context of
@@ -47,6 +50,7 @@ impl Stream {
         Ok(Self {
             device: Arc::clone(device),
             raw,
+            done: OnceCell::new(),
         })
     }
 
@@ -115,6 +119,25 @@ impl Stream {
         let _current = self.device.enter()?;
         // SAFETY: the stream is ours and live.
         Ok(unsafe { self.device.driver().cuStreamSynchronize(self.raw) }?)
+    }
+
+    /// Waits, asleep, until everything given to this stream is done: afterwards memory that it used
+    /// may be used by others, whatever this returns.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong with the work, or earlier on the device.
+    pub fn settle(&self) -> Result<()> {
+        let asleep = || -> Result<()> {
+            let done = self.done.get_or_try_init(|| Event::new(&self.device))?;
+            done.record(self)?;
+            done.synchronize()
+        };
+        // Any call may tell what went wrong before; only the work's own end counts here. A device
+        // that fails twice does nothing more.
+        asleep()
+            .or_else(|_| self.synchronize())
+            .or_else(|_| self.synchronize())
     }
 
     /// Whether everything given to the stream is done.

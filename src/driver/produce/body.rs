@@ -5,10 +5,29 @@ use std::sync::atomic::Ordering;
 use crate::arrow::EncodedMessage;
 use crate::device::BufferRef;
 use crate::driver::produce::ProduceOptions;
+use crate::driver::produce::stage::stage;
 use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::error::Result;
 use crate::proto::OutBody;
-use crate::transport::{BodyPolicy, Placement, RegionNotice};
+use crate::transport::{BodyPolicy, Lease, OnGpu, Placement, ReadyNotice, RegionNotice};
+
+/// A body on its way, and what the peer is to be told first.
+pub(super) struct Placed {
+    pub(super) body: OutBody<Gathered, Hold>,
+    pub(super) announce: Vec<RegionNotice>,
+    pub(super) ready: Option<ReadyNotice>,
+}
+
+impl Placed {
+    /// One that says nothing more.
+    pub(super) fn of(body: OutBody<Gathered, Hold>) -> Self {
+        Self {
+            body,
+            announce: Vec::new(),
+            ready: None,
+        }
+    }
+}
 
 /// Decides how the body of `message` travels; copies it where it is lent from a region. `owner`
 /// gives what keeps the producer's memory alive, where that is used.
@@ -17,47 +36,78 @@ pub(super) fn place(
     link: &ServedLink,
     message: &EncodedMessage,
     owner: impl FnOnce() -> Box<dyn Send>,
-) -> Result<(OutBody<Gathered, Hold>, Vec<RegionNotice>)> {
+) -> Result<Placed> {
     let counters = &options.counters;
+    let gpu = message
+        .owner
+        .gpu()
+        .map(|(stream, ready)| OnGpu { stream, ready });
     // Rule A4: compressed bodies are packed ones.
     let lender = (options.body != BodyPolicy::Packed && !message.compressed)
         .then(|| link.lender())
         .flatten();
     if let Some(lender) = lender
-        && let Placement::Lent(lease) = lender.place(&message.buffers)?
+        && let Placement::Lent(lease) = lender.place(&message.buffers, gpu)?
     {
-        counters
-            .bytes_copied
-            .fetch_add(lease.copied, Ordering::Relaxed);
-        counters
-            .bytes_lent
-            .fetch_add(lease.borrowed, Ordering::Relaxed);
-        // The blocks go first: they may lie in the producer's array's arena.
-        let owner = (lease.borrowed > 0).then(owner);
-        let hold: Hold = Box::new((lease.hold, owner));
-        return Ok((
-            OutBody::Lent {
-                spans: lease.spans,
+        let Lease {
+            spans,
+            announce,
+            copied,
+            borrowed,
+            in_place,
+            copied_on_device,
+            staged,
+            keep,
+            ready,
+            hold,
+        } = lease;
+        let count = |counter: &std::sync::atomic::AtomicU64, bytes| {
+            counter.fetch_add(bytes, Ordering::Relaxed);
+        };
+        count(&counters.bytes_copied, copied);
+        count(&counters.bytes_lent, borrowed);
+        if gpu.is_some() {
+            count(&counters.bytes_copied_on_device, copied_on_device);
+            count(&counters.bytes_staged, staged);
+        }
+        let hold: Hold = match keep {
+            Some(keep) => {
+                keep.put(owner());
+                hold
+            }
+            // The blocks go first: they may lie in the producer's array's arena.
+            None => Box::new((hold, (borrowed > 0).then(owner))),
+        };
+        return Ok(Placed {
+            body: OutBody::Lent {
+                spans,
                 hold,
-                in_place: lease.in_place,
+                in_place,
             },
-            lease.announce,
-        ));
+            announce,
+            ready,
+        });
     }
+    let payload = match gpu {
+        Some(gpu) => {
+            let staged = stage(message, gpu.stream)?;
+            counters
+                .bytes_staged
+                .fetch_add(message.body_len, Ordering::Relaxed);
+            staged
+        }
+        None => Gathered {
+            parts: gather(message),
+            owner: owner(),
+        },
+    };
     counters
         .bytes_sent
         .fetch_add(message.body_len, Ordering::Relaxed);
-    let payload = Gathered {
-        parts: gather(message),
-        owner: owner(),
-    };
-    Ok((
-        OutBody::Packed {
-            len: message.body_len,
-            payload,
-        },
-        Vec::new(),
-    ))
+    Ok(Placed::of(OutBody::Packed {
+        len: message.body_len,
+        payload,
+    }))
 }
 
 /// Whether the client's credit lets `message` be sent now (rule E5).

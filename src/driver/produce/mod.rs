@@ -11,6 +11,7 @@
 
 mod body;
 mod replay;
+mod stage;
 mod stream;
 
 use std::collections::VecDeque;
@@ -24,15 +25,16 @@ pub use stream::OutStream;
 
 use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::device::DeviceKind;
+use crate::device::cuda::Driver;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
-use crate::driver::served::{Gathered, Hold, ServedLink};
+use crate::driver::served::ServedLink;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
 };
-use crate::transport::{BodyPolicy, RegionNotice};
-use body::{has_room, place};
+use crate::transport::BodyPolicy;
+use body::{Placed, has_room, place};
 
 /// Counters of a server, shared by its streams.
 #[derive(Debug, Default)]
@@ -45,6 +47,10 @@ pub struct Counters {
     pub bytes_copied: AtomicU64,
     /// Body bytes sent through the connection.
     pub bytes_sent: AtomicU64,
+    /// Body bytes copied within a GPU's memory and lent from there.
+    pub bytes_copied_on_device: AtomicU64,
+    /// Body bytes copied from a GPU's memory to the host's.
+    pub bytes_staged: AtomicU64,
 }
 
 /// What a stream says, in order.
@@ -144,7 +150,7 @@ impl Production {
                 "the stream has its schema already, or is over",
             ));
         }
-        DeviceKind(device_type).ensure_readable()?;
+        ensure_served(DeviceKind(device_type))?;
         let encoder = Encoder::new(schema, self.options.encode)?;
         let info = stream_info(device_type);
         self.log.push_back(Item::Schema {
@@ -396,8 +402,9 @@ impl Production {
             }
         }
         match item {
-            Item::Schema { header, info } => {
+            Item::Schema { header, mut info } => {
                 cursor.accepted = true;
+                info.device_type = device_in_transit(&self.options, link, info.device_type);
                 link.act(&[], |sender| {
                     sender.accept(info)?;
                     sender.send_schema(header)
@@ -423,8 +430,8 @@ impl Production {
     }
 
     fn send_message(&self, link: &ServedLink, role: Role, message: EncodedMessage) -> Result<()> {
-        let (body, announce) = match role {
-            Role::Metadata => (OutBody::Elsewhere, Vec::new()),
+        let placed = match role {
+            Role::Metadata => Placed::of(OutBody::Elsewhere),
             Role::Both | Role::Data => {
                 let owner = Arc::clone(&message.owner);
                 let callbacks = self.options.callbacks.clone();
@@ -438,7 +445,7 @@ impl Production {
             body_len,
             ..
         } = message;
-        send_body(link, &announce, kind, header, body_len, body)?;
+        send_body(link, kind, header, body_len, placed)?;
         if kind == HeaderKind::RecordBatch && role != Role::Metadata {
             self.options
                 .counters
@@ -487,16 +494,57 @@ fn stream_info(device_type: i32) -> StreamInfo {
 /// Sends one message with its body.
 fn send_body(
     link: &ServedLink,
-    announce: &[RegionNotice],
     kind: HeaderKind,
     header: Vec<u8>,
     body_len: u64,
-    body: OutBody<Gathered, Hold>,
+    placed: Placed,
 ) -> Result<()> {
-    link.act(announce, |sender| match kind {
-        HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
-        _ => sender.send_batch(header, body_len, body),
+    let Placed {
+        body,
+        announce,
+        ready,
+    } = placed;
+    link.act(&announce, |sender| {
+        if let Some(ready) = ready {
+            sender.announce_ready(ready.event, &ready.handle)?;
+        }
+        match kind {
+            HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
+            _ => sender.send_batch(header, body_len, body),
+        }
     })?
+}
+
+/// Whether arrays of this kind can be served.
+fn ensure_served(kind: DeviceKind) -> Result<()> {
+    match kind {
+        DeviceKind::CUDA | DeviceKind::CUDA_HOST | DeviceKind::CUDA_MANAGED => {
+            // What is missing is said before the client is told that the stream begins.
+            Driver::get().map(drop).map_err(|error| {
+                error.context(format!(
+                    "memory of Arrow device type {} cannot be served here",
+                    kind.0
+                ))
+            })
+        }
+        _ => kind.ensure_readable(),
+    }
+}
+
+/// Where the bodies of a stream lie on their way over `link`, if the producer's are of `device_type`.
+fn device_in_transit(options: &ProduceOptions, link: &ServedLink, device_type: i32) -> i32 {
+    let on_gpu = matches!(
+        DeviceKind(device_type),
+        DeviceKind::CUDA | DeviceKind::CUDA_MANAGED
+    );
+    let lent = on_gpu
+        && options.body != BodyPolicy::Packed
+        && link.lender().is_some_and(|lender| lender.lends_on_gpus());
+    if lent {
+        DeviceKind::CUDA.0
+    } else {
+        DeviceKind::CPU.0
+    }
 }
 
 impl Drop for Production {

@@ -220,16 +220,9 @@ impl Replay {
             }
             state.next += 1;
             let owner = || Box::new(Arc::clone(&self.table)) as Box<dyn Send>;
-            let (body, announce) = place(&self.options, &self.link, message, owner)?;
+            let placed = place(&self.options, &self.link, message, owner)?;
             let header = message.header.clone();
-            send_body(
-                &self.link,
-                &announce,
-                message.kind,
-                header,
-                message.body_len,
-                body,
-            )?;
+            send_body(&self.link, message.kind, header, message.body_len, placed)?;
             if message.kind == HeaderKind::RecordBatch {
                 self.options
                     .counters

@@ -74,23 +74,26 @@ impl Hold {
             })
             .collect();
         Lease {
-            spans,
             announce,
             copied,
             borrowed,
             in_place: copied == 0 && self.shared.is_mapped(),
-            hold: Box::new(self),
+            ..Lease::new(spans, Box::new(self))
         }
     }
 }
 
 impl Block {
+    /// The byte at offset `at` in the block.
+    pub(super) fn target(&self, at: u64) -> Option<*mut u8> {
+        let offset = usize::try_from(self.offset + at).ok()?;
+        Some(self.region.base().as_ptr().wrapping_add(offset))
+    }
+
     /// Copies `buffer` to offset `at` in the block and returns its address.
     fn fill(&self, at: u64, buffer: BufferRef) -> u64 {
         let offset = self.offset + at;
-        let target = usize::try_from(offset).map_or(std::ptr::null_mut(), |offset| {
-            self.region.base().as_ptr().wrapping_add(offset)
-        });
+        let target = self.target(at).unwrap_or(std::ptr::null_mut());
         debug_assert!(self.region.offset_of(target, buffer.len).is_some());
         // SAFETY: `buffer` is readable for its length: its holder keeps the owner alive, as
         // `BufferRef` says. `target` is writable for it: the block has room for every buffer at the

@@ -5,12 +5,19 @@
 //! connection, and knows what is out. [`RegionTable`] is the receiver's: the regions mapped, and
 //! the addresses in them.
 
+mod afterlife;
 mod export;
+mod gpu;
+mod handle;
 mod hold;
+mod orders;
 mod pool;
 mod table;
 
+pub(crate) use afterlife::is_keeping;
 pub(super) use export::{ByDescriptor, Export, Exported};
+pub(super) use gpu::PeerProcess;
+pub(super) use handle::GpuHandle;
 pub(super) use pool::Pool;
 pub(super) use table::RegionTable;
 

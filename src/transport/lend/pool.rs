@@ -5,6 +5,7 @@
 //! the pool only numbers those that the peer was told of.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -12,17 +13,21 @@ use parking_lot::Mutex;
 
 use crate::arena;
 use crate::device::BufferRef;
+use crate::device::cuda::Registered;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
 use crate::transport::lend::export::{Export, Exported};
+use crate::transport::lend::gpu::{self, GivenUp, PeerProcess};
 use crate::transport::lend::hold::Hold;
-use crate::transport::{BodyPolicy, Budget, Lender, LinkOptions, Placement, RegionNotice};
+use crate::transport::{
+    BodyPolicy, Budget, Keep, Lender, LinkOptions, OnGpu, Placement, RegionNotice,
+};
 
 /// Copies begin at multiples of this (rule A2).
-const ALIGNMENT: u64 = 64;
+pub(super) const ALIGNMENT: u64 = 64;
 /// Size of a connection's first region, where the option does not ask for smaller ones.
-const FIRST_REGION_BYTES: u64 = 1 << 20;
+pub(super) const FIRST_REGION_BYTES: u64 = 1 << 20;
 
 /// [`Lender`] over regions.
 #[derive(Debug)]
@@ -33,9 +38,15 @@ pub struct Pool {
 /// What a pool and the leases that are out share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    options: LinkOptions,
+    pub(super) options: LinkOptions,
     export: Box<dyn Export>,
+    /// `None`: no memory of GPUs is lent.
+    pub(super) peer: Option<PeerProcess>,
     pub(super) generation: Generation,
+    /// Events that the peer is told to wait for.
+    pub(super) events: Mutex<gpu::Events>,
+    /// Some of a GPU's memory is to be retired now.
+    due: AtomicBool,
     pub(super) state: Mutex<State>,
 }
 
@@ -43,29 +54,61 @@ pub(super) struct Shared {
 pub(super) struct State {
     /// After [`Lender::abandon`]: nothing is lent any more, and nothing that was is written.
     pub(super) abandoned: bool,
-    ids: Ids,
+    pub(super) ids: Ids,
     /// Regions for copies.
     pub(super) pooled: BTreeMap<u16, Pooled>,
     /// Regions of arenas that the peer knows, by their identity.
     pub(super) borrowed: HashMap<u64, Borrowed>,
     /// Retired and not yet forgotten by the peer. While it has them mapped they use memory, so
     /// they stay charged.
-    retiring: HashMap<u16, Option<Charge>>,
+    pub(super) retiring: HashMap<u16, Retiring>,
     /// Bytes of copies that are out.
     pub(super) lent: u64,
     /// The most that `lent` may be.
-    lent_limit: u64,
+    pub(super) lent_limit: u64,
+    /// Memory of GPUs.
+    pub(super) gpu: gpu::State,
+}
+
+/// A region that the peer was told to forget, until it says that it has.
+#[derive(Debug)]
+pub(super) struct Retiring {
+    pub(super) _charge: Option<Charge>,
+    /// What keeps memory alive that the peer may still have open.
+    pub(super) owners: Vec<Keep>,
 }
 
 #[derive(Debug)]
 pub(super) struct Pooled {
     /// First: the peer's access ends before the memory does.
     exported: Exported,
+    registration: Registration,
     region: Arc<Region>,
     charge: Charge,
     announced: bool,
     /// Since when no block is in use.
     pub(super) idle_since: Option<Instant>,
+}
+
+/// Whether GPUs copy to a region at their full rate.
+#[derive(Debug, Clone)]
+pub(super) enum Registration {
+    Untried,
+    Refused,
+    Made(Arc<Pinned>),
+}
+
+/// A region that is pinned for GPUs. What is pinned goes before it is unmapped.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    pub(super) _registered: Registered,
+    pub(super) _region: Arc<Region>,
+}
+
+impl Pooled {
+    pub(super) fn registration(&mut self) -> &mut Registration {
+        &mut self.registration
+    }
 }
 
 #[derive(Debug)]
@@ -81,18 +124,22 @@ pub(super) struct Borrowed {
 
 /// What a region takes of the server's budget.
 #[derive(Debug)]
-struct Charge {
+pub(super) struct Charge {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
 impl Charge {
-    fn take(budget: &Arc<Budget>, bytes: u64) -> Option<Self> {
+    pub(super) fn take(budget: &Arc<Budget>, bytes: u64) -> Option<Self> {
         budget.take(bytes).ok()?;
         Some(Self {
             budget: Arc::clone(budget),
             bytes,
         })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -104,18 +151,22 @@ impl Drop for Charge {
 
 /// Region ids: 1 to 65535, one that came back before one never used.
 #[derive(Debug, Default)]
-struct Ids {
+pub(super) struct Ids {
     last: u16,
     free: BTreeSet<u16>,
 }
 
 impl Ids {
-    fn take(&mut self) -> Option<u16> {
+    pub(super) fn take(&mut self) -> Option<u16> {
         if let Some(id) = self.free.pop_first() {
             return Some(id);
         }
         self.last = self.last.checked_add(1)?;
         Some(self.last)
+    }
+
+    pub(super) fn free(&mut self, id: u16) {
+        self.free.insert(id);
     }
 }
 
@@ -145,10 +196,22 @@ pub(super) struct Block {
 impl Pool {
     /// An empty pool for one connection.
     pub fn new(options: &LinkOptions, export: Box<dyn Export>) -> Self {
+        Self::for_process(options, export, None)
+    }
+
+    /// As [`new`](Self::new), to lend memory of GPUs too where the process is known.
+    pub fn for_process(
+        options: &LinkOptions,
+        export: Box<dyn Export>,
+        peer: Option<PeerProcess>,
+    ) -> Self {
         let shared = Shared {
             options: options.clone(),
             export,
+            peer,
             generation: Generation::now(),
+            events: Mutex::default(),
+            due: AtomicBool::new(false),
             state: Mutex::new(State {
                 abandoned: false,
                 ids: Ids::default(),
@@ -157,6 +220,7 @@ impl Pool {
                 retiring: HashMap::new(),
                 lent: 0,
                 lent_limit: options.lent_limit,
+                gpu: gpu::State::default(),
             }),
         };
         Self {
@@ -166,7 +230,7 @@ impl Pool {
 }
 
 impl Lender for Pool {
-    fn place(&self, buffers: &[BufferRef]) -> Result<Placement> {
+    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
         let shared = &self.shared;
         shared.generation.ensure_same_process()?;
         let total = buffers.iter().try_fold(0u64, |sum, buffer| {
@@ -180,6 +244,9 @@ impl Lender for Pool {
         };
         if total.is_none_or(|total| total <= least) {
             return Ok(Placement::Packed);
+        }
+        if let Some(gpu) = gpu {
+            return shared.place_gpu(buffers, gpu);
         }
         let Some(Sources {
             buffers: sources,
@@ -212,10 +279,29 @@ impl Lender for Pool {
             .all(|buffer| finder.find(buffer.data, buffer.len).is_some())
     }
 
-    fn set_lent_limit(&self, limit: u64) {
-        if self.shared.generation.is_same_process() {
-            self.shared.state.lock().lent_limit = limit.min(self.shared.options.lent_limit);
+    fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {
+        let shared = &self.shared;
+        if shared.generation.is_same_process() {
+            shared.state.lock().lent_limit = lent_limit.min(shared.options.lent_limit);
+            shared.set_gpus(device_type, gpus);
         }
+    }
+
+    fn lends_on_gpus(&self) -> bool {
+        self.shared.generation.is_same_process() && self.shared.lends_on_gpus()
+    }
+
+    fn has_retired(&self) -> bool {
+        self.shared.due.load(Ordering::Relaxed)
+    }
+
+    fn take_retired(&self) -> Vec<u16> {
+        if !self.shared.generation.is_same_process() {
+            return Vec::new();
+        }
+        let mut state = self.shared.state.lock();
+        self.shared.due.store(false, Ordering::Relaxed);
+        std::mem::take(&mut state.gpu.due)
     }
 
     fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
@@ -223,7 +309,7 @@ impl Lender for Pool {
             return (Vec::new(), None);
         }
         // Unmapping is slow; the regions drop after the lock.
-        let (gone, next, _regions) = self
+        let (gone, next, _retired) = self
             .shared
             .state
             .lock()
@@ -237,9 +323,13 @@ impl Lender for Pool {
         }
         let mut state = self.shared.state.lock();
         // A peer that forgets what was not retired changes nothing.
-        if state.retiring.remove(&id).is_some() {
-            state.ids.free.insert(id);
+        let forgotten = state.retiring.remove(&id);
+        if forgotten.is_some() {
+            state.ids.free(id);
         }
+        drop(state);
+        // And what the peer has closed, without the lock.
+        drop(forgotten);
     }
 
     fn abandon(&self) {
@@ -257,13 +347,19 @@ impl Lender for Pool {
                 region.taint();
             }
         }
+        let shared = &self.shared;
+        if shared.peer.as_ref().is_some_and(|peer| peer.is_this) {
+            state.gpu.taint_arenas();
+        }
         // Rule F4: the pool's own regions go whole, so no block of them is ever used again.
-        let regions = (
-            std::mem::take(&mut state.pooled),
-            std::mem::take(&mut state.retiring),
-        );
+        let mut gpu = std::mem::take(&mut state.gpu);
+        let mut retiring = std::mem::take(&mut state.retiring);
+        let pooled = std::mem::take(&mut state.pooled);
         drop(state);
-        drop(regions);
+        let mut owners = gpu.take_owners();
+        owners.extend(retiring.values_mut().flat_map(|gone| gone.owners.drain(..)));
+        gpu::bury(shared.peer.as_ref(), owners);
+        drop((pooled, gpu, retiring));
     }
 }
 
@@ -311,6 +407,41 @@ impl Shared {
         self.export.is_mapped()
     }
 
+    /// Places a body that lies on a GPU.
+    fn place_gpu(self: &Arc<Self>, buffers: &[BufferRef], gpu: OnGpu<'_>) -> Result<Placement> {
+        match self.lend_on_gpu(buffers, gpu) {
+            Ok(Some(placement)) => return Ok(placement),
+            Ok(None) => {}
+            Err(error) => tracing::debug!("a body on a GPU is copied to the host: {error}"),
+        }
+        let always = self.options.body == BodyPolicy::Lent;
+        if (always || self.export.lends_copies())
+            && let Some(placement) = self.stage(buffers, gpu)?
+        {
+            return Ok(placement);
+        }
+        // Copies that were begun all the same read the producer's memory.
+        gpu.stream.settle()?;
+        Ok(Placement::Packed)
+    }
+
+    /// Has the driver look for regions to retire, where there are some.
+    pub(super) fn note_due(&self, state: &State) {
+        if !state.gpu.is_quiet() {
+            self.due.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The regions of a lease of copies that the peer was not told of yet; `None`: nothing may be
+    /// lent any more.
+    pub(super) fn announce(&self, hold: &Hold) -> Option<Vec<RegionNotice>> {
+        let mut state = self.state.lock();
+        if state.abandoned {
+            return None;
+        }
+        Some(state.announce(hold, false))
+    }
+
     /// Takes everything that a body needs, or nothing.
     fn reserve(
         self: &Arc<Self>,
@@ -356,7 +487,7 @@ impl Shared {
             .ok()
     }
 
-    fn take_block(&self, len: u64) -> Option<Block> {
+    pub(super) fn take_block(&self, len: u64) -> Option<Block> {
         let NoRoom { lent_limit, pooled } = match self.state.lock().take_block(len) {
             Ok(found) => return found,
             Err(no_room) => no_room,
@@ -386,6 +517,7 @@ impl Shared {
         state.pooled.insert(
             id,
             Pooled {
+                registration: Registration::Untried,
                 region,
                 charge,
                 exported,
@@ -397,14 +529,20 @@ impl Shared {
     }
 }
 
-/// A region that is given up: first the peer's access goes, then the memory.
-type Retired = (Exported, Option<Arc<Region>>);
+/// What is given up, to be dropped without the lock: first the peer's access goes, then the memory.
+#[derive(Default)]
+struct Retired {
+    _exported: Vec<Exported>,
+    _registrations: Vec<Registration>,
+    _regions: Vec<Arc<Region>>,
+    _gpu: Vec<GivenUp>,
+}
 
 /// No pooled region has room.
-struct NoRoom {
-    lent_limit: u64,
+pub(super) struct NoRoom {
+    pub(super) lent_limit: u64,
     /// Bytes of the pooled regions.
-    pooled: u64,
+    pub(super) pooled: u64,
 }
 
 impl State {
@@ -487,10 +625,10 @@ impl State {
 
     /// Takes out the regions that have been idle for `idle` and those whose arena is done with
     /// them. Returns their ids, the time until the next look, and what is to be unmapped.
-    fn retire(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Vec<Retired>) {
+    fn retire(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Retired) {
         let now = Instant::now();
         let mut gone = Vec::new();
-        let mut regions = Vec::new();
+        let mut retired = Retired::default();
         let mut next: Option<Duration> = None;
         let left = |since: Instant| idle.saturating_sub(now.saturating_duration_since(since));
         let due = self
@@ -509,18 +647,25 @@ impl State {
                 region,
                 charge,
                 exported,
+                registration,
                 announced,
                 ..
             },
         ) in due
         {
-            regions.push((exported, Some(region)));
+            retired._exported.push(exported);
+            retired._registrations.push(registration);
+            retired._regions.push(region);
             if announced {
-                self.retiring.insert(id, Some(charge));
+                let retiring = Retiring {
+                    _charge: Some(charge),
+                    owners: Vec::new(),
+                };
+                self.retiring.insert(id, retiring);
                 gone.push(id);
             } else {
                 // The peer never heard of it.
-                self.ids.free.insert(id);
+                self.ids.free(id);
             }
         }
         let done = self
@@ -533,19 +678,26 @@ impl State {
                 exported,
                 ..
             } = known;
-            regions.push((exported, None));
+            retired._exported.push(exported);
             if announced {
-                self.retiring.insert(id, None);
+                let retiring = Retiring {
+                    _charge: None,
+                    owners: Vec::new(),
+                };
+                self.retiring.insert(id, retiring);
                 gone.push(id);
             } else {
-                self.ids.free.insert(id);
+                self.ids.free(id);
             }
         }
         if !self.borrowed.is_empty() {
             // Nothing tells when an arena is done with a region, so look again after a while.
             next = Some(next.map_or(idle, |next| next.min(idle)));
         }
-        (gone, next, regions)
+        if let Some(after) = self.retire_idle_gpu(idle, &mut gone, &mut retired._gpu) {
+            next = Some(next.map_or(after, |next| next.min(after)));
+        }
+        (gone, next, retired)
     }
 }
 

@@ -27,14 +27,14 @@ fn pool_with(options: &LinkOptions) -> Pool {
 }
 
 fn lend(pool: &Pool, buffers: &[BufferRef]) -> Lease {
-    match pool.place(buffers).unwrap() {
+    match pool.place(buffers, None).unwrap() {
         Placement::Lent(lease) => lease,
         Placement::Packed => panic!("not lent"),
     }
 }
 
 fn packed(pool: &Pool, buffers: &[BufferRef]) -> bool {
-    matches!(pool.place(buffers).unwrap(), Placement::Packed)
+    matches!(pool.place(buffers, None).unwrap(), Placement::Packed)
 }
 
 fn learn(table: &mut RegionTable, lease: &Lease) {
@@ -44,8 +44,8 @@ fn learn(table: &mut RegionTable, lease: &Lease) {
     }
 }
 
-fn read(table: &RegionTable, spans: &[Span]) -> Vec<Vec<u8>> {
-    let found = table.resolve(spans).unwrap();
+fn read(table: &mut RegionTable, spans: &[Span]) -> Vec<Vec<u8>> {
+    let found = table.resolve(0, spans).unwrap();
     // SAFETY: `found.owner` is alive, and these tests write nothing that is lent.
     found
         .buffers
@@ -78,7 +78,7 @@ fn copies_go_into_one_region() {
     assert!(lease.spans.iter().all(|span| span.address % 64 == 0));
     learn(&mut table, &lease);
     assert_eq!(
-        read(&table, &lease.spans),
+        read(&mut table, &lease.spans),
         [bytes.clone(), vec![], bytes[1..100].to_vec()]
     );
     assert!(lend(&pool, &buffers).announce.is_empty());
@@ -223,7 +223,7 @@ fn arena_memory_is_lent_without_a_copy() {
     assert_eq!(lease.spans[1].address, lease.spans[0].address + 10);
     learn(&mut table, &lease);
     assert_eq!(
-        read(&table, &lease.spans),
+        read(&mut table, &lease.spans),
         [vec![9; 8 * KIB], vec![9; 100], other.clone()]
     );
     // The limit on copies does not count it.
@@ -269,7 +269,7 @@ fn abandoned_memory_is_never_used_again() {
     let again = arena.alloc(8 * KIB).unwrap();
     // SAFETY: as above.
     unsafe { again.as_ptr().write_bytes(7, 8 * KIB) };
-    assert_eq!(read(&table, &spans), [vec![9; 8 * KIB], bytes]);
+    assert_eq!(read(&mut table, &spans), [vec![9; 8 * KIB], bytes]);
     // SAFETY: nobody uses the block any more.
     unsafe { arena.dealloc(again) }.unwrap();
 }
@@ -306,7 +306,7 @@ fn leases_come_back_on_any_thread() {
     std::thread::scope(|scope| {
         scope.spawn(move || receiver.into_iter().for_each(drop));
         for _ in 0..500 {
-            if let Placement::Lent(lease) = pool.place(&[BufferRef::of(&bytes)]).unwrap() {
+            if let Placement::Lent(lease) = pool.place(&[BufferRef::of(&bytes)], None).unwrap() {
                 sender.send(lease).unwrap();
             }
         }

@@ -6,22 +6,122 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::device::BufferRef;
-use crate::device::region::MappedRegion;
+use crate::device::cuda::Device;
+use crate::device::cuda::import::Mapping;
+use crate::device::region::{MAX_REGION_BYTES, MappedRegion};
 use crate::error::{Error, Result};
 use crate::proto::Span;
-use crate::transport::Resolved;
+use crate::transport::lend::handle::GpuHandle;
+use crate::transport::lend::orders::Orders;
 use crate::transport::lend::split_address;
+use crate::transport::{Resolved, ResolvedGpu};
 
 /// Regions by id.
 #[derive(Debug, Default)]
 pub struct RegionTable {
-    regions: HashMap<u16, Arc<MappedRegion>>,
+    regions: HashMap<u16, Mapped>,
+    orders: Orders,
+}
+
+/// A region of the peer's.
+#[derive(Debug)]
+enum Mapped {
+    Host(Arc<MappedRegion>),
+    Gpu(Arc<GpuRegion>),
+}
+
+/// A GPU's memory of the peer's.
+#[derive(Debug)]
+struct GpuRegion {
+    device: Arc<Device>,
+    mapping: Arc<Mapping>,
+    /// What the peer said; the allocation may have more.
+    len: usize,
 }
 
 /// A region that a list has named before.
 struct Known<'a> {
     id: u16,
-    region: &'a Arc<MappedRegion>,
+    region: &'a Mapped,
+}
+
+impl Mapped {
+    fn len(&self) -> usize {
+        match self {
+            Self::Host(region) => region.len(),
+            Self::Gpu(region) => region.len,
+        }
+    }
+
+    fn slice(&self, offset: u64, len: u64) -> Option<BufferRef> {
+        let region = match self {
+            Self::Host(region) => return region.slice(offset, len),
+            Self::Gpu(region) => region,
+        };
+        let len = usize::try_from(len).ok()?;
+        let end = usize::try_from(offset).ok()?.checked_add(len)?;
+        let address = region
+            .mapping
+            .slice(offset, len)
+            .filter(|_| end <= region.len)?;
+        // It is the device's: nothing here may read through it.
+        let data = std::ptr::without_provenance(usize::try_from(address).ok()?);
+        Some(BufferRef { data, len })
+    }
+
+    fn device(&self) -> Option<&Arc<Device>> {
+        match self {
+            Self::Host(_) => None,
+            Self::Gpu(region) => Some(&region.device),
+        }
+    }
+
+    fn owner(&self) -> Arc<dyn Any + Send + Sync> {
+        match self {
+            Self::Host(region) => Arc::clone(region) as _,
+            Self::Gpu(region) => Arc::clone(region) as _,
+        }
+    }
+}
+
+impl GpuRegion {
+    fn map(handle: &GpuHandle, fd: Option<OwnedFd>) -> Result<Self> {
+        let len = usize::try_from(handle.length)
+            .ok()
+            .filter(|len| *len > 0 && handle.length <= MAX_REGION_BYTES)
+            .ok_or_else(|| {
+                Error::protocol(format!("memory of a GPU with {} bytes", handle.length))
+            })?;
+        let device = Device::by_uuid(&handle.uuid)?.ok_or_else(|| {
+            let uuid: String = handle
+                .uuid
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            Error::protocol(format!(
+                "memory of GPU {uuid}, which this process does not have and did not ask for"
+            ))
+        })?;
+        let mapping = match (&handle.legacy, fd) {
+            (None, Some(fd)) => Mapping::map(&device, &fd, len)?,
+            (Some(legacy), None) => Mapping::open(&device, legacy, len)?,
+            (None, None) => {
+                return Err(Error::protocol(
+                    "no descriptor came with the REGION message",
+                ));
+            }
+            (Some(_), Some(_)) => {
+                return Err(Error::protocol(
+                    "a descriptor came with a legacy handle, to which none belongs",
+                ));
+            }
+        };
+        Ok(Self {
+            device,
+            mapping,
+            len,
+        })
+    }
 }
 
 impl RegionTable {
@@ -38,6 +138,17 @@ impl RegionTable {
                  REGION_GONE)"
             )));
         }
+        let on_gpu = GpuHandle::decode(handle).and_then(|handle| match handle {
+            Some(handle) => Ok(Ok(GpuRegion::map(&handle, fd)?)),
+            None => Ok(Err(fd)),
+        });
+        let fd = match on_gpu.map_err(|error| error.context(format_args!("region {id}")))? {
+            Ok(region) => {
+                self.regions.insert(id, Mapped::Gpu(Arc::new(region)));
+                return Ok(());
+            }
+            Err(fd) => fd,
+        };
         let len = handle.try_into().map(u64::from_le_bytes).map_err(|_| {
             Error::protocol(format!(
                 "the handle of region {id} has {} bytes, not the 8 of its length",
@@ -51,8 +162,19 @@ impl RegionTable {
         })?;
         let region = MappedRegion::map(fd, len)
             .map_err(|error| error.context(format_args!("region {id}")))?;
-        self.regions.insert(id, Arc::new(region));
+        self.regions.insert(id, Mapped::Host(Arc::new(region)));
         Ok(())
+    }
+
+    /// Remembers what a body waits for: see
+    /// [`Connection::order`](crate::transport::Connection::order).
+    pub fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
+        self.orders.add(seq, event, handle)
+    }
+
+    /// Forgets what bodies wait for: the stream is over.
+    pub fn clear_orders(&mut self) {
+        self.orders.clear();
     }
 
     /// Forgets a region; arrays that point into it keep it mapped.
@@ -64,8 +186,8 @@ impl RegionTable {
         })
     }
 
-    /// Finds the memory of an address list.
-    pub fn resolve(&self, spans: &[Span]) -> Result<Resolved> {
+    /// Finds the memory of the address list of message `seq`.
+    pub fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
         // One region is the rule: no allocation for it.
         let mut first: Option<Known<'_>> = None;
         let mut others: Vec<Known<'_>> = Vec::new();
@@ -104,23 +226,47 @@ impl RegionTable {
             })?;
             buffers.push(buffer);
         }
+        let device = first
+            .as_ref()
+            .and_then(|first| first.region.device())
+            .cloned();
+        for other in &others {
+            let same = match (&device, other.region.device()) {
+                (None, None) => true,
+                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+                _ => false,
+            };
+            if !same {
+                return Err(Error::protocol(format!(
+                    "the body of message {seq} lies in several places, the host's memory or GPUs'; \
+                     it must lie in one"
+                )));
+            }
+        }
         let owner: Arc<dyn Any + Send + Sync> = match first {
-            Some(first) if others.is_empty() => Arc::clone(first.region) as _,
+            Some(first) if others.is_empty() => first.region.owner(),
             Some(first) => {
                 let known = std::iter::once(&first).chain(&others);
-                Arc::new(
-                    known
-                        .map(|known| Arc::clone(known.region))
-                        .collect::<Vec<_>>(),
-                )
+                Arc::new(known.map(|known| known.region.owner()).collect::<Vec<_>>())
             }
             None => Arc::new(()),
+        };
+        let gpu = match device {
+            Some(device) => {
+                let ready = self.orders.take(seq, &device)?;
+                Some(ResolvedGpu { device, ready })
+            }
+            None => {
+                self.orders.forget(seq);
+                None
+            }
         };
         Ok(Resolved {
             buffers,
             owner,
             shared: true,
             pulled: false,
+            gpu,
         })
     }
 }
@@ -167,10 +313,13 @@ mod tests {
             "3 bytes",
         );
         refused(
-            table.resolve(&[Span {
-                address: address(1, 0),
-                length: 1,
-            }]),
+            table.resolve(
+                0,
+                &[Span {
+                    address: address(1, 0),
+                    length: 1,
+                }],
+            ),
             "not announced",
         );
     }
@@ -185,25 +334,31 @@ mod tests {
             address: address(id, offset),
             length,
         };
-        refused(table.resolve(&[span(1, 8000, 200)]), "reach past");
-        refused(table.resolve(&[span(1, 8192, 1)]), "reach past");
-        refused(table.resolve(&[span(1, OFFSET, u64::MAX)]), "reach past");
-        refused(table.resolve(&[span(2, 0, 1)]), "region 2");
+        refused(table.resolve(0, &[span(1, 8000, 200)]), "reach past");
+        refused(table.resolve(0, &[span(1, 8192, 1)]), "reach past");
+        refused(table.resolve(0, &[span(1, OFFSET, u64::MAX)]), "reach past");
+        refused(table.resolve(0, &[span(2, 0, 1)]), "region 2");
         refused(
-            table.resolve(&[Span {
-                address: 0,
-                length: 1,
-            }]),
+            table.resolve(
+                0,
+                &[Span {
+                    address: 0,
+                    length: 1,
+                }],
+            ),
             "region 0",
         );
         let found = table
-            .resolve(&[
-                span(1, 0, 8192),
-                Span {
-                    address: 0,
-                    length: 0,
-                },
-            ])
+            .resolve(
+                0,
+                &[
+                    span(1, 0, 8192),
+                    Span {
+                        address: 0,
+                        length: 0,
+                    },
+                ],
+            )
             .unwrap();
         assert_eq!(found.buffers[0].len, 8192);
         assert!(found.buffers[1].data.is_null());
@@ -233,7 +388,7 @@ mod tests {
                 length: 4096,
             })
             .collect();
-        let found = table.resolve(&spans).unwrap();
+        let found = table.resolve(0, &spans).unwrap();
         table.unmap(1).unwrap();
         drop(table);
         drop(regions);

@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 
 use crate::error::{Error, Result, Status};
 use crate::proto::Span;
-use crate::transport::lend::{ByDescriptor, Pool, RegionTable};
+use crate::transport::lend::{ByDescriptor, GpuHandle, PeerProcess, Pool, RegionTable};
 use crate::transport::shm::REGION_KIND;
 use crate::transport::shm::socket::Peer;
 use crate::transport::stream::{Channel, Frame, Intake};
@@ -62,12 +62,18 @@ impl ShmConnection {
         peer.ensure_admitted(options.any_user)?;
         let unexpected = options.unexpected_bytes;
         let intake = Descriptors::default();
+        let death = peer.watch_death();
+        let process = death.clone().map(|death| PeerProcess {
+            death,
+            is_this: u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id()),
+        });
+        let pool = Pool::for_process(options, Box::new(ByDescriptor), process);
         Ok(Self {
             channel: Channel::new(socket, peer.to_string(), unexpected, intake),
-            death: peer.watch_death(),
+            death,
             same_user: peer.is_same_user(),
             regions: RegionTable::default(),
-            lender: Arc::new(Pool::new(options, Box::new(ByDescriptor))),
+            lender: Arc::new(pool),
         })
     }
 }
@@ -120,8 +126,13 @@ impl Intake for Descriptors {
             Frame::Tagged { tag, bytes } => Incoming::Tagged { tag, bytes },
             Frame::Body { seq, memory } => Incoming::Body { seq, memory },
             Frame::Control(bytes) => {
-                let is_region = bytes.first() == Some(&REGION_KIND);
-                let fd = if is_region {
+                // A legacy handle of a GPU's memory comes alone: the descriptor that waits is a later
+                // message's.
+                let brings = match bytes.split_first_chunk() {
+                    Some(([REGION_KIND, _, _], handle)) => GpuHandle::brings_descriptor(handle),
+                    _ => bytes.first() == Some(&REGION_KIND),
+                };
+                let fd = if brings {
                     self.waiting.pop_front()
                 } else {
                     None
@@ -197,6 +208,7 @@ impl Connection for ShmConnection {
 
     fn clear_posted(&mut self) {
         self.channel.reader().clear_posted();
+        self.regions.clear_orders();
     }
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
@@ -215,8 +227,12 @@ impl Connection for ShmConnection {
         self.regions.unmap(id)
     }
 
-    fn resolve(&mut self, _seq: u32, spans: &[Span]) -> Result<Resolved> {
-        self.regions.resolve(spans)
+    fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
+        self.regions.order(seq, event, handle)
+    }
+
+    fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+        self.regions.resolve(seq, spans)
     }
 
     fn close(&mut self) {

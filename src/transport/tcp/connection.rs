@@ -232,5 +232,6 @@ pub fn resolve_nothing(spans: &[Span]) -> Result<Resolved> {
         owner: Arc::new(()),
         shared: false,
         pulled: false,
+        gpu: None,
     })
 }

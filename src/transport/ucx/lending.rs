@@ -19,7 +19,7 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::info;
 use crate::transport::ucx::plain::{PlainLender, PlainRegion};
-use crate::transport::{BodyPolicy, Lender, LinkOptions, Placement};
+use crate::transport::{BodyPolicy, Lender, LinkOptions, OnGpu, Placement};
 
 /// What a listener lends from, to each of its connections.
 pub(super) struct Lending {
@@ -100,15 +100,15 @@ struct UcxLender {
 }
 
 impl Lender for UcxLender {
-    fn place(&self, buffers: &[BufferRef]) -> Result<Placement> {
+    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
         if self.sends {
             return Ok(Placement::Packed);
         }
-        self.pool.place(buffers)
+        self.pool.place(buffers, gpu)
     }
 
-    fn set_lent_limit(&self, limit: u64) {
-        self.pool.set_lent_limit(limit);
+    fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]) {
+        self.pool.set_client(lent_limit, device_type, gpus);
     }
 
     fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {

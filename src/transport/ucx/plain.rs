@@ -16,7 +16,7 @@ use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Registered;
-use crate::transport::{Budget, Lease, Lender, LinkOptions, Placement};
+use crate::transport::{Budget, Lease, Lender, LinkOptions, OnGpu, Placement};
 
 /// Copies begin at multiples of this (rule A2).
 const ALIGNMENT: u64 = 64;
@@ -120,8 +120,11 @@ fn lay_out(buffers: &[BufferRef]) -> Option<(Vec<u64>, u64)> {
 }
 
 impl Lender for PlainLender {
-    fn place(&self, buffers: &[BufferRef]) -> Result<Placement> {
+    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
         self.shared.generation.ensure_same_process()?;
+        if gpu.is_some() {
+            return Ok(Placement::Packed);
+        }
         let Some((offsets, length)) = lay_out(buffers) else {
             return Ok(Placement::Packed);
         };
@@ -138,17 +141,13 @@ impl Lender for PlainLender {
             copied += buffer.len as u64;
         }
         Ok(Placement::Lent(Lease {
-            spans,
-            announce: Vec::new(),
             copied,
-            borrowed: 0,
-            in_place: false,
-            hold: Box::new(block),
+            ..Lease::new(spans, Box::new(block))
         }))
     }
 
-    fn set_lent_limit(&self, _limit: u64) {
-        // A baseline peer says none.
+    fn set_client(&self, _lent_limit: u64, _device_type: i32, _gpus: &[[u8; 16]]) {
+        // A baseline peer says nothing of the kind.
     }
 
     fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {

@@ -448,6 +448,7 @@ impl Pulls {
             owner: memory,
             shared: false,
             pulled: true,
+            gpu: None,
         })
     }
 

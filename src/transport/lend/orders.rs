@@ -1,0 +1,135 @@
+//! What a receiver must wait for before it reads bodies on a GPU (READY).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::device::cuda::{Device, Event};
+use crate::error::{Error, Result};
+use crate::proto::IPC_HANDLE_BYTES;
+
+/// Messages whose body was ordered and whose list has not come. An honest server has far fewer: each
+/// is a message of more than a page within the window.
+const MOST_WAITING: usize = 1 << 20;
+
+/// The events that the peer has named, and the messages that wait for them.
+#[derive(Debug, Default)]
+pub struct Orders {
+    events: HashMap<u16, Named>,
+    /// By sequence number.
+    waiting: HashMap<u32, u16>,
+}
+
+#[derive(Debug)]
+struct Named {
+    handle: [u8; IPC_HANDLE_BYTES],
+    /// Opened when a body is first read that waits for it: only then its device is known.
+    opened: Option<Arc<Event>>,
+}
+
+impl Orders {
+    /// See [`Connection::order`](crate::transport::Connection::order).
+    pub fn add(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
+        let wrong = |what: String| {
+            Error::protocol(format!("READY for message {seq} {what} (docs/wire.md)"))
+        };
+        if handle.is_empty() {
+            if !self.events.contains_key(&event) {
+                return Err(wrong(format!(
+                    "names event {event}, of which no handle came"
+                )));
+            }
+        } else {
+            let handle = handle.try_into().map_err(|_| {
+                wrong(format!(
+                    "has a handle of {} bytes, not {IPC_HANDLE_BYTES}",
+                    handle.len()
+                ))
+            })?;
+            let named = Named {
+                handle,
+                opened: None,
+            };
+            if self.events.insert(event, named).is_some() {
+                return Err(wrong(format!("brings a second handle of event {event}")));
+            }
+        }
+        if self.waiting.len() >= MOST_WAITING {
+            return Err(wrong(format!(
+                "comes while {MOST_WAITING} others wait for their lists"
+            )));
+        }
+        // One left over from a stream that was cancelled is only another wait.
+        self.waiting.insert(seq, event);
+        Ok(())
+    }
+
+    /// What the body of message `seq`, which lies on `device`, waits for.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says of the handle.
+    pub fn take(&mut self, seq: u32, device: &Arc<Device>) -> Result<Option<Arc<Event>>> {
+        let Some(number) = self.waiting.remove(&seq) else {
+            return Ok(None);
+        };
+        let Some(named) = self.events.get_mut(&number) else {
+            return Ok(None);
+        };
+        if let Some(event) = &named.opened {
+            return Ok(Some(Arc::clone(event)));
+        }
+        let event = Event::open(device, &named.handle)
+            .map_err(|error| error.context(format_args!("event {number} of the peer")))?;
+        Ok(Some(Arc::clone(named.opened.insert(Arc::new(event)))))
+    }
+
+    /// The body of `seq` needs no order after all.
+    pub fn forget(&mut self, seq: u32) {
+        self.waiting.remove(&seq);
+    }
+
+    /// The stream is over, and with it everything that waited.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Status;
+
+    /// docs/wire.md, READY: the first has a handle of 64 bytes and later ones have none.
+    #[test]
+    fn events_are_named_once() {
+        let mut orders = Orders::default();
+        let refused = |outcome: Result<()>, text: &str| {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.status(), Status::Protocol, "{error}");
+            assert!(error.text().contains(text), "{error}");
+        };
+        refused(orders.add(1, 0, &[]), "no handle");
+        refused(orders.add(1, 0, &[1; 63]), "63 bytes");
+        orders.add(1, 0, &[1; 64]).unwrap();
+        refused(orders.add(2, 0, &[1; 64]), "second handle");
+        orders.add(2, 0, &[]).unwrap();
+        refused(orders.add(2, 1, &[]), "event 1");
+        orders.add(2, 1, &[2; 64]).unwrap();
+    }
+
+    /// A peer cannot make a client remember orders without end.
+    #[test]
+    fn what_waits_is_bounded() {
+        let mut orders = Orders::default();
+        orders.add(0, 0, &[1; 64]).unwrap();
+        for seq in 1..u32::try_from(MOST_WAITING).unwrap() {
+            orders.add(seq, 0, &[]).unwrap();
+        }
+        assert!(orders.add(u32::MAX, 0, &[]).is_err());
+        orders.forget(7);
+        orders.add(u32::MAX, 0, &[]).unwrap();
+        orders.clear();
+        orders.add(3, 0, &[]).unwrap();
+        assert_eq!(orders.waiting.len(), 1);
+    }
+}

@@ -1,0 +1,667 @@
+//! Memory of a GPU lent between processes: which bytes come, what is copied for it, who waits for whom,
+//! and what becomes of it when a client goes.
+
+use std::io::{BufRead, Write};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{Array, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use dipc::device::cuda::{Device, Stream};
+use dipc::error::Result;
+use dipc::server::{Server, ServerOptions};
+
+use crate::processes::Other;
+use crate::producer::{Lies, Producer, Served, batches};
+use crate::raw_client::{Expected, RawClient, Received, Wanted};
+use crate::serving::{address, eventually, serve};
+use crate::{Case, fake, run};
+
+pub const CASES: &[Case] = &[
+    ("lent", bodies_are_lent),
+    ("lent-reader", reader),
+    ("lent-late", events_order_reading),
+    ("lent-legacy", legacy_memory_waits),
+    ("lent-killed", killed_clients_leave_nothing),
+    ("lent-cut", what_was_cut_is_kept),
+    ("lent-random", clients_die_at_any_moment),
+    ("lent-elsewhere", others_get_host_memory),
+    ("lent-idle", regions_are_retired),
+    ("lent-again", addresses_are_used_again),
+    ("lent-here", a_client_in_the_same_process),
+    ("lent-faults", every_call_fails_while_lending),
+];
+
+const URI: &str = "DIPC_TEST_CUDA_URI";
+/// What the client does, and with how many batches.
+const MODE: &str = "DIPC_TEST_CUDA_MODE";
+const ROWS: i32 = 3000;
+const COUNT: i32 = 5;
+
+/// What the client expects of a ticket.
+fn table(ticket: &str) -> Vec<RecordBatch> {
+    match ticket {
+        "plain" => plain(),
+        "u" => batches(COUNT, ROWS + 100),
+        _ => batches(COUNT, ROWS),
+    }
+}
+
+/// Batches of which the encoder needs to read nothing.
+fn plain() -> Vec<RecordBatch> {
+    let schema = Arc::new(Schema::new(vec![Field::new("n", DataType::Int64, false)]));
+    (0..i64::from(COUNT))
+        .map(|number| {
+            let n: Int64Array = (0..i64::from(ROWS)).map(|row| row * 7 + number).collect();
+            let columns: Vec<Arc<dyn Array>> = vec![Arc::new(n)];
+            RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()
+        })
+        .collect()
+}
+
+fn client(uri: &str, mode: &str) -> Other {
+    let variables = [(URI, uri.to_owned()), (MODE, mode.to_owned())];
+    Other::new("lent-reader", Stdio::piped(), &variables)
+}
+
+impl Other {
+    fn tell(&mut self, line: &str) {
+        let stdin = self.0.stdin.as_mut().unwrap();
+        writeln!(stdin, "{line}").unwrap();
+    }
+}
+
+fn say(line: &str) {
+    println!("{line}");
+    std::io::stdout().flush().unwrap();
+}
+
+fn heard() -> Option<String> {
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line).unwrap();
+    (read > 0).then(|| line.trim().to_owned())
+}
+
+/// Reads a whole ticket and gives each body back once it is compared. Gives how many lay on the GPU.
+fn read_all(client: &mut RawClient, wanted: Wanted) -> Result<usize> {
+    let expected = table(std::str::from_utf8(&wanted.ticket).unwrap());
+    let mut encoded = Expected::new(&expected[0]);
+    let mut stream = client.get(wanted)?;
+    let mut on_gpu = 0;
+    let mut count = 0;
+    while let Some(received) = stream.next()? {
+        encoded.assert_is(&received, &expected[count]);
+        count += 1;
+        on_gpu += usize::from(received.gpu.is_some());
+        stream.give_back(received)?;
+    }
+    assert_eq!(count, expected.len());
+    let info = stream.info.unwrap();
+    assert_eq!(info.device_type, if on_gpu > 0 { 2 } else { 1 });
+    Ok(on_gpu)
+}
+
+/// Reads a whole ticket and keeps it.
+fn keep_all(client: &mut RawClient, ticket: &str) -> Vec<Received> {
+    let mut stream = client.get(Wanted::on_gpus(ticket)).unwrap();
+    let mut kept = Vec::new();
+    while let Some(received) = stream.next().unwrap() {
+        kept.push(received);
+    }
+    kept
+}
+
+/// The client's process.
+fn reader() {
+    let uri = std::env::var(URI).unwrap();
+    let mode = std::env::var(MODE).unwrap();
+    if mode == "faults" {
+        return read_as_told();
+    }
+    let mut client = RawClient::connect(&uri).unwrap();
+    match mode.as_str() {
+        "read" => {
+            for _ in 0..2 {
+                let on_gpu = read_all(&mut client, Wanted::on_gpus("t")).unwrap();
+                assert_eq!(on_gpu, table("t").len());
+            }
+            // As they are sent is where they are.
+            let as_sent = Wanted {
+                device_type: 0,
+                ..Wanted::on_gpus("t")
+            };
+            assert_eq!(read_all(&mut client, as_sent).unwrap(), table("t").len());
+            settle(&mut client);
+            say("done");
+        }
+        "elsewhere" => {
+            let none = Wanted {
+                gpus: Vec::new(),
+                ..Wanted::on_gpus("t")
+            };
+            assert_eq!(read_all(&mut client, none).unwrap(), 0);
+            let another = Wanted {
+                gpus: vec![[1; 16]],
+                ..Wanted::on_gpus("t")
+            };
+            assert_eq!(read_all(&mut client, another).unwrap(), 0);
+            let on_host = Wanted {
+                device_type: 1,
+                ..Wanted::on_gpus("t")
+            };
+            assert_eq!(read_all(&mut client, on_host).unwrap(), 0);
+            assert_eq!(client.ordered, 0);
+            say("done");
+        }
+        "late" => late_reader(&mut client),
+        "legacy" => {
+            client.on_gone = || {
+                say("gone");
+                assert_eq!(heard().unwrap(), "forget");
+            };
+            assert_eq!(read_all(&mut client, Wanted::on_gpus("t")).unwrap(), 5);
+            while client.retired.len() < client.announced.len() {
+                client.receive().unwrap();
+            }
+            assert_eq!(fake::Live::now().opened, 0);
+            say("closed");
+            heard();
+        }
+        "keep" => {
+            let kept = keep_all(&mut client, "t");
+            assert_eq!(kept.len(), table("t").len());
+            say("kept");
+            heard();
+        }
+        "desert" => {
+            let kept = keep_all(&mut client, "t");
+            client.link.close();
+            say("closed");
+            heard();
+            // What was lent is still what it was.
+            let mut encoded = Expected::new(&table("t")[0]);
+            for (received, batch) in kept.iter().zip(&table("t")) {
+                encoded.assert_is(received, batch);
+            }
+            say("unchanged");
+            heard();
+        }
+        "idle" => {
+            assert_eq!(read_all(&mut client, Wanted::on_gpus("t")).unwrap(), 5);
+            while client.retired.len() < client.announced.len() {
+                client.receive().unwrap();
+            }
+            let first = client.announced.clone();
+            assert!(!first.is_empty());
+            assert_eq!(read_all(&mut client, Wanted::on_gpus("u")).unwrap(), 5);
+            let again = &client.announced[first.len()..];
+            assert!(
+                again.iter().any(|id| first.contains(id)),
+                "{first:?} {again:?}"
+            );
+            say("done");
+        }
+        "again" => {
+            say("ready");
+            while let Some(ticket) = heard() {
+                assert_eq!(read_all(&mut client, Wanted::on_gpus(&ticket)).unwrap(), 5);
+                settle(&mut client);
+                say("read");
+            }
+        }
+        "endless" => loop {
+            say("reading");
+            read_all(&mut client, Wanted::on_gpus("t")).unwrap();
+        },
+        other => panic!("no mode {other}"),
+    }
+}
+
+/// Reads from one server after the other, as it hears of them.
+fn read_as_told() {
+    say("ready");
+    while let Some(uri) = heard() {
+        let outcome = RawClient::connect(&uri)
+            .and_then(|mut client| read_all(&mut client, Wanted::on_gpus("t")));
+        match outcome {
+            Ok(on_gpu) => say(&format!("outcome {on_gpu}")),
+            Err(error) => say(&format!("outcome {error}")),
+        }
+    }
+}
+
+/// Lets the server take everything back: what it says in answer is read.
+fn settle(client: &mut RawClient) {
+    for _ in 0..5 {
+        client.receive().unwrap();
+    }
+}
+
+fn late_reader(client: &mut RawClient) {
+    let expected = plain();
+    let mut encoded = Expected::new(&expected[0]);
+    let mut stream = client.get(Wanted::on_gpus("plain")).unwrap();
+    let mut kept = Vec::new();
+    for _ in &expected {
+        let received = stream.next().unwrap().unwrap();
+        let (_, ready) = received.gpu.as_ref().unwrap();
+        let ready = ready
+            .as_ref()
+            .expect("what is not written yet comes with an event");
+        assert!(!ready.is_ready().unwrap());
+        // A stream that waits for it does so without its thread.
+        let waiting = Stream::new(&Device::get(0).unwrap()).unwrap();
+        waiting.wait(ready).unwrap();
+        assert!(!waiting.is_idle().unwrap());
+        kept.push(received);
+    }
+    say("pending");
+    for (received, batch) in kept.iter().zip(&expected) {
+        encoded.assert_is(received, batch);
+    }
+    for received in kept {
+        stream.give_back(received).unwrap();
+    }
+    assert!(stream.next().unwrap().is_none());
+    say("done");
+}
+
+fn served(lies: Lies, options: ServerOptions) -> (Server, String, Producer) {
+    let producer = Producer::new(lies);
+    let server = Server::new(options).unwrap();
+    let uri = server.listen(&address("shm")).unwrap();
+    serve(&server, &producer, &table("t"));
+    (server, uri, producer)
+}
+
+/// Everything is back, and the driver has nothing of ours but events that peers may wait for.
+fn nothing_is_left(server: Server, what: &str) {
+    drop(server);
+    let left = || {
+        Device::get(0).unwrap().trim().unwrap();
+        let live = fake::Live::now();
+        (
+            live.allocations,
+            live.mappings,
+            live.opened,
+            live.pinned,
+            live.reservations,
+            live.used,
+        )
+    };
+    eventually(what, || left() == (0, 0, 0, 0, 0, [0, 0]));
+    assert!(fake::Live::now().events <= 16, "{what}");
+}
+
+fn body_bytes() -> u64 {
+    let expected = table("t");
+    let schema = dipc::arrow::schema_to_c(&expected[0].schema()).unwrap();
+    let mut encoder =
+        dipc::arrow::Encoder::new(&schema, dipc::arrow::EncodeOptions::default()).unwrap();
+    let mut bytes = 0;
+    for batch in expected {
+        for message in encoder
+            .encode(dipc::arrow::batch_to_c(batch), None)
+            .unwrap()
+        {
+            bytes += message
+                .buffers
+                .iter()
+                .map(|buffer| buffer.len as u64)
+                .sum::<u64>();
+        }
+    }
+    bytes
+}
+
+#[test]
+fn a_body_on_a_gpu_is_lent_to_another_process_without_a_copy() {
+    run("lent", &[]);
+    // Memory that cannot be copied to either, since none can be exported, is brought to the host.
+    run("lent", &[("FAKE_CUDA_NO_VMM", "1")]);
+}
+
+fn bodies_are_lent() {
+    let no_vmm = std::env::var_os("FAKE_CUDA_NO_VMM").is_some();
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed] {
+        if no_vmm && lies != Lies::Legacy {
+            continue;
+        }
+        let what = format!("{lies:?}");
+        let (server, uri, producer) = served(lies, ServerOptions::default());
+        let mut other = client(&uri, "read");
+        other.says("done");
+        other.succeeds();
+        eventually(&what, || producer.released() == 3 * table("t").len());
+        eventually(&what, || server.stats().lent_outstanding == 0);
+        let stats = server.stats();
+        let bytes = 3 * body_bytes();
+        let expected = match lies {
+            Lies::Fd | Lies::Legacy => (bytes, 0),
+            Lies::Managed => (0, bytes),
+        };
+        assert_eq!(
+            (stats.bytes_lent, stats.bytes_copied_on_device),
+            expected,
+            "{what}"
+        );
+        assert_eq!(
+            (stats.bytes_copied, stats.bytes_staged, stats.bytes_sent),
+            (0, 0, 0),
+            "{what}"
+        );
+        nothing_is_left(server, &what);
+    }
+}
+
+#[test]
+fn what_reads_a_body_waits_for_its_producer_and_no_thread_does() {
+    run("lent-late", &[]);
+}
+
+fn events_order_reading() {
+    for lies in [Lies::Fd, Lies::Managed] {
+        let device = Device::get(0).unwrap();
+        let stream = Arc::new(Stream::new(&device).unwrap());
+        let (server, uri, producer) = served(lies, ServerOptions::default());
+        let late = Producer {
+            late: Some(Arc::clone(&stream)),
+            ..producer.clone()
+        };
+        let plain = Served {
+            producer: late,
+            batches: plain(),
+        };
+        server
+            .serve(b"plain", Box::new(plain))
+            .map_err(|(error, _)| error)
+            .unwrap();
+        fake::hold(stream.raw().cast(), 1);
+        let mut other = client(&uri, "late");
+        other.says("pending");
+        assert_eq!(producer.released(), 0);
+        fake::hold(stream.raw().cast(), 0);
+        other.says("done");
+        other.succeeds();
+        eventually("released", || producer.released() == plain_count());
+        drop(stream);
+        nothing_is_left(server, "late");
+    }
+}
+
+fn plain_count() -> usize {
+    plain().len()
+}
+
+#[test]
+fn legacy_memory_is_released_once_the_client_has_closed_it() {
+    run("lent-legacy", &[]);
+}
+
+fn legacy_memory_waits() {
+    let (server, uri, producer) = served(Lies::Legacy, ServerOptions::default());
+    let mut other = client(&uri, "legacy");
+    for closed in 0..table("t").len() {
+        other.says("gone");
+        // Its addresses are back, and it is open at the client.
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(producer.released(), closed);
+        other.tell("forget");
+        eventually("the array is released", || producer.released() > closed);
+    }
+    other.says("closed");
+    other.tell("end");
+    other.succeeds();
+    nothing_is_left(server, "legacy");
+}
+
+#[test]
+fn memory_of_a_killed_client_is_released_when_it_is_gone() {
+    run("lent-killed", &[]);
+}
+
+fn killed_clients_leave_nothing() {
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed] {
+        let (server, uri, producer) = served(lies, ServerOptions::default());
+        let mut other = client(&uri, "keep");
+        other.says("kept");
+        eventually("the end is sent", || server.stats().streams_active == 0);
+        assert_eq!(producer.released(), 0, "{lies:?}");
+        other.kill();
+        eventually("released", || producer.released() == table("t").len());
+        nothing_is_left(server, "killed");
+    }
+}
+
+#[test]
+fn what_a_client_was_lent_is_kept_beyond_a_cut_until_its_process_ends() {
+    run("lent-cut", &[]);
+}
+
+fn what_was_cut_is_kept() {
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed] {
+        let what = format!("{lies:?}");
+        let (server, uri, producer) = served(lies, ServerOptions::default());
+        let mut other = client(&uri, "desert");
+        other.says("closed");
+        eventually("the connection is over", || server.stats().connections == 0);
+        assert_eq!(producer.released(), 0, "{what}");
+        // Neither the end of the server nor others take what the client may read.
+        drop(server);
+        let another = Producer::new(lies);
+        let array = another.array(&table("u")[0]);
+        other.tell("look");
+        other.says("unchanged");
+        drop(array);
+        assert_eq!(producer.released(), 0, "{what}");
+        other.kill();
+        eventually("released", || producer.released() == table("t").len());
+        let empty = Server::new(ServerOptions::default()).unwrap();
+        nothing_is_left(empty, &what);
+    }
+}
+
+#[test]
+fn clients_that_die_at_any_moment_leave_nothing_behind() {
+    run("lent-random", &[]);
+}
+
+fn clients_die_at_any_moment() {
+    // A generator with a fixed start: a run can be repeated.
+    let mut seed: u64 = 7;
+    for kill in 0..51 {
+        let lies = [Lies::Fd, Lies::Legacy, Lies::Managed][kill % 3];
+        let (server, uri, producer) = served(lies, ServerOptions::default());
+        let mut other = client(&uri, "endless");
+        other.says("reading");
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_micros((seed >> 33) % 15_000));
+        other.kill();
+        eventually("the connection is over", || {
+            let stats = server.stats();
+            (stats.connections, stats.streams_active, stats.region_bytes) == (0, 0, 0)
+        });
+        drop(producer);
+        nothing_is_left(server, &format!("kill {kill}"));
+    }
+}
+
+#[test]
+fn a_client_without_the_gpu_is_lent_memory_of_the_host() {
+    run("lent-elsewhere", &[]);
+}
+
+fn others_get_host_memory() {
+    let (server, uri, producer) = served(Lies::Fd, ServerOptions::default());
+    let mut other = client(&uri, "elsewhere");
+    other.says("done");
+    other.succeeds();
+    eventually("released", || producer.released() == 3 * table("t").len());
+    let stats = server.stats();
+    assert_eq!(stats.bytes_staged, 3 * body_bytes());
+    assert_eq!(
+        (
+            stats.bytes_lent,
+            stats.bytes_copied_on_device,
+            stats.bytes_sent
+        ),
+        (0, 0, 0)
+    );
+    nothing_is_left(server, "elsewhere");
+}
+
+#[test]
+fn regions_on_a_gpu_are_retired_and_their_ids_used_again() {
+    run("lent-idle", &[]);
+}
+
+fn regions_are_retired() {
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed] {
+        let mut options = ServerOptions::default();
+        options.link.region_idle = Duration::from_millis(30);
+        let (server, uri, producer) = served(lies, options);
+        let other_table = Served {
+            producer,
+            batches: table("u"),
+        };
+        server
+            .serve(b"u", Box::new(other_table))
+            .map_err(|(error, _)| error)
+            .unwrap();
+        let mut other = client(&uri, "idle");
+        other.says("done");
+        other.succeeds();
+        nothing_is_left(server, "idle");
+    }
+}
+
+#[test]
+fn another_allocation_at_the_same_addresses_is_told_apart() {
+    run("lent-again", &[]);
+}
+
+fn addresses_are_used_again() {
+    let (server, uri, producer) = served(Lies::Fd, ServerOptions::default());
+    let other_table = Served {
+        producer: producer.clone(),
+        batches: table("u"),
+    };
+    server
+        .serve(b"u", Box::new(other_table))
+        .map_err(|(error, _)| error)
+        .unwrap();
+    let mut other = client(&uri, "again");
+    other.says("ready");
+    for (round, ticket) in ["t", "u", "t", "u"].into_iter().enumerate() {
+        other.tell(ticket);
+        other.says("read");
+        eventually("released", || producer.released() == 5 * (round + 1));
+        // The addresses are free now, while the client still has the allocations mapped.
+        Device::get(0).unwrap().trim().unwrap();
+    }
+    drop(other.0.stdin.take());
+    other.succeeds();
+    nothing_is_left(server, "again");
+}
+
+#[test]
+fn a_client_in_the_servers_own_process_is_lent_copies_on_the_device() {
+    run("lent-here", &[]);
+}
+
+fn a_client_in_the_same_process() {
+    for lies in [Lies::Fd, Lies::Legacy] {
+        let (server, uri, producer) = served(lies, ServerOptions::default());
+        let mut client = RawClient::connect(&uri).unwrap();
+        assert_eq!(read_all(&mut client, Wanted::on_gpus("t")).unwrap(), 5);
+        let stats = server.stats();
+        assert_eq!(
+            (stats.bytes_lent, stats.bytes_copied_on_device),
+            (0, body_bytes())
+        );
+        // Nobody tells when this process is done with memory: what is cut is not waited for.
+        let kept = keep_all(&mut client, "t");
+        drop(server);
+        eventually("released", || producer.released() == 10);
+        let mut encoded = Expected::new(&table("t")[0]);
+        for (received, batch) in kept.iter().zip(&table("t")) {
+            encoded.assert_is(received, batch);
+        }
+        drop((kept, client));
+        nothing_is_left(Server::new(ServerOptions::default()).unwrap(), "here");
+    }
+}
+
+#[test]
+fn every_call_may_fail_while_lending() {
+    run("lent-faults", &[]);
+}
+
+fn every_call_fails_while_lending() {
+    for lies in [Lies::Fd, Lies::Managed] {
+        let mut other = client("", "faults");
+        other.says("ready");
+        let mut attempt = || {
+            let (server, uri, producer) = served(lies, ServerOptions::default());
+            other.tell(&uri);
+            let said = other.says("outcome ");
+            (server, producer, said)
+        };
+        let (server, _, said) = attempt();
+        assert_eq!(said, "5");
+        nothing_is_left(server, "first");
+        let was = fake::counts();
+        let (server, _, _) = attempt();
+        let calls: Vec<(String, i64)> = fake::counts()
+            .into_iter()
+            .map(|(name, count)| {
+                let earlier = was.iter().find(|(known, _)| *known == name);
+                (name, count - earlier.map_or(0, |(_, count)| *count))
+            })
+            .filter(|(name, count)| *count > 0 && name != "cuMemcpy")
+            .collect();
+        nothing_is_left(server, "second");
+        let (mut told, mut found_a_way) = (0, 0);
+        for (function, count) in &calls {
+            // The producer of this test calls these too, and does not expect to fail; those that
+            // give back tell nobody.
+            if function.starts_with("cuCtx")
+                || matches!(function.as_str(), "cuMemFree_v2" | "cuMemAllocManaged")
+                || (lies == Lies::Fd && function.starts_with("cuMemA"))
+                || (lies == Lies::Fd
+                    && matches!(
+                        function.as_str(),
+                        "cuMemCreate"
+                            | "cuMemMap"
+                            | "cuMemSetAccess"
+                            | "cuMemGetAllocationGranularity"
+                    ))
+            {
+                continue;
+            }
+            for nth in 1..=(*count).min(12) {
+                fake::fail_call(function, nth, 999);
+                let (server, producer, said) = attempt();
+                fake::fail_call(function, 0, 0);
+                let what = format!("{lies:?}: call {nth} of {function}: {said}");
+                if said.parse::<usize>().is_ok() {
+                    found_a_way += 1;
+                } else {
+                    told += 1;
+                    assert!(said.contains(function.as_str()), "{what}");
+                }
+                drop(producer);
+                nothing_is_left(server, &what);
+            }
+        }
+        assert!(
+            told > 3 && found_a_way > 20,
+            "{told} told, {found_a_way} lent or staged"
+        );
+        drop(other.0.stdin.take());
+        other.succeeds();
+    }
+}

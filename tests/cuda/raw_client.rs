@@ -1,0 +1,340 @@
+//! A client made of a connection and the receiver's machine, without the decoder: it sees where bodies
+//! lie, and returns them when it is told to.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use dipc::arrow::{EncodeOptions, EncodedMessage, Encoder, batch_to_c, schema_to_c};
+use dipc::device::cuda::{Device, Event, PinnedMemory, Stream, uuids};
+use dipc::device::{BufferRef, HostBuffer};
+use dipc::error::{Error, Result};
+use dipc::proto::{
+    Body, Control, Credit, Header, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent,
+    ReceiverTransmit, Request, Side, SideConfig, StreamInfo, Timestamp, Uri, encode_frees,
+};
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing, Payload};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// A connection of a client.
+pub struct RawClient {
+    pub link: Box<dyn Connection>,
+    uri: Uri,
+    /// Regions that were announced, in order.
+    pub announced: Vec<u16>,
+    /// Regions that were retired, in order.
+    pub retired: Vec<u16>,
+    /// Called before a retired region is forgotten.
+    pub on_gone: fn(),
+    /// READY messages so far.
+    pub ordered: usize,
+}
+
+/// One message and where its body lies.
+pub struct Received {
+    pub header: Header,
+    pub buffers: Vec<BufferRef>,
+    pub gpu: Option<(Arc<Device>, Option<Arc<Event>>)>,
+    owner: Option<Arc<dyn std::any::Any + Send + Sync>>,
+    addresses: Vec<u64>,
+    _packed: Option<HostBuffer>,
+}
+
+/// What a stream is asked for with.
+pub struct Wanted {
+    pub ticket: Vec<u8>,
+    pub device_type: i32,
+    pub gpus: Vec<[u8; 16]>,
+}
+
+impl Wanted {
+    /// On this process's GPUs.
+    pub fn on_gpus(ticket: &str) -> Self {
+        Self {
+            ticket: ticket.as_bytes().to_vec(),
+            device_type: 2,
+            gpus: uuids().unwrap(),
+        }
+    }
+}
+
+/// A stream under way.
+pub struct RawStream<'a> {
+    client: &'a mut RawClient,
+    receiver: Receiver<HostBuffer>,
+    pub info: Option<StreamInfo>,
+    start: Instant,
+}
+
+impl RawClient {
+    pub fn connect(uri: &str) -> Result<Self> {
+        let uri = Uri::parse(uri)?;
+        let link = transport::by_scheme(&uri.scheme)?.connect(&uri, &LinkOptions::default())?;
+        Ok(Self {
+            link,
+            uri,
+            announced: Vec::new(),
+            retired: Vec::new(),
+            on_gone: || {},
+            ordered: 0,
+        })
+    }
+
+    pub fn get(&mut self, wanted: Wanted) -> Result<RawStream<'_>> {
+        let request = Request {
+            device_type: wanted.device_type,
+            gpus: wanted.gpus,
+            ..Request::new(
+                wanted.ticket,
+                Credit {
+                    batches: 8,
+                    bytes: 1 << 30,
+                },
+            )
+        };
+        let config = ReceiverConfig {
+            request,
+            metadata: SideConfig {
+                tags: self.uri.tags,
+                extension: true,
+            },
+            data: None,
+            first_seq: 0,
+            stall_timeout: None,
+            silence_timeout: None,
+        };
+        let mut receiver = Receiver::new(config)?;
+        receiver.start(Timestamp::from_nanos(0));
+        let mut stream = RawStream {
+            client: self,
+            receiver,
+            info: None,
+            start: Instant::now(),
+        };
+        stream.pump()?;
+        Ok(stream)
+    }
+
+    /// Reads one message, dealing with regions and events; waits a while where there is none.
+    pub fn receive(&mut self) -> Result<Option<Incoming>> {
+        self.link.flush()?;
+        let Some(message) = self.link.receive()? else {
+            let ready = self.link.readiness();
+            let mut fds = [PollFd::new(&ready.fd, PollFlags::IN)];
+            let wait = Timespec::try_from(Duration::from_millis(20)).unwrap();
+            let _ = poll(&mut fds, Some(&wait));
+            return Ok(None);
+        };
+        let Incoming::Control { bytes, fd } = message else {
+            return Ok(Some(message));
+        };
+        match Control::decode(&bytes)? {
+            Some(Control::Region { id, handle }) => {
+                self.link.map_region(id, &handle, fd)?;
+                self.announced.push(id);
+            }
+            Some(Control::RegionGone { id }) => {
+                (self.on_gone)();
+                self.link.unmap_region(id)?;
+                self.retired.push(id);
+                let bytes = Control::RegionForgotten { id }.encode();
+                self.link.send(Outgoing::Control { bytes, fd: None })?;
+            }
+            Some(Control::Ready { seq, event, handle }) => {
+                self.ordered += 1;
+                self.link.order(seq, event, &handle)?;
+            }
+            _ => return Ok(Some(Incoming::Control { bytes, fd: None })),
+        }
+        Ok(None)
+    }
+
+    /// Gives a body back: first what maps it is let go.
+    pub fn give_back(&mut self, received: Received) -> Result<()> {
+        let Received {
+            owner, addresses, ..
+        } = received;
+        drop(owner);
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        let tag = self.uri.tags.free_data.unwrap();
+        let payload = Payload::Bytes(encode_frees(&addresses));
+        self.link.send(Outgoing::Tagged { tag, payload })
+    }
+}
+
+impl RawStream<'_> {
+    fn pump(&mut self) -> Result<()> {
+        while let Some(transmit) = self.receiver.poll_transmit() {
+            let message = match transmit {
+                ReceiverTransmit::Tagged { tag, bytes, .. } => Outgoing::Tagged {
+                    tag,
+                    payload: Payload::Bytes(bytes),
+                },
+                ReceiverTransmit::Control { bytes, .. } => Outgoing::Control { bytes, fd: None },
+            };
+            self.client.link.send(message)?;
+        }
+        while let Some(event) = self.receiver.poll_event() {
+            match event {
+                ReceiverEvent::Stream { info, .. } => self.info = Some(info),
+                ReceiverEvent::Expect { seq, packed, list } => {
+                    self.client.link.post_body(seq, packed, list);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap())
+    }
+
+    /// The next message; `None` at the end.
+    pub fn next(&mut self) -> Result<Option<Received>> {
+        loop {
+            if let Some(message) = self.receiver.next_message() {
+                self.receiver.flush_credit();
+                self.pump()?;
+                return self.find(message).map(Some);
+            }
+            if let Some(error) = self.receiver.error() {
+                return Err(error.clone());
+            }
+            if self.receiver.is_complete() {
+                return Ok(None);
+            }
+            let now = self.now();
+            match self.client.receive()? {
+                None => {}
+                Some(Incoming::Metadata(bytes)) => self.receiver.handle_metadata(now, &bytes)?,
+                Some(Incoming::Control { bytes, .. }) => {
+                    // What it says of the stream is told above.
+                    let _: Result<(), Error> =
+                        self.receiver.handle_control(now, Side::Metadata, &bytes);
+                }
+                Some(Incoming::Tagged { tag, bytes }) => {
+                    self.receiver.handle_body(now, tag, InBody::List(&bytes))?;
+                }
+                Some(Incoming::Body { seq, memory }) => {
+                    let len = memory.len() as u64;
+                    let body = InBody::Packed { len, memory };
+                    self.receiver.handle_body(now, u64::from(seq), body)?;
+                }
+            }
+            self.pump()?;
+        }
+    }
+
+    fn find(&mut self, message: Message<HostBuffer>) -> Result<Received> {
+        let Message { seq, header, body } = message;
+        match body {
+            Body::Packed(memory) => {
+                let whole = memory.as_ref();
+                let buffers = header
+                    .buffers()
+                    .iter()
+                    .map(|span| BufferRef {
+                        data: whole
+                            .data
+                            .wrapping_add(usize::try_from(span.offset).unwrap()),
+                        len: usize::try_from(span.length).unwrap(),
+                    })
+                    .collect();
+                Ok(Received {
+                    header,
+                    buffers,
+                    gpu: None,
+                    owner: None,
+                    addresses: Vec::new(),
+                    _packed: Some(memory),
+                })
+            }
+            Body::Lent(spans) => {
+                let resolved = self.client.link.resolve(seq, &spans)?;
+                let lent = spans.iter().filter(|span| span.length > 0);
+                Ok(Received {
+                    header,
+                    buffers: resolved.buffers,
+                    gpu: resolved.gpu.map(|gpu| (gpu.device, gpu.ready)),
+                    owner: Some(resolved.owner),
+                    addresses: lent.map(|span| span.address).collect(),
+                    _packed: None,
+                })
+            }
+        }
+    }
+
+    pub fn give_back(&mut self, received: Received) -> Result<()> {
+        self.client.give_back(received)
+    }
+}
+
+impl Received {
+    /// The bytes of every buffer: read by the device, behind what it must wait for.
+    pub fn read(&self) -> Vec<Vec<u8>> {
+        let Some((device, ready)) = &self.gpu else {
+            // SAFETY: the owner is held, and the producer writes no more.
+            let bytes = self
+                .buffers
+                .iter()
+                .map(|buffer| unsafe { buffer.as_slice() });
+            return bytes.map(<[u8]>::to_vec).collect();
+        };
+        let stream = Stream::new(device).unwrap();
+        if let Some(ready) = ready {
+            stream.wait(ready).unwrap();
+        }
+        self.buffers
+            .iter()
+            .map(|buffer| {
+                let target = PinnedMemory::new(device, buffer.len).unwrap();
+                // SAFETY: both live until the stream is synchronised.
+                unsafe { stream.copy(target.address(), buffer.data as u64, buffer.len) }.unwrap();
+                stream.synchronize().unwrap();
+                // SAFETY: the work is done.
+                let bytes = unsafe { target.as_slice() };
+                bytes[..buffer.len].to_vec()
+            })
+            .collect()
+    }
+}
+
+/// The messages of batches as a server on the host makes them.
+pub struct Expected {
+    encoder: Encoder,
+}
+
+impl Expected {
+    pub fn new(batch: &RecordBatch) -> Self {
+        let schema = schema_to_c(&batch.schema()).unwrap();
+        Self {
+            encoder: Encoder::new(&schema, EncodeOptions::default()).unwrap(),
+        }
+    }
+
+    /// Asserts that what came is the batch, byte for byte.
+    pub fn assert_is(&mut self, received: &Received, batch: &RecordBatch) {
+        let messages = self
+            .encoder
+            .encode(batch_to_c(batch.clone()), None)
+            .unwrap();
+        let [message]: &[EncodedMessage] = &messages else {
+            panic!("{} messages", messages.len());
+        };
+        assert_eq!(received.header.bytes(), message.header, "another header");
+        let bytes = received.read();
+        assert_eq!(bytes.len(), message.buffers.len());
+        for (index, (got, wanted)) in bytes.iter().zip(&message.buffers).enumerate() {
+            // SAFETY: the message keeps its memory.
+            let wanted = unsafe { wanted.as_slice() };
+            assert!(
+                got == wanted,
+                "buffer {index} of {} bytes differs",
+                wanted.len()
+            );
+        }
+    }
+}
