@@ -428,6 +428,8 @@ impl ServedLink {
         }
         tracing::debug!("connection {} to {} is over: {error}", self.id, self.peer);
         half.closed = Some(error);
+        // What came back with the peer's last words is not out any more.
+        drop(std::mem::take(&mut effects.returned));
         if let Some(lender) = &self.lender {
             lender.abandon();
         }

@@ -20,6 +20,8 @@ pub(super) struct Hold {
     keep: Keep,
     /// Behind our copies to the block.
     busy: Option<Event>,
+    /// The peer gave it back while the connection stood; it waits for `busy` alone.
+    returned: bool,
 }
 
 impl Hold {
@@ -30,6 +32,7 @@ impl Hold {
             lent: Vec::new(),
             keep: Keep::default(),
             busy: None,
+            returned: false,
         }
     }
 
@@ -66,6 +69,7 @@ impl Hold {
             lent: std::mem::take(&mut self.lent),
             keep: std::mem::take(&mut self.keep),
             busy: None,
+            returned: self.returned,
         }
     }
 }
@@ -82,6 +86,7 @@ impl Drop for Hold {
         if let Some(busy) = self.busy.take()
             && !matches!(busy.is_ready(), Ok(true))
         {
+            self.returned = !self.shared.state.lock().abandoned;
             afterlife::keep_until_happened(busy, Box::new(self.take()));
             return;
         }
@@ -91,7 +96,10 @@ impl Drop for Hold {
         let mut state = self.shared.state.lock();
         if state.abandoned {
             drop(state);
-            self.outlive();
+            // Of a block that is back nothing more is read, and its region is not used again.
+            if !(self.returned && self.lent.is_empty()) {
+                self.outlive();
+            }
             return;
         }
         if let Some(block) = &self.block {

@@ -173,15 +173,17 @@ fn notice_of(device: &Device, size: usize, handle: Handle) -> impl FnOnce(u16) -
 }
 
 impl Shared {
-    /// Whether this client is lent memory of GPUs, as far as can be told before any is seen.
+    /// Whether this client is lent memory of GPUs, as far as can be told before any is seen. Where the
+    /// answer is no, none is lent until the client asks anew: it has been told so.
     pub(super) fn lends_on_gpus(&self) -> bool {
-        let wanted = {
-            let state = self.state.lock();
-            let wanted = self.peer.is_some() && state.gpu.wanted && !state.abandoned;
-            wanted.then(|| state.gpu.gpus.clone())
-        };
-        let ours = wanted.map(|gpus| (gpus, uuids().unwrap_or_default()));
-        ours.is_some_and(|(gpus, ours)| gpus.iter().any(|gpu| ours.contains(gpu)))
+        if self.peer.is_none() || !self.state.lock().gpu.wanted {
+            return false;
+        }
+        let ours = uuids().unwrap_or_default();
+        let mut state = self.state.lock();
+        let reached = state.gpu.gpus.iter().any(|gpu| ours.contains(gpu));
+        state.gpu.wanted &= reached;
+        reached
     }
 
     /// What the client said of GPUs.
