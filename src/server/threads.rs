@@ -112,7 +112,7 @@ mod tests {
 
     fn run_on(threads: &Threads) -> mpsc::Receiver<thread::ThreadId> {
         let (sender, seen) = mpsc::channel();
-        let work = move || drop(sender.send(thread::current().id()));
+        let work = move || sender.send(thread::current().id()).unwrap();
         threads.run(work).unwrap();
         seen
     }
@@ -133,7 +133,7 @@ mod tests {
         // While it works, another stream gets another thread.
         wait_idle(&threads, 1);
         let (go, told) = mpsc::channel::<()>();
-        threads.run(move || drop(told.recv())).unwrap();
+        threads.run(move || told.recv().unwrap()).unwrap();
         assert_ne!(run_on(&threads).recv().unwrap(), first);
         go.send(()).unwrap();
         wait_idle(&threads, 2);
@@ -146,7 +146,7 @@ mod tests {
         run_on(&threads).recv().unwrap();
         let (go, told) = mpsc::channel::<()>();
         wait_idle(&threads, 1);
-        threads.run(move || drop(told.recv())).unwrap();
+        threads.run(move || told.recv().unwrap()).unwrap();
         run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
         let shared = Arc::downgrade(&threads.shared);
