@@ -20,8 +20,11 @@ pub const LEAST_BYTES: usize = 16 << 10;
 const LEAST_MAPPED_BYTES: usize = 256 << 10;
 /// The alignment of every block, in bytes.
 const ALIGNMENT: usize = 64;
-/// Most bytes of blocks that are kept for later.
-const MOST_KEPT_BYTES: usize = 128 << 20;
+/// Most bytes of blocks that are kept for later: a stream of the default window has up to 256 MiB of
+/// bodies on the way.
+const MOST_KEPT_BYTES: usize = 512 << 20;
+/// Bytes of blocks that stay this process's own; pages of others are the system's if it needs them.
+const HELD_BYTES: usize = 128 << 20;
 /// Most blocks that are kept for later: looking through them must stay cheap.
 const MOST_KEPT_BLOCKS: usize = 64;
 /// The size of a huge page, which a block gets where the system has them: one fault instead of 512.
@@ -42,6 +45,8 @@ pub struct Block {
     data: NonNull<u8>,
     /// From [`LEAST_MAPPED_BYTES`] on, a mapping of its own; else of the heap.
     len: usize,
+    /// The system may take its pages, until they are written again; they are zeros then.
+    offered: bool,
 }
 
 // SAFETY: a block owns its memory alone; nothing about it belongs to a thread.
@@ -79,7 +84,11 @@ impl Block {
             }
         });
         match (data, whole) {
-            (Some(data), Some(len)) => Ok(Self { data, len }),
+            (Some(data), Some(len)) => Ok(Self {
+                data,
+                len,
+                offered: false,
+            }),
             _ => Err(Error::out_of_memory(format!(
                 "cannot allocate {len} bytes for a body"
             ))),
@@ -89,6 +98,16 @@ impl Block {
     /// The first byte.
     pub fn data(&self) -> NonNull<u8> {
         self.data
+    }
+
+    /// Lets the system have the pages if it needs them. Nobody uses the block meanwhile.
+    fn offer(&mut self) {
+        self.offered = true;
+        if self.len >= LEAST_MAPPED_BYTES {
+            // SAFETY: the mapping is this block's, and what is in it is not defined. Where the advice
+            // is not taken the pages stay.
+            let _ = unsafe { madvise(self.data.as_ptr().cast(), self.len, Advice::LinuxFree) };
+        }
     }
 
     /// Gives it back: to be kept, or to the system.
@@ -146,8 +165,9 @@ impl Kept {
             .filter(|(_, block)| fits(block))
             .min_by_key(|(_, block)| block.len)?;
         // In order of their return: the oldest ones go first.
-        let block = self.blocks.remove(index);
+        let mut block = self.blocks.remove(index);
         self.bytes -= block.len;
+        block.offered = false;
         Some(block)
     }
 
@@ -163,7 +183,17 @@ impl Kept {
             self.bytes -= self.blocks[gone].len;
             gone += 1;
         }
-        self.blocks.drain(..gone).collect()
+        let gone = self.blocks.drain(..gone).collect();
+        let mine = self.blocks.iter().filter(|block| !block.offered);
+        let mut held: usize = mine.map(|block| block.len).sum();
+        for block in self.blocks.iter_mut().filter(|block| !block.offered) {
+            if held <= HELD_BYTES {
+                break;
+            }
+            held -= block.len;
+            block.offer();
+        }
+        gone
     }
 }
 
@@ -199,6 +229,25 @@ mod tests {
             kept.give(Block::new(LEAST_BYTES).unwrap());
         }
         assert_eq!(kept.blocks.len(), MOST_KEPT_BLOCKS);
+    }
+
+    /// Of what is kept, the system may have the oldest but for a part.
+    #[test]
+    fn most_of_what_is_kept_may_be_taken() {
+        let mut kept = Kept::default();
+        for _ in 0..3 {
+            kept.give(Block::new(HELD_BYTES / 2).unwrap());
+        }
+        let offered =
+            |kept: &Kept| -> Vec<bool> { kept.blocks.iter().map(|block| block.offered).collect() };
+        assert_eq!(offered(&kept), [true, false, false]);
+        let mut blocks: Vec<_> = (0..3).map(|_| kept.take(HELD_BYTES / 2).unwrap()).collect();
+        let block = blocks.pop().unwrap();
+        assert!(!block.offered);
+        // SAFETY: the block has as many bytes, and is this test's alone.
+        unsafe { block.data().as_ptr().write_bytes(7, HELD_BYTES / 2) };
+        kept.give(block);
+        assert_eq!(offered(&kept), [false]);
     }
 
     /// Of blocks that fit alike, the one that came back last is given out, and is used again whether
