@@ -315,7 +315,7 @@ struct ArrowDeviceArrayStream {
 #define DIPC_ARENA_STAT_USED_BYTES 1
 
 /**
- * Bytes of all regions, taken from the system.
+ * Bytes of all regions, taken from the system or the device.
  */
 #define DIPC_ARENA_STAT_MAPPED_BYTES 2
 
@@ -574,8 +574,18 @@ struct ArrowDeviceArrayStream {
 #define DIPC_STREAM_STAT_BYTES_RECEIVED 5
 
 /**
- * Gives out memory whose contents reach a client on the same machine without a copy: a client maps
- * it. Made by dipc_arena_new(); every call is allowed from any thread, also several at once.
+ * Body bytes copied in this process from one place of a device to another, or between devices.
+ */
+#define DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE 6
+
+/**
+ * Body bytes copied in this process between the host and a device.
+ */
+#define DIPC_STREAM_STAT_BYTES_STAGED 7
+
+/**
+ * Gives out memory, of the host or of a CUDA device, whose contents reach a client on the same
+ * machine without a copy: a client maps it. Made by dipc_arena_new(); every call is allowed from any thread, also several at once.
  *
  * A client that was lent one block can read the whole region it lies in, for as long as it likes:
  * an arena is as public as the most public ticket whose batches lie in it.
@@ -850,7 +860,8 @@ dipc_status dipc_arena_options_new(struct dipc_arena_options **out, struct dipc_
  * regions. Default 64 MiB.
  *
  * @param options       Options to change; exclusive during the call.
- * @param region_bytes  Bytes; rounded up to whole pages.
+ * @param region_bytes  Bytes; rounded up to whole pages, on a CUDA device to what it maps at once
+ *                      (mostly 2 MiB).
  * @param error         May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
  */
@@ -881,26 +892,31 @@ void dipc_arena_options_free(struct dipc_arena_options *options);
 /**
  * Makes an arena. It takes memory from the system with the first block, one region at a time.
  *
- * @param device_type  Where the memory lies, as ARROW_DEVICE_CPU.
+ * @param device_type  Where the memory lies: ARROW_DEVICE_CPU or ARROW_DEVICE_CUDA.
+ * @param device_id    Number of the CUDA device; of no meaning for the host.
  * @param options      Copied; NULL: the defaults.
  * @param out          Receives the arena, to be freed by dipc_arena_free().
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: no such memory here.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type, there is no
+ *         CUDA driver, or the device cannot lend memory. DIPC_ERR_INVALID_ARGUMENT: the driver has
+ *         no device of that number.
  */
 dipc_status dipc_arena_new(int32_t device_type,
+                           int64_t device_id,
                            const struct dipc_arena_options *options,
                            struct dipc_arena **out,
                            struct dipc_error **error);
 
 /**
- * Allocates a block, aligned to 64 bytes. What it holds is not defined.
+ * Allocates a block, aligned to 64 bytes. What it holds is not defined. On a CUDA device it is an
+ * address for the device: the processor must not touch it.
  *
  * @param arena      Arena.
  * @param len_bytes  Length; 0 gives a block that must be given back like any other.
  * @param out        Receives the block, to be given back by dipc_arena_dealloc().
  * @param error      May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system, or the limit of
- *         the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a region.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system or the device, or
+ *         the limit of the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a region.
  */
 dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
                              size_t len_bytes,
@@ -910,6 +926,8 @@ dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
 /**
  * Gives a block back. Memory that a client may still read is not used again before it is given
  * back by the client too.
+ *
+ * A block of a CUDA device may be given out again at once: work on it must be done.
  *
  * @param arena  The block's arena; NULL finds it, also when dipc_arena_free() was called.
  * @param block  Block, or NULL, for which nothing happens.
@@ -1105,15 +1123,23 @@ dipc_status dipc_get_options_set_lent_limit_bytes(struct dipc_get_options *optio
                                                   struct dipc_error **error);
 
 /**
- * Sets where bodies shall land. Default ARROW_DEVICE_CPU.
+ * Sets where arrays shall be. Default ARROW_DEVICE_CPU. Where the server has them there already, and
+ * this process can map its memory, nothing is copied; otherwise they are copied, once on each way
+ * between the host and a device.
  *
  * @param options      Options to change; exclusive during the call.
- * @param device_type  As ARROW_DEVICE_CPU; what this build cannot do fails in dipc_client_get().
+ * @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: where the server has them if this
+ *                     process reaches that without a copy, otherwise on the host.
+ * @param device_id    Number of the CUDA device, as the driver of this process counts; of no meaning
+ *                     for the others.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ * @return DIPC_OK; where there is no such device, or no driver, dipc_client_get() fails.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type.
+ *         DIPC_ERR_INVALID_ARGUMENT: a negative number, or too large a one.
  */
 dipc_status dipc_get_options_set_device(struct dipc_get_options *options,
                                         int32_t device_type,
+                                        int64_t device_id,
                                         struct dipc_error **error);
 
 /**
@@ -1263,8 +1289,8 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
  * @param options           Copied; NULL: the defaults. Those about connecting are not used.
  * @param out               Receives the receiver, to be freed by dipc_receiver_free().
  * @param error             May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such
- *         device here.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
+ *         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here.
  */
 dipc_status dipc_receiver_new(const char *const *uris,
                               size_t n_uris,

@@ -12,7 +12,7 @@ use crate::arrow::decode::{DecodeOptions, Decoder, Level};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
-use crate::device::DeviceKind;
+use crate::device::Target;
 use crate::driver::fetch::Fetch;
 pub use crate::driver::fetch::StreamStats;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
@@ -42,8 +42,8 @@ pub struct GetOptions {
     pub window: Credit,
     /// Most bytes of copies that the server may lend at once; past it bodies travel as bytes.
     pub lent_limit: u64,
-    /// Where bodies shall land.
-    pub device: DeviceKind,
+    /// Where arrays shall be.
+    pub device: Target,
     /// How much of what arrives is checked; `None`: the structure alone from a server of the same
     /// user, everything from others (rule A8).
     pub level: Option<Level>,
@@ -65,7 +65,7 @@ impl Default for GetOptions {
                 bytes: 256 << 20,
             },
             lent_limit: 1 << 30,
-            device: DeviceKind::CPU,
+            device: Target::Host,
             level: None,
             spin: Duration::ZERO,
             connections: 1,
@@ -151,7 +151,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` scheme or device, `Unreachable`, `Permission`, `Timeout`,
+    /// `InvalidUri`, `Unsupported` scheme, `Unsupported` and `InvalidArgument` where arrays are wanted
+    /// on a GPU and there is no driver or no such GPU, `Unreachable`, `Permission`, `Timeout`,
     /// `NotFound` for an unknown ticket, `Busy`, `Cancelled`, and what the provider says.
     pub fn get(
         &self,
@@ -161,7 +162,7 @@ impl Client {
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
         self.inner.generation.ensure_same_process()?;
-        options.device.ensure_readable()?;
+        options.device.ensure_available()?;
         let uris = self.inner.read(uris)?;
         let (metadata, data) = match &*uris {
             [metadata] => (metadata, None),
@@ -287,6 +288,8 @@ impl Inner {
         let request = Request {
             lent_limit: options.lent_limit,
             stream_id: stream_id()?,
+            device_type: options.device.device_type(),
+            gpus: options.device.reachable_gpus()?,
             ..Request::new(ticket, options.window)
         };
         let config = ReceiverConfig {
@@ -312,14 +315,13 @@ impl Inner {
             level,
             ..DecodeOptions::default()
         };
-        let mut fetch = Fetch::start(config, first, second, decode, options.spin)?;
+        let target = options.device;
+        let mut fetch = Fetch::start(config, first, second, decode, target, options.spin)?;
         if let Err(error) = fetch.wait_for_schema(cancel) {
             settle(&Arc::downgrade(self), fetch, metadata.key);
             return Err(error);
         }
-        let device_type = fetch
-            .info()
-            .map_or(DeviceKind::CPU.0, |info| info.device_type);
+        let device_type = fetch.target().device_type();
         Ok(Stream {
             schema: fetch.schema(),
             fetch: Some(fetch),

@@ -43,7 +43,7 @@ func NewArena(options ...ArenaOption) (*Arena, error) {
 	}
 	var object *C.dipc_arena
 	failure = nil
-	if err := check(C.dipc_arena_new(C.ARROW_DEVICE_CPU, set, &object, &failure), failure); err != nil {
+	if err := check(C.dipc_arena_new(C.ARROW_DEVICE_CPU, 0, set, &object, &failure), failure); err != nil {
 		return nil, err
 	}
 	a := &Arena{handle: newHandle("arena", object, func(object *C.dipc_arena) { C.dipc_arena_free(object) })}

@@ -62,6 +62,39 @@ func Get(ctx context.Context, uri, ticket string, options ...GetOption) (*Reader
 
 // Get is the package's [Get] with this client.
 func (c *Client) Get(ctx context.Context, uri, ticket string, options ...GetOption) (*Reader, error) {
+	s, err := c.ask(ctx, uri, ticket, options)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newReader(ctx, s)
+	if err != nil {
+		s.close()
+		return nil, withContext(ctx, err)
+	}
+	return r, nil
+}
+
+// GetStream asks as [Client.Get] does, and writes what comes to out, which points to a C struct
+// ArrowDeviceArrayStream in C's memory (what it held before is not released). It is for libraries of C
+// that read arrays wherever they lie: with [WithDevice] on a GPU.
+//
+// ctx governs this call alone: the stream ends when its release is called.
+func (c *Client) GetStream(ctx context.Context, uri, ticket string, out unsafe.Pointer, options ...GetOption) error {
+	if out == nil {
+		return invalid("there is no place for the stream: out is nil")
+	}
+	s, err := c.ask(ctx, uri, ticket, options)
+	if err != nil {
+		return err
+	}
+	*(*C.struct_ArrowDeviceArrayStream)(out) = *s.object
+	s.object.release = nil // moved
+	s.close()
+	return nil
+}
+
+// ask asks for a stream. ctx may end it until it is closed.
+func (c *Client) ask(ctx context.Context, uri, ticket string, options []GetOption) (*stream, error) {
 	if ctx == nil {
 		return nil, invalid("the context is nil: pass context.Background()")
 	}
@@ -92,14 +125,11 @@ func (c *Client) Get(ctx context.Context, uri, ticket string, options ...GetOpti
 	var failure *C.dipc_error
 	err = check(C.dipcgo_client_get(object, asked.uri, asked.dataURI, name, length, asked.options,
 		cancel.object, s.object, &failure), failure)
-	if err == nil {
-		var r *Reader
-		if r, err = newReader(ctx, s); err == nil {
-			return r, nil
-		}
+	if err != nil {
+		s.close()
+		return nil, withContext(ctx, err)
 	}
-	s.close()
-	return nil, withContext(ctx, err)
+	return s, nil
 }
 
 // Close closes the client. Its readers go on. It may be called again, and always returns nil.

@@ -107,6 +107,31 @@ func WithLentLimit(bytes uint64) GetOption {
 	}}
 }
 
+// Device is where the arrays of a stream shall be: [Host], [CUDA] or [AsSent].
+type Device struct {
+	deviceType C.int32_t
+	id         C.int64_t
+}
+
+var (
+	// Host is the host's memory, which arrow-go reads.
+	Host = Device{C.ARROW_DEVICE_CPU, 0}
+	// AsSent is where the server has them, if this process reaches that without a copy, else the host.
+	AsSent = Device{}
+)
+
+// CUDA is the CUDA device with this number, as the driver counts in this process.
+func CUDA(id int64) Device { return Device{C.ARROW_DEVICE_CUDA, C.int64_t(id)} }
+
+// WithDevice sets where arrays shall be. Default [Host]. Those on a device are for [Client.GetStream]:
+// arrow-go cannot read them, and Get fails with [ErrUnsupported].
+func WithDevice(device Device) GetOption {
+	return GetOption{func(r *getRequest) error {
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_device(r.options, device.deviceType, device.id, &failure), failure)
+	}}
+}
+
 // WithReaderSpin sets how long a goroutine that waits for the stream looks for it before it sleeps, with
 // a whole core. Default 0.
 func WithReaderSpin(spin time.Duration) GetOption {

@@ -128,6 +128,9 @@ type StreamStats struct {
 	BytesLent     uint64 // body bytes that the server lent and this process mapped
 	BytesCopied   uint64 // body bytes copied in this process: joined dictionaries, values to be checked
 	BytesReceived uint64 // body bytes that came through the connection
+
+	BytesCopiedOnDevice uint64 // body bytes copied in this process on a device, or between devices
+	BytesStaged         uint64 // body bytes copied in this process between the host and a device
 }
 
 // Stats gives the stream's figures so far.

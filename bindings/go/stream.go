@@ -41,7 +41,8 @@ func (s *stream) close() {
 func (s *stream) readSchema() error {
 	if s.object.device_type != C.ARROW_DEVICE_CPU {
 		return &Error{Status: ErrUnsupported, Text: fmt.Sprintf(
-			"the batches lie on a device of type %d, and arrow-go reads the host's memory alone", s.object.device_type)}
+			"the batches lie on a device of type %d, and arrow-go reads the host's memory alone: ask for them there "+
+				"(WithDevice(Host)), or for a C stream (GetStream)", s.object.device_type)}
 	}
 	described := (*C.struct_ArrowSchema)(C.calloc(1, C.sizeof_struct_ArrowSchema))
 	defer C.free(unsafe.Pointer(described))
@@ -153,6 +154,9 @@ func (s *stream) stats() (StreamStats, error) {
 		C.DIPC_STREAM_STAT_BYTES_LENT:     &stats.BytesLent,
 		C.DIPC_STREAM_STAT_BYTES_COPIED:   &stats.BytesCopied,
 		C.DIPC_STREAM_STAT_BYTES_RECEIVED: &stats.BytesReceived,
+
+		C.DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE: &stats.BytesCopiedOnDevice,
+		C.DIPC_STREAM_STAT_BYTES_STAGED:           &stats.BytesStaged,
 	})
 	return stats, check(status, failure)
 }

@@ -21,7 +21,7 @@ enum class ArenaStat : std::int32_t {
   mapped_bytes = DIPC_ARENA_STAT_MAPPED_BYTES,  ///< Of all regions.
 };
 
-/// Gives out memory that clients map. A client that was lent one block can read the whole region it
+/// Gives out memory, of the host or of a CUDA device, that clients map. A client that was lent one block can read the whole region it
 /// lies in, for as long as it likes: an arena is as public as its most public ticket. Every call is
 /// allowed from any thread. Blocks outlive the arena.
 class Arena {
@@ -52,18 +52,17 @@ class Arena {
 
   /// Makes an arena. It takes memory from the system with the first block.
   ///
-  /// @param device_type  Where the memory lies; Status::unsupported where there is no such memory.
-  static Result<Arena> make(const ArenaOptions& options = {},
-                            ArrowDeviceType device_type = ARROW_DEVICE_CPU) {
+  /// @param device  Where the memory lies; Status::unsupported where there is no such memory.
+  static Result<Arena> make(const ArenaOptions& options = {}, Device device = {}) {
     auto version = check_version();
     if (!version) return std::move(version).error();
     auto built = detail::build(options);
     if (!built) return std::move(built).error();
     auto raw = detail::call_for<dipc_arena*>([&](dipc_arena** out, dipc_error** error) {
-      return dipc_arena_new(device_type, built->get(), out, error);
+      return dipc_arena_new(device.type, device.id, built->get(), out, error);
     });
     if (!raw) return std::move(raw).error();
-    return Arena(*raw);
+    return Arena(*raw, device);
   }
 
   Arena(Arena&&) noexcept = default;
@@ -72,7 +71,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena() = default;
 
-  /// Allocates; what the block holds is not defined.
+  /// Allocates; what the block holds is not defined. On a CUDA device it is an address for the
+  /// device, and is given back when work on it is done.
   ///
   /// @return Status::out_of_memory: of the system, or the bound of the options.
   Result<Block> alloc(std::size_t size_bytes) const {
@@ -96,6 +96,9 @@ class Arena {
     });
   }
 
+  /// Where the memory lies.
+  [[nodiscard]] Device device() const noexcept { return device_; }
+
   /// The handle, which stays this object's.
   [[nodiscard]] const dipc_arena* raw() const noexcept { return raw_.get(); }
 
@@ -103,13 +106,15 @@ class Arena {
   [[nodiscard]] std::shared_ptr<const dipc_arena> share() const noexcept { return raw_; }
 
  private:
-  explicit Arena(dipc_arena* raw) : raw_(raw, dipc_arena_free) {}
+  Arena(dipc_arena* raw, Device device) : raw_(raw, dipc_arena_free), device_(device) {}
 
   std::shared_ptr<const dipc_arena> raw_;
+  Device device_;
 };
 
-/// An allocator over an arena: the elements of a `std::vector<T, ArenaAllocator<T>>` are lent
-/// without a copy. Throws std::bad_alloc; without exceptions it aborts.
+/// An allocator over an arena of the host: the elements of a `std::vector<T, ArenaAllocator<T>>` are
+/// lent without a copy. Throws std::bad_alloc, also over an arena of a device, whose memory holds no
+/// objects of C++; without exceptions it aborts.
 template <class T>
 class ArenaAllocator {
   static_assert(alignof(T) <= 64, "blocks of an arena are aligned to 64 bytes");
@@ -117,7 +122,8 @@ class ArenaAllocator {
  public:
   using value_type = T;
 
-  explicit ArenaAllocator(const Arena& arena) noexcept : arena_(arena.share()) {}
+  explicit ArenaAllocator(const Arena& arena) noexcept
+      : arena_(arena.device().type == ARROW_DEVICE_CPU ? arena.share() : nullptr) {}
   template <class U>
   ArenaAllocator(const ArenaAllocator<U>& other) noexcept : arena_(other.arena()) {}
 

@@ -20,7 +20,8 @@
 
 namespace dipc {
 
-/// Allocates Arrow's buffers in an arena. Every call is allowed from any thread.
+/// Allocates Arrow's buffers in an arena of the host: over one of a device every allocation fails,
+/// since Arrow writes to what a pool gives. Every call is allowed from any thread.
 ///
 /// Buffers may outlive the last pointer to the pool: it lives until the last of them is freed.
 // NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it deletes itself, see drop()
@@ -38,6 +39,9 @@ class ArenaPool final : public arrow::MemoryPool {
 
   arrow::Status Allocate(std::int64_t size, std::int64_t alignment, std::uint8_t** out) override {
     if (size < 0) return arrow::Status::Invalid("negative size of a buffer: ", size);
+    if (arena_.device().type != ARROW_DEVICE_CPU) {
+      return arrow::Status::NotImplemented("a pool's buffers lie on the host, and this arena does not");
+    }
     const std::int64_t slack = slack_for(alignment);
     if (size > INT64_MAX - slack) return arrow::Status::OutOfMemory("buffer of ", size, " bytes");
     auto block = arena_.alloc(static_cast<std::size_t>(size + slack));

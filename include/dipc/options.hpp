@@ -37,6 +37,21 @@ enum class Validation : std::int32_t {
   full = DIPC_VALIDATION_FULL,            ///< Values as well.
 };
 
+/// Where memory is: on the host, or on a device of some number.
+struct Device {
+  constexpr Device(ArrowDeviceType device_type = ARROW_DEVICE_CPU, std::int64_t device_id = 0) noexcept
+      : type(device_type), id(device_id) {}
+
+  /// A CUDA device, as this process's driver counts.
+  static constexpr Device cuda(std::int64_t id = 0) noexcept { return {ARROW_DEVICE_CUDA, id}; }
+  /// For arrays to be fetched: where the server has them, if this process reaches that without a
+  /// copy, otherwise on the host.
+  static constexpr Device as_sent() noexcept { return {0, 0}; }
+
+  ArrowDeviceType type;  ///< As ARROW_DEVICE_CPU.
+  std::int64_t id;       ///< Of no meaning for the host.
+};
+
 /// What only one transport knows: "ucx.TLS" and "tcp".
 using TransportOptions = std::vector<std::pair<std::string, std::string>>;
 
@@ -76,7 +91,7 @@ struct GetOptions {
   std::optional<std::chrono::nanoseconds> stall_timeout = {};  ///< The server may be silent so long.
   std::optional<Window> window = {};
   std::optional<std::uint64_t> lent_limit_bytes = {};
-  std::optional<ArrowDeviceType> device = {};  ///< Where bodies shall land.
+  std::optional<Device> device = {};  ///< Where arrays shall be; otherwise on the host.
   std::optional<Validation> validation = {};
   std::optional<std::chrono::nanoseconds> spin = {};  ///< How long a wait looks before it sleeps.
   std::optional<std::uint32_t> connections = {};      ///< Connections that carry one stream (tcp).
@@ -180,11 +195,16 @@ inline auto build(const GetOptions& options) {
   builder.set(options.connect_timeout, dipc_get_options_set_connect_timeout_ns)
       .set(options.stall_timeout, dipc_get_options_set_stall_timeout_ns)
       .set(options.lent_limit_bytes, dipc_get_options_set_lent_limit_bytes)
-      .set(options.device, dipc_get_options_set_device)
       .set(options.validation, dipc_get_options_set_validation)
       .set(options.spin, dipc_get_options_set_spin_ns)
       .set(options.connections, dipc_get_options_set_connections)
       .set(options.first_sequence, dipc_get_options_set_first_sequence);
+  if (options.device.has_value()) {
+    builder.run([&](dipc_error** error) {
+      return dipc_get_options_set_device(builder.raw(), options.device->type, options.device->id,
+                                         error);
+    });
+  }
   if (options.window.has_value()) {
     builder.run([&](dipc_error** error) {
       return dipc_get_options_set_window(builder.raw(), options.window->batches,

@@ -23,6 +23,10 @@ enum class StreamStat : std::int32_t {
   bytes_lent = DIPC_STREAM_STAT_BYTES_LENT,          ///< Lent by the server, and mapped.
   bytes_copied = DIPC_STREAM_STAT_BYTES_COPIED,      ///< Copied in this process.
   bytes_received = DIPC_STREAM_STAT_BYTES_RECEIVED,  ///< Come through the connection.
+  /// Copied in this process on a device, or from one to another.
+  bytes_copied_on_device = DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE,
+  /// Copied in this process between the host and a device.
+  bytes_staged = DIPC_STREAM_STAT_BYTES_STAGED,
 };
 
 namespace detail {

@@ -11,7 +11,7 @@ use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::bare::{Message, MessageClass};
 use crate::client::GetOptions;
-use crate::device::{BufferRef, HostBuffer};
+use crate::device::{BufferRef, HostBuffer, Target};
 use crate::error::{Error, Result};
 use crate::proto::{
     Body, BodyKind, FreeQueue, Header, HeaderKind, InBody, Receiver, ReceiverConfig, ReceiverEvent,
@@ -47,6 +47,8 @@ pub type Expected = (u32, u64, u64);
 pub struct BareReceiver {
     machine: Receiver<HostBuffer>,
     decode: DecodeOptions,
+    /// Where arrays shall be; bodies come to the host.
+    target: Target,
     schema: Option<Header>,
     decoder: Option<Decoder>,
     expected: VecDeque<Expected>,
@@ -115,6 +117,7 @@ impl BareReceiver {
         Ok(Self {
             machine: Receiver::new(config)?,
             decode,
+            target: Target::Host,
             schema: None,
             decoder: None,
             expected: VecDeque::new(),
@@ -133,14 +136,15 @@ impl BareReceiver {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` device, and those of `new`.
+    /// `InvalidUri`, `Unsupported` and `InvalidArgument` where arrays are wanted on a GPU that is not
+    /// there, and those of `new`.
     pub fn for_uris(
         uris: &[&str],
         ticket: &[u8],
         stream_id: u128,
         options: &GetOptions,
     ) -> Result<Self> {
-        options.device.ensure_readable()?;
+        options.device.ensure_available()?;
         let sides = Uri::parse_all(uris)?;
         let mut sides = sides.iter().map(|uri| SideConfig {
             tags: uri.tags,
@@ -162,14 +166,16 @@ impl BareReceiver {
             stall_timeout: options.stall_timeout,
             silence_timeout: Some(crate::client::SILENCE_TIMEOUT),
         };
-        let level = options.level.unwrap_or(Level::Full);
-        Self::new(
-            config,
-            DecodeOptions {
-                level,
-                ..DecodeOptions::default()
-            },
-        )
+        let decode = DecodeOptions {
+            level: options.level.unwrap_or(Level::Full),
+            ..DecodeOptions::default()
+        };
+        let mut receiver = Self::new(config, decode)?;
+        receiver.target = match options.device {
+            Target::AsSent => Target::Host,
+            there => there,
+        };
+        Ok(receiver)
     }
 
     /// Asks: the request comes out of `poll_transmit`.
@@ -387,7 +393,7 @@ impl BareReceiver {
             }
         }
         if let Some(header) = self.schema.take() {
-            match Decoder::new(&header, self.decode) {
+            match Decoder::with_target(&header, self.decode, self.target) {
                 Ok(decoder) => self.decoder = Some(decoder),
                 Err(error) => {
                     self.failed = Some(error);

@@ -11,7 +11,7 @@ mod host;
 pub(crate) mod lendable;
 mod recycle;
 pub mod region;
-mod target;
+pub mod target;
 
 pub use host::HostBuffer;
 pub use target::Target;

@@ -1,6 +1,10 @@
 //! Where the arrays of a stream shall be.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::device::DeviceKind;
+use crate::device::cuda::{Device, Driver, uuids};
 use crate::error::{Error, Result};
 
 /// Where the arrays of a stream shall be.
@@ -39,5 +43,130 @@ impl Target {
                 other.0
             ))),
         }
+    }
+
+    /// Arrow's device type, 0 for [`AsSent`](Self::AsSent): what a client's request says.
+    pub fn device_type(self) -> i32 {
+        match self {
+            Self::AsSent => 0,
+            Self::Host => DeviceKind::CPU.0,
+            Self::Cuda(_) => DeviceKind::CUDA.0,
+        }
+    }
+
+    /// The GPUs whose memory this process can map, by UUID, for a server that may lend it: none where
+    /// arrays shall be on the host. No context is made.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says. Where there is none, arrays as they are sent are on the host.
+    pub fn reachable_gpus(self) -> Result<Vec<[u8; 16]>> {
+        match self {
+            Self::Host => Ok(Vec::new()),
+            Self::Cuda(_) => uuids(),
+            Self::AsSent => Ok(uuids().unwrap_or_default()),
+        }
+    }
+
+    /// Whether this process can have arrays there. A driver is loaded for it; no context is made.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::get`]; `InvalidArgument` where there is no such GPU.
+    pub fn ensure_available(self) -> Result<()> {
+        let Self::Cuda(ordinal) = self else {
+            return Ok(());
+        };
+        let wanted = || format!("arrays on {self} are wanted");
+        let count = Driver::get()
+            .and_then(Driver::device_count)
+            .map_err(|error| error.context(wanted()))?;
+        if ordinal < count {
+            return Ok(());
+        }
+        Err(Device::unknown(i64::from(ordinal), count).context(wanted()))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => write!(f, "host"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::AsSent => write!(f, "as-sent"),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    /// Reads `host`, `cuda` (the first GPU), `cuda:N` or `as-sent`.
+    fn from_str(text: &str) -> Result<Self> {
+        let number = match text {
+            "host" => return Ok(Self::Host),
+            "as-sent" => return Ok(Self::AsSent),
+            "cuda" => Some("0"),
+            _ => text.strip_prefix("cuda:"),
+        };
+        // Numbers that are written otherwise, as +1, are none here.
+        let ordinal = number
+            .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+            .and_then(|number| number.parse().ok());
+        ordinal.map(Self::Cuda).ok_or_else(|| {
+            Error::invalid_argument(format!(
+                "{text:?} is no place for arrays: write host, cuda:N or as-sent"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Status;
+
+    /// Promise of `--device`: what is written is read, and a target's own text gives it back.
+    #[test]
+    fn targets_are_written_and_read() {
+        for (text, target) in [
+            ("host", Target::Host),
+            ("cuda:0", Target::Cuda(0)),
+            ("cuda:12", Target::Cuda(12)),
+            ("as-sent", Target::AsSent),
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap(), target);
+            assert_eq!(target.to_string(), text);
+        }
+        assert_eq!("cuda".parse::<Target>().unwrap(), Target::Cuda(0));
+        for wrong in [
+            "",
+            "Host",
+            "cuda:",
+            "cuda:-1",
+            "cuda:+1",
+            "cuda:99999999999",
+            "gpu",
+            "cuda 0",
+        ] {
+            let error = wrong.parse::<Target>().unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument, "{wrong}");
+        }
+    }
+
+    /// Promise of `dipc_get_options_set_device()`: types and numbers that name no place are refused.
+    #[test]
+    fn device_types_name_targets() {
+        for target in [Target::Host, Target::Cuda(3), Target::AsSent] {
+            let id = if target == Target::Cuda(3) { 3 } else { -1 };
+            let device = DeviceKind(target.device_type());
+            assert_eq!(Target::of(device, id).unwrap(), target);
+        }
+        for id in [-1, i64::MAX] {
+            let error = Target::of(DeviceKind::CUDA, id).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument);
+        }
+        let error = Target::of(DeviceKind::CUDA_HOST, 0).unwrap_err();
+        assert_eq!(error.status(), Status::Unsupported);
     }
 }

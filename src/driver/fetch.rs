@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, ReceivedBody};
 use crate::cancel::Cancel;
-use crate::device::HostBuffer;
+use crate::device::{DeviceKind, HostBuffer, Target};
 use crate::driver::clock;
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::proto::{
     Body, Header, HeaderKind, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent,
     ReceiverState, ReceiverTransmit, Side, StreamInfo, Timestamp,
 };
-use crate::transport::{Incoming, Outgoing, Payload, Resolved};
+use crate::transport::{Incoming, Outgoing, Payload, Resolved, ResolvedGpu};
 
 /// What a stream has brought so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,6 +32,10 @@ pub struct StreamStats {
     pub bytes_copied: u64,
     /// Body bytes that came through the connection.
     pub bytes_received: u64,
+    /// Body bytes copied on this side from one place of a GPU to another, or between GPUs.
+    pub bytes_copied_on_device: u64,
+    /// Body bytes copied on this side between the host and a GPU.
+    pub bytes_staged: u64,
 }
 
 /// One stream on its way in.
@@ -44,6 +48,8 @@ pub struct Fetch {
     schema: Option<Arc<Header>>,
     decoder: Option<Decoder>,
     decode: DecodeOptions,
+    /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
+    target: Target,
     /// How long to look for messages before sleeping.
     spin: Duration,
     stats: StreamStats,
@@ -64,6 +70,7 @@ impl Fetch {
         metadata: Arc<FetchLink>,
         data: Arc<FetchLink>,
         decode: DecodeOptions,
+        target: Target,
         spin: Duration,
     ) -> Result<Self> {
         metadata.unwatch();
@@ -78,6 +85,7 @@ impl Fetch {
             schema: None,
             decoder: None,
             decode,
+            target,
             spin,
             stats: StreamStats::default(),
             failed: None,
@@ -137,7 +145,9 @@ impl Fetch {
     pub fn wait_for_schema(&mut self, cancel: Option<&Cancel>) -> Result<()> {
         while self.decoder.is_none() {
             if let Some(header) = self.schema.clone() {
-                let decoder = Decoder::new(&header, self.decode);
+                // Rule E2: STREAM came before it.
+                self.target = self.settle_target();
+                let decoder = Decoder::with_target(&header, self.decode, self.target);
                 self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
             } else {
                 self.check()?;
@@ -145,6 +155,28 @@ impl Fetch {
             }
         }
         Ok(())
+    }
+
+    /// Where arrays will be, once the schema is there.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// Where arrays of this stream are to be, now that the server has said where it has them. It is
+    /// one place for all of them, as Arrow's streams ask, also where some bodies come by another way:
+    /// small ones as bytes, say.
+    fn settle_target(&self) -> Target {
+        if self.target != Target::AsSent {
+            return self.target;
+        }
+        let info = self.info.as_ref();
+        let Some(info) = info.filter(|info| info.device_type == DeviceKind::CUDA.0) else {
+            return Target::Host;
+        };
+        // The server's number may be another GPU's here; then bodies are copied to that one.
+        let here = Target::of(DeviceKind::CUDA, info.device_id);
+        here.and_then(|target| target.ensure_available().map(|()| target))
+            .unwrap_or(Target::Cuda(0))
     }
 
     /// The schema message, once it is there.
@@ -481,6 +513,8 @@ impl Fetch {
         self.stats.rows += batch.rows;
         self.stats.batches += 1;
         self.stats.bytes_copied += batch.copied;
+        self.stats.bytes_copied_on_device += batch.copied_on_device;
+        self.stats.bytes_staged += batch.staged;
         Ok(Some(batch))
     }
 
@@ -529,10 +563,16 @@ impl Fetch {
                     lent._memory = Some(owner);
                     Arc::new(lent)
                 };
-                // SAFETY: the transport resolved the spans to host memory that `owner` keeps mapped,
-                // by itself or from inside `lent`; whether the peer could still write is what it
-                // said.
-                Ok(unsafe { ReceivedBody::new(buffers, owner, shared) })
+                Ok(match gpu {
+                    Some(ResolvedGpu { device, ready }) => {
+                        // SAFETY: the transport resolved the spans to memory of `device` that `owner`
+                        // keeps mapped, by itself or from inside `lent`, and that is written before
+                        // `ready`; whether the peer could still write is what it said.
+                        unsafe { ReceivedBody::on_gpu(buffers, owner, shared, device, ready) }
+                    }
+                    // SAFETY: as above, of host memory, which is written already.
+                    None => unsafe { ReceivedBody::new(buffers, owner, shared) },
+                })
             }
         }
     }

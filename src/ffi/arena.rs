@@ -12,8 +12,8 @@ use crate::ffi::handle::{State, try_option, try_out};
 use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 
-/// Gives out memory whose contents reach a client on the same machine without a copy: a client maps
-/// it. Made by dipc_arena_new(); every call is allowed from any thread, also several at once.
+/// Gives out memory, of the host or of a CUDA device, whose contents reach a client on the same
+/// machine without a copy: a client maps it. Made by dipc_arena_new(); every call is allowed from any thread, also several at once.
 ///
 /// A client that was lent one block can read the whole region it lies in, for as long as it likes:
 /// an arena is as public as the most public ticket whose batches lie in it.
@@ -26,7 +26,7 @@ handle!(dipc_arena, "arena");
 
 /// Bytes of blocks in use.
 pub const DIPC_ARENA_STAT_USED_BYTES: i32 = 1;
-/// Bytes of all regions, taken from the system.
+/// Bytes of all regions, taken from the system or the device.
 pub const DIPC_ARENA_STAT_MAPPED_BYTES: i32 = 2;
 
 /// What an arena is told when it is made. Given to dipc_arena_new().
@@ -68,7 +68,8 @@ pub unsafe extern "C" fn dipc_arena_options_new(
 /// regions. Default 64 MiB.
 ///
 /// @param options       Options to change; exclusive during the call.
-/// @param region_bytes  Bytes; rounded up to whole pages.
+/// @param region_bytes  Bytes; rounded up to whole pages, on a CUDA device to what it maps at once
+///                      (mostly 2 MiB).
 /// @param error         May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
 ///
@@ -138,11 +139,14 @@ pub unsafe extern "C" fn dipc_arena_options_free(options: *mut dipc_arena_option
 
 /// Makes an arena. It takes memory from the system with the first block, one region at a time.
 ///
-/// @param device_type  Where the memory lies, as ARROW_DEVICE_CPU.
+/// @param device_type  Where the memory lies: ARROW_DEVICE_CPU or ARROW_DEVICE_CUDA.
+/// @param device_id    Number of the CUDA device; of no meaning for the host.
 /// @param options      Copied; NULL: the defaults.
 /// @param out          Receives the arena, to be freed by dipc_arena_free().
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: no such memory here.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type, there is no
+///         CUDA driver, or the device cannot lend memory. DIPC_ERR_INVALID_ARGUMENT: the driver has
+///         no device of that number.
 ///
 /// # Safety
 ///
@@ -151,6 +155,7 @@ pub unsafe extern "C" fn dipc_arena_options_free(options: *mut dipc_arena_option
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_arena_new(
     device_type: i32,
+    device_id: i64,
     options: *const dipc_arena_options,
     out: *mut *mut dipc_arena,
     error: *mut *mut dipc_error,
@@ -163,7 +168,7 @@ pub unsafe extern "C" fn dipc_arena_new(
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         let options = options.map_or_else(ArenaOptions::default, |given| given.inner.clone());
-        let inner = Arena::new(DeviceKind(device_type), options)?;
+        let inner = Arena::on(DeviceKind(device_type), device_id, options)?;
         out.set_handle(dipc_arena {
             state: State::new(),
             inner,
@@ -172,14 +177,15 @@ pub unsafe extern "C" fn dipc_arena_new(
     })
 }
 
-/// Allocates a block, aligned to 64 bytes. What it holds is not defined.
+/// Allocates a block, aligned to 64 bytes. What it holds is not defined. On a CUDA device it is an
+/// address for the device: the processor must not touch it.
 ///
 /// @param arena      Arena.
 /// @param len_bytes  Length; 0 gives a block that must be given back like any other.
 /// @param out        Receives the block, to be given back by dipc_arena_dealloc().
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system, or the limit of
-///         the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a region.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system or the device, or
+///         the limit of the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a region.
 ///
 /// # Safety
 ///
@@ -205,6 +211,8 @@ pub unsafe extern "C" fn dipc_arena_alloc(
 
 /// Gives a block back. Memory that a client may still read is not used again before it is given
 /// back by the client too.
+///
+/// A block of a CUDA device may be given out again at once: work on it must be done.
 ///
 /// @param arena  The block's arena; NULL finds it, also when dipc_arena_free() was called.
 /// @param block  Block, or NULL, for which nothing happens.

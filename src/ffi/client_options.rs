@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::arrow::decode::Level;
 use crate::client::{ClientOptions, GetOptions};
-use crate::device::DeviceKind;
+use crate::device::{DeviceKind, Target};
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
@@ -255,12 +255,19 @@ pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets where bodies shall land. Default ARROW_DEVICE_CPU.
+/// Sets where arrays shall be. Default ARROW_DEVICE_CPU. Where the server has them there already, and
+/// this process can map its memory, nothing is copied; otherwise they are copied, once on each way
+/// between the host and a device.
 ///
 /// @param options      Options to change; exclusive during the call.
-/// @param device_type  As ARROW_DEVICE_CPU; what this build cannot do fails in dipc_client_get().
+/// @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: where the server has them if this
+///                     process reaches that without a copy, otherwise on the host.
+/// @param device_id    Number of the CUDA device, as the driver of this process counts; of no meaning
+///                     for the others.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+/// @return DIPC_OK; where there is no such device, or no driver, dipc_client_get() fails.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type.
+///         DIPC_ERR_INVALID_ARGUMENT: a negative number, or too large a one.
 ///
 /// # Safety
 ///
@@ -270,12 +277,13 @@ pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
 pub unsafe extern "C" fn dipc_get_options_set_device(
     options: *mut dipc_get_options,
     device_type: i32,
+    device_id: i64,
     error: *mut *mut dipc_error,
 ) -> dipc_status {
     // SAFETY: the caller promises `error` is NULL or writable.
     let error = unsafe { ErrorOut::from_raw(error) };
     let body = |options: &mut dipc_get_options| {
-        options.inner.device = DeviceKind(device_type);
+        options.inner.device = Target::of(DeviceKind(device_type), device_id)?;
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.

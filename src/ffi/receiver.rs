@@ -42,8 +42,8 @@ handle!(dipc_receiver, "receiver");
 /// @param options           Copied; NULL: the defaults. Those about connecting are not used.
 /// @param out               Receives the receiver, to be freed by dipc_receiver_free().
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED: no such
-///         device here.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
+///         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here.
 ///
 /// # Safety
 ///

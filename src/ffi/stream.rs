@@ -23,6 +23,10 @@ pub const DIPC_STREAM_STAT_BYTES_LENT: i32 = 3;
 pub const DIPC_STREAM_STAT_BYTES_COPIED: i32 = 4;
 /// Body bytes that came through the connection.
 pub const DIPC_STREAM_STAT_BYTES_RECEIVED: i32 = 5;
+/// Body bytes copied in this process from one place of a device to another, or between devices.
+pub const DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE: i32 = 6;
+/// Body bytes copied in this process between the host and a device.
+pub const DIPC_STREAM_STAT_BYTES_STAGED: i32 = 7;
 
 /// Why a stream of the library's failed, in full: its own callbacks can only say an errno and a
 /// text.
@@ -128,6 +132,8 @@ pub unsafe extern "C" fn dipc_stream_stat(
             DIPC_STREAM_STAT_BYTES_LENT => stats.bytes_lent,
             DIPC_STREAM_STAT_BYTES_COPIED => stats.bytes_copied,
             DIPC_STREAM_STAT_BYTES_RECEIVED => stats.bytes_received,
+            DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE => stats.bytes_copied_on_device,
+            DIPC_STREAM_STAT_BYTES_STAGED => stats.bytes_staged,
             _ => return Err(unknown_stat(stat, "DIPC_STREAM_STAT_*")),
         });
         Ok(())

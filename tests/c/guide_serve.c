@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
   /* Values in an arena are lent where they lie; any other memory is copied once. */
   dipc_arena *arena = NULL;
   void *values = NULL;
-  check(dipc_arena_new(ARROW_DEVICE_CPU, NULL, &arena, &error));
+  check(dipc_arena_new(ARROW_DEVICE_CPU, 0, NULL, &arena, &error));
   check(dipc_arena_alloc(arena, ROWS * sizeof(int64_t), &values, &error));
   for (int64_t row = 0; row < ROWS; row++) ((int64_t *)values)[row] = row;
   column_buffers[1] = values;

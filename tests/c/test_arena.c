@@ -14,7 +14,7 @@ static void blocks_come_and_go(void) {
   OK(dipc_arena_options_set_max_bytes(options, 4 << 20, &error_));
   STATUS(DIPC_ERR_INVALID_ARGUMENT, dipc_arena_options_set_region_bytes(options, 0, &error_));
   dipc_arena *arena = NULL;
-  OK(dipc_arena_new(ARROW_DEVICE_CPU, options, &arena, &error_));
+  OK(dipc_arena_new(ARROW_DEVICE_CPU, -1, options, &arena, &error_));
   dipc_arena_options_free(options);
 
   void *blocks[64];
@@ -47,7 +47,11 @@ static void blocks_come_and_go(void) {
     for (int j = 0; j < i * 100; j++) CHECK_EQ(((uint8_t *)blocks[i])[j], i);
     OK(dipc_arena_dealloc(NULL, blocks[i], &error_));
   }
-  STATUS(DIPC_ERR_UNSUPPORTED, dipc_arena_new(ARROW_DEVICE_CUDA, NULL, &arena, &error_));
+  FAILS(DIPC_ERR_UNSUPPORTED, "device type 13",
+        dipc_arena_new(ARROW_DEVICE_CUDA_MANAGED, 0, NULL, &arena, &error_));
+  if (!has_driver())
+    FAILS(DIPC_ERR_UNSUPPORTED, "libcuda.so.1",
+          dipc_arena_new(ARROW_DEVICE_CUDA, 0, NULL, &arena, &error_));
 }
 
 static void arena_tables_are_lent_without_a_copy(void) {

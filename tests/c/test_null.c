@@ -58,7 +58,7 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_stall_timeout_ns(NULL, 1, &error_));
   NULLS("options", dipc_get_options_set_window(NULL, 1, 1, &error_));
   NULLS("options", dipc_get_options_set_lent_limit_bytes(NULL, 1, &error_));
-  NULLS("options", dipc_get_options_set_device(NULL, 1, &error_));
+  NULLS("options", dipc_get_options_set_device(NULL, 1, 0, &error_));
   NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_first_sequence(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_spin_ns(NULL, 1, &error_));
@@ -231,8 +231,8 @@ static void arenas(void) {
   dipc_arena *arena = NULL;
   void *block = &arena;
   uint64_t figure = 77;
-  NULLS("out", dipc_arena_new(ARROW_DEVICE_CPU, NULL, NULL, &error_));
-  OK(dipc_arena_new(ARROW_DEVICE_CPU, NULL, &arena, &error_));
+  NULLS("out", dipc_arena_new(ARROW_DEVICE_CPU, 0, NULL, NULL, &error_));
+  OK(dipc_arena_new(ARROW_DEVICE_CPU, 0, NULL, &arena, &error_));
   NULLS("arena", dipc_arena_alloc(NULL, 8, &block, &error_));
   NULLS("out", dipc_arena_alloc(arena, 8, NULL, &error_));
   CHECK(block == &arena);

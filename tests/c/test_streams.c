@@ -170,10 +170,35 @@ static void every_level_of_validation_reads_the_same(const dipc_client *client, 
     OK(dipc_client_get(client, &uri, 1, TICKET("table"), options, NULL, &stream, &error_));
     CHECK_EQ(table_check_stream(&stream), 100000);
   }
-  OK(dipc_get_options_set_device(options, ARROW_DEVICE_CUDA, &error_));
-  struct ArrowDeviceArrayStream stream;
-  STATUS(DIPC_ERR_UNSUPPORTED,
-         dipc_client_get(client, &uri, 1, TICKET("table"), options, NULL, &stream, &error_));
+  dipc_get_options_free(options);
+}
+
+/* Where nothing is on a device, "as sent" is the host. Without a driver, arrays cannot be brought to
+ * one, which is told before the server is looked for. */
+static void arrays_come_to_where_they_are_wanted(const dipc_client *client, const char *uri) {
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  const int32_t host[] = {ARROW_DEVICE_CPU, 0};
+  for (int i = 0; i < 2; i++) {
+    OK(dipc_get_options_set_device(options, host[i], -1, &error_));
+    struct ArrowDeviceArrayStream stream;
+    OK(dipc_client_get(client, &uri, 1, TICKET("table"), options, NULL, &stream, &error_));
+    CHECK_EQ(stream.device_type, ARROW_DEVICE_CPU);
+    CHECK_EQ(stream_stat(&stream, DIPC_STREAM_STAT_BYTES_STAGED), 0);
+    CHECK_EQ(stream_stat(&stream, DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE), 0);
+    CHECK_EQ(table_check_stream(&stream), 100000);
+  }
+  OK(dipc_get_options_set_device(options, ARROW_DEVICE_CUDA, 0, &error_));
+  if (!has_driver()) {
+    struct ArrowDeviceArrayStream stream;
+    const char *nowhere = "shm:@dipc-nobody-listens-here";
+    FAILS(DIPC_ERR_UNSUPPORTED, "libcuda.so.1",
+          dipc_client_get(client, &nowhere, 1, TICKET("table"), options, NULL, &stream, &error_));
+  }
+  FAILS(DIPC_ERR_UNSUPPORTED, "device type 3",
+        dipc_get_options_set_device(options, ARROW_DEVICE_CUDA_HOST, 0, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "-1",
+        dipc_get_options_set_device(options, ARROW_DEVICE_CUDA, -1, &error_));
   dipc_get_options_free(options);
 }
 
@@ -190,6 +215,7 @@ int main(void) {
   host_streams_stand_for_device_streams(client, uri);
   streams_of_others_are_told_apart();
   every_level_of_validation_reads_the_same(client, uri);
+  arrays_come_to_where_they_are_wanted(client, uri);
   dipc_client_free(client);
   dipc_server_free(server);
   table_wait_live(0);

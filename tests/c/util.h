@@ -2,6 +2,7 @@
 #ifndef DIPC_TESTS_UTIL_H
 #define DIPC_TESTS_UTIL_H
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,8 +44,16 @@ static inline void arena_dealloc(void *context, void *block) {
 
 static inline table_memory arena_memory(void) {
   dipc_arena *arena = NULL;
-  OK(dipc_arena_new(ARROW_DEVICE_CPU, NULL, &arena, &error_));
+  OK(dipc_arena_new(ARROW_DEVICE_CPU, 0, NULL, &arena, &error_));
   return (table_memory){arena_alloc, arena_dealloc, arena};
+}
+
+/* Whether this machine has a CUDA driver. */
+static inline bool has_driver(void) {
+  void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver == NULL) return false;
+  dlclose(driver);
+  return true;
 }
 
 static inline dipc_client *new_client(void) {

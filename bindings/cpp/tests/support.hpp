@@ -18,6 +18,7 @@ extern "C" {
 #undef STATUS
 #include <gtest/gtest.h>
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <string>
@@ -45,6 +46,12 @@ struct Pair {
   dipc::Client client;
   std::string uri;
 };
+
+/// Whether this machine has a CUDA driver.
+inline bool has_driver() {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  return driver != nullptr && dlclose(driver) == 0;
+}
 
 inline dipc::Schema plain_schema() {
   dipc::Schema schema;

@@ -43,6 +43,15 @@ TEST(Arenas, TheBoundIsKept) {
   EXPECT_EQ(dipc::Arena::make({}, ARROW_DEVICE_VPI).status(), dipc::Status::unsupported);
 }
 
+// Promise: an arena says where it is, and one on a GPU needs a driver.
+TEST(Arenas, DevicesAreNamed) {
+  EXPECT_EQ(dipc::Arena::make().value().device().type, ARROW_DEVICE_CPU);
+  if (support::has_driver()) GTEST_SKIP() << "this machine has a CUDA driver";
+  const auto refused = dipc::Arena::make({}, dipc::Device::cuda(1));
+  EXPECT_EQ(refused.status(), dipc::Status::unsupported);
+  EXPECT_NE(refused.error().text().find("libcuda.so.1"), std::string::npos);
+}
+
 // Promise: vectors of an arena's allocator reach the client without a copy, and outlive the arena.
 TEST(Arenas, VectorsAreLentWhereTheyLie) {
   const Pair pair;

@@ -33,6 +33,31 @@ TEST_F(Tables, PublishedTablesAreFetchedAgainAndAgain) {
   EXPECT_EQ(pair.client.stat(dipc::ClientStat::streams).value(), 2U);
 }
 
+// Promise: arrays as they are sent are on the host where the server has them there. A GPU that is not
+// there is told before the server is looked for.
+TEST_F(Tables, ArraysComeToWhereTheyAreWanted) {
+  const Pair pair;
+  ASSERT_TRUE(pair.server.publish("table", support::plain_stream(2, 100)).ok());
+  dipc::GetOptions options;
+  for (const auto device : {dipc::Device(), dipc::Device::as_sent()}) {
+    options.device = device;
+    auto stream = pair.client.get(pair.uri, "table", options).value();
+    EXPECT_EQ(stream.device_type(), ARROW_DEVICE_CPU);
+    EXPECT_EQ(support::count_rows(stream).value(), 200);
+    EXPECT_EQ(stream.stat(dipc::StreamStat::bytes_staged).value(), 0U);
+    EXPECT_EQ(stream.stat(dipc::StreamStat::bytes_copied_on_device).value(), 0U);
+  }
+  options.device = dipc::Device(ARROW_DEVICE_CUDA_HOST);
+  EXPECT_EQ(pair.client.get(pair.uri, "table", options).status(), dipc::Status::unsupported);
+  options.device = dipc::Device::cuda(-1);
+  EXPECT_EQ(pair.client.get(pair.uri, "table", options).status(), dipc::Status::invalid_argument);
+  if (support::has_driver()) return;
+  options.device = dipc::Device::cuda();
+  const auto refused = pair.client.get("shm:@dipc-nobody-listens-here", "table", options);
+  EXPECT_EQ(refused.status(), dipc::Status::unsupported);
+  EXPECT_NE(refused.error().text().find("libcuda.so.1"), std::string::npos);
+}
+
 // Promise: what was refused stays the caller's.
 TEST_F(Tables, ARefusedTableIsTheCallersStill) {
   const Pair pair;

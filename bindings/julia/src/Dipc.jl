@@ -33,6 +33,7 @@ include("vectors.jl")    # vectors over it: flat types
 include("nested.jl")     # vectors over it: nested and encoded types
 include("import.jl")     # a C array as vectors
 include("batch.jl")      # batches: named columns
+include("device.jl")     # batches on a device
 include("arena.jl")      # memory that can be lent
 include("infer.jl")      # the Arrow type of a Julia type
 include("build.jl")      # vectors as buffers: flat types

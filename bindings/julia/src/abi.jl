@@ -46,6 +46,7 @@ const ARROW_FLAG_DICTIONARY_ORDERED = 1
 const ARROW_FLAG_NULLABLE = 2
 const ARROW_FLAG_MAP_KEYS_SORTED = 4
 const ARROW_DEVICE_CPU = Int32(1)
+const ARROW_DEVICE_CUDA = Int32(2)
 
 function zeroed(::Type{T}) where {T}
     zero_bytes = zeros(UInt8, sizeof(T))

@@ -68,7 +68,7 @@ mutable struct Stream
 end
 
 Base.IteratorSize(::Type{Stream}) = Base.SizeUnknown()
-Base.eltype(::Type{Stream}) = Batch
+Base.eltype(::Type{Stream}) = Union{Batch,DeviceBatch}
 schema(stream::Stream) = stream.schema
 Base.isopen(stream::Stream) = released(stream) === false
 Base.show(io::IO, stream::Stream) =
@@ -90,6 +90,9 @@ Asks a server for a ticket, and returns once the schema is there.
 - `stall_timeout`: how long the server may say nothing (no limit)
 - `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
 - `lent_limit_bytes`: the most memory of copies that the server may lend at once (1 GiB)
+- `device`: where arrays shall be: `:host`, `:cuda` or `(:cuda, n)` for a CUDA device, or `:as_sent`:
+  where the server has them, if this process reaches that without a copy, otherwise on the host. Batches
+  on a device are [`Dipc.DeviceBatch`](@ref)es
 - `validation`: `:structure`, `:full` (values as well), or `:auto`: full for servers of other users
 
     for batch in Dipc.get("shm:@demo", "numbers")
@@ -101,7 +104,7 @@ Ctrl-C (an InterruptException) ends it.
 """
 function get(uri, ticket; client::Client = default_client(), cancel = nothing,
              connect_timeout = nothing, stall_timeout = nothing, window = nothing,
-             lent_limit_bytes = nothing, validation::Symbol = :auto)
+             lent_limit_bytes = nothing, device = :host, validation::Symbol = :auto)
     uris = uri isa AbstractString ? String[uri] : collect(String, uri)
     pointers = Ptr{UInt8}[pointer_to_text(text, "a URI") for text in uris]
     name = ticket_bytes(ticket)
@@ -116,6 +119,10 @@ function get(uri, ticket; client::Client = default_client(), cancel = nothing,
     window === nothing || push!(setters, (options, error) ->
         ccall(@c(dipc_get_options_set_window), Int32, (Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{Cvoid}}),
               options, window[1], window[2], error))
+    device_type, device_id = device_option(device)
+    push!(setters, (options, error) ->
+        ccall(@c(dipc_get_options_set_device), Int32, (Ptr{Cvoid}, Int32, Int64, Ptr{Ptr{Cvoid}}),
+              options, device_type, device_id, error))
     token = Cancel()
     cancel === nothing || follow(token, cancel)
     out = Ref(zeroed(ArrowDeviceArrayStream))
@@ -195,7 +202,10 @@ function next_batch(stream::Stream)
         end
         status == 0 || throw(stream_error(p))
         out[].array.release == C_NULL && (stream.ended = true; return nothing)
-        return Batch(stream.schema, Owner(out), batch_metadata(p))
+        owner = Owner(out)
+        out[].device_type == ARROW_DEVICE_CPU ||
+            return DeviceBatch(owner, stream.schema, batch_metadata(p))
+        return Batch(stream.schema, owner, batch_metadata(p))
     finally
         unlock(stream.lock)
     end
@@ -230,13 +240,14 @@ end
 """
     Dipc.stats(stream) -> NamedTuple
 
-What has come so far: rows, batches, and bytes of bodies that were lent, copied here, or received
-through the connection.
+What has come so far: rows, batches, and bytes of bodies that were lent, copied here, received through
+the connection, copied here on a device, or staged: copied here between the host and a device.
 """
 stats(stream::Stream) = lock(stream.lock) do
     released(stream) && throw(DipcError(ERR_CANCELLED, "the stream is closed"))
-    GC.@preserve stream NamedTuple{(:rows, :batches, :bytes_lent, :bytes_copied, :bytes_received)}(
-        ntuple(i -> stat(@c(dipc_stream_stat), stream_pointer(stream), i), 5))
+    GC.@preserve stream NamedTuple{(:rows, :batches, :bytes_lent, :bytes_copied, :bytes_received,
+                                         :bytes_copied_on_device, :bytes_staged)}(
+        ntuple(i -> stat(@c(dipc_stream_stat), stream_pointer(stream), i), 7))
 end
 
 function stat(call, pointer, number)

@@ -14,7 +14,7 @@ const FUNCTION_NAMES = (
     :dipc_client_options_new, :dipc_client_options_set_any_user, :dipc_client_stat,
     :dipc_error_code, :dipc_error_free, :dipc_error_os_errno, :dipc_error_text,
     :dipc_get_options_free, :dipc_get_options_new, :dipc_get_options_set_connect_timeout_ns,
-    :dipc_get_options_set_lent_limit_bytes, :dipc_get_options_set_stall_timeout_ns,
+    :dipc_get_options_set_device, :dipc_get_options_set_lent_limit_bytes, :dipc_get_options_set_stall_timeout_ns,
     :dipc_get_options_set_validation, :dipc_get_options_set_window,
     :dipc_request_fail, :dipc_request_finish, :dipc_request_free, :dipc_request_is_cancelled,
     :dipc_request_peer, :dipc_request_push, :dipc_request_start, :dipc_request_ticket,

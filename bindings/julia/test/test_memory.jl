@@ -95,3 +95,24 @@ end
         @test read(`$JULIA --compile=$compile $script`, String) == "release 0\nwork 0\n"
     end
 end
+
+@testset "arrays come to where they are wanted" begin
+    serving() do server, uri
+        Dipc.serve(server, "t", (a = collect(1:100_000),))
+        for device in (:host, :as_sent)
+            stream = Dipc.get(uri, "t"; device = device)
+            batch = only(collect(stream))
+            @test batch.a == 1:100_000 && Dipc.device(batch) === :host
+            @test (Dipc.stats(stream).bytes_staged, Dipc.stats(stream).bytes_copied_on_device) == (0, 0)
+        end
+        for wrong in (:floppy, (:host, 1), 7)
+            @test thrown(() -> Dipc.get(uri, "t"; device = wrong)) isa ArgumentError
+        end
+        @test status(() -> Dipc.get(uri, "t"; device = (:cuda, -1))) == Dipc.ERR_INVALID_ARGUMENT
+        nowhere = "shm:@dipc-nobody-listens-here"
+        error = thrown(() -> Dipc.get(nowhere, "t"; device = (:cuda, 0)))
+        # With a driver it is the server that is missing.
+        @test error.status == Dipc.ERR_UNREACHABLE ||
+              (error.status == Dipc.ERR_UNSUPPORTED && occursin("libcuda.so.1", sprint(showerror, error)))
+    end
+end

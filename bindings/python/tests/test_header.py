@@ -12,8 +12,8 @@ from dipc import _library, _server, _stream
 HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "include/dipc.h").read_text(), flags=re.DOTALL)
 
 PLAIN = {
-    "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t,
-    "bool": ctypes.c_bool, "dipc_status": ctypes.c_int32,
+    "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64,
+    "size_t": ctypes.c_size_t, "bool": ctypes.c_bool, "dipc_status": ctypes.c_int32,
 }  # fmt: skip
 
 

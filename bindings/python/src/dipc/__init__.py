@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 
 from . import _library
-from ._arena import Arena, ArenaStats
+from ._arena import Arena, ArenaStats, DeviceBlock
 from ._arguments import Ticket, Uris
 from ._cancel import Cancel
 from ._client import Client, ClientStats, shared_client
@@ -67,6 +67,7 @@ __all__ = [
     "Client",
     "ClientStats",
     "ClosedError",
+    "DeviceBlock",
     "DipcError",
     "DisconnectedError",
     "ForkedError",

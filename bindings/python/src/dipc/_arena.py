@@ -8,7 +8,7 @@ from ctypes import c_void_p
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _abi, _arguments, _library
+from . import _abi, _arguments, _errors, _library
 from ._handle import make, options
 
 if TYPE_CHECKING:
@@ -38,6 +38,32 @@ class _Block:
         dealloc(None, self._address)
 
 
+class DeviceBlock:
+    """A block of a GPU's memory, given back when nobody holds this object any more.
+
+    ``cupy.asarray(block)``, ``numba.cuda.as_cuda_array(block)`` and whatever else knows the CUDA Array
+    Interface take it as bytes that lie there, and hold it. Whoever enqueues work on it by its address
+    holds it until that work is done.
+    """
+
+    def __init__(self, address: int, size: int, device_id: int) -> None:
+        self._block = _Block(address)
+        self.address = address
+        """For the device: the processor must not touch it."""
+        self.size = size
+        self.device_id = device_id
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        return {"shape": (self.size,), "typestr": "|u1", "data": (self.address, False), "version": 3}
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        return f"<dipc.DeviceBlock of {self.size} bytes on GPU {self.device_id}>"
+
+
 class Arena:
     """Gives out memory whose contents reach a client without a copy: a client maps it.
 
@@ -46,29 +72,58 @@ class Arena:
 
     :param region_bytes: The size of one region; 64 MiB by default. A client maps whole regions.
     :param max_bytes: The bound on all regions together; none by default.
+    :param device: Where the memory lies: "cpu", or a GPU: "cuda", "cuda:1".
     """
 
-    def __init__(self, *, region_bytes: int | None = None, max_bytes: int | None = None) -> None:
+    def __init__(self, *, region_bytes: int | None = None, max_bytes: int | None = None, device: str = "cpu") -> None:
+        self.device_type, self.device_id = _arguments.device(device, as_sent=False)
         values = _arguments.some({"region_bytes": region_bytes, "max_bytes": max_bytes})
         with options("arena_options", [*values], _checked, _plain("dipc_arena_options_free")) as pointer:
-            self._handle = make("arena", _checked("dipc_arena_new"), _plain("dipc_arena_free"), _abi.CPU, pointer)
+            self._handle = make(
+                "arena",
+                _checked("dipc_arena_new"),
+                _plain("dipc_arena_free"),
+                self.device_type,
+                self.device_id,
+                pointer,
+            )
 
     def alloc(self, size: int) -> memoryview:
         """A block of `size` bytes, aligned to 64, to be written; what it holds is not defined.
 
         It is given back when the view and all that was made of it (``numpy.frombuffer``,
-        ``pyarrow.py_buffer``, slices) are gone. Raises OutOfMemoryError.
+        ``pyarrow.py_buffer``, slices) are gone. Raises OutOfMemoryError; UnsupportedError for an arena on a
+        GPU, whose blocks :meth:`alloc_on_device` gives.
         """
+        if self.device_type != _abi.CPU:
+            raise _errors.UnsupportedError(
+                "the arena lies on a GPU, which Python cannot look into: use alloc_on_device()"
+            )
+        size, address = self._take(size)
+        block = _Block(address)
+        memory = (ctypes.c_ubyte * size).from_address(address)
+        memory.block = block  # type: ignore[attr-defined]
+        # Its raw view is of plain bytes, where a view of a ctypes array is of "<B", which nobody indexes.
+        return pickle.PickleBuffer(memory).raw()
+
+    def alloc_on_device(self, size: int) -> DeviceBlock:
+        """A block of `size` bytes of the GPU that the arena is on, aligned to 64; what it holds is not defined.
+
+        Raises OutOfMemoryError; UnsupportedError for an arena of the host.
+        """
+        if self.device_type == _abi.CPU:
+            raise _errors.UnsupportedError("the arena lies on the host: use alloc()")
+        size, address = self._take(size)
+        return DeviceBlock(address, size, self.device_id)
+
+    def _take(self, size: int) -> tuple[int, int]:
+        """A new block: its size, checked, and its address."""
         size = _arguments.count(size, "size")
         address = c_void_p()
         with self._handle as arena:
             _alloc(arena, size, ctypes.byref(address))
         assert address.value is not None
-        block = _Block(address.value)
-        memory = (ctypes.c_ubyte * size).from_address(address.value)
-        memory.block = block  # type: ignore[attr-defined]
-        # Its raw view is of plain bytes, where a view of a ctypes array is of "<B", which nobody indexes.
-        return pickle.PickleBuffer(memory).raw()
+        return size, address.value
 
     def copy(self, obj: Any) -> pa.Table:
         """A copy of a table whose buffers lie in the arena; by pyarrow, which must be installed.

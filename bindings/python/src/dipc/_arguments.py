@@ -63,6 +63,20 @@ def choice(value: str, name: str, choices: dict[str, int]) -> int:
         raise _errors.InvalidArgumentError(f"{name} is {value!r}: give one of {', '.join(choices)}") from None
 
 
+def device(value: str, as_sent: bool) -> tuple[int, int]:
+    """Arrow's type and number of a device: "cpu", "cuda", "cuda:1"; "as-sent" where that means something."""
+    words = ["cpu", "cuda", "cuda:N"] + ["as-sent"] * as_sent
+    if value == "cpu":
+        return 1, -1
+    if value == "as-sent" and as_sent:
+        return 0, -1
+    if isinstance(value, str):
+        name, colon, number = value.partition(":")
+        if name == "cuda" and (not colon or (number.isdecimal() and number.isascii())):
+            return 2, count(int(number or 0), "the device's number", 2**31 - 1)
+    raise _errors.InvalidArgumentError(f"device is {value!r}: give one of {', '.join(words)}")
+
+
 def transport(settings: Mapping[str, str]) -> list[tuple[str, tuple[bytes, bytes]]]:
     """Settings of single transports, each as a call of `set_transport`."""
     for name, value in settings.items():

@@ -20,7 +20,6 @@ _get = _checked("dipc_client_get")
 _stat = _checked("dipc_client_stat")
 
 _VALIDATION = {"auto": 0, "structure": 1, "full": 2}
-_DEVICES = {"cpu": 1, "cuda": 2, "cuda_host": 3, "cuda_managed": 13}
 
 
 class ClientStats(NamedTuple):
@@ -76,7 +75,9 @@ class Client:
         :param connections: How many connections carry the stream, where the transport can spread it (tcp);
             1 by default.
         :param spin: Seconds that a thread looks for the next batch before it sleeps; 0 by default.
-        :param device: Where batches shall land: "cpu", "cuda", "cuda_host" or "cuda_managed".
+        :param device: Where batches shall be: "cpu", "cuda" or "cuda:1" for a GPU, or "as-sent": where the
+            server has them, if this process reaches that without a copy, otherwise on the host. Batches on a
+            GPU go on by ``__arrow_c_device_stream__`` and ``__arrow_c_device_array__``.
         :param validation: How much of what arrives is checked: "structure", "full" (values too), or "auto",
             which is "structure" for a server of the same user and "full" for others.
         :raises DipcError: one of its subclasses, as NotFoundError, UnreachableError, TimeoutError.
@@ -144,7 +145,7 @@ class Client:
         """Checks the arguments; gives the call's token, and the call."""
         uris, ticket_ = _arguments.uris_bytes(uri), _arguments.ticket_bytes(ticket)
         values: list[Setting] = [
-            ("device", (_arguments.choice(device, "device", _DEVICES),)),
+            ("device", _arguments.device(device, as_sent=True)),
             ("validation", (_arguments.choice(validation, "validation", _VALIDATION),)),
             *_arguments.some_seconds(
                 {"connect_timeout": connect_timeout, "stall_timeout": stall_timeout, "spin": spin}

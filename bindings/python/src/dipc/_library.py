@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from ctypes import c_bool, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import c_bool, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable
 
 from . import _errors
@@ -83,7 +83,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_arena_options_new": [OUT],
     "dipc_arena_options_set_region_bytes": [P, U64],
     "dipc_arena_options_set_max_bytes": [P, U64],
-    "dipc_arena_new": [c_int32, P, OUT],
+    "dipc_arena_new": [c_int32, c_int64, P, OUT],
     "dipc_arena_alloc": [P, SIZE, OUT],
     "dipc_arena_dealloc": [P, P],
     "dipc_arena_stat": [P, c_int32, OUT],
@@ -98,7 +98,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_get_options_set_stall_timeout_ns": [P, U64],
     "dipc_get_options_set_window": [P, U64, U64],
     "dipc_get_options_set_lent_limit_bytes": [P, U64],
-    "dipc_get_options_set_device": [P, c_int32],
+    "dipc_get_options_set_device": [P, c_int32, c_int64],
     "dipc_get_options_set_validation": [P, c_int32],
     "dipc_get_options_set_spin_ns": [P, U64],
     "dipc_get_options_set_connections": [P, c_uint32],

@@ -29,6 +29,10 @@ class StreamStats(NamedTuple):
     """Body bytes copied in this process: joined dictionaries, values copied to be checked."""
     bytes_received: int
     """Body bytes that came through the connection."""
+    bytes_copied_on_device: int
+    """Body bytes copied in this process on a device, or from one device to another."""
+    bytes_staged: int
+    """Body bytes copied in this process between the host and a device."""
 
 
 _STATS = range(1, len(StreamStats._fields) + 1)  # DIPC_STREAM_STAT_*
@@ -44,7 +48,7 @@ class Stream:
         self._generation = _process.generation()
         # Why the struct is not there any more.
         self._gone = ""
-        self._stats = StreamStats(0, 0, 0, 0, 0)
+        self._stats = StreamStats(*[0] * len(StreamStats._fields))
         self._next = _abi.GET(struct.get_next)
         self.device_type: int = struct.device_type
         self.schema = self._read_schema()

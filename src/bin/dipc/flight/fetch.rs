@@ -214,6 +214,8 @@ fn add(one: StreamStats, other: StreamStats) -> StreamStats {
         bytes_lent: one.bytes_lent + other.bytes_lent,
         bytes_copied: one.bytes_copied + other.bytes_copied,
         bytes_received: one.bytes_received + other.bytes_received,
+        bytes_copied_on_device: one.bytes_copied_on_device + other.bytes_copied_on_device,
+        bytes_staged: one.bytes_staged + other.bytes_staged,
     }
 }
 
