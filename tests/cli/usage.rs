@@ -36,6 +36,26 @@ fn wrong_usage_is_status_2() {
             &["serve", "--listen", &at, "=t.parquet"],
             "is not NAME=FILE",
         ),
+        (
+            &["get", "shm:@nobody", "t", "--device", "cuda:x"],
+            "cuda:N or as-sent",
+        ),
+        (
+            &["get", "grpc://127.0.0.1:1", "t", "--device", "cuda:0"],
+            "come to the host",
+        ),
+        (
+            &[
+                "serve", "--listen", &at, "--tpch", "nation", "--device", "as-sent",
+            ],
+            "--device cuda:N",
+        ),
+        (
+            &[
+                "serve", "--listen", &at, "--tpch", "nation", "--device", "cuda:0", "--arena",
+            ],
+            "cannot be used with",
+        ),
         (&["fetch"], "unrecognized subcommand"),
     ] {
         let told = failure(2, args);
@@ -46,6 +66,59 @@ fn wrong_usage_is_status_2() {
         text(&run(&["--version"]).stdout).trim(),
         concat!("dipc ", env!("CARGO_PKG_VERSION"))
     );
+}
+
+/// Promise of `--device`: a GPU without a driver is an error that names the library, before a server is
+/// looked for or a table read.
+#[test]
+fn a_gpu_needs_a_driver() {
+    // SAFETY: what the loader finds runs its initialisers, as in every CUDA program.
+    let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
+    if !driver.is_null() {
+        eprintln!("skipped: this machine has a CUDA driver");
+        return;
+    }
+    let at = address();
+    for args in [
+        &[
+            "get",
+            "shm:@nobody",
+            "t",
+            "--device",
+            "cuda:0",
+            "--verify",
+            "/nonexistent",
+        ][..],
+        &[
+            "serve",
+            "--listen",
+            &at,
+            "/nonexistent",
+            "--device",
+            "cuda:0",
+        ],
+    ] {
+        let told = failure(1, args);
+        assert!(told.contains("libcuda.so.1"), "{told}");
+        assert!(told.contains("arrays on cuda:0 are wanted"), "{told}");
+    }
+    // As they are sent they are on the host: there is nothing to want a driver for.
+    let server = Server::start(&["--tpch", "nation", "--scale", "0.01"]);
+    for device in ["host", "as-sent"] {
+        let report = json(&[
+            "get",
+            &server.uri,
+            "nation",
+            "--json",
+            "--device",
+            device,
+            "--verify",
+            "tpch:nation:0.01",
+        ]);
+        assert_eq!(report["device"], "host");
+        assert_eq!(report["bytes_staged"], 0);
+        assert_eq!(report["bytes_copied_on_device"], 0);
+    }
 }
 
 /// Exit status 1: files that cannot be served, before any address is taken.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import pathlib
@@ -28,6 +29,15 @@ def new_address():
 def table(rows=10_000, start=0):
     numbers = range(start, start + rows)
     return pa.table({"number": pa.array(numbers, pa.int64()), "text": [f"row {number}" for number in numbers]})
+
+
+def has_driver():
+    """Whether this machine has a CUDA driver."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture

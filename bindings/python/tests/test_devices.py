@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import pyarrow as pa
 import pytest
 
 import dipc
-
-
-def has_driver() -> bool:
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
+from conftest import has_driver
 
 
 def test_as_sent_is_the_host_where_nothing_is_on_a_gpu(server):

@@ -12,10 +12,11 @@ use anyhow::{Context as _, Result, anyhow};
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
-use dipc::arrow::stream::{ArrayReader, export_device_stream};
+use dipc::arrow::stream::{ArrayReader, export_device_stream, to_device, to_host};
 use dipc::arrow::{BatchReader, OwnedDeviceArray, OwnedSchema};
 use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions, Stream, StreamStats};
+use dipc::device::{DeviceKind, Target as Device, cuda};
 use dipc::error::{Error, Status};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
@@ -60,6 +61,11 @@ pub struct Args {
     /// Print a hash of the content, which does not depend on batch boundaries
     #[arg(long)]
     checksum: bool,
+
+    /// Where the table shall come to: host, cuda:N (a GPU; `dipc info` lists them) or as-sent, where the
+    /// server has it if this process reaches that. The rows are looked at on the host all the same
+    #[arg(long, value_name = "WHERE", default_value = "host")]
+    device: Device,
 
     /// How long to wait for the connection, and whenever the server says nothing (10s to connect
     /// and no limit after that, where this is not given)
@@ -106,7 +112,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let text = "--command is for Flight servers: dipc get grpc://HOST:PORT COMMAND".to_owned();
         return Err(Usage(text).into());
     }
+    if by_flight && args.device != Device::Host {
+        let text = "a Flight server's tables come to the host: --device is for the URIs that dipc \
+                    serve prints";
+        return Err(Usage(text.to_owned()).into());
+    }
     // What is wrong on this side is known before anything is fetched.
+    args.device.ensure_available()?;
     let expected = args
         .verify
         .as_ref()
@@ -127,6 +139,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut options = GetOptions {
         connections: args.connections,
         spin: args.spin,
+        device: args.device,
         ..GetOptions::default()
     };
     if let Some(timeout) = args.timeout {
@@ -202,6 +215,10 @@ impl Counted for Stream {
 #[derive(Default)]
 struct Seen {
     stats: StreamStats,
+    /// Time spent in the stream, as against with what came out of it.
+    waited: Duration,
+    /// Where the last array lay.
+    device: Option<Device>,
     taken: Vec<flight::Taken>,
     error: Option<Error>,
 }
@@ -210,6 +227,29 @@ struct Seen {
 struct Watched {
     stream: Box<dyn Counted>,
     seen: Arc<Mutex<Seen>>,
+    /// Arrays on a GPU are waited for: otherwise what is still under way would not be counted.
+    arrivals: Option<cuda::Stream>,
+}
+
+impl Watched {
+    /// Waits until an array on a GPU is there.
+    fn arrive(&mut self, array: &OwnedDeviceArray) -> dipc::error::Result<()> {
+        let raw = array.raw();
+        if raw.sync_event.is_null() {
+            return Ok(());
+        }
+        if self.arrivals.is_none() {
+            let device = cuda::Device::get(raw.device_id)?;
+            self.arrivals = Some(cuda::Stream::new(&device)?);
+        }
+        let Some(arrivals) = &self.arrivals else {
+            return Ok(());
+        };
+        // SAFETY: Arrow's interface has the array keep its event until it is released, and all arrays
+        // of a stream of libdipc are on one device.
+        unsafe { arrivals.wait_for_producer(raw.sync_event) }?;
+        arrivals.synchronize()
+    }
 }
 
 impl ArrayReader for Watched {
@@ -218,9 +258,20 @@ impl ArrayReader for Watched {
     }
 
     fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
-        let outcome = self.stream.next();
+        let start = Instant::now();
+        let outcome = self.stream.next().and_then(|array| {
+            if let Some(array) = &array {
+                self.arrive(array)?;
+            }
+            Ok(array)
+        });
         let mut seen = self.seen.lock();
+        seen.waited += start.elapsed();
         seen.stats = self.stream.stats();
+        if let Ok(Some(array)) = &outcome {
+            let raw = array.raw();
+            seen.device = Device::of(DeviceKind(raw.device_type), raw.device_id).ok();
+        }
         if let Ok(None) = outcome {
             seen.taken = self.stream.taken();
         }
@@ -237,26 +288,29 @@ impl ArrayReader for Watched {
 struct Fetch {
     reader: BatchReader,
     seen: Arc<Mutex<Seen>>,
-    /// Time spent in the stream, as against with what came out of it.
-    waited: Duration,
 }
 
 impl Fetch {
     fn new(stream: Box<dyn Counted>, waited: Duration) -> Result<Self> {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(Seen {
+            waited,
+            ..Seen::default()
+        }));
+        let on_host = stream.device_type() == DeviceKind::CPU.0;
         let watched = Watched {
             stream,
             seen: Arc::clone(&seen),
+            arrivals: None,
         };
-        let exported = export_device_stream(Box::new(watched));
+        let mut exported = export_device_stream(Box::new(watched));
+        if !on_host {
+            // What is done with the rows is done here; the way there was the fetch.
+            exported = to_device(to_host(exported)?);
+        }
         // SAFETY: the stream is one of libdipc's own, which hands out only arrays that it has
         // checked against the schema (rule A8).
         let reader = unsafe { BatchReader::new(exported) }?;
-        Ok(Self {
-            reader,
-            seen,
-            waited,
-        })
+        Ok(Self { reader, seen })
     }
 
     fn schema(&self) -> SchemaRef {
@@ -264,9 +318,7 @@ impl Fetch {
     }
 
     fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let start = Instant::now();
         let outcome = self.reader.next_batch();
-        self.waited += start.elapsed();
         // The C struct keeps the text and loses the status; the stream's own error has both.
         outcome.map_err(|error| explain(self.seen.lock().error.take().unwrap_or(error)))
     }
@@ -282,8 +334,12 @@ impl Fetch {
         report.bytes_lent = stats.bytes_lent;
         report.bytes_copied = stats.bytes_copied;
         report.bytes_received = stats.bytes_received;
-        report.seconds = self.waited.as_secs_f64();
-        report.taken = std::mem::take(&mut self.seen.lock().taken);
+        report.bytes_copied_on_device = stats.bytes_copied_on_device;
+        report.bytes_staged = stats.bytes_staged;
+        let mut seen = self.seen.lock();
+        report.seconds = seen.waited.as_secs_f64();
+        report.device = seen.device.map(|device| device.to_string());
+        report.taken = std::mem::take(&mut seen.taken);
     }
 }
 

@@ -31,6 +31,13 @@ pub struct Report {
     pub bytes_copied: u64,
     /// Bytes that came through the connection.
     pub bytes_received: u64,
+    /// Bytes copied on this side on a GPU, or from one to another.
+    pub bytes_copied_on_device: u64,
+    /// Bytes copied on this side between the host and a GPU.
+    pub bytes_staged: u64,
+    /// Where the table came to: host, or cuda:N. Nothing is known of a table without batches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Where each part of the table came from, where a Flight server gave the choice.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<Taken>,
@@ -110,6 +117,18 @@ impl fmt::Display for Report {
             bytes_text(self.bytes_copied),
             bytes_text(self.bytes_received)
         )?;
+        // Of a table that has nothing to do with GPUs, nobody asks.
+        if let Some(device) = self.device.as_ref().filter(|device| *device != "host") {
+            write!(f, ", on {device}")?;
+        }
+        for (bytes, how) in [
+            (self.bytes_staged, "between the host and a GPU"),
+            (self.bytes_copied_on_device, "on a GPU"),
+        ] {
+            if bytes > 0 {
+                write!(f, ", {} copied {how}", bytes_text(bytes))?;
+            }
+        }
         if self.bytes_lent > 0 {
             // Or the rate would be taken for that of reading the table.
             write!(f, " (lent memory is mapped, and its reading not counted)")?;
@@ -165,6 +184,29 @@ mod tests {
             report
                 .to_string()
                 .contains("2.00 GB/s; 3.00 GB lent, 5.00 GB copied")
+        );
+    }
+
+    /// Promise of `--device`: where the table came to, and what was copied for it, is said where a GPU
+    /// had to do with it, and only there.
+    #[test]
+    fn copies_for_a_gpu_are_told() {
+        let mut report = Report {
+            bytes_received: 3_000_000,
+            device: Some("host".to_owned()),
+            ..Report::default()
+        };
+        assert!(!report.to_string().contains("GPU"));
+        assert!(!report.to_string().contains("host"));
+        report.bytes_staged = 2_000_000;
+        report.bytes_copied_on_device = 1000;
+        report.device = Some("cuda:1".to_owned());
+        let text = report.to_string();
+        assert!(
+            text.contains(
+                "3.00 MB received, on cuda:1, 2.00 MB copied between the host and a GPU, 1.00 kB copied on a GPU"
+            ),
+            "{text}"
         );
     }
 

@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use dipc::arena::{Arena, ArenaOptions};
+use dipc::arrow::stream::DeviceStreamReader;
+use dipc::arrow::transfer::move_to;
 use dipc::arrow::{OwnedDeviceStream, batch_to_c, export_batches, schema_to_c};
-use dipc::device::DeviceKind;
+use dipc::device::{DeviceKind, Target};
 use dipc::error::{Error, Status};
 use dipc::proto::Role;
 use dipc::server::{Provider, Request, Server, ServerOptions};
@@ -24,7 +26,7 @@ use tracing::{info, warn};
 
 use crate::flight::{self, FlightServer, Table, Tables};
 use crate::report::bytes_text;
-use crate::source::Source;
+use crate::source::{Reader, Source};
 use crate::tpch;
 use crate::{Usage, lend, output, signals};
 
@@ -58,6 +60,16 @@ pub struct Args {
     /// tables must fit into memory
     #[arg(long)]
     arena: bool,
+
+    /// Where to serve the tables from: host, or cuda:N, a GPU (`dipc info` lists them). They are copied
+    /// there before serving, and must fit
+    #[arg(
+        long,
+        value_name = "WHERE",
+        default_value = "host",
+        conflicts_with = "arena"
+    )]
+    device: Target,
 
     /// Most rows of a batch
     #[arg(long, value_name = "N")]
@@ -119,6 +131,11 @@ enum Body {
 
 /// Runs `dipc serve`.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.device == Target::AsSent {
+        let text = "tables are served from the host or from a GPU: --device host, --device cuda:N";
+        return Err(Usage(text.to_owned()).into());
+    }
+    args.device.ensure_available()?;
     let tickets = tickets(args)?;
     // Before anything that a signal should undo.
     let (stop_sender, stops) = mpsc::channel();
@@ -242,6 +259,16 @@ fn named_file(arg: &OsStr) -> Result<(Vec<u8>, Source)> {
 fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<Table> {
     let rows = args.batch_rows.map(NonZeroUsize::get);
     let name = String::from_utf8_lossy(ticket).into_owned();
+    if args.device != Target::Host {
+        let batches = upload(server, ticket, source.reader(rows)?, args.device)
+            .with_context(|| format!("cannot serve {source} from {}", args.device))?;
+        info!(ticket = name, %source, batches, device = %args.device, "serving");
+        // Clients of Flight alone, which know no GPUs, get it from its source.
+        return Ok(Table::Source {
+            source,
+            batch_rows: rows,
+        });
+    }
     if !args.arena {
         info!(ticket = name, %source, "serving");
         let provider = Box::new(SourceProvider {
@@ -271,6 +298,22 @@ fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<
     let held = bytes_text(arena.used_bytes());
     info!(ticket = name, %source, batches = count, held, "serving from lendable memory");
     Ok(Table::Loaded { schema, batches })
+}
+
+/// Copies a table to a GPU and publishes it. Gives the number of its batches.
+fn upload(server: &Server, ticket: &[u8], reader: Reader, device: Target) -> Result<usize> {
+    let host = DeviceStreamReader::new(export_batches(reader));
+    let mut moved = move_to(Box::new(host), device)?;
+    let schema = moved.schema()?;
+    let mut batches = Vec::new();
+    while let Some(batch) = moved.next()? {
+        batches.push(batch);
+    }
+    let count = batches.len();
+    server
+        .publish(ticket, schema, batches)
+        .map_err(|(error, _)| error)?;
+    Ok(count)
 }
 
 /// Opens its source anew for each stream.
