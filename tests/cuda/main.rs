@@ -16,6 +16,7 @@ mod decoding_places;
 mod decoding_wrong;
 mod errors;
 mod fake;
+mod fetching;
 mod headers;
 #[cfg(feature = "cli")]
 mod info;
@@ -51,6 +52,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(arenas::CASES)
         .chain(decoding::CASES)
         .chain(decoding_places::CASES)
+        .chain(fetching::CASES)
         .chain(decoding_wrong::CASES)
         .chain(decoding_faults::CASES)
         .chain(moving::CASES)
