@@ -50,6 +50,11 @@ pub struct Fetch {
     decode: DecodeOptions,
     /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
     target: Target,
+    /// The server has them on a GPU, and they shall be there: which one it is here, the first body
+    /// that was lent there shows.
+    follow: bool,
+    /// Dictionaries that came before that, as bytes.
+    early: Vec<(Header, ReceivedBody)>,
     /// How long to look for messages before sleeping.
     spin: Duration,
     stats: StreamStats,
@@ -86,6 +91,8 @@ impl Fetch {
             decoder: None,
             decode,
             target,
+            follow: false,
+            early: Vec::new(),
             spin,
             stats: StreamStats::default(),
             failed: None,
@@ -146,7 +153,9 @@ impl Fetch {
         while self.decoder.is_none() {
             if let Some(header) = self.schema.clone() {
                 // Rule E2: STREAM came before it.
-                self.target = self.settle_target();
+                let target = self.settle_target();
+                self.follow = self.target == Target::AsSent && target != Target::Host;
+                self.target = target;
                 let decoder = Decoder::with_target(&header, self.decode, self.target);
                 self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
             } else {
@@ -173,7 +182,7 @@ impl Fetch {
         let Some(info) = info.filter(|info| info.device_type == DeviceKind::CUDA.0) else {
             return Target::Host;
         };
-        // The server's number may be another GPU's here; then bodies are copied to that one.
+        // The server's number may be another GPU's here.
         let here = Target::of(DeviceKind::CUDA, info.device_id);
         here.and_then(|target| target.ensure_available().map(|()| target))
             .unwrap_or(Target::Cuda(0))
@@ -499,7 +508,14 @@ impl Fetch {
     /// Turns a message into an array; a dictionary gives none.
     fn decode(&mut self, message: Message<HostBuffer>) -> Result<Option<DecodedBatch>> {
         let Message { seq, header, body } = message;
-        let body = self.find_body(seq, &header, body)?;
+        let (body, gpu) = self.find_body(seq, &header, body)?;
+        if self.follow {
+            if gpu.is_none() && header.kind() == HeaderKind::Dictionary {
+                self.early.push((header, body));
+                return Ok(None);
+            }
+            self.follow_to(gpu)?;
+        }
         let Some(decoder) = &mut self.decoder else {
             return Err(Error::protocol(
                 "a record batch came before the schema (rule M4)",
@@ -518,16 +534,35 @@ impl Fetch {
         Ok(Some(batch))
     }
 
+    /// The first body by which it is known where the arrays of this stream are to stay: it lies on
+    /// `gpu`, or is that of a batch and came as bytes.
+    fn follow_to(&mut self, gpu: Option<i32>) -> Result<()> {
+        self.follow = false;
+        if let (Some(header), Some(ordinal)) = (&self.schema, gpu)
+            && self.target != Target::Cuda(ordinal)
+        {
+            self.target = Target::Cuda(ordinal);
+            self.decoder = Some(Decoder::with_target(header, self.decode, self.target)?);
+        }
+        if let Some(decoder) = &mut self.decoder {
+            for (header, body) in self.early.drain(..) {
+                self.stats.bytes_copied += decoder.add_dictionary(&header, &body)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The body of a message, and the GPU that it lies on, if it does.
     fn find_body(
         &mut self,
         seq: u32,
         header: &Header,
         body: Body<HostBuffer>,
-    ) -> Result<ReceivedBody> {
+    ) -> Result<(ReceivedBody, Option<i32>)> {
         match body {
             Body::Packed(memory) => {
                 self.stats.bytes_received += memory.len() as u64;
-                ReceivedBody::packed(header, memory)
+                Ok((ReceivedBody::packed(header, memory)?, None))
             }
             Body::Lent(spans) => {
                 let addresses = spans
@@ -565,13 +600,16 @@ impl Fetch {
                 };
                 Ok(match gpu {
                     Some(ResolvedGpu { device, ready }) => {
+                        let ordinal = device.ordinal();
                         // SAFETY: the transport resolved the spans to memory of `device` that `owner`
                         // keeps mapped, by itself or from inside `lent`, and that is written before
                         // `ready`; whether the peer could still write is what it said.
-                        unsafe { ReceivedBody::on_gpu(buffers, owner, shared, device, ready) }
+                        let body =
+                            unsafe { ReceivedBody::on_gpu(buffers, owner, shared, device, ready) };
+                        (body, Some(ordinal))
                     }
                     // SAFETY: as above, of host memory, which is written already.
-                    None => unsafe { ReceivedBody::new(buffers, owner, shared) },
+                    None => (unsafe { ReceivedBody::new(buffers, owner, shared) }, None),
                 })
             }
         }
