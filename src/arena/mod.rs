@@ -11,6 +11,7 @@
 mod bytes;
 mod memory;
 mod registry;
+mod room;
 mod shared;
 
 use std::ptr::NonNull;

@@ -7,6 +7,7 @@ use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{EncodeOptions, EncodedMessage, EncodedMessages, Encoder};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::device::cuda::room::Room;
 use crate::device::cuda::{Device, Driver};
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
@@ -73,16 +74,41 @@ pub fn move_to(reader: Box<dyn ArrayReader>, target: Target) -> Result<Box<dyn A
     };
     Ok(Box::new(Transfer {
         reader,
-        target,
+        to: To::Target(target),
         device_type,
         machines: None,
     }))
 }
 
+/// [`move_to`] for the GPU of `room`, which gives the memory: that of an arena is lent without a copy.
+/// Arrays that lie on that GPU already stay where they are.
+///
+/// # Errors
+///
+/// As [`move_to`].
+pub fn move_into(
+    reader: Box<dyn ArrayReader>,
+    room: Arc<dyn Room>,
+) -> Result<Box<dyn ArrayReader>> {
+    ensure_movable(reader.device_type(), Target::Cuda(room.device().ordinal()))?;
+    Ok(Box::new(Transfer {
+        reader,
+        to: To::Room(room),
+        device_type: DeviceKind::CUDA,
+        machines: None,
+    }))
+}
+
+/// Where arrays are moved to.
+enum To {
+    Target(Target),
+    Room(Arc<dyn Room>),
+}
+
 /// A stream whose arrays are moved.
 struct Transfer {
     reader: Box<dyn ArrayReader>,
-    target: Target,
+    to: To,
     device_type: DeviceKind,
     /// From the first array on: before, its schema may not be there.
     machines: Option<(Encoder, Decoder)>,
@@ -98,7 +124,10 @@ impl Transfer {
                 level: Level::Structure,
                 ..DecodeOptions::default()
             };
-            let decoder = Decoder::with_target(&header, options, self.target)?;
+            let decoder = match &self.to {
+                To::Target(target) => Decoder::with_target(&header, options, *target)?,
+                To::Room(room) => Decoder::with_room(&header, options, Arc::clone(room))?,
+            };
             self.machines = Some((encoder, decoder));
         }
         self.machines

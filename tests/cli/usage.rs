@@ -50,12 +50,6 @@ fn wrong_usage_is_status_2() {
             ],
             "--device cuda:N",
         ),
-        (
-            &[
-                "serve", "--listen", &at, "--tpch", "nation", "--device", "cuda:0", "--arena",
-            ],
-            "cannot be used with",
-        ),
         (&["fetch"], "unrecognized subcommand"),
     ] {
         let told = failure(2, args);

@@ -2,12 +2,18 @@
 
 use std::ptr::NonNull;
 
+use arrow::record_batch::RecordBatchIterator;
 use dipc::arena::{self, Arena, ArenaOptions, find_on_gpu};
+use dipc::arrow::stream::{DeviceStreamReader, export_device_stream, to_device, to_host};
+use dipc::arrow::transfer::move_into;
+use dipc::arrow::{BatchReader, export_batches};
 use dipc::device::DeviceKind;
 use dipc::device::cuda::import::Mapping;
 use dipc::device::cuda::{CudaRegion, Device};
 use dipc::error::Status;
 
+use crate::decoding::{assert_at, assert_clean, buffers};
+use crate::headers::wide;
 use crate::{Case, fake, run};
 
 pub const CASES: &[Case] = &[
@@ -15,6 +21,7 @@ pub const CASES: &[Case] = &[
     ("arena-bounds", regions_are_bounded),
     ("arena-unsupported", arenas_are_refused),
     ("arena-regions", regions_of_a_gpu),
+    ("arena-tables", tables_lie_in_an_arena),
 ];
 
 const UNIT: u64 = 2 << 20;
@@ -104,6 +111,61 @@ fn blocks_are_lent() {
     assert_eq!(again.status(), Status::InvalidArgument);
     device.trim().unwrap();
     assert_eq!(fake::Live::now(), before);
+}
+
+/// Promise of `move_into`: what is moved into an arena lies there, is the same, and its memory comes back
+/// with the arrays; a full arena is an error of the stream.
+#[test]
+fn tables_are_moved_into_an_arena() {
+    run("arena-tables", &[]);
+}
+
+fn tables_lie_in_an_arena() {
+    let arena = arena(1 << 20, 8 << 20);
+    let batch = wide();
+    let reader = |batches: usize| {
+        let items = (0..batches).map(|_| Ok(batch.clone())).collect::<Vec<_>>();
+        let items = RecordBatchIterator::new(items, batch.schema());
+        Box::new(DeviceStreamReader::new(export_batches(Box::new(items))))
+    };
+    let mut moved = move_into(reader(2), arena.room().unwrap()).unwrap();
+    assert_eq!(moved.device_type(), DeviceKind::CUDA.0);
+    let mut arrays = Vec::new();
+    while let Some(array) = moved.next().unwrap() {
+        assert_at(&array, Some(0), "in an arena");
+        let mut found = 0;
+        buffers(&array.raw().array, &mut |address| {
+            assert!(find_on_gpu(address, 1).is_some());
+            found += 1;
+        });
+        assert!(found > 50, "{found}");
+        arrays.push(array);
+    }
+    drop(moved);
+    assert_eq!(arrays.len(), 2);
+    assert!(arena.used_bytes() > 100_000);
+    drop(arrays);
+    assert_eq!(arena.used_bytes(), 0);
+
+    let moved = move_into(reader(3), arena.room().unwrap()).unwrap();
+    let host = to_device(to_host(export_device_stream(moved)).unwrap());
+    // SAFETY: the stream is libdipc's own, over valid batches.
+    let read = unsafe { BatchReader::new(host) }.unwrap();
+    let read: Vec<_> = read.map(|read| read.unwrap()).collect();
+    assert_eq!(read, vec![batch.clone(); 3]);
+
+    let held: Vec<_> = (0..4).map(|_| arena.alloc(2 << 20).unwrap()).collect();
+    let mut moved = move_into(reader(1), arena.room().unwrap()).unwrap();
+    let full = moved.next().unwrap_err();
+    assert_eq!(full.status(), Status::OutOfMemory);
+    assert!(full.text().contains("max_bytes"), "{full}");
+    for block in held {
+        free(&arena, block).unwrap();
+    }
+    let host = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
+    assert!(host.room().is_none());
+    drop((moved, arena));
+    assert_clean("an arena's tables");
 }
 
 /// Promise of `dipc_arena_options_set_max_bytes` and rule F4, as on the host: regions are bounded, one

@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
+use crate::device::cuda::room::{Held, Room};
 use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
@@ -107,17 +108,20 @@ pub(super) struct Lane {
     stream: Arc<Stream>,
     /// It was given work that may be under way.
     busy: bool,
+    /// Where memory for arrays is taken from; `None`: from the driver.
+    room: Option<Arc<dyn Room>>,
     /// What empty buffers point to.
-    zeros: Option<Arc<DeviceMemory>>,
+    zeros: Option<Arc<dyn Held>>,
     /// What is read until an event has happened.
     sources: Vec<(Event, Source)>,
 }
 
 impl Lane {
-    pub(super) fn new(device: &Arc<Device>) -> Result<Self> {
+    pub(super) fn new(device: &Arc<Device>, room: Option<Arc<dyn Room>>) -> Result<Self> {
         Ok(Self {
             stream: Arc::new(Stream::new(device)?),
             busy: false,
+            room,
             zeros: None,
             sources: Vec::new(),
         })
@@ -304,10 +308,20 @@ impl Lane {
 
     /// Memory of the GPU that work will be given for.
     fn room(&self, len: usize) -> Result<OnGpu> {
-        let memory = DeviceMemory::new(self.device(), len, Purpose::Own)?;
         let mut there = OnGpu::new(&self.stream);
-        there.memory.push(Arc::new(memory));
+        there.memory.push(self.take(len)?);
         Ok(there)
+    }
+
+    fn take(&self, len: usize) -> Result<Arc<dyn Held>> {
+        match &self.room {
+            Some(room) => room.take(len),
+            None => Ok(Arc::new(DeviceMemory::new(
+                self.device(),
+                len,
+                Purpose::Own,
+            )?)),
+        }
     }
 
     /// Zeros on the GPU, which `there` holds from now on.
@@ -315,12 +329,12 @@ impl Lane {
         let zeros = match &self.zeros {
             Some(zeros) => Arc::clone(zeros),
             None => {
-                let memory = DeviceMemory::new(self.device(), ALIGNMENT, Purpose::Own)?;
+                let memory = self.take(ALIGNMENT)?;
                 self.busy = true;
                 // SAFETY: the memory has that length, and lives until the stream is done: the lane
                 // and whoever else holds it wait for that.
                 unsafe { self.stream.fill(memory.address(), 0, ALIGNMENT) }?;
-                Arc::clone(self.zeros.insert(Arc::new(memory)))
+                Arc::clone(self.zeros.insert(memory))
             }
         };
         let address = zeros.address();
@@ -369,7 +383,7 @@ fn take(slot: &Option<Slot>, target: &mut [u8]) -> Result<()> {
 pub(super) struct OnGpu {
     stream: Arc<Stream>,
     work: Work,
-    memory: Vec<Arc<DeviceMemory>>,
+    memory: Vec<Arc<dyn Held>>,
 }
 
 #[derive(Debug)]

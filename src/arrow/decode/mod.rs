@@ -37,6 +37,7 @@ use crate::arrow::decode::mover::{Figures, Mover, Place};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::Target;
 use crate::device::cuda::Device;
+use crate::device::cuda::room::Room;
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
 
@@ -139,6 +140,21 @@ impl Decoder {
             Target::AsSent => None,
         };
         Self::at(header, options, place)
+    }
+
+    /// [`with_target`](Self::with_target) for the GPU of `room`, which gives the memory for what is
+    /// moved there.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_target`](Self::with_target).
+    pub fn with_room(header: &Header, options: DecodeOptions, room: Arc<dyn Room>) -> Result<Self> {
+        let place = Place::Gpu(Arc::clone(room.device()));
+        let mut decoder = Self::at(header, options, Some(place))?;
+        if let Some(mover) = &mut decoder.mover {
+            mover.set_room(room);
+        }
+        Ok(decoder)
     }
 
     fn at(header: &Header, options: DecodeOptions, place: Option<Place>) -> Result<Self> {

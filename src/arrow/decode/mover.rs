@@ -20,6 +20,7 @@ use crate::arrow::decode::lane::{Lane, Load, OnGpu};
 use crate::arrow::decode::{Dictionaries, Dictionary, ReceivedBody};
 use crate::device::BufferRef;
 use crate::device::cuda::Device;
+use crate::device::cuda::room::Room;
 use crate::error::Result;
 
 /// Where the buffers of arrays lie.
@@ -62,11 +63,38 @@ pub(super) struct Figures {
     pub(super) staged: u64,
 }
 
+/// What moves to and from each GPU met.
+#[derive(Debug, Default)]
+struct Lanes {
+    lanes: Vec<Lane>,
+    /// Where memory for arrays is taken from, on its GPU.
+    room: Option<Arc<dyn Room>>,
+}
+
+impl Lanes {
+    fn on(&mut self, device: &Arc<Device>) -> Result<&mut Lane> {
+        let known = self
+            .lanes
+            .iter()
+            .position(|lane| Arc::ptr_eq(lane.device(), device));
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let room = self.room.clone();
+                let room = room.filter(|room| Arc::ptr_eq(room.device(), device));
+                self.lanes.push(Lane::new(device, room)?);
+                self.lanes.len() - 1
+            }
+        };
+        Ok(&mut self.lanes[index])
+    }
+}
+
 /// Moves what belongs to one stream.
 #[derive(Debug, Default)]
 pub(super) struct Mover {
     /// For each GPU met.
-    lanes: Vec<Lane>,
+    lanes: Lanes,
     twins: Vec<Twins>,
     figures: Figures,
 }
@@ -74,7 +102,7 @@ pub(super) struct Mover {
 impl Mover {
     /// Lets go of memory that no work reads any more.
     pub(super) fn poll(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::poll);
+        self.lanes.lanes.iter_mut().for_each(Lane::poll);
     }
 
     /// What was moved since this was asked last.
@@ -82,18 +110,9 @@ impl Mover {
         std::mem::take(&mut self.figures)
     }
 
-    fn lane<'l>(lanes: &'l mut Vec<Lane>, device: &Arc<Device>) -> Result<&'l mut Lane> {
-        let known = lanes
-            .iter()
-            .position(|lane| Arc::ptr_eq(lane.device(), device));
-        let index = match known {
-            Some(index) => index,
-            None => {
-                lanes.push(Lane::new(device)?);
-                lanes.len() - 1
-            }
-        };
-        Ok(&mut lanes[index])
+    /// Takes memory for arrays on the room's GPU from there.
+    pub(super) fn set_room(&mut self, room: Arc<dyn Room>) {
+        self.lanes.room = Some(room);
     }
 
     /// The body where it can be decoded for arrays at `to`, or where it is. One on a GPU goes to the
@@ -118,7 +137,7 @@ impl Mover {
     }
 
     fn body_to_host(&mut self, body: &ReceivedBody, gpu: &BodyOnGpu) -> Result<ReceivedBody> {
-        let lane = Self::lane(&mut self.lanes, &gpu.device)?;
+        let lane = self.lanes.on(&gpu.device)?;
         if let Some(ready) = &gpu.ready {
             lane.wait_for(ready)?;
         }
@@ -142,7 +161,7 @@ impl Mover {
         gpu: &BodyOnGpu,
         to: &Arc<Device>,
     ) -> Result<ReceivedBody> {
-        let lane = Self::lane(&mut self.lanes, to)?;
+        let lane = self.lanes.on(to)?;
         if let Some(ready) = &gpu.ready {
             lane.wait_for(ready)?;
         }
@@ -180,7 +199,7 @@ impl Mover {
         let Some(gpu) = &body.gpu else {
             return build(columns);
         };
-        let lane = Self::lane(&mut self.lanes, &gpu.device)?;
+        let lane = self.lanes.on(&gpu.device)?;
         if let Some(ready) = &gpu.ready {
             lane.wait_for(ready)?;
         }
@@ -305,7 +324,7 @@ impl Mover {
         let (start, gpu) = match (Place::of(from), place) {
             (Place::Host, Place::Host) => return Ok(()),
             (Place::Gpu(from), Place::Host) => {
-                let lane = Self::lane(&mut self.lanes, &from)?;
+                let lane = self.lanes.on(&from)?;
                 // SAFETY: the buffers lie on that GPU, kept by `source`; the lane was given what they
                 // wait for when they were decoded or brought there.
                 let memory = unsafe { lane.download(&load) }?;
@@ -318,7 +337,7 @@ impl Mover {
                 (columns.keep(memory).at.data, None)
             }
             (from, Place::Gpu(device)) => {
-                let lane = Self::lane(&mut self.lanes, device)?;
+                let lane = self.lanes.on(device)?;
                 let mut gpu = match &from {
                     _ if load.is_empty() => OnGpu::new(lane.stream()),
                     Place::Host => {

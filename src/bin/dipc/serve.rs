@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::DeviceStreamReader;
-use dipc::arrow::transfer::move_to;
+use dipc::arrow::transfer::{move_into, move_to};
 use dipc::arrow::{OwnedDeviceStream, batch_to_c, export_batches, schema_to_c};
 use dipc::device::{DeviceKind, Target};
 use dipc::error::{Error, Status};
@@ -62,13 +62,8 @@ pub struct Args {
     arena: bool,
 
     /// Where to serve the tables from: host, or cuda:N, a GPU (`dipc info` lists them). They are copied
-    /// there before serving, and must fit
-    #[arg(
-        long,
-        value_name = "WHERE",
-        default_value = "host",
-        conflicts_with = "arena"
-    )]
+    /// there before serving, and must fit; with --arena into lendable memory of it
+    #[arg(long, value_name = "WHERE", default_value = "host")]
     device: Target,
 
     /// Most rows of a batch
@@ -260,7 +255,7 @@ fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<
     let rows = args.batch_rows.map(NonZeroUsize::get);
     let name = String::from_utf8_lossy(ticket).into_owned();
     if args.device != Target::Host {
-        let batches = upload(server, ticket, source.reader(rows)?, args.device)
+        let batches = upload(server, ticket, source.reader(rows)?, args)
             .with_context(|| format!("cannot serve {source} from {}", args.device))?;
         info!(ticket = name, %source, batches, device = %args.device, "serving");
         // Clients of Flight alone, which know no GPUs, get it from its source.
@@ -283,12 +278,7 @@ fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<
     }
     let reader = source.reader(rows)?;
     let schema = reader.schema();
-    // An arena is as public as its most public ticket, so each ticket has one of its own.
-    let options = ArenaOptions {
-        max_bytes: args.max_memory,
-        ..ArenaOptions::default()
-    };
-    let arena = Arena::new(DeviceKind::CPU, options)?;
+    let arena = arena(args)?;
     let batches = lend::load(reader, &arena).with_context(|| format!("cannot serve {source}"))?;
     let count = batches.len();
     let exported = batches.iter().cloned().map(batch_to_c).collect();
@@ -300,10 +290,30 @@ fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<
     Ok(Table::Loaded { schema, batches })
 }
 
+/// An arena for one ticket: it is as public as the most public one whose table lies in it.
+fn arena(args: &Args) -> Result<Arena> {
+    let options = ArenaOptions {
+        max_bytes: args.max_memory,
+        ..ArenaOptions::default()
+    };
+    let (device, id) = match args.device {
+        Target::Cuda(ordinal) => (DeviceKind::CUDA, ordinal.into()),
+        Target::Host | Target::AsSent => (DeviceKind::CPU, -1),
+    };
+    Ok(Arena::on(device, id, options)?)
+}
+
 /// Copies a table to a GPU and publishes it. Gives the number of its batches.
-fn upload(server: &Server, ticket: &[u8], reader: Reader, device: Target) -> Result<usize> {
-    let host = DeviceStreamReader::new(export_batches(reader));
-    let mut moved = move_to(Box::new(host), device)?;
+fn upload(server: &Server, ticket: &[u8], reader: Reader, args: &Args) -> Result<usize> {
+    let host = Box::new(DeviceStreamReader::new(export_batches(reader)));
+    let room = match args.arena {
+        true => arena(args)?.room(),
+        false => None,
+    };
+    let mut moved = match room {
+        Some(room) => move_into(host, room)?,
+        None => move_to(host, args.device)?,
+    };
     let schema = moved.schema()?;
     let mut batches = Vec::new();
     while let Some(batch) = moved.next()? {

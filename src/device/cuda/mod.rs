@@ -29,6 +29,7 @@ pub mod pinned;
 pub mod pointer;
 mod recycle;
 pub mod region;
+pub mod room;
 pub mod shift;
 pub mod stream;
 

@@ -1,0 +1,63 @@
+//! Arrays that are made in an arena on a GPU.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::arena::{Arena, Kind, dealloc};
+use crate::device::cuda::Device;
+use crate::device::cuda::room::{Held, Room};
+use crate::error::Result;
+
+impl Arena {
+    /// The arena as the place for arrays that are moved to its GPU
+    /// ([`move_into`](crate::arrow::transfer::move_into)); `None` for one on the host.
+    pub fn room(&self) -> Option<Arc<dyn Room>> {
+        match &self.handle {
+            Kind::Host(_) => None,
+            Kind::Gpu(handle) => Some(Arc::new(ArenaRoom {
+                device: Arc::clone(&handle.shared.place),
+                arena: self.clone(),
+            })),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ArenaRoom {
+    device: Arc<Device>,
+    arena: Arena,
+}
+
+impl Room for ArenaRoom {
+    fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    fn take(&self, len: usize) -> Result<Arc<dyn Held>> {
+        Ok(Arc::new(Block(self.arena.alloc(len)?)))
+    }
+}
+
+/// A block that is given back when dropped, also after the last handle of its arena is gone.
+#[derive(Debug)]
+struct Block(NonNull<u8>);
+
+// SAFETY: the pointer is only a number here, and an arena's blocks can be given back on any thread.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Held for Block {
+    fn address(&self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // Fails only in a forked child, whose copy of the arena is left as it is.
+        // SAFETY: whoever holds memory of a room drops it when no work uses it any more, and nobody
+        // else knows the block.
+        let _ = unsafe { dealloc(self.0) };
+    }
+}
