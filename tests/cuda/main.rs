@@ -10,6 +10,8 @@
 )]
 
 mod arenas;
+#[cfg(feature = "cli")]
+mod command;
 mod decoding;
 mod decoding_faults;
 mod decoding_places;

@@ -407,6 +407,8 @@ struct Stopped {
     bytes_lent: u64,
     bytes_copied: u64,
     bytes_sent: u64,
+    bytes_copied_on_device: u64,
+    bytes_staged: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     flight: Option<FlightStopped>,
 }
@@ -467,6 +469,8 @@ fn stop(
         bytes_lent: stats.bytes_lent,
         bytes_copied: stats.bytes_copied,
         bytes_sent: stats.bytes_sent,
+        bytes_copied_on_device: stats.bytes_copied_on_device,
+        bytes_staged: stats.bytes_staged,
         flight: flight.map(|flight| {
             let (streams, bytes_sent) = flight.figures();
             FlightStopped {
@@ -487,6 +491,7 @@ fn stop(
         lent = bytes_text(stopped.bytes_lent),
         copied = bytes_text(stopped.bytes_copied),
         sent = bytes_text(stopped.bytes_sent),
+        staged = bytes_text(stopped.bytes_staged),
         "stopped"
     );
     outcome.context("a source did not stop in time")?;
