@@ -583,7 +583,7 @@ impl Fetch {
                     pulled,
                     gpu,
                 } = self.data.resolve(seq, &spans)?;
-                if gpu.is_some() {
+                if gpu.is_some() && self.target == Target::Host {
                     return Err(Error::protocol(
                         "the server lent memory of a GPU, which was not asked for",
                     ));
