@@ -248,6 +248,9 @@ type ServerStats struct {
 	BytesSent       uint64 // body bytes sent through connections
 	LentOutstanding uint64 // buffers lent and not yet given back
 	RegionBytes     uint64 // bytes of shared memory for copies that exist now
+
+	BytesCopiedOnDevice uint64 // body bytes copied on a GPU and lent from there
+	BytesStaged         uint64 // body bytes copied from a GPU to the host, then lent or sent
 }
 
 // Stats gives the server's figures so far.
@@ -266,6 +269,9 @@ func (s *Server) Stats() (ServerStats, error) {
 			C.DIPC_SERVER_STAT_BYTES_SENT:       &stats.BytesSent,
 			C.DIPC_SERVER_STAT_LENT_OUTSTANDING: &stats.LentOutstanding,
 			C.DIPC_SERVER_STAT_REGION_BYTES:     &stats.RegionBytes,
+
+			C.DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE: &stats.BytesCopiedOnDevice,
+			C.DIPC_SERVER_STAT_BYTES_STAGED:           &stats.BytesStaged,
 		})
 	})
 	return stats, err

@@ -187,10 +187,11 @@ Base.wait(server::Server) = server.task === nothing ? nothing : wait(server.task
     Dipc.stats(server) -> NamedTuple
 
 Figures: connections and streams now, streams and batches so far, bytes of bodies lent, copied and
-sent so far, buffers not yet given back, bytes of regions now.
+sent so far, buffers not yet given back, bytes of regions now, bytes copied on a device, and staged: copied
+from a device to the host, so far.
 """
 stats(server::Server) = using_handle(server) do handle
     NamedTuple{(:connections, :streams_active, :streams_served, :batches, :bytes_lent, :bytes_copied,
-                :bytes_sent, :lent_outstanding, :region_bytes)}(
-        ntuple(i -> stat(@c(dipc_server_stat), handle, i), 9))
+                :bytes_sent, :lent_outstanding, :region_bytes, :bytes_copied_on_device, :bytes_staged)}(
+        ntuple(i -> stat(@c(dipc_server_stat), handle, i), 11))
 end

@@ -151,6 +151,9 @@ class Reader:
     def _read_all(self) -> pa.Table:
         import pyarrow as pa
 
+        if self.device_type != _abi.CPU:
+            # On its way out the library copies it to the host.
+            return pa.RecordBatchReader.from_stream(self).read_all()
         batches = [pa.record_batch(batch) for batch in iter(self._next, None)]
         return pa.Table.from_batches(batches, pa.schema(self.schema))
 

@@ -44,6 +44,10 @@ class ServerStats(NamedTuple):
     """Buffers lent and not yet given back."""
     region_bytes: int
     """Bytes of shared memory for copies."""
+    bytes_copied_on_device: int
+    """Body bytes copied on a GPU and lent from there."""
+    bytes_staged: int
+    """Body bytes copied from a GPU to the host, then lent or sent."""
 
 
 class Server:
