@@ -1,6 +1,7 @@
 //! One stream on its way in, driven by the thread that consumes it.
 
-use std::any::Any;
+mod decode;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +10,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, ReceivedBody};
 use crate::cancel::Cancel;
-use crate::device::{DeviceKind, HostBuffer, Target};
+use crate::device::{HostBuffer, Target};
 use crate::driver::clock;
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, Header, HeaderKind, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent,
-    ReceiverState, ReceiverTransmit, Side, StreamInfo, Timestamp,
+    Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
+    StreamInfo, Timestamp,
 };
-use crate::transport::{Incoming, Outgoing, Payload, Resolved, ResolvedGpu};
+use crate::transport::{Incoming, Outgoing, Payload};
 
 /// What a stream has brought so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -169,23 +170,6 @@ impl Fetch {
     /// Where arrays will be, once the schema is there.
     pub fn target(&self) -> Target {
         self.target
-    }
-
-    /// Where arrays of this stream are to be, now that the server has said where it has them. It is
-    /// one place for all of them, as Arrow's streams ask, also where some bodies come by another way:
-    /// small ones as bytes, say.
-    fn settle_target(&self) -> Target {
-        if self.target != Target::AsSent {
-            return self.target;
-        }
-        let info = self.info.as_ref();
-        let Some(info) = info.filter(|info| info.device_type == DeviceKind::CUDA.0) else {
-            return Target::Host;
-        };
-        // The server's number may be another GPU's here.
-        let here = Target::of(DeviceKind::CUDA, info.device_id);
-        here.and_then(|target| target.ensure_available().map(|()| target))
-            .unwrap_or(Target::Cuda(0))
     }
 
     /// The schema message, once it is there.
@@ -504,116 +488,6 @@ impl Fetch {
             Err(errno) => Err(Error::os("cannot wait for the server", errno)),
         }
     }
-
-    /// Turns a message into an array; a dictionary gives none.
-    fn decode(&mut self, message: Message<HostBuffer>) -> Result<Option<DecodedBatch>> {
-        let Message { seq, header, body } = message;
-        let (body, gpu) = self.find_body(seq, &header, body)?;
-        if self.follow {
-            if gpu.is_none() && header.kind() == HeaderKind::Dictionary {
-                self.early.push((header, body));
-                return Ok(None);
-            }
-            self.follow_to(gpu)?;
-        }
-        let Some(decoder) = &mut self.decoder else {
-            return Err(Error::protocol(
-                "a record batch came before the schema (rule M4)",
-            ));
-        };
-        if header.kind() == HeaderKind::Dictionary {
-            self.stats.bytes_copied += decoder.add_dictionary(&header, &body)?;
-            return Ok(None);
-        }
-        let batch = decoder.batch(&header, &body)?;
-        self.stats.rows += batch.rows;
-        self.stats.batches += 1;
-        self.stats.bytes_copied += batch.copied;
-        self.stats.bytes_copied_on_device += batch.copied_on_device;
-        self.stats.bytes_staged += batch.staged;
-        Ok(Some(batch))
-    }
-
-    /// The first body by which it is known where the arrays of this stream are to stay: it lies on
-    /// `gpu`, or is that of a batch and came as bytes.
-    fn follow_to(&mut self, gpu: Option<i32>) -> Result<()> {
-        self.follow = false;
-        if let (Some(header), Some(ordinal)) = (&self.schema, gpu)
-            && self.target != Target::Cuda(ordinal)
-        {
-            self.target = Target::Cuda(ordinal);
-            self.decoder = Some(Decoder::with_target(header, self.decode, self.target)?);
-        }
-        if let Some(decoder) = &mut self.decoder {
-            for (header, body) in self.early.drain(..) {
-                self.stats.bytes_copied += decoder.add_dictionary(&header, &body)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The body of a message, and the GPU that it lies on, if it does.
-    fn find_body(
-        &mut self,
-        seq: u32,
-        header: &Header,
-        body: Body<HostBuffer>,
-    ) -> Result<(ReceivedBody, Option<i32>)> {
-        match body {
-            Body::Packed(memory) => {
-                self.stats.bytes_received += memory.len() as u64;
-                Ok((ReceivedBody::packed(header, memory)?, None))
-            }
-            Body::Lent(spans) => {
-                let addresses = spans
-                    .iter()
-                    .filter(|s| s.length > 0)
-                    .map(|s| s.address)
-                    .collect::<Vec<_>>();
-                let mut lent = LentBody {
-                    link: Arc::clone(&self.data),
-                    addresses,
-                    _memory: None,
-                };
-                // From here on the spans go back when `lent` is dropped, an error included.
-                let Resolved {
-                    buffers,
-                    owner,
-                    shared,
-                    pulled,
-                    gpu,
-                } = self.data.resolve(seq, &spans)?;
-                if gpu.is_some() && self.target == Target::Host {
-                    return Err(Error::protocol(
-                        "the server lent memory of a GPU, which was not asked for",
-                    ));
-                }
-                let bytes = spans.iter().map(|span| span.length).sum::<u64>();
-                let owner: Arc<dyn Any + Send + Sync> = if pulled {
-                    self.stats.bytes_received += bytes;
-                    drop(lent);
-                    owner
-                } else {
-                    self.stats.bytes_lent += bytes;
-                    lent._memory = Some(owner);
-                    Arc::new(lent)
-                };
-                Ok(match gpu {
-                    Some(ResolvedGpu { device, ready }) => {
-                        let ordinal = device.ordinal();
-                        // SAFETY: the transport resolved the spans to memory of `device` that `owner`
-                        // keeps mapped, by itself or from inside `lent`, and that is written before
-                        // `ready`; whether the peer could still write is what it said.
-                        let body =
-                            unsafe { ReceivedBody::on_gpu(buffers, owner, shared, device, ready) };
-                        (body, Some(ordinal))
-                    }
-                    // SAFETY: as above, of host memory, which is written already.
-                    None => (unsafe { ReceivedBody::new(buffers, owner, shared) }, None),
-                })
-            }
-        }
-    }
 }
 
 fn timespec_until(deadline: Timestamp) -> Timespec {
@@ -640,22 +514,5 @@ fn side_index(side: Side) -> usize {
     match side {
         Side::Metadata => 0,
         Side::Data => 1,
-    }
-}
-
-/// Lent memory of one message: gives its addresses back when the last array that points into it is
-/// released (rule F1), and keeps the connection alive until then (rule F6).
-struct LentBody {
-    link: Arc<FetchLink>,
-    addresses: Vec<u64>,
-    /// The mappings.
-    _memory: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-impl Drop for LentBody {
-    fn drop(&mut self) {
-        // First: a server may free memory of a GPU that is back, which must not be open here then.
-        self._memory = None;
-        self.link.free(&self.addresses);
     }
 }

@@ -5,8 +5,12 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, DictionaryArray, RecordBatch, RecordBatchIterator};
 use arrow::datatypes::{Int32Type, Schema};
+use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::decode::Level;
-use dipc::arrow::stream::{ArrayReader, export_device_stream, to_device, to_host};
+use dipc::arrow::stream::{
+    ArrayReader, DeviceStreamReader, export_device_stream, to_device, to_host,
+};
+use dipc::arrow::transfer::move_into;
 use dipc::arrow::{
     BatchReader, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, export_batches, schema_from_c,
     schema_to_c,
@@ -27,6 +31,7 @@ pub const CASES: &[Case] = &[
     ("fetch-places", places_are_checked_first),
     ("fetch-outlive", arrays_outlive_all),
     ("fetch-cancel", streams_end_early),
+    ("fetch-follow", arrays_stay_where_they_are),
 ];
 
 /// Batches that share a dictionary, which grows, and have nulls, lists, views and strings.
@@ -341,6 +346,69 @@ fn arrays_outlive_all() {
     drop(arrays);
     assert_eq!(contents(schema, last, DeviceKind::CUDA), batches[2..]);
     assert_clean("outliving arrays");
+}
+
+/// Tables on a GPU, in an arena there: a dictionary and a batch that are sent as bytes are among them.
+struct OnGpu(Arena);
+
+impl Provider for OnGpu {
+    fn open(&self, _: &Request) -> Result<OwnedDeviceStream> {
+        let all = batches();
+        let small = all[2].slice(0, 1).project(&[0, 2, 40]).unwrap();
+        let schema = small.schema();
+        let large = all.iter().map(|batch| batch.project(&[0, 2, 40]).unwrap());
+        let batches = large.chain([small]).map(Ok).collect::<Vec<_>>();
+        let reader = export_batches(Box::new(RecordBatchIterator::new(batches, schema)));
+        let reader = Box::new(DeviceStreamReader::new(reader));
+        let room = self.0.room().unwrap();
+        Ok(export_device_stream(move_into(reader, room)?))
+    }
+}
+
+/// Promise of `device_type` 0 of `dipc_get_options_set_device`: all arrays of a stream stay on the GPU
+/// that lends them, also those that come as bytes, whatever that GPU is called where they come from.
+#[test]
+fn arrays_as_they_are_sent_stay_where_they_are() {
+    run("fetch-follow", &[("FAKE_CUDA_DEVICES", "3")]);
+}
+
+fn arrays_stay_where_they_are() {
+    let pair = Pair::new(&address("shm"));
+    for ordinal in [2, 0] {
+        let ticket = format!("on {ordinal}");
+        let arena = Arena::on(DeviceKind::CUDA, ordinal, ArenaOptions::default()).unwrap();
+        let served = pair.server.serve(ticket.as_bytes(), Box::new(OnGpu(arena)));
+        served.map_err(|(error, _)| error).unwrap();
+        let mut stream = pair.ask(ticket.as_bytes(), &to(Target::AsSent)).unwrap();
+        assert_eq!(stream.device_type(), DeviceKind::CUDA.0);
+        let mut rows = 0;
+        while let Some(array) = stream.next().unwrap() {
+            assert_at(&array, i32::try_from(ordinal).ok(), &ticket);
+            rows += array.raw().array.length;
+        }
+        assert_eq!(rows, 3 * 1000 + 1);
+        let stats = stream.stats();
+        assert!(stats.bytes_lent > 10_000, "{stats:?}");
+        // What came as bytes was brought there.
+        assert!(
+            stats.bytes_received > 0 && stats.bytes_staged > 0,
+            "{stats:?}"
+        );
+        assert_eq!(stats.bytes_copied_on_device, 0, "{stats:?}");
+    }
+    // The same to the host, and equal.
+    let mut stream = pair.ask(b"on 2", &to(Target::Host)).unwrap();
+    let schema = stream.schema().unwrap();
+    let mut arrays = Vec::new();
+    while let Some(array) = stream.next().unwrap() {
+        arrays.push(array);
+    }
+    let wanted: Vec<_> = (batches().iter())
+        .map(|batch| batch.project(&[0, 2, 40]).unwrap())
+        .collect();
+    let mut read = contents(schema, arrays, DeviceKind::CPU);
+    assert_eq!(read.pop().unwrap(), wanted[2].slice(0, 1));
+    assert_eq!(read, wanted);
 }
 
 /// Promise of `dipc_cancel` and of releasing a stream: one that ends early, while copies to the GPU are
