@@ -1,6 +1,7 @@
 //! One stream on its way in, driven by the thread that consumes it.
 
 mod decode;
+mod packed;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -8,10 +9,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, ReceivedBody};
+use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
 use crate::cancel::Cancel;
-use crate::device::{HostBuffer, Target};
+use crate::device::Target;
+use crate::device::cuda::Device;
 use crate::driver::clock;
+use crate::driver::fetch::packed::Packed;
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result};
 use crate::proto::{
@@ -41,7 +44,7 @@ pub struct StreamStats {
 
 /// One stream on its way in.
 pub struct Fetch {
-    receiver: Receiver<HostBuffer>,
+    receiver: Receiver<Packed>,
     metadata: Arc<FetchLink>,
     /// The same connection as `metadata`, unless the stream has two.
     data: Arc<FetchLink>,
@@ -81,6 +84,13 @@ impl Fetch {
     ) -> Result<Self> {
         metadata.unwatch();
         data.unwatch();
+        // What is checked value by value is checked on the host: a body on a GPU would have to come
+        // from there first.
+        let gpu = match (target, decode.level) {
+            (Target::Cuda(ordinal), Level::Structure) => Some(Device::get(ordinal.into())?),
+            _ => None,
+        };
+        data.receive_on(gpu.as_ref());
         let mut receiver = Receiver::new(config)?;
         receiver.start(clock::now());
         let mut fetch = Self {
@@ -413,15 +423,16 @@ impl Fetch {
             Incoming::Tagged { tag, bytes } => {
                 drop(self.receiver.handle_body(now, tag, InBody::List(&bytes)));
             }
-            Incoming::Body { seq, memory } => {
-                let tag = crate::proto::body_tag(seq, crate::proto::BodyKind::Packed);
-                let len = memory.len() as u64;
-                drop(
-                    self.receiver
-                        .handle_body(now, tag, InBody::Packed { len, memory }),
-                );
-            }
+            Incoming::Body { seq, memory } => self.deliver_packed(now, seq, Packed::Host(memory)),
+            Incoming::GpuBody { seq, body } => self.deliver_packed(now, seq, Packed::Gpu(body)),
         }
+    }
+
+    fn deliver_packed(&mut self, now: Timestamp, seq: u32, memory: Packed) {
+        let tag = crate::proto::body_tag(seq, crate::proto::BodyKind::Packed);
+        let len = memory.len() as u64;
+        let body = InBody::Packed { len, memory };
+        drop(self.receiver.handle_body(now, tag, body));
     }
 
     /// Sends what the machine wants sent and takes up what it tells.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::device::cuda::Device;
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::error::{Error, Result, Status};
@@ -135,6 +136,11 @@ impl FetchLink {
             let _ = state.link.write_queued();
             Ok(())
         })
+    }
+
+    /// Where packed bodies that are announced from now on shall go ([`Connection::receive_on`]).
+    pub fn receive_on(&self, gpu: Option<&Arc<Device>>) {
+        self.state.lock().link.receive_on(gpu);
     }
 
     /// Announces the body of a header that has been seen (rule D8).

@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::device::BufferRef;
+use crate::device::cuda::GpuBody;
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::signal::Wake;
@@ -19,11 +20,16 @@ use crate::proto::{
 use crate::transport::{Connection, Incoming, Lender, Outgoing, Payload, Readiness, RegionNotice};
 
 /// A packed body on its way to a transport.
-pub struct Gathered {
-    /// Runs of memory, padding included.
-    pub parts: Vec<BufferRef>,
-    /// Keeps the runs alive.
-    pub owner: Box<dyn Send>,
+pub enum Gathered {
+    /// From where it lies on the host.
+    Host {
+        /// Runs of memory, padding included.
+        parts: Vec<BufferRef>,
+        /// Keeps the runs alive.
+        owner: Box<dyn Send>,
+    },
+    /// From a GPU, over a connection that [sends from there](ServedLink::sends_gpu).
+    Gpu(GpuBody),
 }
 
 /// Memory lent to the peer: dropped when it is back. It owns blocks of regions and, where the
@@ -56,6 +62,7 @@ pub struct ServedLink {
     id: u64,
     peer: String,
     readiness: Readiness,
+    sends_gpu: bool,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,
     io: IoThread,
@@ -140,6 +147,7 @@ impl ServedLink {
             id,
             peer: link.peer().to_owned(),
             readiness: readiness.clone(),
+            sends_gpu: link.sends_gpu(),
             lender: link.lender(),
             region_idle,
             io: io.clone(),
@@ -193,6 +201,11 @@ impl ServedLink {
             return Some(lender);
         }
         lender.for_baseline()
+    }
+
+    /// Whether packed bodies can be sent from a GPU's memory.
+    pub fn sends_gpu(&self) -> bool {
+        self.sends_gpu
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.
@@ -605,9 +618,11 @@ impl Half {
                 drop(fd);
                 Ok(self.sender.handle_control(&bytes)?)
             }
-            Incoming::Metadata(_) | Incoming::Body { .. } => Err(Error::protocol(
-                "the client sent a metadata or body message, which only servers send (rule M1)",
-            )),
+            Incoming::Metadata(_) | Incoming::Body { .. } | Incoming::GpuBody { .. } => {
+                Err(Error::protocol(
+                    "the client sent a metadata or body message, which only servers send (rule M1)",
+                ))
+            }
         }
     }
 
@@ -618,12 +633,12 @@ impl Half {
                 let fd = region.and_then(|id| self.announced.remove(&id));
                 Outgoing::Control { bytes, fd }
             }
-            Transmit::Body { tag, packed } => Outgoing::Tagged {
-                tag,
-                payload: Payload::Gather {
-                    parts: packed.parts,
-                    owner: packed.owner,
+            Transmit::Body { tag, packed } => match packed {
+                Gathered::Host { parts, owner } => Outgoing::Tagged {
+                    tag,
+                    payload: Payload::Gather { parts, owner },
                 },
+                Gathered::Gpu(body) => Outgoing::GpuBody { tag, body },
             },
             Transmit::List { tag, bytes } => Outgoing::Tagged {
                 tag,

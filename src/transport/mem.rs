@@ -20,7 +20,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Span, Uri, parse_body_tag};
 use crate::transport::{
     Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Payload,
-    Placement, Readiness, Resolved, Transport,
+    Placement, Readiness, Resolved, Transport, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -313,6 +313,7 @@ fn arrive(message: Outgoing) -> Result<Incoming> {
             Incoming::Metadata([prefix.as_slice(), &header].concat())
         }
         Outgoing::Control { bytes, fd: _ } => Incoming::Control { bytes, fd: None },
+        Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
         Outgoing::Tagged { tag, payload } => {
             let packed = match parse_body_tag(tag) {
                 Ok((seq, BodyKind::Packed)) => Some(seq),

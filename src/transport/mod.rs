@@ -32,7 +32,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::device::{BufferRef, HostBuffer, cuda};
+use crate::device::cuda::{self, GpuBody};
+use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::{Span, Uri};
 
@@ -325,6 +326,14 @@ pub enum Outgoing {
         /// What the message holds.
         payload: Payload,
     },
+    /// Tagged: a packed body that lies in a GPU's memory whole, padding included, and can be read.
+    /// Only where [`Connection::sends_gpu`] says so.
+    GpuBody {
+        /// The whole 64-bit tag.
+        tag: u64,
+        /// The body; dropped when the message has left, on any thread.
+        body: GpuBody,
+    },
     /// Control (rule E3); `fd` goes with a REGION message on transports that pass descriptors.
     Control {
         /// The encoded message.
@@ -365,6 +374,13 @@ pub enum Incoming {
         seq: u32,
         /// The bytes.
         memory: HostBuffer,
+    },
+    /// A packed body in the memory of the GPU that [`Connection::receive_on`] named.
+    GpuBody {
+        /// Sequence number, the low 32 bits of the tag.
+        seq: u32,
+        /// The bytes; nothing that the transport started is under way there.
+        body: GpuBody,
     },
     /// Control message, with the descriptor of the region where it is a REGION and one came.
     Control {
@@ -453,6 +469,19 @@ pub trait Connection: Send {
     /// Forgets every posted body: the stream is over.
     fn clear_posted(&mut self);
 
+    /// Whether packed bodies can be sent from where they lie in a GPU's memory
+    /// ([`Outgoing::GpuBody`]). Where not, they have to be copied to the host first.
+    fn sends_gpu(&self) -> bool {
+        false
+    }
+
+    /// Where packed bodies that are announced from now on shall go: into a GPU's memory, or the
+    /// host's (`None`, as at the beginning). It is a wish: those for which that is not possible, or
+    /// not worth it, come on the host.
+    fn receive_on(&mut self, gpu: Option<&Arc<cuda::Device>>) {
+        let _ = gpu;
+    }
+
     /// The next message, or `None` when there is none now.
     ///
     /// # Errors
@@ -525,6 +554,11 @@ pub trait Connection: Send {
 
     /// Cuts the connection; the peer sees the end, and later calls fail with `Disconnected`.
     fn close(&mut self);
+}
+
+/// What a transport says of [`Outgoing::GpuBody`] that sends host memory only.
+fn sends_host_memory_only() -> Error {
+    Error::unsupported("this transport sends bodies from host memory only")
 }
 
 /// Where a body goes.

@@ -32,7 +32,7 @@ fn by_class(mut messages: Vec<Incoming>) -> Vec<Incoming> {
     messages.sort_by_key(|message| match message {
         Incoming::Metadata(_) => 0,
         Incoming::Tagged { tag, .. } if *tag == Tags::DEFAULT.dipc_want => 1,
-        Incoming::Body { .. } => 2,
+        Incoming::Body { .. } | Incoming::GpuBody { .. } => 2,
         Incoming::Tagged { .. } => 3,
         Incoming::Control { .. } => 4,
     });
@@ -194,6 +194,7 @@ fn each_class_keeps_its_order() {
                     (2, memory.as_slice().to_vec())
                 }
                 Incoming::Control { bytes, .. } => (3, bytes),
+                Incoming::GpuBody { .. } => panic!("no GPU was named"),
             };
             let n = seen[class];
             assert!(

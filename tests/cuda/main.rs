@@ -30,6 +30,8 @@ mod producer;
 mod raw_client;
 mod serving;
 mod streams;
+mod tables;
+mod ucx;
 mod values;
 
 use std::path::Path;
@@ -49,6 +51,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(processes::CASES)
         .chain(errors::CASES)
         .chain(headers::CASES)
+        .chain(ucx::CASES)
         .chain(serving::CASES)
         .chain(lending::CASES)
         .chain(arenas::CASES)

@@ -223,6 +223,7 @@ impl RawStream<'_> {
                     let body = InBody::Packed { len, memory };
                     self.receiver.handle_body(now, u64::from(seq), body)?;
                 }
+                Some(Incoming::GpuBody { .. }) => panic!("no GPU was named"),
             }
             self.pump()?;
         }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the fake CUDA driver as FOLDER/libcuda.so.1.
+# Builds the fake CUDA driver as FOLDER/libcuda.so.1, and beside it libnvidia-ml.so.1, which UCX's CUDA
+# modules load.
 #
 #   tests/fake_cuda/build.sh FOLDER [FLAG...]
 #
@@ -12,5 +13,8 @@ mkdir -p "$folder"
 # A name of its own until it is whole: tests that run at the same time build the same file.
 cc -std=c11 -O1 -g -fPIC -shared -pthread -fvisibility=hidden -Wall -Wextra -Werror "$@" \
   "$here"/main.c "$here"/memory.c "$here"/ipc.c "$here"/stream.c "$here"/kernel.c \
-  -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1.$$"
+  "$here"/ucx.c -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1.$$"
 mv "$folder/libcuda.so.1.$$" "$folder/libcuda.so.1"
+cc -std=c11 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror "$here"/nvml.c \
+  -Wl,-soname,libnvidia-ml.so.1 -o "$folder/libnvidia-ml.so.1.$$"
+mv "$folder/libnvidia-ml.so.1.$$" "$folder/libnvidia-ml.so.1"

@@ -126,6 +126,10 @@ void fake_keep(void *thing);
     if (code_) return code_;                      \
   } while (0)
 
+// main.c
+CUresult fake_set_current(struct context *context);
+CUresult cuDeviceGetUuid_v2(uint8_t uuid[16], CUdevice device);
+
 // memory.c
 struct range *fake_ranges(void);                // under the lock
 struct range *fake_find(uintptr_t address);     // under the lock
@@ -136,6 +140,13 @@ void fake_unmap(struct range *range);
 int fake_memfd(int device, uint64_t id, size_t size);
 uint64_t fake_next_id(void);
 void fake_forget_context(struct context *context);
+
+CUresult cuPointerGetAttributes(unsigned count, const int *which, void **out, CUdeviceptr address);
+
+// stream.c
+struct stream;
+CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t len, struct stream *stream);
+CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_t len);
 
 // kernel.c
 struct function;

@@ -191,6 +191,9 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
   if (!known(device)) return INVALID_DEVICE;
   switch (attribute) {
     case 41: *value = 1; return OK;             // unified addressing
+    case 33: *value = 1 + device; return OK;    // where it is on its bus, and in which of them
+    case 34: *value = 0; return OK;
+    case 50: *value = 0; return OK;
     case 75: *value = 9; return OK;             // compute capability
     case 76: *value = 0; return OK;
     case 83: *value = 1; return OK;             // managed memory
@@ -278,6 +281,13 @@ EXPORT CUresult cuCtxPopCurrent_v2(struct context **out) {
 EXPORT CUresult cuCtxGetCurrent(struct context **out) {
   CALL("cuCtxGetCurrent");
   *out = depth ? stack[depth - 1] : NULL;
+  return OK;
+}
+
+CUresult fake_set_current(struct context *context) {
+  if (context && context->dead) return CONTEXT_IS_DESTROYED;
+  if (depth) depth--;
+  if (context) stack[depth++] = context;
   return OK;
 }
 

@@ -27,7 +27,7 @@ struct event {
   uint64_t id;
 };
 
-enum op { COPY, FILL, RECORD, WAIT, LAUNCH };
+enum op { COPY, FILL, RECORD, WAIT, LAUNCH, CALLBACK };
 
 struct work {
   struct work *next;
@@ -40,6 +40,8 @@ struct work {
   struct function *function;
   unsigned shape[6];
   uint64_t params[4];
+  void (*callback)(struct stream *, CUresult, void *);
+  void *argument;
 };
 
 struct stream {
@@ -76,6 +78,10 @@ static void perform(struct stream *stream, struct work *work) {
     uint64_t seen = atomic_load(&work->state->completed);
     while (seen < work->number && !atomic_compare_exchange_weak(&work->state->completed, &seen, work->number)) {
     }
+    return;
+  }
+  if (work->op == CALLBACK) {
+    work->callback(stream, atomic_load(&context->error), work->argument);
     return;
   }
   // After a fault nothing more is done.
@@ -238,6 +244,14 @@ EXPORT CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_t len) {
   CALL("cuMemcpy");
   NEED_CONTEXT;
   return now((uintptr_t)target, (uintptr_t)source, len, context);
+}
+
+EXPORT CUresult cuStreamAddCallback(struct stream *stream, void (*callback)(struct stream *, CUresult, void *),
+                                    void *argument, unsigned flags) {
+  CALL("cuStreamAddCallback");
+  NEED_CONTEXT;
+  if (!callback || flags) return INVALID_VALUE;
+  return push(stream, (struct work){.op = CALLBACK, .callback = callback, .argument = argument});
 }
 
 // Events.

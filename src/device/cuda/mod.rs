@@ -15,6 +15,7 @@
 //!
 //! Nothing waits for a whole device: there is one stream for each purpose, and events between them.
 
+pub mod body;
 pub mod context;
 pub mod copy;
 mod driver;
@@ -33,6 +34,7 @@ pub mod room;
 pub mod shift;
 pub mod stream;
 
+pub use body::GpuBody;
 pub use context::{Current, Description, Device, describe_all, uuids};
 pub use driver::{Driver, Failure};
 pub use event::{Event, SyncEvent};

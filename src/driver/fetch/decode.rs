@@ -4,8 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::arrow::decode::{DecodedBatch, Decoder, ReceivedBody};
-use crate::device::{DeviceKind, HostBuffer, Target};
+use crate::device::{DeviceKind, Target};
 use crate::driver::fetch::Fetch;
+use crate::driver::fetch::packed::Packed;
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result};
 use crate::proto::{Body, Header, HeaderKind, Message};
@@ -31,7 +32,7 @@ impl Fetch {
     }
 
     /// Turns a message into an array; a dictionary gives none.
-    pub(super) fn decode(&mut self, message: Message<HostBuffer>) -> Result<Option<DecodedBatch>> {
+    pub(super) fn decode(&mut self, message: Message<Packed>) -> Result<Option<DecodedBatch>> {
         let Message { seq, header, body } = message;
         let (body, gpu) = self.find_body(seq, &header, body)?;
         if self.follow {
@@ -82,12 +83,13 @@ impl Fetch {
         &mut self,
         seq: u32,
         header: &Header,
-        body: Body<HostBuffer>,
+        body: Body<Packed>,
     ) -> Result<(ReceivedBody, Option<i32>)> {
         match body {
             Body::Packed(memory) => {
                 self.stats.bytes_received += memory.len() as u64;
-                Ok((ReceivedBody::packed(header, memory)?, None))
+                let gpu = memory.gpu();
+                Ok((memory.find(header)?, gpu))
             }
             Body::Lent(spans) => {
                 let addresses = spans

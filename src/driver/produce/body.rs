@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use crate::arrow::EncodedMessage;
 use crate::device::BufferRef;
-use crate::driver::produce::ProduceOptions;
 use crate::driver::produce::stage::stage;
+use crate::driver::produce::{ProduceOptions, on_gpu};
 use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::error::Result;
 use crate::proto::OutBody;
@@ -89,14 +89,17 @@ pub(super) fn place(
         });
     }
     let payload = match gpu {
-        Some(gpu) => {
-            let staged = stage(message, gpu.stream)?;
-            counters
-                .bytes_staged
-                .fetch_add(message.body_len, Ordering::Relaxed);
-            staged
-        }
-        None => Gathered {
+        Some(gpu) => match on_gpu::gather(counters, link, message, gpu.stream)? {
+            Some(body) => Gathered::Gpu(body),
+            None => {
+                let staged = stage(message, gpu.stream)?;
+                counters
+                    .bytes_staged
+                    .fetch_add(message.body_len, Ordering::Relaxed);
+                staged
+            }
+        },
+        None => Gathered::Host {
             parts: gather(message),
             owner: owner(),
         },

@@ -10,6 +10,7 @@
 //! what the consumer has taken, which it can only have done with both parts in hand.
 
 mod body;
+mod on_gpu;
 mod replay;
 mod stage;
 mod stream;

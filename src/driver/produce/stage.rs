@@ -77,7 +77,7 @@ pub(super) fn stage(message: &EncodedMessage, stream: &Stream) -> Result<Gathere
     // Whatever came of that: nothing writes to the memory any more when it is let go.
     let settled = stream.settle();
     enqueued.and(settled)?;
-    Ok(Gathered {
+    Ok(Gathered::Host {
         parts,
         owner: Box::new(staging),
     })

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::transport::stream::frame::{
     Class, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, encode_header,
 };
-use crate::transport::{Outgoing, Payload};
+use crate::transport::{Outgoing, Payload, sends_host_memory_only};
 
 /// Most runs of memory in one system call (`UIO_MAXIOV`).
 const MAX_RUNS: usize = 1024;
@@ -52,6 +52,7 @@ impl OutFrame {
             ),
             Outgoing::Tagged { tag, payload } => (Class::Tagged, tag, payload, None, None),
             Outgoing::Control { bytes, fd } => (Class::Control, 0, Payload::Bytes(bytes), fd, None),
+            Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
         };
         let too_long = || Error::invalid_argument("a message is longer than any memory");
         let payload_len = match &payload {

@@ -114,7 +114,7 @@ impl JoinedConnection {
     /// Checks that a message came over the socket where it belongs.
     fn check(&self, index: usize, message: &Incoming) -> Result<()> {
         let belongs = match message {
-            Incoming::Body { seq, .. } => self.part_of(*seq),
+            Incoming::Body { seq, .. } | Incoming::GpuBody { seq, .. } => self.part_of(*seq),
             Incoming::Tagged { tag, .. } => self.part_of_tag(*tag),
             Incoming::Metadata(_) | Incoming::Control { .. } => 0,
         };
@@ -198,7 +198,7 @@ impl Connection for JoinedConnection {
     fn send(&mut self, message: Outgoing) -> Result<()> {
         self.ensure_open()?;
         let index = match &message {
-            Outgoing::Tagged { tag, .. } => self.part_of_tag(*tag),
+            Outgoing::Tagged { tag, .. } | Outgoing::GpuBody { tag, .. } => self.part_of_tag(*tag),
             Outgoing::Metadata { .. } | Outgoing::Control { .. } => 0,
         };
         let sent = self.parts[index].line.channel.send(message);

@@ -1,33 +1,35 @@
 //! One connection to one peer: a worker of its own and one endpoint (rule R2).
 
+mod progress;
+mod sending;
 mod shutdown;
 
 use std::collections::VecDeque;
-use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ucx1_sys::{
-    Api, UCP_AM_SEND_FLAG_REPLY, UCP_OP_ATTR_FIELD_FLAGS, UCS_ERR_CANCELED, UCS_OK,
-    ucp_conn_request_h, ucp_request_param_t, ucs_status_ptr_t,
-};
+use ucx1_sys::{Api, UCS_OK, ucp_conn_request_h};
 
+use self::progress::note;
+use crate::device::cuda::{Current, Device};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::ucx::active::{self, Class};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
-use crate::transport::ucx::error::{error, lost, not_connected};
+use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::pull::{Line, Pulls};
-use crate::transport::ucx::shared::{Ends, Finished, Shared, Work};
-use crate::transport::ucx::tagged::{self, Received, Tagged};
+use crate::transport::ucx::shared::Shared;
+use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
-use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved};
+use crate::transport::{
+    Connection, Incoming, Lender, Outgoing, Readiness, Resolved, sends_host_memory_only,
+};
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
 const ROUNDS_AT_ONCE: usize = 256;
@@ -44,6 +46,11 @@ pub struct UcxConnection {
     pulls: Option<Pulls>,
     /// At a server that lends.
     lender: Option<Arc<dyn Lender>>,
+    /// Whether UCX takes memory of GPUs.
+    knows_cuda: bool,
+    /// The GPU whose memory UCX has been given here: current during every call from then on, for any
+    /// of them may begin or finish a copy.
+    gpu: Option<Arc<Device>>,
     inbox: VecDeque<Incoming>,
     queued_bytes: u64,
     peer: String,
@@ -110,6 +117,8 @@ impl UcxConnection {
         worker.signal();
         Self {
             api: worker.api(),
+            knows_cuda: worker.context().knows_cuda(),
+            gpu: None,
             ready: Arc::clone(worker.ready()),
             link: Some(Link { worker, endpoint }),
             shared,
@@ -175,142 +184,6 @@ impl UcxConnection {
         self.over.clone().map_or(Ok(()), Err)
     }
 
-    /// Lets UCX go on, and deals with what it told. Returns whether anything moved.
-    fn progress(&mut self) -> bool {
-        let Some(link) = &mut self.link else {
-            return false;
-        };
-        let mut moved = link.worker.progress();
-        if self.over.is_none() && self.shared.with(|state| state.failed.is_some()) {
-            // What came before the end may still lie in shared memory.
-            for _ in 0..ROUNDS_AT_ONCE {
-                if !link.worker.progress() {
-                    break;
-                }
-            }
-            moved = true;
-        }
-        self.settle() || moved
-    }
-
-    /// Deals with what callbacks told, until there is nothing more. Returns whether there was
-    /// something. No call of UCX's is on the stack here, so that every function may be called.
-    fn settle(&mut self) -> bool {
-        let Some(Link { worker, endpoint }) = &mut self.link else {
-            return false;
-        };
-        let (tagged, shared, pulls) = (&mut self.tagged, &self.shared, &mut self.pulls);
-        let mut moved = false;
-        loop {
-            let mut failed = Ok(());
-            if self.over.is_none() {
-                failed = tagged.fetch_arrived(worker, shared);
-            }
-            let (arrived, announced, finished) = shared.with(|state| {
-                (
-                    std::mem::take(&mut state.arrived),
-                    std::mem::take(&mut state.announced),
-                    std::mem::take(&mut state.finished),
-                )
-            });
-            if arrived.is_empty() && announced.is_empty() && finished.is_empty() {
-                note(&mut self.over, failed);
-                break;
-            }
-            moved = true;
-            // The reason, before what operations end with because of it.
-            note_failure(&mut self.over, shared, self.api, &self.peer);
-            self.inbox.extend(arrived);
-            for announced in announced {
-                failed = failed.and(active::fetch(worker, shared, announced));
-            }
-            for finished in finished {
-                let request = finished.request;
-                if let Work::Send(sending) = &finished.work {
-                    self.queued_bytes -= sending.len() as u64;
-                }
-                let mut line = Line {
-                    worker: &mut *worker,
-                    endpoint: *endpoint,
-                    shared,
-                };
-                match finish(tagged, pulls.as_mut(), &mut line, finished) {
-                    Ok(Some(message)) => self.inbox.push_back(message),
-                    Ok(None) => {}
-                    Err(error) => failed = failed.and(Err(error)),
-                }
-                if !request.is_null() {
-                    // SAFETY: the request of an operation that is over, freed only here.
-                    unsafe { self.api.ucp_request_free(request) };
-                }
-            }
-            note(&mut self.over, failed);
-        }
-        note_failure(&mut self.over, shared, self.api, &self.peer);
-        moved
-    }
-
-    /// Starts to send. What is not over at once needs progress, for which whoever sleeps is woken.
-    fn post(
-        &mut self,
-        sending: Sending,
-        extra: impl FnOnce(&mut ucp_request_param_t),
-        call: impl FnOnce(
-            &Api,
-            Endpoint,
-            *const c_void,
-            usize,
-            *const ucp_request_param_t,
-        ) -> ucs_status_ptr_t,
-    ) -> Result<()> {
-        let Some(Link { worker, endpoint }) = &mut self.link else {
-            return Err(closed());
-        };
-        let (buffer, count, mut params) = sending.describe();
-        extra(&mut params);
-        self.queued_bytes += sending.len() as u64;
-        let (api, endpoint) = (self.api, *endpoint);
-        let under_way = self
-            .shared
-            .start(Work::Send(sending), Ends::Send, params, |params| {
-                call(api, endpoint, buffer, count, params)
-            });
-        if under_way.is_some() {
-            worker.signal();
-        }
-        self.settle();
-        self.wake_for_inbox();
-        self.over.clone().map_or(Ok(()), Err)
-    }
-
-    fn send_active(&mut self, class: Class, bytes: Vec<u8>) -> Result<()> {
-        if bytes.len() as u64 > class.limit() {
-            return Err(Error::invalid_argument(format!(
-                "a {class:?} message of {} bytes cannot be sent; the limit is {}",
-                bytes.len(),
-                class.limit()
-            )));
-        }
-        // Rule R1: no header, and for metadata the reply flag. UCX drops a message with it that is
-        // read after the endpoint has failed, as the last word of a server may be.
-        let with_reply = |params: &mut ucp_request_param_t| {
-            if class == Class::Metadata {
-                params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-                params.flags = UCP_AM_SEND_FLAG_REPLY;
-            }
-        };
-        let id = class.id();
-        self.post(
-            Sending::bytes(bytes),
-            with_reply,
-            // SAFETY: the endpoint lives; the buffer is the operation's until that is over.
-            |api, endpoint, buffer, count, params| unsafe {
-                let none = std::ptr::null();
-                api.ucp_am_send_nbx(endpoint.handle(), id, none, 0, buffer, count, params)
-            },
-        )
-    }
-
     /// Keeps the promise of [`Readiness`]: whoever sleeps wakes for what is in the inbox, although
     /// another thread's call has put it there.
     fn wake_for_inbox(&self) {
@@ -322,65 +195,9 @@ impl UcxConnection {
     }
 }
 
-/// Notes what callbacks told of the end of the connection.
-fn note_failure(over: &mut Option<Error>, shared: &Shared, api: &Api, peer: &str) {
-    if over.is_none() {
-        let (refused, failed) = shared.with(|state| (state.refused.take(), state.failed));
-        *over = refused.or_else(|| Some(lost(api, peer, failed?)));
-    }
-}
-
-/// Keeps the first error.
-fn note(over: &mut Option<Error>, result: Result<()>) {
-    if let Err(error) = result {
-        over.get_or_insert(error);
-    }
-}
-
-/// What an operation that is over brought.
-fn finish(
-    tagged: &mut Tagged,
-    pulls: Option<&mut Pulls>,
-    line: &mut Line<'_>,
-    finished: Finished,
-) -> Result<Option<Incoming>> {
-    let Finished {
-        work, status, info, ..
-    } = finished;
-    let worker = &mut *line.worker;
-    let brought = match work {
-        Work::Read { list, memory } => {
-            // Its list has it, too.
-            drop(memory);
-            return pulls.map_or(Ok(None), |pulls| pulls.finish(line, list, status));
-        }
-        // Why a send failed is told by the endpoint's error handler, where there is one.
-        Work::Send(_) if status == UCS_OK || status == UCS_ERR_CANCELED => Ok(None),
-        Work::Send(_) => Err(error(worker.api(), "a message was not sent", status)),
-        Work::Body {
-            id,
-            seq,
-            kind,
-            memory,
-        } => tagged.finish(
-            worker,
-            Received {
-                id,
-                seq,
-                kind,
-                memory,
-                status,
-                info,
-            },
-        ),
-        Work::Tagged { tag, memory } => tagged::arrived(worker, tag, memory, status).map(Some),
-        Work::Active { class, bytes } if status == UCS_OK => Ok(Some(class.incoming(bytes))),
-        Work::Active { .. } => Err(error(worker.api(), "a message was not received", status)),
-    }?;
-    match (brought, pulls) {
-        (Some(message), Some(pulls)) => pulls.take_in(line, message),
-        (brought, _) => Ok(brought),
-    }
+/// Makes a connection's GPU current on this thread, where it has one.
+fn enter(gpu: Option<&Arc<Device>>) -> Result<Option<Current<'_>>> {
+    gpu.map(|device| device.enter()).transpose()
 }
 
 fn closed() -> Error {
@@ -420,24 +237,26 @@ impl Connection for UcxConnection {
 
     fn send(&mut self, message: Outgoing) -> Result<()> {
         self.ensure_usable()?;
+        if let Outgoing::GpuBody { body, .. } = &message {
+            self.gpu = Some(Arc::clone(body.device()));
+        }
+        let gpu = self.gpu.clone();
+        let _current = enter(gpu.as_ref())?;
         match message {
             Outgoing::Metadata { prefix, header } => {
                 self.send_active(Class::Metadata, [prefix.as_slice(), &header].concat())
             }
             Outgoing::Control { bytes, fd: _ } => self.send_active(Class::Control, bytes),
-            Outgoing::Tagged { tag, payload } => self.post(
-                Sending::payload(payload),
-                |_| {},
-                // SAFETY: the endpoint lives; the buffer is the operation's until that is over.
-                |api, endpoint, buffer, count, params| unsafe {
-                    api.ucp_tag_send_nbx(endpoint.handle(), buffer, count, tag, params)
-                },
-            ),
+            Outgoing::Tagged { tag, payload } => self.send_tagged(tag, Sending::payload(payload)),
+            Outgoing::GpuBody { .. } if !self.knows_cuda => Err(sends_host_memory_only()),
+            Outgoing::GpuBody { tag, body } => self.send_tagged(tag, Sending::gpu(body)),
         }
     }
 
     fn flush(&mut self) -> Result<bool> {
         self.ensure_usable()?;
+        let gpu = self.gpu.clone();
+        let _current = enter(gpu.as_ref())?;
         for _ in 0..ROUNDS_AT_ONCE {
             if self.queued_bytes == 0 || !self.progress() {
                 break;
@@ -455,6 +274,14 @@ impl Connection for UcxConnection {
         if self.ensure_usable().is_err() {
             return;
         }
+        let gpu = self.gpu.clone();
+        let _current = match enter(gpu.as_ref()) {
+            Ok(current) => current,
+            Err(error) => {
+                self.over = Some(error);
+                return self.wake_for_inbox();
+            }
+        };
         if let Some(link) = &mut self.link {
             if let Some(pulls) = &mut self.pulls {
                 pulls.expect(seq, packed);
@@ -467,6 +294,9 @@ impl Connection for UcxConnection {
     }
 
     fn clear_posted(&mut self) {
+        let gpu = self.gpu.clone();
+        // A GPU that was reset has nothing left to keep from being written to.
+        let _current = enter(gpu.as_ref());
         if self.generation.is_same_process()
             && let Some(link) = &mut self.link
         {
@@ -478,8 +308,24 @@ impl Connection for UcxConnection {
         }
     }
 
+    fn sends_gpu(&self) -> bool {
+        self.knows_cuda
+    }
+
+    fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
+        let gpu = gpu.filter(|_| self.knows_cuda).cloned();
+        self.tagged.receive_on(gpu.clone());
+        // What is under way of an earlier stream may still want the earlier one.
+        self.gpu = gpu.or(self.gpu.take());
+    }
+
     fn receive(&mut self) -> Result<Option<Incoming>> {
         self.generation.ensure_same_process()?;
+        let gpu = self.gpu.clone();
+        let _current = match enter(gpu.as_ref()) {
+            Ok(current) => current,
+            Err(error) => return Err(self.over.get_or_insert(error).clone()),
+        };
         for _ in 0..ROUNDS_AT_ONCE {
             if let Some(message) = self.inbox.pop_front() {
                 return Ok(Some(message));
@@ -532,6 +378,8 @@ impl Connection for UcxConnection {
             // Nothing can be read from it any more; what the server said behind it is still heard.
             return Ok(());
         }
+        let gpu = self.gpu.clone();
+        let _current = enter(gpu.as_ref())?;
         let mut line = Line {
             worker: &mut link.worker,
             endpoint: link.endpoint,
@@ -565,7 +413,11 @@ impl Connection for UcxConnection {
         if let Some(lender) = &self.lender {
             lender.abandon();
         }
+        let gpu = self.gpu.clone();
+        // As in `clear_posted`.
+        let current = enter(gpu.as_ref());
         self.shut_down();
+        drop(current);
         self.inbox.clear();
         self.queued_bytes = 0;
         self.over.get_or_insert_with(closed);

@@ -8,10 +8,11 @@ use std::sync::{Arc, Weak};
 use once_cell::sync::{Lazy, OnceCell};
 use parking_lot::Mutex;
 use ucx1_sys::{
-    Api, UCP_ERR_HANDLING_MODE_NONE, UCP_ERR_HANDLING_MODE_PEER, UCP_FEATURE_AM, UCP_FEATURE_TAG,
-    UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES, UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-    UCS_LOG_LEVEL_DIAG, UCS_LOG_LEVEL_ERROR, UCS_LOG_LEVEL_FATAL, UCS_LOG_LEVEL_INFO,
-    UCS_LOG_LEVEL_WARN, UCS_OK, ucp_config_t, ucp_context_h, ucp_err_handling_mode_t, ucp_params_t,
+    Api, UCP_ATTR_FIELD_MEMORY_TYPES, UCP_ERR_HANDLING_MODE_NONE, UCP_ERR_HANDLING_MODE_PEER,
+    UCP_FEATURE_AM, UCP_FEATURE_TAG, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES,
+    UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_LOG_LEVEL_DIAG, UCS_LOG_LEVEL_ERROR,
+    UCS_LOG_LEVEL_FATAL, UCS_LOG_LEVEL_INFO, UCS_LOG_LEVEL_WARN, UCS_MEMORY_TYPE_CUDA, UCS_OK,
+    ucp_config_t, ucp_context_attr_t, ucp_context_h, ucp_err_handling_mode_t, ucp_params_t,
     ucs_log_level_t,
 };
 
@@ -43,6 +44,8 @@ pub(super) struct Context {
     api: &'static Api,
     handle: ucp_context_h,
     error_mode: ucp_err_handling_mode_t,
+    /// Whether UCX sends and receives memory of GPUs.
+    knows_cuda: bool,
     generation: Generation,
 }
 
@@ -154,6 +157,7 @@ impl Context {
             api,
             handle,
             error_mode,
+            knows_cuda: knows_cuda(api, handle),
             generation: Generation::now(),
         });
         contexts.retain(|_, context| context.strong_count() > 0);
@@ -169,6 +173,12 @@ impl Context {
     /// UCX's handle, valid while `self` lives.
     pub(super) fn handle(&self) -> ucp_context_h {
         self.handle
+    }
+
+    /// Whether UCX sends and receives memory of NVIDIA's GPUs: it was built with CUDA, found the
+    /// driver, and no setting keeps it from using both.
+    pub(super) fn knows_cuda(&self) -> bool {
+        self.knows_cuda
     }
 
     /// What endpoints are made with.
@@ -254,6 +264,17 @@ fn init(
         return Err(error(api, "cannot initialise UCX", status));
     }
     Ok(handle)
+}
+
+/// Whether a context takes pointers to memory of the kind CUDA.
+fn knows_cuda(api: &Api, handle: ucp_context_h) -> bool {
+    let mut attributes = ucp_context_attr_t {
+        field_mask: u64::from(UCP_ATTR_FIELD_MEMORY_TYPES),
+        ..ucp_context_attr_t::default()
+    };
+    // SAFETY: the context lives; the struct is writable, and only the masked field is written.
+    let status = unsafe { api.ucp_context_query(handle, &raw mut attributes) };
+    status == UCS_OK && attributes.memory_types & (1 << UCS_MEMORY_TYPE_CUDA) != 0
 }
 
 impl Drop for Context {

@@ -4,10 +4,12 @@ use std::ffi::c_void;
 
 use ucx1_sys::{
     UCP_DATATYPE_IOV, UCP_OP_ATTR_FIELD_DATATYPE, UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-    UCS_MEMORY_TYPE_HOST, ucp_datatype_t, ucp_dt_make_contig, ucp_request_param_t,
+    UCS_MEMORY_TYPE_CUDA, UCS_MEMORY_TYPE_HOST, ucp_datatype_t, ucp_dt_make_contig,
+    ucp_request_param_t,
 };
 
 use crate::device::BufferRef;
+use crate::device::cuda::GpuBody;
 use crate::transport::Payload;
 
 /// Bodies up to this many bytes are put together here: that costs less than describing their runs.
@@ -35,6 +37,7 @@ enum Memory {
         /// Dropped with the message.
         _owner: Box<dyn Send>,
     },
+    Gpu(GpuBody),
 }
 
 // SAFETY: the runs are described, not used; their owner, which may be sent, is beside them.
@@ -54,6 +57,14 @@ impl Sending {
         match payload {
             Payload::Bytes(bytes) => Self::bytes(bytes),
             Payload::Gather { parts, owner } => Self::gather(&parts, owner),
+        }
+    }
+
+    /// Takes a body that lies in a GPU's memory.
+    pub(super) fn gpu(body: GpuBody) -> Self {
+        Self {
+            length: body.len(),
+            memory: Memory::Gpu(body),
         }
     }
 
@@ -107,6 +118,12 @@ impl Sending {
         };
         match &self.memory {
             Memory::Bytes(bytes) => (bytes.as_ptr().cast(), bytes.len(), params),
+            Memory::Gpu(body) => {
+                // Said, not left to be found out: libraries number what is beyond the known kinds
+                // differently, and looking would take a call of the driver's.
+                params.memory_type = UCS_MEMORY_TYPE_CUDA;
+                (address_of(body), body.len(), params)
+            }
             Memory::Runs { runs, .. } => match &runs[..] {
                 [run] => (run.buffer, run.length, params),
                 runs => {
@@ -116,6 +133,11 @@ impl Sending {
             },
         }
     }
+}
+
+/// Where a body lies, as UCX takes it.
+pub(super) fn address_of(body: &GpuBody) -> *mut c_void {
+    std::ptr::without_provenance_mut(usize::try_from(body.address()).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub(super) fn describe() -> Vec<(String, String)> {
     if !found.is_empty() {
         lines.push(("transports".to_owned(), found.join(", ")));
     }
+    lines.push(("GPU memory".to_owned(), gpu_memory(&context).to_owned()));
     lines.push((
         "on one host".to_owned(),
         shared_memory(api.version()).to_owned(),
@@ -46,6 +47,15 @@ fn resources_of(context: &Context) -> Vec<String> {
         unsafe { (context.api()).ucp_context_print_info(context.handle(), stream) }
     });
     resources(&printed)
+}
+
+/// Whether bodies go from and to GPUs by themselves.
+fn gpu_memory(context: &Context) -> &'static str {
+    if context.knows_cuda() {
+        "sent and received where it is (CUDA)"
+    } else {
+        "by way of the host, since this UCX was built without CUDA, or its modules find no driver"
+    }
 }
 
 /// What UCX takes between processes of one host, as libdipc sets it up unless told otherwise.

@@ -136,7 +136,7 @@ impl Pulls {
     ) -> Result<Option<Incoming>> {
         let (tag, bytes) = match message {
             Incoming::Tagged { tag, bytes } => (tag, bytes),
-            Incoming::Body { seq, .. } => {
+            Incoming::Body { seq, .. } | Incoming::GpuBody { seq, .. } => {
                 self.posted.remove(&seq);
                 return Ok(Some(message));
             }

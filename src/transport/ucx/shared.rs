@@ -18,6 +18,7 @@ use ucx1_sys::{
 };
 
 use crate::device::HostBuffer;
+use crate::device::cuda::GpuBody;
 use crate::error::{Error, Status};
 use crate::proto::BodyKind;
 use crate::transport::Incoming;
@@ -70,7 +71,7 @@ pub(super) enum Work {
         /// What the body was posted as.
         kind: BodyKind,
         /// Where it goes.
-        memory: HostBuffer,
+        memory: BodyMemory,
     },
     /// A tagged message that has come and is fetched.
     Tagged {
@@ -93,6 +94,14 @@ pub(super) enum Work {
         /// Where it goes.
         bytes: Vec<u8>,
     },
+}
+
+/// Where a posted body goes.
+pub(super) enum BodyMemory {
+    /// Host memory.
+    Host(HostBuffer),
+    /// The memory of a GPU.
+    Gpu(GpuBody),
 }
 
 /// An operation that is over; UCX does not touch its memory any more.

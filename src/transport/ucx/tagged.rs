@@ -11,27 +11,36 @@ use std::sync::Arc;
 
 use ucx1_sys::{
     UCP_OP_ATTR_FIELD_DATATYPE, UCP_OP_ATTR_FIELD_MEMORY_TYPE, UCS_ERR_MESSAGE_TRUNCATED,
-    UCS_MEMORY_TYPE_HOST, UCS_OK, ucp_dt_make_contig, ucp_request_param_t, ucp_tag_recv_info_t,
-    ucs_status_t,
+    UCS_MEMORY_TYPE_CUDA, UCS_MEMORY_TYPE_HOST, UCS_OK, ucp_dt_make_contig, ucp_request_param_t,
+    ucp_tag_recv_info_t, ucs_status_t,
 };
 
 use crate::device::HostBuffer;
-use crate::error::{Error, Result};
+use crate::device::cuda::{Device, GpuBody};
+use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, body_tag, parse_body_tag};
 use crate::transport::Incoming;
 use crate::transport::stream::MAX_TAGGED_BYTES;
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::shared::{Ends, Shared, Work};
+use crate::transport::ucx::gather::address_of;
+use crate::transport::ucx::shared::{BodyMemory, Ends, Shared, Work};
 use crate::transport::ucx::worker::Worker;
 
 /// What of a tag must be equal for a posted receive: the number and the body kind's lowest bit. A
 /// body with any other bit set comes too, and is refused with its tag in the text (rule D6).
 const POSTED_MASK: u64 = 0x0100_0000_FFFF_FFFF;
 
+/// Packed bodies shorter than this are received on the host, whatever is wished: a body on a GPU costs
+/// the decoder a kernel and a wait for the few values that it looks at, tens of microseconds, in
+/// which the host receives, checks and begins to upload as many bytes.
+const GPU_BYTES: u64 = 16 << 10;
+
 /// Receives of tagged messages on one worker.
 pub(super) struct Tagged {
     /// Takes messages of any tag: a server.
     any: bool,
+    /// Where packed bodies go; `None`: to the host.
+    gpu: Option<Arc<Device>>,
     posted: HashMap<u32, Posted>,
     /// Receives that UCX has, by number, for cancelling.
     requests: HashMap<u64, NonNull<c_void>>,
@@ -60,7 +69,7 @@ pub(super) struct Received {
     /// The kind that it was posted for.
     pub kind: BodyKind,
     /// What was received.
-    pub memory: HostBuffer,
+    pub memory: BodyMemory,
     /// How it ended.
     pub status: ucs_status_t,
     /// What came.
@@ -76,17 +85,23 @@ impl Tagged {
     pub(super) fn new(any: bool) -> Self {
         Self {
             any,
+            gpu: None,
             posted: HashMap::new(),
             requests: HashMap::new(),
             next_id: 0,
         }
     }
 
+    /// Where packed bodies that are posted from now on go; `None`: to the host.
+    pub(super) fn receive_on(&mut self, gpu: Option<Arc<Device>>) {
+        self.gpu = gpu;
+    }
+
     /// Posts the receives for the body of `seq`: `packed` bytes, or a list of `list` bytes.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`; `Protocol` for a length that no memory has.
+    /// `OutOfMemory`; what a GPU's driver says; `Protocol` for a length that no memory has.
     pub(super) fn post(
         &mut self,
         worker: &mut Worker,
@@ -112,10 +127,28 @@ impl Tagged {
         kind: BodyKind,
         length: u64,
     ) -> Result<Receive> {
-        let mut memory = memory(length)?;
+        let gpu = (self.gpu.as_ref()).filter(|_| kind == BodyKind::Packed && length >= GPU_BYTES);
+        let mut params = bytes_on_the_host();
+        let length_there = length_of(length)?;
+        let on_gpu = match gpu.map(|device| GpuBody::to_fill(device, length_there)) {
+            // It comes to the host then, and finds room on the GPU when it is its turn, or none.
+            Some(Err(error)) if error.status() == Status::OutOfMemory => None,
+            body => body.transpose()?,
+        };
+        let (memory, buffer, count): (_, *mut c_void, _) = match on_gpu {
+            Some(body) => {
+                params.memory_type = UCS_MEMORY_TYPE_CUDA;
+                let (buffer, count) = (address_of(&body), body.len());
+                (BodyMemory::Gpu(body), buffer, count)
+            }
+            None => {
+                let mut memory = memory(length)?;
+                let (buffer, count) = (memory.as_mut_slice().as_mut_ptr(), memory.len());
+                (BodyMemory::Host(memory), buffer.cast(), count)
+            }
+        };
         let id = self.next_id;
         self.next_id += 1;
-        let (buffer, count) = (memory.as_mut_slice().as_mut_ptr(), memory.len());
         let work = Work::Body {
             id,
             seq,
@@ -123,11 +156,11 @@ impl Tagged {
             memory,
         };
         let (api, handle) = (worker.api(), worker.handle());
-        let started = shared.start(work, Ends::Tagged, bytes_on_the_host(), |params| {
+        let started = shared.start(work, Ends::Tagged, params, |params| {
             let tag = body_tag(seq, kind);
-            // SAFETY: the worker lives; the buffer has `count` bytes and is the operation's, which
-            // owns it, until that is over.
-            unsafe { api.ucp_tag_recv_nbx(handle, buffer.cast(), count, tag, POSTED_MASK, params) }
+            // SAFETY: the worker lives; the buffer has `count` bytes of the memory that the parameters
+            // say and is the operation's, which owns it, until that is over.
+            unsafe { api.ucp_tag_recv_nbx(handle, buffer, count, tag, POSTED_MASK, params) }
         });
         if let Some(request) = started {
             self.requests.insert(id, request);
@@ -176,14 +209,12 @@ impl Tagged {
                 info.length, receive.length
             )));
         }
-        Ok(Some(match kind {
-            BodyKind::Packed => Incoming::Body {
-                seq,
-                memory: received.memory,
-            },
-            BodyKind::List => Incoming::Tagged {
+        Ok(Some(match (kind, received.memory) {
+            (_, BodyMemory::Gpu(body)) => Incoming::GpuBody { seq, body },
+            (BodyKind::Packed, BodyMemory::Host(memory)) => Incoming::Body { seq, memory },
+            (BodyKind::List, BodyMemory::Host(memory)) => Incoming::Tagged {
                 tag: info.sender_tag,
-                bytes: received.memory.as_slice().to_vec(),
+                bytes: memory.as_slice().to_vec(),
             },
         }))
     }
@@ -282,10 +313,13 @@ pub(super) fn arrived(
     })
 }
 
+fn length_of(length: u64) -> Result<usize> {
+    usize::try_from(length)
+        .map_err(|_| Error::protocol(format!("a body of {length} bytes fits into no memory")))
+}
+
 fn memory(length: u64) -> Result<HostBuffer> {
-    let length = usize::try_from(length)
-        .map_err(|_| Error::protocol(format!("a body of {length} bytes fits into no memory")))?;
-    HostBuffer::to_fill(length)
+    HostBuffer::to_fill(length_of(length)?)
 }
 
 /// Says what the buffer is, so that UCX need not find out.

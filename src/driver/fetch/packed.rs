@@ -1,0 +1,69 @@
+//! Packed bodies as they came: on the host, or on a GPU.
+
+use std::sync::Arc;
+
+use crate::arrow::decode::ReceivedBody;
+use crate::device::HostBuffer;
+use crate::device::cuda::GpuBody;
+use crate::error::{Error, Result};
+use crate::proto::Header;
+
+/// A packed body that came.
+#[derive(Debug)]
+pub(super) enum Packed {
+    /// On the host.
+    Host(HostBuffer),
+    /// On a GPU.
+    Gpu(GpuBody),
+}
+
+impl Packed {
+    /// Length in bytes.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Host(memory) => memory.len(),
+            Self::Gpu(body) => body.len(),
+        }
+    }
+
+    /// The GPU that it lies on, if it does.
+    pub(super) fn gpu(&self) -> Option<i32> {
+        match self {
+            Self::Host(_) => None,
+            Self::Gpu(body) => Some(body.device().ordinal()),
+        }
+    }
+
+    /// Finds the header's buffers in it.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when it does not have the length that the header says.
+    pub(super) fn find(self, header: &Header) -> Result<ReceivedBody> {
+        match self {
+            Self::Host(memory) => ReceivedBody::packed(header, memory),
+            Self::Gpu(body) => packed_on_gpu(header, body),
+        }
+    }
+}
+
+/// A packed body (rule D3) that was received into a GPU's memory: the header's buffers found there.
+fn packed_on_gpu(header: &Header, body: GpuBody) -> Result<ReceivedBody> {
+    let outside = || {
+        Error::protocol(format!(
+            "a body of {} bytes came where its header says {} (rule D3)",
+            body.len(),
+            header.body_len()
+        ))
+    };
+    if body.len() as u64 != header.body_len() {
+        return Err(outside());
+    }
+    let spans = header.buffers().iter();
+    let buffers = spans.map(|span| body.slice(span.offset, span.length));
+    let buffers = buffers.collect::<Option<Vec<_>>>().ok_or_else(outside)?;
+    let device = Arc::clone(body.device());
+    // SAFETY: the buffers lie in `body`, which is their owner, on its device. The transport received
+    // all of it and is done, so that they are written, and nobody has them but this.
+    Ok(unsafe { ReceivedBody::on_gpu(buffers, Arc::new(body), false, device, None) })
+}

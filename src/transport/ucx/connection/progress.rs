@@ -1,0 +1,150 @@
+//! What UCX goes on with, and what it told of that.
+
+use ucx1_sys::{Api, UCS_ERR_CANCELED, UCS_OK};
+
+use super::{Link, ROUNDS_AT_ONCE, UcxConnection};
+use crate::error::{Error, Result};
+use crate::transport::Incoming;
+use crate::transport::ucx::active;
+use crate::transport::ucx::error::{error, lost};
+use crate::transport::ucx::pull::{Line, Pulls};
+use crate::transport::ucx::shared::{Finished, Shared, Work};
+use crate::transport::ucx::tagged::{self, Received, Tagged};
+
+impl UcxConnection {
+    /// Lets UCX go on, and deals with what it told. Returns whether anything moved.
+    pub(super) fn progress(&mut self) -> bool {
+        let Some(link) = &mut self.link else {
+            return false;
+        };
+        let mut moved = link.worker.progress();
+        if self.over.is_none() && self.shared.with(|state| state.failed.is_some()) {
+            // What came before the end may still lie in shared memory.
+            for _ in 0..ROUNDS_AT_ONCE {
+                if !link.worker.progress() {
+                    break;
+                }
+            }
+            moved = true;
+        }
+        self.settle() || moved
+    }
+
+    /// Deals with what callbacks told, until there is nothing more. Returns whether there was
+    /// something. No call of UCX's is on the stack here, so that every function may be called.
+    pub(super) fn settle(&mut self) -> bool {
+        let Some(Link { worker, endpoint }) = &mut self.link else {
+            return false;
+        };
+        let (tagged, shared, pulls) = (&mut self.tagged, &self.shared, &mut self.pulls);
+        let mut moved = false;
+        loop {
+            let mut failed = Ok(());
+            if self.over.is_none() {
+                failed = tagged.fetch_arrived(worker, shared);
+            }
+            let (arrived, announced, finished) = shared.with(|state| {
+                (
+                    std::mem::take(&mut state.arrived),
+                    std::mem::take(&mut state.announced),
+                    std::mem::take(&mut state.finished),
+                )
+            });
+            if arrived.is_empty() && announced.is_empty() && finished.is_empty() {
+                note(&mut self.over, failed);
+                break;
+            }
+            moved = true;
+            // The reason, before what operations end with because of it.
+            note_failure(&mut self.over, shared, self.api, &self.peer);
+            self.inbox.extend(arrived);
+            for announced in announced {
+                failed = failed.and(active::fetch(worker, shared, announced));
+            }
+            for finished in finished {
+                let request = finished.request;
+                if let Work::Send(sending) = &finished.work {
+                    self.queued_bytes -= sending.len() as u64;
+                }
+                let mut line = Line {
+                    worker: &mut *worker,
+                    endpoint: *endpoint,
+                    shared,
+                };
+                match finish(tagged, pulls.as_mut(), &mut line, finished) {
+                    Ok(Some(message)) => self.inbox.push_back(message),
+                    Ok(None) => {}
+                    Err(error) => failed = failed.and(Err(error)),
+                }
+                if !request.is_null() {
+                    // SAFETY: the request of an operation that is over, freed only here.
+                    unsafe { self.api.ucp_request_free(request) };
+                }
+            }
+            note(&mut self.over, failed);
+        }
+        note_failure(&mut self.over, shared, self.api, &self.peer);
+        moved
+    }
+}
+
+/// Notes what callbacks told of the end of the connection.
+fn note_failure(over: &mut Option<Error>, shared: &Shared, api: &Api, peer: &str) {
+    if over.is_none() {
+        let (refused, failed) = shared.with(|state| (state.refused.take(), state.failed));
+        *over = refused.or_else(|| Some(lost(api, peer, failed?)));
+    }
+}
+
+/// Keeps the first error.
+pub(super) fn note(over: &mut Option<Error>, result: Result<()>) {
+    if let Err(error) = result {
+        over.get_or_insert(error);
+    }
+}
+
+/// What an operation that is over brought.
+fn finish(
+    tagged: &mut Tagged,
+    pulls: Option<&mut Pulls>,
+    line: &mut Line<'_>,
+    finished: Finished,
+) -> Result<Option<Incoming>> {
+    let Finished {
+        work, status, info, ..
+    } = finished;
+    let worker = &mut *line.worker;
+    let brought = match work {
+        Work::Read { list, memory } => {
+            // Its list has it, too.
+            drop(memory);
+            return pulls.map_or(Ok(None), |pulls| pulls.finish(line, list, status));
+        }
+        // Why a send failed is told by the endpoint's error handler, where there is one.
+        Work::Send(_) if status == UCS_OK || status == UCS_ERR_CANCELED => Ok(None),
+        Work::Send(_) => Err(error(worker.api(), "a message was not sent", status)),
+        Work::Body {
+            id,
+            seq,
+            kind,
+            memory,
+        } => tagged.finish(
+            worker,
+            Received {
+                id,
+                seq,
+                kind,
+                memory,
+                status,
+                info,
+            },
+        ),
+        Work::Tagged { tag, memory } => tagged::arrived(worker, tag, memory, status).map(Some),
+        Work::Active { class, bytes } if status == UCS_OK => Ok(Some(class.incoming(bytes))),
+        Work::Active { .. } => Err(error(worker.api(), "a message was not received", status)),
+    }?;
+    match (brought, pulls) {
+        (Some(message), Some(pulls)) => pulls.take_in(line, message),
+        (brought, _) => Ok(brought),
+    }
+}

@@ -1,0 +1,88 @@
+//! Messages on their way into UCX.
+
+use std::ffi::c_void;
+
+use ucx1_sys::{
+    Api, UCP_AM_SEND_FLAG_REPLY, UCP_OP_ATTR_FIELD_FLAGS, ucp_request_param_t, ucs_status_ptr_t,
+};
+
+use super::{Link, UcxConnection, closed};
+use crate::error::{Error, Result};
+use crate::transport::ucx::active::Class;
+use crate::transport::ucx::endpoint::Endpoint;
+use crate::transport::ucx::gather::Sending;
+use crate::transport::ucx::shared::{Ends, Work};
+
+impl UcxConnection {
+    /// Starts to send. What is not over at once needs progress, for which whoever sleeps is woken.
+    pub(super) fn post(
+        &mut self,
+        sending: Sending,
+        extra: impl FnOnce(&mut ucp_request_param_t),
+        call: impl FnOnce(
+            &Api,
+            Endpoint,
+            *const c_void,
+            usize,
+            *const ucp_request_param_t,
+        ) -> ucs_status_ptr_t,
+    ) -> Result<()> {
+        let Some(Link { worker, endpoint }) = &mut self.link else {
+            return Err(closed());
+        };
+        let (buffer, count, mut params) = sending.describe();
+        extra(&mut params);
+        self.queued_bytes += sending.len() as u64;
+        let (api, endpoint) = (self.api, *endpoint);
+        let under_way = self
+            .shared
+            .start(Work::Send(sending), Ends::Send, params, |params| {
+                call(api, endpoint, buffer, count, params)
+            });
+        if under_way.is_some() {
+            worker.signal();
+        }
+        self.settle();
+        self.wake_for_inbox();
+        self.over.clone().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn send_active(&mut self, class: Class, bytes: Vec<u8>) -> Result<()> {
+        if bytes.len() as u64 > class.limit() {
+            return Err(Error::invalid_argument(format!(
+                "a {class:?} message of {} bytes cannot be sent; the limit is {}",
+                bytes.len(),
+                class.limit()
+            )));
+        }
+        // Rule R1: no header, and for metadata the reply flag. UCX drops a message with it that is
+        // read after the endpoint has failed, as the last word of a server may be.
+        let with_reply = |params: &mut ucp_request_param_t| {
+            if class == Class::Metadata {
+                params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+                params.flags = UCP_AM_SEND_FLAG_REPLY;
+            }
+        };
+        let id = class.id();
+        self.post(
+            Sending::bytes(bytes),
+            with_reply,
+            // SAFETY: the endpoint lives; the buffer is the operation's until that is over.
+            |api, endpoint, buffer, count, params| unsafe {
+                let none = std::ptr::null();
+                api.ucp_am_send_nbx(endpoint.handle(), id, none, 0, buffer, count, params)
+            },
+        )
+    }
+
+    pub(super) fn send_tagged(&mut self, tag: u64, sending: Sending) -> Result<()> {
+        self.post(
+            sending,
+            |_| {},
+            // SAFETY: the endpoint lives; the buffer is the operation's until that is over.
+            |api, endpoint, buffer, count, params| unsafe {
+                api.ucp_tag_send_nbx(endpoint.handle(), buffer, count, tag, params)
+            },
+        )
+    }
+}

@@ -1,0 +1,601 @@
+//! Bodies in a GPU's memory over UCX: PyPI's, whose CUDA modules run over the fake driver too.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dipc::arrow::decode::Level;
+use dipc::arrow::stream::ArrayReader;
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::device::cuda::{Device, GpuBody, Stream};
+use dipc::device::{BufferRef, Target};
+use dipc::error::{Result, Status};
+use dipc::proto::{BodyKind, Uri, body_tag};
+use dipc::server::{Server, ServerOptions};
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing, Payload};
+
+use crate::tables::{Place, Table, numbers, read};
+use crate::{Case, child_of, fake, run};
+
+pub const CASES: &[Case] = &[
+    ("ucx-bodies", bodies_go_between_gpus),
+    ("ucx-without-cuda", nothing_without_cuda),
+    ("ucx-gather", bodies_are_gathered),
+    ("ucx-gather-fails", gathering_fails),
+    ("ucx-cancelled", cancelled_bodies_give_memory_back),
+    ("ucx-full", full_gpus_are_passed_by),
+    ("ucx-current", gpus_are_current),
+    ("ucx-tables", tables_go_between_gpus),
+    ("ucx-server", server),
+];
+
+/// PyPI's UCX, in the environment that `tools/setup.sh test` makes.
+pub fn library() -> Option<String> {
+    let lib = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/lib");
+    let pythons = std::fs::read_dir(lib).ok()?;
+    let found = pythons
+        .filter_map(|python| Some(python.ok()?.path()))
+        .map(|python| python.join("site-packages/libucx/lib/libucp.so.0"))
+        .find(|library| library.exists())?;
+    Some(found.display().to_string())
+}
+
+/// Runs a case with PyPI's UCX, where it is there.
+fn with_ucx(name: &str, variables: &[(&str, &str)]) {
+    let Some(library) = library() else {
+        println!("skipped: libucx-cu12 is not in .tools (tools/setup.sh test)");
+        return;
+    };
+    let mut all = vec![("DIPC_UCX_LIBRARY", library.as_str())];
+    all.extend_from_slice(variables);
+    run(name, &all);
+}
+
+fn options(tls: &str) -> LinkOptions {
+    let mut options = LinkOptions {
+        trusted_network: true,
+        ..LinkOptions::default()
+    };
+    if !tls.is_empty() {
+        options.settings.set("ucx.TLS", tls).unwrap();
+    }
+    options
+}
+
+/// Both ends of a connection.
+struct Pair {
+    _listener: Box<dyn Listener>,
+    server: Box<dyn Connection>,
+    client: Box<dyn Connection>,
+}
+
+impl Pair {
+    fn new(tls: &str) -> Self {
+        let ucx = transport::by_scheme("ucx").unwrap();
+        let uri = Uri::parse("ucx://127.0.0.1:0").unwrap();
+        let mut listener = ucx.listen(&uri, &options(tls)).unwrap();
+        let uri = Uri::parse(&listener.address()).unwrap();
+        thread::scope(|scope| {
+            let client = scope.spawn(|| ucx.connect(&uri, &options(tls)).unwrap());
+            let mut server = None;
+            let start = Instant::now();
+            while !client.is_finished() || server.is_none() {
+                server = server.or_else(|| listener.accept().unwrap());
+                if let Some(server) = &mut server {
+                    assert!(server.receive().unwrap().is_none());
+                }
+                assert!(start.elapsed() < Duration::from_secs(30), "no connection");
+            }
+            Self {
+                _listener: listener,
+                server: server.unwrap(),
+                client: client.join().unwrap(),
+            }
+        })
+    }
+
+    /// The client's next message.
+    fn next(&mut self) -> Result<Incoming> {
+        let start = Instant::now();
+        loop {
+            if let Some(message) = self.client.receive()? {
+                return Ok(message);
+            }
+            self.server.flush().unwrap();
+            assert!(self.server.receive().unwrap().is_none());
+            assert!(start.elapsed() < Duration::from_secs(30), "no message");
+        }
+    }
+
+    /// Until the server has let go of everything that it sent.
+    fn settle(&mut self) {
+        let start = Instant::now();
+        while !self.server.flush().unwrap() {
+            assert!(self.client.receive().unwrap().is_none());
+            assert!(start.elapsed() < Duration::from_secs(30), "not sent");
+        }
+    }
+}
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    let value = |at: usize| (at * 7 + at / 251 + seed).to_le_bytes()[0];
+    (0..len).map(value).collect()
+}
+
+fn on_gpu(device: &Arc<Device>, bytes: &[u8]) -> GpuBody {
+    let body = GpuBody::to_fill(device, bytes.len()).unwrap();
+    fake::write(body.address(), bytes);
+    body
+}
+
+fn from_gpu(body: GpuBody, seq: u32) -> Outgoing {
+    let tag = body_tag(seq, BodyKind::Packed);
+    Outgoing::GpuBody { tag, body }
+}
+
+fn from_host(bytes: &[u8], seq: u32) -> Outgoing {
+    let bytes = bytes.to_vec();
+    let parts = vec![BufferRef::of(&bytes)];
+    Outgoing::Tagged {
+        tag: body_tag(seq, BodyKind::Packed),
+        payload: Payload::Gather {
+            parts,
+            owner: Box::new(bytes),
+        },
+    }
+}
+
+#[test]
+fn bodies_go_from_and_to_gpus() {
+    with_ucx("ucx-bodies", &[]);
+}
+
+/// Bodies in a GPU's memory are sent from there and received there, and either end may have the host's
+/// instead; short ones are received on the host. (The fake's memory faults when the processor
+/// touches it.) Nothing is current on this thread afterwards.
+fn bodies_go_between_gpus() {
+    let device = Device::get(0).unwrap();
+    // What UCX takes by itself, and what it takes between machines.
+    for tls in ["", "tcp,cuda_copy"] {
+        let mut pair = Pair::new(tls);
+        assert!(pair.server.sends_gpu() && pair.client.sends_gpu());
+        let mut seq: u32 = 0;
+        for len in [1, 4096, 16 << 10, 100_001, (4 << 20) + 64] {
+            for (sends, wants) in [(true, true), (true, false), (false, true), (false, false)] {
+                seq += 1;
+                let sent = bytes(len, seq as usize);
+                pair.client.receive_on(wants.then_some(&device));
+                // Posted before, and after.
+                let early = seq.is_multiple_of(2);
+                if early {
+                    pair.client.post_body(seq, len as u64, 8);
+                }
+                let message = match sends {
+                    true => from_gpu(on_gpu(&device, &sent), seq),
+                    false => from_host(&sent, seq),
+                };
+                pair.server.send(message).unwrap();
+                if !early {
+                    pair.client.post_body(seq, len as u64, 8);
+                }
+                let got = match pair.next().unwrap() {
+                    Incoming::GpuBody { seq: got, body } => {
+                        assert!(got == seq && wants && len >= 16 << 10, "{len}");
+                        assert_eq!(body.device().ordinal(), 0);
+                        assert_eq!(body.len(), len);
+                        fake::read(body.address(), len)
+                    }
+                    Incoming::Body { seq: got, memory } => {
+                        assert!(got == seq && (!wants || len < 16 << 10), "{len}");
+                        memory.as_slice().to_vec()
+                    }
+                    other => panic!("{other:?}"),
+                };
+                assert!(got == sent, "{len} bytes, {sends}, {wants}, {tls:?}");
+                assert!(fake::current().is_null());
+                pair.settle();
+            }
+        }
+    }
+}
+
+#[test]
+fn ucx_without_cuda_takes_none_of_it() {
+    // Debian's, which was built without; and PyPI's, where there is no driver for its modules.
+    run("ucx-without-cuda", &[("DIPC_UCX_LIBRARY", "libucp.so.0")]);
+    with_ucx("ucx-without-cuda", &[("UCX_TLS", "tcp,self")]);
+}
+
+/// Where UCX knows nothing of CUDA that is said, a body of a GPU is refused and not read, and bodies
+/// come on the host whatever is wished.
+fn nothing_without_cuda() {
+    let ucx = transport::by_scheme("ucx").unwrap();
+    if let Err(error) = ucx.available() {
+        println!("skipped: {error}");
+        return;
+    }
+    let device = Device::get(0).unwrap();
+    let mut pair = Pair::new("");
+    assert!(!pair.server.sends_gpu());
+    let error = pair
+        .server
+        .send(from_gpu(on_gpu(&device, b"never sent"), 1))
+        .unwrap_err();
+    assert_eq!(error.status(), Status::Unsupported);
+    pair.client.receive_on(Some(&device));
+    pair.client.post_body(1, 100_000, 8);
+    let sent = bytes(100_000, 3);
+    pair.server.send(from_host(&sent, 1)).unwrap();
+    match pair.next().unwrap() {
+        Incoming::Body { seq: 1, memory } => assert_eq!(memory.as_slice(), sent),
+        other => panic!("{other:?}"),
+    }
+    let said = ucx.describe();
+    let line = said.iter().find(|(name, _)| name == "GPU memory").unwrap();
+    assert!(line.1.starts_with("by way of the host"), "{}", line.1);
+}
+
+#[test]
+fn bodies_are_gathered_on_the_device() {
+    run("ucx-gather", &[]);
+}
+
+/// A gathered body is laid out as its header says, with zeros where there is nothing (rule D3), behind
+/// what the stream was given before.
+fn bodies_are_gathered() {
+    let device = Device::get(0).unwrap();
+    let stream = Arc::new(Stream::new(&device).unwrap());
+    let (one, two) = (bytes(100, 1), bytes(1000, 2));
+    let parts = [on_gpu(&device, &one), on_gpu(&device, &[0; 1000])];
+    let run = |at: usize| parts[at].slice(0, parts[at].len() as u64).unwrap();
+    // The second part is written by work that comes first and takes its time.
+    let late = on_gpu(&device, &two);
+    fake::hold(stream.raw().cast(), 1);
+    // SAFETY: both live to the end of this function.
+    unsafe { stream.copy(parts[1].address(), late.address(), 1000) }.unwrap();
+    let held = stream.raw() as usize;
+    let release = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        fake::hold(held as *mut _, 0);
+    });
+    let layout = [(0, run(0)), (100, BufferRef::EMPTY), (128, run(1))];
+    // SAFETY: the parts live to the end of this function, and nobody else writes to them.
+    let body = unsafe { GpuBody::gather(&stream, 1152, layout) }.unwrap();
+    release.join().unwrap();
+    let mut expected = one;
+    expected.resize(128, 0);
+    expected.extend(two);
+    expected.resize(1152, 0);
+    assert_eq!(fake::read(body.address(), body.len()), expected);
+    // Parts are found again, and nothing outside.
+    assert_eq!(
+        body.slice(128, 1000).unwrap().data.addr() as u64,
+        body.address() + 128
+    );
+    assert!(body.slice(1152, 0).is_some());
+    assert!(body.slice(1152, 1).is_none() && body.slice(u64::MAX, 2).is_none());
+    // SAFETY: as above.
+    let empty = unsafe { GpuBody::gather(&stream, 0, []) }.unwrap();
+    assert!(empty.is_empty());
+}
+
+#[test]
+fn a_failed_gather_leaves_nothing() {
+    run("ucx-gather-fails", &[]);
+}
+
+/// A layout that cannot be is refused; whatever call of the driver fails is told, and nothing that was
+/// started writes to memory that was given back.
+fn gathering_fails() {
+    let device = Device::get(0).unwrap();
+    let stream = Arc::new(Stream::new(&device).unwrap());
+    let part = on_gpu(&device, &bytes(1000, 1));
+    let run = part.slice(0, 1000).unwrap();
+    let gather = |len: usize, parts: &[(usize, BufferRef)]| {
+        // SAFETY: `part` lives to the end of this function, and nobody writes to it.
+        unsafe { GpuBody::gather(&stream, len, parts.iter().copied()) }
+    };
+    // What the stream keeps is there from now on.
+    drop(gather(1000, &[(0, run)]).unwrap());
+    device.trim().unwrap();
+    let before = fake::Live::now();
+    let wrong: [(usize, &[_]); 3] = [
+        (999, &[(0, run)]),
+        (4000, &[(0, run), (999, run)]),
+        (4000, &[(usize::MAX, run)]),
+    ];
+    for (len, parts) in wrong {
+        let error = gather(len, parts).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+    }
+    // The stream is slow, so that what was started is still under way when the failure comes.
+    for function in [
+        "cuMemcpyAsync",
+        "cuMemsetD8Async",
+        "cuEventRecord",
+        "cuEventCreate",
+        "cuEventSynchronize",
+    ] {
+        let nth = if function == "cuMemcpyAsync" { 2 } else { 1 };
+        fake::fail_call(function, nth, 999);
+        fake::hold(stream.raw().cast(), 1);
+        let held = stream.raw() as usize;
+        let release = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(5));
+            fake::hold(held as *mut _, 0);
+        });
+        match gather(4096, &[(0, run), (2048, run)]) {
+            Err(error) => assert!(error.text().contains("CUDA_ERROR_UNKNOWN"), "{error}"),
+            // That the work is done can be found out in another way.
+            Ok(body) => {
+                assert!(function.starts_with("cuEvent"), "{function}");
+                assert_eq!(fake::read(body.address(), 1000), bytes(1000, 1));
+            }
+        }
+        // Nothing is under way any more, so that the memory may serve others.
+        assert!(stream.is_idle().unwrap(), "{function}");
+        release.join().unwrap();
+        fake::fail_call(function, 0, 0);
+    }
+    device.trim().unwrap();
+    assert_eq!(fake::Live::now(), before);
+}
+
+#[test]
+fn cancelled_receives_give_their_memory_back() {
+    with_ucx("ucx-cancelled", &[]);
+}
+
+/// Bodies that are announced and never come, because the stream is over or the connection is, give the
+/// GPU's memory back.
+fn cancelled_bodies_give_memory_back() {
+    let device = Device::get(0).unwrap();
+    let mut pair = Pair::new("");
+    let before = fake::Live::now().allocations;
+    pair.client.receive_on(Some(&device));
+    for seq in 1..=4 {
+        pair.client.post_body(seq, 1 << 20, 8);
+    }
+    assert_eq!(fake::Live::now().allocations, before + 4);
+    pair.client.clear_posted();
+    let start = Instant::now();
+    loop {
+        assert!(pair.client.receive().unwrap().is_none());
+        device.trim().unwrap();
+        if fake::Live::now().allocations == before {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "still there");
+    }
+    for seq in 5..=8 {
+        pair.client.post_body(seq, 1 << 20, 8);
+    }
+    drop(pair);
+    device.trim().unwrap();
+    assert!(fake::Live::now().allocations <= before);
+}
+
+#[test]
+fn bodies_come_to_the_host_where_a_gpu_is_full() {
+    with_ucx("ucx-full", &[("FAKE_CUDA_MEMORY", "1000000")]);
+}
+
+/// A body for which a GPU has no room goes by way of the host: at the client it comes there, and the
+/// server sends it from there.
+fn full_gpus_are_passed_by() {
+    let device = Device::get(0).unwrap();
+    let mut pair = Pair::new("");
+    pair.client.receive_on(Some(&device));
+    for (seq, len) in [(1, 500_000), (2, 2_000_000)] {
+        let sent = bytes(len, seq as usize);
+        pair.client.post_body(seq, len as u64, 8);
+        pair.server.send(from_host(&sent, seq)).unwrap();
+        let got = match pair.next().unwrap() {
+            Incoming::GpuBody { seq: 1, body } => fake::read(body.address(), len),
+            Incoming::Body { seq: 2, memory } => memory.as_slice().to_vec(),
+            other => panic!("{other:?}"),
+        };
+        assert!(got == sent, "{len} bytes");
+        pair.settle();
+    }
+    drop(pair);
+    // All of the server's GPU is the table's.
+    let server = Serving::new(&[(
+        "FAKE_CUDA_MEMORY",
+        (BATCHES * LONG * 8 + 20_000).to_string(),
+    )]);
+    let client = Client::new(ClientOptions::default()).unwrap();
+    let options = GetOptions::default();
+    let mut stream = client.get(&[&server.uri], b"long", &options, None).unwrap();
+    for index in 0..BATCHES {
+        let array = stream.next().unwrap().unwrap();
+        assert!(read(&array).into_iter().eq(numbers(index, LONG)), "{index}");
+    }
+    assert!(stream.next().unwrap().is_none());
+    let [on_gpu, staged] = server.end();
+    assert_eq!(on_gpu, 0);
+    assert!(staged >= BATCHES * LONG * 8, "{staged}");
+}
+
+#[test]
+fn a_gpu_is_current_while_ucx_is_called() {
+    with_ucx("ucx-current", &[]);
+}
+
+/// Design, "CUDA": a thread makes the device's primary context current before UCX sees a device pointer,
+/// here in each call that may begin or finish a copy, on whatever thread. Connections that have seen no
+/// memory of a GPU leave the driver alone.
+fn gpus_are_current() {
+    let device = Device::get(0).unwrap();
+    let mut pair = Pair::new("");
+    let entered = |work: &mut dyn FnMut()| {
+        let before = fake::count("cuCtxPushCurrent_v2");
+        work();
+        fake::count("cuCtxPushCurrent_v2") - before
+    };
+    assert_eq!(entered(&mut || drop(pair.client.receive().unwrap())), 0);
+    assert_eq!(entered(&mut || _ = pair.server.flush().unwrap()), 0);
+    pair.client.receive_on(Some(&device));
+    for _ in 0..2 {
+        let calls: [&mut dyn FnMut(&mut dyn Connection); 4] = [
+            &mut |client| drop(client.receive().unwrap()),
+            &mut |client| _ = client.flush().unwrap(),
+            &mut |client| client.post_body(1, 8, 8),
+            &mut |client| client.clear_posted(),
+        ];
+        for call in calls {
+            assert!(entered(&mut || call(&mut *pair.client)) > 0);
+        }
+        // What was begun there may still be under way when nothing more is wanted on it.
+        pair.client.receive_on(None);
+    }
+    let body = on_gpu(&device, &bytes(100_000, 1));
+    let mut message = Some(from_gpu(body, 2));
+    assert!(entered(&mut || pair.server.send(message.take().unwrap()).unwrap()) > 0);
+    assert!(entered(&mut || _ = pair.server.flush().unwrap()) > 0);
+    let Pair { server, client, .. } = pair;
+    let mut ends = Some((server, client));
+    assert!(entered(&mut || drop(ends.take())) > 0);
+}
+
+#[test]
+fn tables_go_between_gpus_of_two_processes() {
+    with_ucx("ucx-tables", &[]);
+}
+
+/// Rows of a batch: short bodies go by way of the host, long ones from GPU to GPU.
+const SHORT: usize = 100;
+const LONG: usize = 40_000;
+const BATCHES: usize = 20;
+
+/// A table on a GPU, or the host, of one process comes whole to the GPU, or the host, of another, over
+/// UCX: long bodies without being staged by us at either end.
+fn tables_go_between_gpus() {
+    let server = Serving::new(&[]);
+    let client = Client::new(ClientOptions::default()).unwrap();
+    let (structure, full) = (Some(Level::Structure), None);
+    for (device, level) in [
+        (Target::Cuda(0), structure),
+        (Target::Cuda(0), full),
+        (Target::Host, structure),
+        (Target::AsSent, full),
+    ] {
+        for (ticket, rows) in [("short", SHORT), ("long", LONG), ("host", LONG)] {
+            let options = GetOptions {
+                device,
+                level,
+                ..GetOptions::default()
+            };
+            let mut stream = client
+                .get(&[&server.uri], ticket.as_bytes(), &options, None)
+                .unwrap();
+            let on_gpu = device == Target::Cuda(0);
+            assert_eq!(stream.device_type(), if on_gpu { 2 } else { 1 });
+            let mut batches = Vec::new();
+            while let Some(array) = stream.next().unwrap() {
+                assert_eq!(array.raw().device_type, stream.device_type());
+                batches.push(array);
+            }
+            assert_eq!(batches.len(), BATCHES);
+            for (index, array) in batches.iter().enumerate() {
+                assert!(
+                    read(array).into_iter().eq(numbers(index, rows)),
+                    "{ticket} {index}"
+                );
+            }
+            let stats = stream.stats();
+            let bytes = (BATCHES * rows * 8) as u64;
+            // The long ones came into this GPU's memory, from wherever they were, unless each value is to
+            // be checked first; the others were uploaded once.
+            let received = on_gpu && level == structure && rows == LONG;
+            let uploaded = if on_gpu && !received { bytes } else { 0 };
+            assert_eq!(stats.bytes_staged, uploaded, "{device} {ticket}");
+            assert!(stats.bytes_received >= bytes);
+        }
+    }
+    // Four clients had each table: the long one was put together on the GPU, the short one staged.
+    let long = 4 * BATCHES * LONG * 8;
+    let short = 4 * BATCHES * SHORT * 8;
+    let [on_gpu, staged] = server.end();
+    assert!(on_gpu >= long && on_gpu < long + long / 10, "{on_gpu}");
+    assert!(staged >= short && staged < 2 * short, "{staged}");
+}
+
+/// A process that serves the tables.
+struct Serving {
+    child: Child,
+    says: BufReader<ChildStdout>,
+    uri: String,
+}
+
+impl Serving {
+    fn new(variables: &[(&str, String)]) -> Self {
+        let folder = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+        let mut child = child_of("ucx-server", folder.as_ref())
+            .envs(variables.iter().map(|(name, value)| (*name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut says = BufReader::new(child.stdout.take().unwrap());
+        let uri = hear(&mut says, "uri ");
+        Self { child, says, uri }
+    }
+
+    /// Ends it, and gives the bytes that it copied on the GPU, and staged.
+    fn end(mut self) -> [usize; 2] {
+        drop(self.child.stdin.take());
+        let figures = hear(&mut self.says, "figures ");
+        assert!(self.child.wait().unwrap().success());
+        let (on_gpu, staged) = figures.split_once(' ').unwrap();
+        [on_gpu.parse().unwrap(), staged.parse().unwrap()]
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The rest of the next line with `start` in it.
+fn hear(says: &mut BufReader<ChildStdout>, start: &str) -> String {
+    let mut line = String::new();
+    while says.read_line(&mut line).unwrap() > 0 {
+        if let Some((_, rest)) = line.split_once(start) {
+            return rest.trim().to_owned();
+        }
+        line.clear();
+    }
+    panic!("it said nothing of {start}");
+}
+
+fn server() {
+    let server = Server::new(ServerOptions {
+        link: options(""),
+        ..ServerOptions::default()
+    })
+    .unwrap();
+    let uri = server.listen("ucx://127.0.0.1:0").unwrap();
+    for (ticket, place, rows) in [
+        ("short", Place::Own, SHORT),
+        ("long", Place::Own, LONG),
+        ("host", Place::Host, LONG),
+    ] {
+        let table = Box::new(Table::new(place, BATCHES, rows));
+        let served = server.serve(ticket.as_bytes(), table);
+        served.map_err(|(error, _)| error).unwrap();
+    }
+    println!("uri {uri}");
+    std::io::stdout().flush().unwrap();
+    let _ = std::io::stdin().read(&mut [0]);
+    let stats = server.stats();
+    println!(
+        "figures {} {}",
+        stats.bytes_copied_on_device, stats.bytes_staged
+    );
+}

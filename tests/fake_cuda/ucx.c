@@ -1,0 +1,94 @@
+// What UCX asks of the driver beyond what libdipc asks, so that its CUDA modules run over the fake.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fake.h"
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *device) {
+  CALL("cuCtxGetDevice");
+  NEED_CONTEXT;
+  *device = context->device;
+  return OK;
+}
+
+EXPORT CUresult cuCtxSetCurrent(struct context *context) {
+  CALL("cuCtxSetCurrent");
+  return fake_set_current(context);
+}
+
+EXPORT CUresult cuCtxGetId(struct context *of, unsigned long long *id) {
+  CALL("cuCtxGetId");
+  NEED_CONTEXT;
+  *id = (uintptr_t)(of ? of : context);
+  return OK;
+}
+
+EXPORT CUresult cuDeviceGetUuid(uint8_t uuid[16], CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
+
+EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+  CALL("cuDevicePrimaryCtxGetState");
+  if (device < 0 || device >= fake_device_count) return INVALID_DEVICE;
+  pthread_mutex_lock(&fake_lock);
+  struct context *primary = fake_devices[device].primary;
+  *flags = 0;
+  *active = primary && !primary->dead && fake_devices[device].retained > 0;
+  pthread_mutex_unlock(&fake_lock);
+  return OK;
+}
+
+// The newest of a function's names. `found`: 0 where there is one, 1 where there is none.
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *found) {
+  CALL("cuGetProcAddress_v2");
+  (void)version, (void)flags;
+  char name[128];
+  for (int number = 3; number > 0; number--) {
+    snprintf(name, sizeof name, number > 1 ? "%s_v%d" : "%s", symbol, number);
+    *function = dlsym(RTLD_DEFAULT, name);
+    if (*function) break;
+  }
+  if (found) *found = *function == NULL;
+  return *function ? OK : NOT_FOUND;
+}
+
+EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t len, struct stream *stream) {
+  return cuMemcpyAsync(target, source, len, stream);
+}
+
+EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t len) {
+  return cuMemcpy(target, (CUdeviceptr)(uintptr_t)source, len);
+}
+
+EXPORT CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr address) {
+  CUresult code = cuPointerGetAttributes(1, &attribute, &out, address);
+  // Of one attribute the driver says when it does not know the memory; of several it does not.
+  if (!code && attribute == 2 && !*(unsigned *)out) return INVALID_VALUE;
+  return code;
+}
+
+// That copies of this memory are waited for is how all copies here behave.
+EXPORT CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address) {
+  CALL("cuPointerSetAttribute");
+  (void)value, (void)attribute;
+  pthread_mutex_lock(&fake_lock);
+  CUresult code = fake_find((uintptr_t)address) ? OK : INVALID_VALUE;
+  pthread_mutex_unlock(&fake_lock);
+  return code;
+}
+
+// What the fake's GPUs do not have: UCX goes on without.
+
+#define NOT_HERE(name)                  \
+  EXPORT CUresult name(void) {          \
+    CALL(#name);                        \
+    return NOT_SUPPORTED;               \
+  }
+NOT_HERE(cuMemGetAllocationPropertiesFromHandle)
+NOT_HERE(cuMemRangeGetAttribute)
+NOT_HERE(cuMemPoolDestroy)
+NOT_HERE(cuMemPoolExportPointer)
+NOT_HERE(cuMemPoolExportToShareableHandle)
+NOT_HERE(cuMemPoolImportFromShareableHandle)
+NOT_HERE(cuMemPoolImportPointer)
+NOT_HERE(cuMemPoolSetAccess)
