@@ -11,6 +11,8 @@
 
 mod arenas;
 #[cfg(feature = "cli")]
+mod bench;
+#[cfg(feature = "cli")]
 mod command;
 mod decoding;
 mod decoding_faults;

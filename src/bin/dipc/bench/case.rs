@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use dipc::arrow::decode;
 use dipc::client::GetOptions;
+use dipc::device::Target;
 use dipc::proto::Credit;
 use dipc::server::ServerOptions;
 use dipc::transport::BodyPolicy;
@@ -59,6 +60,22 @@ choice! {
         SocketWrite = "socket_write",
         /// A message there and back between two sleeping processes
         SocketRoundTrip = "socket_round_trip",
+        /// Copying from pinned memory of the host into a GPU's
+        PinnedToDevice = "pinned_to_device",
+        /// Copying from a GPU's memory into pinned memory of the host
+        DeviceToPinned = "device_to_pinned",
+        /// Copying from one place of a GPU's memory to another
+        DeviceToDevice = "device_to_device",
+    }
+}
+
+impl What {
+    /// Whether it is a GPU's.
+    pub fn is_gpus(self) -> bool {
+        matches!(
+            self,
+            Self::PinnedToDevice | Self::DeviceToPinned | Self::DeviceToDevice
+        )
     }
 }
 
@@ -76,7 +93,8 @@ choice! {
     Memory {
         /// In an arena, whose memory is lent
         Arena = "arena",
-        /// In memory of its own, which is copied or sent
+        /// In memory of its own, which is copied or sent; on a GPU it can be lent, by a handle for each
+        /// allocation
         Heap = "heap",
     }
 }
@@ -84,9 +102,9 @@ choice! {
 choice! {
     /// What the client does with the values.
     Touch {
-        /// Nothing: the batch is released as it came
+        /// Nothing: the batch is released as it came (on a GPU, a stream waits for it first)
         None = "none",
-        /// Adds up all of them, and checks the sum
+        /// Adds up all of them, and checks the sum (on a GPU, after a download)
         Sum = "sum",
     }
 }
@@ -128,6 +146,12 @@ pub struct Case {
     /// Where the server listens, if not at an address of its own choice.
     pub listen: Option<String>,
     pub memory: Memory,
+    /// Where the server has its batches: the host or a GPU.
+    #[serde(with = "place")]
+    pub device: Target,
+    /// Where the client wants them.
+    #[serde(with = "place")]
+    pub to: Target,
     pub touch: Touch,
     pub source: Source,
     pub body: Body,
@@ -153,6 +177,21 @@ pub struct Case {
     /// `connect` makes a client anew for each stream.
     pub fresh: bool,
     pub settings: Vec<(String, String)>,
+}
+
+/// A place as its text.
+mod place {
+    use dipc::device::Target;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub fn serialize<S: Serializer>(place: &Target, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(place)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Target, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
 }
 
 /// Most distinct batches, and most batches of a published table: more would be memory for their
@@ -230,6 +269,7 @@ impl Case {
             }),
             spin: self.spin,
             connections: self.connections,
+            device: self.to,
             ..GetOptions::default()
         }
     }

@@ -12,7 +12,7 @@ use dipc::client::{Client, ClientOptions, Stream};
 use super::case::{Case, Op, Touch};
 use super::message::{Outcome, Ready, Usage};
 use super::server::{TABLE, WARM_UP};
-use super::table::Values;
+use super::values::Values;
 use super::worker::Parent;
 use super::{idle, machine, timing};
 use crate::report::as_float;
@@ -57,6 +57,8 @@ struct Fetched {
     fetches: u64,
     lent_bytes: u64,
     copied_bytes: u64,
+    copied_on_device_bytes: u64,
+    staged_bytes: u64,
     received_bytes: u64,
 }
 
@@ -101,6 +103,8 @@ impl Fetcher<'_> {
             fetches: total(|fetched| fetched.fetches),
             lent_bytes: total(|fetched| fetched.lent_bytes),
             copied_bytes: total(|fetched| fetched.copied_bytes),
+            copied_on_device_bytes: total(|fetched| fetched.copied_on_device_bytes),
+            staged_bytes: total(|fetched| fetched.staged_bytes),
             received_bytes: total(|fetched| fetched.received_bytes),
             rates: fetched.iter().map(|fetched| self.rate(fetched)).collect(),
             cpu_seconds: after.cpu_seconds - before.cpu_seconds,
@@ -157,7 +161,7 @@ impl Fetcher<'_> {
             self.touch(&values, &array, index)?;
             index += 1;
         }
-        Ok(())
+        values.finish()
     }
 
     /// Fetches `share` batches, or as many as come in time.
@@ -189,11 +193,15 @@ impl Fetcher<'_> {
                 fetched.batches += 1;
                 done = over(fetched.batches);
             }
+            // What a GPU still does for a batch belongs to it.
+            values.finish()?;
             // Before the stream is dropped, which may have an end to agree on.
             fetched.time = Some((start, Instant::now()));
             let stats = stream.stats();
             fetched.lent_bytes += stats.bytes_lent;
             fetched.copied_bytes += stats.bytes_copied;
+            fetched.copied_on_device_bytes += stats.bytes_copied_on_device;
+            fetched.staged_bytes += stats.bytes_staged;
             fetched.received_bytes += stats.bytes_received;
             if index == 0 {
                 bail!("the server's table has no batches");
@@ -205,10 +213,10 @@ impl Fetcher<'_> {
     /// Does with a batch what the case says; `index`: which one of its stream it is.
     fn touch(&self, values: &Values, array: &OwnedDeviceArray, index: usize) -> Result<()> {
         if self.case.touch == Touch::None {
-            return Ok(());
+            return values.follow(array);
         }
         // SAFETY: the array is of the stream that `values` was made of (the callers).
-        let sum = unsafe { values.sum(array) };
+        let sum = unsafe { values.sum(array) }?;
         let sums = &self.ready.sums;
         // Each batch by itself, so that their order is checked, too.
         if sums.get(index % sums.len().max(1)) != Some(&sum) {

@@ -59,6 +59,9 @@ pub struct MachineLine {
     pub op: Op,
     pub round: u32,
     pub what: What,
+    /// The GPU, of what is one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     pub size_bytes: u64,
     pub seconds: f64,
     pub count: u64,
@@ -75,6 +78,7 @@ impl MachineLine {
             op: case.op,
             round,
             what: case.what,
+            device: case.what.is_gpus().then(|| case.device.to_string()),
             size_bytes: case.batch_bytes(),
             seconds: outcome.seconds,
             count: outcome.batches,
@@ -95,6 +99,9 @@ pub struct TableLine {
     pub round: u32,
     pub transport: Scheme,
     pub memory: Memory,
+    /// Where the server had its batches, and where the client wanted them.
+    pub device: String,
+    pub to: String,
     pub touch: Touch,
     pub source: Source,
     pub body: Body,
@@ -126,8 +133,12 @@ pub struct TableLine {
     pub cpu_seconds: Both<f64>,
     /// Bytes that the client read where the server lent them.
     pub bytes_lent: u64,
-    /// Bytes that either side copied.
+    /// Bytes that either side copied on the host.
     pub bytes_copied: u64,
+    /// Bytes that either side copied within a GPU, or from one to another.
+    pub bytes_copied_on_device: u64,
+    /// Bytes that either side copied between the host and a GPU.
+    pub bytes_staged: u64,
     /// Bytes that came through connections.
     pub bytes_received: u64,
     pub peak_memory_bytes: Both<u64>,
@@ -144,6 +155,13 @@ pub struct TableLine {
 }
 
 impl TableLine {
+    /// Whether a GPU had a part in it.
+    pub fn has_gpu(&self) -> bool {
+        [&self.device, &self.to]
+            .iter()
+            .any(|place| *place != "host")
+    }
+
     /// Of a measurement; `server`: what it had used before anything, at the start and at the end.
     pub fn new(case: &Case, round: u32, outcome: Outcome, server: [Usage; 3]) -> Self {
         let [first, before, after] = server;
@@ -156,6 +174,8 @@ impl TableLine {
             round,
             transport: case.transport,
             memory: case.memory,
+            device: case.device.to_string(),
+            to: case.to.to_string(),
             touch: case.touch,
             source: case.source,
             body: case.body,
@@ -187,6 +207,9 @@ impl TableLine {
             },
             bytes_lent: outcome.lent_bytes,
             bytes_copied: outcome.copied_bytes + (after.copied_bytes - first.copied_bytes),
+            bytes_copied_on_device: outcome.copied_on_device_bytes
+                + (after.copied_on_device_bytes - first.copied_on_device_bytes),
+            bytes_staged: outcome.staged_bytes + (after.staged_bytes - first.staged_bytes),
             bytes_received: outcome.received_bytes,
             peak_memory_bytes: Both {
                 server: after.peak_bytes,

@@ -14,9 +14,10 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::case::{Case, What};
+use super::gpu;
 use super::message::{Latency, Outcome, Ready, Usage, histogram};
-use super::table::sum;
 use super::timing::nanoseconds;
+use super::values::sum;
 use super::worker::Parent;
 
 /// What a client of the socket wants of the other end.
@@ -98,6 +99,9 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         What::Sum => sums(case, size, parent),
         What::SocketWrite => socket_write(case, size, &ready.uri, parent),
         What::SocketRoundTrip => socket_round_trip(case, size, &ready.uri, parent),
+        What::PinnedToDevice | What::DeviceToPinned | What::DeviceToDevice => {
+            gpu::copies(case, size, parent)
+        }
     }
 }
 
@@ -107,7 +111,11 @@ fn size_of(case: &Case) -> Result<usize> {
 
 /// Does `step` over and over, for as long as the case says, with a look at the clock after each
 /// `many`. Gives how often, and the time it took.
-fn repeat(case: &Case, many: u64, mut step: impl FnMut() -> Result<()>) -> Result<Outcome> {
+pub(super) fn repeat(
+    case: &Case,
+    many: u64,
+    mut step: impl FnMut() -> Result<()>,
+) -> Result<Outcome> {
     let before = Usage::now()?;
     let start = Instant::now();
     let mut count = 0_u64;
@@ -130,12 +138,12 @@ fn repeat(case: &Case, many: u64, mut step: impl FnMut() -> Result<()>) -> Resul
 }
 
 /// How many small steps go to one look at the clock.
-fn many(case: &Case) -> u64 {
+pub(super) fn many(case: &Case) -> u64 {
     (64 << 10) / case.batch_bytes() + 1
 }
 
 /// Says that everything is ready, and waits for the word.
-fn ready(parent: &Parent) -> Result<bool> {
+pub(super) fn ready(parent: &Parent) -> Result<bool> {
     parent.say(())?;
     parent.go()
 }

@@ -39,8 +39,12 @@ pub struct Usage {
     pub peak_bytes: u64,
     /// Resident now, without memory that is shared.
     pub private_bytes: u64,
-    /// Bytes that libdipc copied.
+    /// Bytes that libdipc copied on the host.
     pub copied_bytes: u64,
+    /// Bytes that it copied within a GPU, or from one to another.
+    pub copied_on_device_bytes: u64,
+    /// Bytes that it copied between the host and a GPU.
+    pub staged_bytes: u64,
     /// Regions of copies to lend.
     pub region_bytes: u64,
 }
@@ -90,6 +94,8 @@ pub struct Outcome {
     pub fetches: u64,
     pub lent_bytes: u64,
     pub copied_bytes: u64,
+    pub copied_on_device_bytes: u64,
+    pub staged_bytes: u64,
     pub received_bytes: u64,
     /// Bytes for each second, stream by stream.
     pub rates: Vec<f64>,

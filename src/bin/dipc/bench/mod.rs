@@ -5,6 +5,7 @@
 
 mod case;
 mod client;
+mod gpu;
 mod idle;
 mod line;
 mod machine;
@@ -15,6 +16,7 @@ mod server;
 mod table;
 mod text;
 mod timing;
+mod values;
 mod worker;
 
 use std::process::ExitCode;
@@ -139,6 +141,7 @@ fn allow_descriptors() {
 #[cfg(test)]
 fn test_case(name: &str) -> Case {
     use case::{Body, Level, Memory, Scheme, Source, Touch, What};
+    use dipc::device::Target;
 
     Case {
         op: Op::Get,
@@ -146,6 +149,8 @@ fn test_case(name: &str) -> Case {
         transport: Scheme::Shm,
         listen: Some(format!("shm:@dipc-bench-{name}-{}", std::process::id())),
         memory: Memory::Arena,
+        device: Target::Host,
+        to: Target::Host,
         touch: Touch::None,
         source: Source::Published,
         body: Body::Auto,

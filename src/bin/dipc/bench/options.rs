@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum as _;
 use dipc::client::GetOptions;
+use dipc::device::Target;
 
 use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, What};
 use crate::Usage;
@@ -28,6 +29,19 @@ pub struct Args {
     /// Where the batches lie: in lendable memory, or in memory that is copied or sent (several)
     #[arg(long, value_delimiter = ',')]
     memory: Vec<Memory>,
+
+    /// Where the server has its batches: host or cuda:N (several)
+    #[arg(long, value_name = "PLACE", value_delimiter = ',', default_value = "host", value_parser = parse_device)]
+    device: Vec<Target>,
+
+    /// Where the client wants them: host, cuda:N or as-sent (several)
+    #[arg(
+        long,
+        value_name = "PLACE",
+        value_delimiter = ',',
+        default_value = "host"
+    )]
+    to: Vec<Target>,
 
     /// Bytes of values in a batch (several): 64 to 256M
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = crate::parse_bytes)]
@@ -200,6 +214,12 @@ impl Args {
                 &given(&self.memory, defaults.memory),
                 |case, memory| case.memory = memory,
             );
+            multiply(&mut of_op, &self.device, |case, device| {
+                case.device = device;
+            });
+            if op != Op::Machine {
+                multiply(&mut of_op, &self.to, |case, to| case.to = to);
+            }
             multiply(
                 &mut of_op,
                 &given(&self.touch, defaults.touch),
@@ -221,6 +241,10 @@ impl Args {
                 _ => &[What::Memcpy],
             };
             multiply(&mut of_op, whats, |case, what| case.what = what);
+            // Each thing of the machine once: a GPU's for each GPU, the others where there is none.
+            of_op.retain(|case| {
+                case.op != Op::Machine || case.what.is_gpus() == (case.device != Target::Host)
+            });
             for case in of_op {
                 cases.push(self.complete(case)?);
             }
@@ -242,6 +266,8 @@ impl Args {
             transport: Scheme::Shm,
             listen: self.listen.clone(),
             memory: Memory::Arena,
+            device: Target::Host,
+            to: Target::Host,
             touch: Touch::None,
             source: match op {
                 // What comes at a time of its own is not there before.
@@ -286,6 +312,14 @@ impl Args {
             case.batches = Some(total.div_ceil(case.batch_bytes()).max(1));
         }
         Ok(case)
+    }
+}
+
+/// Where the server may have its batches.
+fn parse_device(text: &str) -> Result<Target> {
+    match text.parse()? {
+        Target::AsSent => bail!("the server has its batches somewhere: host or cuda:N"),
+        device => Ok(device),
     }
 }
 

@@ -32,6 +32,8 @@ pub fn run(case: &Case, parent: &Parent) -> Result<()> {
         let stats = server.stats();
         parent.say(Usage {
             copied_bytes: stats.bytes_copied,
+            copied_on_device_bytes: stats.bytes_copied_on_device,
+            staged_bytes: stats.bytes_staged,
             region_bytes: stats.region_bytes,
             ..Usage::now()?
         })?;

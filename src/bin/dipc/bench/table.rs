@@ -6,6 +6,7 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+use std::num::NonZeroUsize;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
@@ -15,26 +16,45 @@ use arrow::datatypes::{DataType, Field, Schema};
 use dipc::arena::{self, Arena, ArenaOptions};
 use dipc::arrow::abi::{ArrowArray, ArrowDeviceArray};
 use dipc::arrow::stream::ArrayReader;
-use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_from_c, schema_to_c};
+use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_to_c};
 use dipc::device::DeviceKind;
+use dipc::device::cuda::{DeviceMemory, Purpose};
 
 use super::case::{Case, Memory};
+use super::gpu::Gpu;
 
 /// What Arrow recommends.
 const ALIGNMENT: usize = 64;
 
 /// Where batches take their memory from.
-pub enum Store {
-    Arena(Arena),
-    Heap,
+pub struct Store {
+    /// `None`: memory that is not lent, or on a GPU not by the arena.
+    arena: Option<Arena>,
+    /// `None`: memory of the host.
+    gpu: Option<Gpu>,
 }
 
 impl Store {
-    pub fn new(memory: Memory) -> Result<Self> {
-        Ok(match memory {
-            Memory::Arena => Self::Arena(Arena::new(DeviceKind::CPU, ArenaOptions::default())?),
-            Memory::Heap => Self::Heap,
-        })
+    /// What the case says of the server's batches.
+    pub fn new(case: &Case) -> Result<Self> {
+        let gpu = Gpu::of(case.device)?;
+        let (kind, id) = match &gpu {
+            Some(gpu) => (DeviceKind::CUDA, i64::from(gpu.device().ordinal())),
+            None => (DeviceKind::CPU, -1),
+        };
+        let arena = match case.memory {
+            Memory::Arena => Some(Arena::on(kind, id, ArenaOptions::default())?),
+            Memory::Heap => None,
+        };
+        Ok(Self { arena, gpu })
+    }
+
+    /// Arrow's number for the kind of memory.
+    pub fn device_type(&self) -> i32 {
+        match self.gpu {
+            Some(_) => DeviceKind::CUDA.0,
+            None => DeviceKind::CPU.0,
+        }
     }
 
     /// Memory for `rows` values, which are still to be written.
@@ -44,18 +64,29 @@ impl Store {
             .context("a column is too large")?;
         // A column of no rows has a pointer, too.
         let layout = Layout::from_size_align(layout.size().max(8), ALIGNMENT)?;
-        let (data, heap) = match self {
-            Self::Arena(arena) => (arena.alloc(layout.size())?, None),
-            Self::Heap => {
+        let (data, owner) = match (&self.arena, &self.gpu) {
+            (Some(arena), _) => (arena.alloc(layout.size())?, Owner::Arena),
+            (None, Some(gpu)) => {
+                let memory = DeviceMemory::new(gpu.device(), layout.size(), Purpose::Own)?;
+                let address = NonZeroUsize::new(usize::try_from(memory.address())?);
+                let address = address.context("memory of a GPU at address 0")?;
+                (NonNull::without_provenance(address), Owner::Gpu(memory))
+            }
+            (None, None) => {
                 // SAFETY: the size is not 0.
                 let data = unsafe { alloc(layout) };
                 let Some(data) = NonNull::new(data) else {
                     bail!("out of memory: {} bytes for a column", layout.size());
                 };
-                (data, Some(layout))
+                (data, Owner::Heap(layout))
             }
         };
-        Ok(Column { data, rows, heap })
+        Ok(Column {
+            data,
+            rows,
+            gpu: self.gpu.clone(),
+            owner,
+        })
     }
 }
 
@@ -63,8 +94,19 @@ impl Store {
 struct Column {
     data: NonNull<u8>,
     rows: usize,
-    /// What it was allocated with; `None`: it is a block of an arena.
-    heap: Option<Layout>,
+    /// The GPU whose memory it is; `None`: the host's.
+    gpu: Option<Gpu>,
+    owner: Owner,
+}
+
+/// Whom a column's memory is given back to.
+enum Owner {
+    /// It is a block of an arena.
+    Arena,
+    /// The heap, which it was allocated from with this layout.
+    Heap(Layout),
+    /// The driver, when this is dropped.
+    Gpu(#[expect(dead_code, reason = "held for its drop")] DeviceMemory),
 }
 
 // SAFETY: a column is plain memory, written only through `&mut`; it can be given back on any thread.
@@ -73,21 +115,33 @@ unsafe impl Send for Column {}
 unsafe impl Sync for Column {}
 
 impl Column {
-    fn values(&mut self) -> &mut [MaybeUninit<u64>] {
-        // SAFETY: the memory was allocated for `rows` values and aligned for them
-        // (`Store::column`), which need not be there yet, and `&mut self` is the only way to it.
-        unsafe { slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.rows) }
+    /// Writes the first values.
+    fn write(&mut self, values: impl ExactSizeIterator<Item = u64>) -> Result<()> {
+        if let Some(gpu) = &self.gpu {
+            let values: Vec<u64> = values.take(self.rows).collect();
+            // SAFETY: the memory was allocated for `rows` values (`Store::column`), and `&mut self` is
+            // the only way to it.
+            return unsafe { gpu.write(self.data.addr().get() as u64, &values) };
+        }
+        // SAFETY: as above, on the host, and aligned for them. They need not be there yet.
+        let slots: &mut [MaybeUninit<u64>] =
+            unsafe { slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.rows) };
+        for (slot, value) in slots.iter_mut().zip(values) {
+            slot.write(value);
+        }
+        Ok(())
     }
 }
 
 impl Drop for Column {
     fn drop(&mut self) {
-        match self.heap {
+        match &self.owner {
             // SAFETY: it was allocated with this layout, and the arrays that read it kept the batch.
-            Some(layout) => unsafe { dealloc(self.data.as_ptr(), layout) },
+            Owner::Heap(layout) => unsafe { dealloc(self.data.as_ptr(), *layout) },
             // SAFETY: it is a block of an arena that nobody reads any more. It cannot fail but in
             // a forked child, and this process does not fork.
-            None => drop(unsafe { arena::dealloc(self.data) }),
+            Owner::Arena => drop(unsafe { arena::dealloc(self.data) }),
+            Owner::Gpu(_) => {}
         }
     }
 }
@@ -102,6 +156,8 @@ pub struct Batch {
     rows: usize,
     /// What all values add up to.
     sum: u64,
+    /// The GPU that it lies on; `None`: on the host.
+    gpu: Option<i32>,
 }
 
 // SAFETY: the pointers lead into `columns`, which are `Send` and `Sync`.
@@ -118,10 +174,14 @@ impl Batch {
             .collect::<Result<Vec<_>>>()?;
         let mut sum = 0_u64;
         let mut number = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        for slot in all.iter_mut().flat_map(Column::values) {
-            slot.write(number);
-            sum = sum.wrapping_add(number);
-            number = number.wrapping_add(1);
+        for column in &mut all {
+            let values = (0..rows).map(|_| {
+                let value = number;
+                sum = sum.wrapping_add(value);
+                number = number.wrapping_add(1);
+                value
+            });
+            column.write(values)?;
         }
         let values = |column: &Column| [ptr::null(), column.data.as_ptr().cast_const().cast()];
         Ok(Self {
@@ -130,15 +190,16 @@ impl Batch {
             columns: all,
             rows,
             sum,
+            gpu: (store.gpu.as_ref()).map(|gpu| gpu.device().ordinal()),
         })
     }
 
     /// Writes the first value of the first column, before the batch is handed out; its sum is not
     /// right any more.
-    pub fn stamp(&mut self, number: u64) {
-        let column = self.columns.first_mut();
-        if let Some(slot) = column.and_then(|column| column.values().first_mut()) {
-            slot.write(number);
+    pub fn stamp(&mut self, number: u64) -> Result<()> {
+        match self.columns.first_mut() {
+            Some(column) => column.write(std::iter::once(number)),
+            None => Ok(()),
         }
     }
 
@@ -176,14 +237,19 @@ impl Batch {
             private_data: Box::into_raw(exported).cast(),
             ..ArrowArray::empty()
         };
-        let device = ArrowDeviceArray {
+        let mut device = ArrowDeviceArray {
             array,
             ..ArrowDeviceArray::empty()
         };
+        if let Some(ordinal) = self.gpu {
+            device.device_type = DeviceKind::CUDA.0;
+            device.device_id = ordinal.into();
+        }
         // SAFETY: the array follows Arrow's C interface and has this one owner: its structs lie in
         // `exported`, and its buffers in the batch, both of which live until they are released;
         // consumers only read through `buffers`. Each column holds the batch itself, so it can be
-        // moved away. The memory is the host's, as `empty` says.
+        // moved away. The memory is the host's, as `empty` says, or the GPU's, and was written before:
+        // there is no event to wait for.
         unsafe { OwnedDeviceArray::from_raw(device) }
     }
 }
@@ -228,12 +294,13 @@ unsafe extern "C" fn release_table(array: *mut ArrowArray) {
 pub struct Ring {
     batches: Vec<Arc<Batch>>,
     columns: u32,
+    device_type: i32,
 }
 
 impl Ring {
     /// Writes them.
     pub fn new(case: &Case) -> Result<Self> {
-        let store = Store::new(case.memory)?;
+        let store = Store::new(case)?;
         let batch = |seed| Batch::new(&store, case.columns, case.rows, seed).map(Arc::new);
         let batches = (1..=case.distinct())
             .map(batch)
@@ -242,6 +309,7 @@ impl Ring {
         Ok(Self {
             batches,
             columns: case.columns,
+            device_type: store.device_type(),
         })
     }
 
@@ -300,87 +368,15 @@ impl ArrayReader for RingReader {
     }
 
     fn device_type(&self) -> i32 {
-        DeviceKind::CPU.0
+        self.ring.device_type
     }
-}
-
-/// Reads the values of arrays of one stream.
-pub struct Values(());
-
-impl Values {
-    /// Checks that the stream has int64 columns without nulls, as the server's table.
-    pub fn of(stream: &mut dyn ArrayReader, columns: u32) -> Result<Self> {
-        if schema_from_c(&stream.schema()?)?.fields() != schema(columns).fields() {
-            bail!("the server's table has other columns than it was told to have");
-        }
-        Ok(Self(()))
-    }
-
-    /// The columns of an array.
-    ///
-    /// # Safety
-    ///
-    /// The array came from the stream that this was made of.
-    unsafe fn columns<'a>(&self, array: &'a OwnedDeviceArray) -> impl Iterator<Item = &'a [u64]> {
-        let table = &array.raw().array;
-        let children: &'a [*mut ArrowArray] = match usize::try_from(table.n_children) {
-            // SAFETY: a table has as many pointers to children as it says, for as long as it is not
-            // released ("What it promises" of `Owned`), and it is borrowed for 'a.
-            Ok(count @ 1..) => unsafe { slice::from_raw_parts(table.children, count) },
-            _ => &[],
-        };
-        children.iter().map(|column| {
-            // SAFETY: as above; each leads to an ArrowArray.
-            let column = unsafe { &**column };
-            let rows = usize::try_from(column.length).unwrap_or(0);
-            let offset = usize::try_from(column.offset).unwrap_or(0);
-            if rows == 0 {
-                return &[][..];
-            }
-            // SAFETY: an int64 array has two buffers.
-            let buffers = unsafe { slice::from_raw_parts(column.buffers.cast_const(), 2) };
-            // SAFETY: the second buffer has `offset + rows` values of 8 bytes.
-            let first = unsafe { buffers[1].cast::<u64>().add(offset) };
-            // SAFETY: as above; libdipc hands out buffers aligned for their type, and each 8 bytes
-            // are a u64. Nobody writes to them: the server is this command's own.
-            unsafe { slice::from_raw_parts(first, rows) }
-        })
-    }
-
-    /// What all values of an array add up to.
-    ///
-    /// # Safety
-    ///
-    /// As [`Self::columns`].
-    pub unsafe fn sum(&self, array: &OwnedDeviceArray) -> u64 {
-        // SAFETY: the caller's promise.
-        let columns = unsafe { self.columns(array) };
-        columns.map(sum).fold(0, u64::wrapping_add)
-    }
-
-    /// The first value of the first column.
-    ///
-    /// # Safety
-    ///
-    /// As [`Self::columns`].
-    pub unsafe fn first(&self, array: &OwnedDeviceArray) -> Option<u64> {
-        // SAFETY: the caller's promise.
-        let mut columns = unsafe { self.columns(array) };
-        columns.next()?.first().copied()
-    }
-}
-
-/// Adds numbers up as fast as memory gives them.
-pub fn sum(numbers: &[u64]) -> u64 {
-    numbers
-        .iter()
-        .fold(0, |sum: u64, number| sum.wrapping_add(*number))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bench::test_case;
+    use crate::bench::values::Values;
 
     /// What is read of an exported batch is what was written, for either memory, and its memory goes
     /// with the last array.
@@ -399,7 +395,7 @@ mod tests {
             for sum in sums.iter().cycle().take(3) {
                 let array = reader.next().unwrap().unwrap();
                 // SAFETY: the array is one of `reader`'s, of which `values` was made.
-                assert_eq!(unsafe { values.sum(&array) }, *sum);
+                assert_eq!(unsafe { values.sum(&array) }.unwrap(), *sum);
             }
             assert!(reader.next().unwrap().is_none());
             let kept = Arc::downgrade(&ring.batches[0]);
@@ -415,7 +411,11 @@ mod tests {
     /// memory, and both are released once.
     #[test]
     fn columns_can_be_moved_away() {
-        let store = Store::new(Memory::Heap).unwrap();
+        let store = Store::new(&Case {
+            memory: Memory::Heap,
+            ..test_case("moved")
+        })
+        .unwrap();
         let batch = Arc::new(Batch::new(&store, 2, 10, 1).unwrap());
         let kept = Arc::downgrade(&batch);
         let table = batch.export();
@@ -441,9 +441,9 @@ mod tests {
     /// The time in a batch is what was stamped on it last.
     #[test]
     fn stamps_are_read() {
-        let store = Store::new(Memory::Arena).unwrap();
+        let store = Store::new(&test_case("stamps")).unwrap();
         let mut batch = Batch::new(&store, 1, 4, 1).unwrap();
-        batch.stamp(77);
+        batch.stamp(77).unwrap();
         let case = Case {
             columns: 1,
             ..test_case("stamps")
@@ -452,6 +452,6 @@ mod tests {
         let values = Values::of(&mut reader, 1).unwrap();
         // SAFETY: a batch of `store` is of the same schema as those of `reader`.
         let first = unsafe { values.first(&Arc::new(batch).export()) };
-        assert_eq!(first, Some(77));
+        assert_eq!(first.unwrap(), Some(77));
     }
 }

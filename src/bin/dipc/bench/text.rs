@@ -1,6 +1,6 @@
 //! What was measured, for people: a table for each kind of measurement.
 
-use super::case::Op;
+use super::case::{Op, Touch};
 use super::line::{Line, MachineLine, TableLine};
 use crate::report::{as_float, bytes_text};
 
@@ -18,7 +18,12 @@ impl Text {
     pub fn line(&mut self, line: &Line) -> String {
         let (common, cells) = match line {
             Line::Libdipc(line) => (common(line), cells(line)),
-            Line::Machine(line) => ("the machine, without libdipc".to_owned(), machine(line)),
+            Line::Machine(line) => {
+                let gpu = line.device.as_ref().map(|device| format!(", {device}"));
+                let gpu = gpu.unwrap_or_default();
+                let common = format!("the machine{gpu}, without libdipc");
+                (common, machine(line))
+            }
         };
         let (columns, cells): (Vec<Column>, Vec<String>) = cells.into_iter().unzip();
         let titles = columns.iter().map(|(title, _)| (*title).to_owned());
@@ -57,6 +62,14 @@ fn common(line: &TableLine) -> String {
     let mut text = format!(
         "{op} over {transport}: {source}, level {level}, window {window_batches} batches and {window}"
     );
+    if line.has_gpu() {
+        text.push_str(&format!(", from {} to {}", line.device, line.to));
+        text.push_str(match (&*line.to, line.touch) {
+            ("host", _) => "",
+            (_, Touch::None) => " (a stream waits for each batch)",
+            (_, Touch::Sum) => " (summed after a download)",
+        });
+    }
     if line.spin {
         // Whole nanoseconds, without what a float makes of them.
         let micros = (line.spin_seconds * 1e9).round() / 1e3;
@@ -116,6 +129,19 @@ fn cells(line: &TableLine) -> Vec<(Column, String)> {
     }
     if let Some(nanoseconds) = line.ns_per_column {
         cells.push((("ns/column", 9), significant(nanoseconds)));
+    }
+    if line.has_gpu() {
+        // Of the bytes of values: what was lent, and what was copied where.
+        let share = |bytes| {
+            format!(
+                "{:.0} %",
+                as_float(bytes) / as_float(line.bytes.max(1)) * 100.0
+            )
+        };
+        cells.push((("lent", 6), share(line.bytes_lent)));
+        cells.push((("copied on host", 14), share(line.bytes_copied)));
+        cells.push((("on device", 9), share(line.bytes_copied_on_device)));
+        cells.push((("staged", 6), share(line.bytes_staged)));
     }
     if let Some(spread) = line.streams_bytes_per_second {
         let share = |rate| significant(rate / 1e9);

@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result, bail};
 use dipc::arrow::stream::{ArrayReader, export_device_stream};
 use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, schema_to_c};
 use dipc::client::{Client, Stream};
-use dipc::device::DeviceKind;
 use dipc::error::{Error, Status};
 use dipc::server::{Provider, Request};
 use hdrhistogram::Histogram;
@@ -17,7 +16,8 @@ use super::case::Case;
 use super::client::new_client;
 use super::message::{Latency, Outcome, Ready, Usage, histogram, now_ns};
 use super::server::TABLE;
-use super::table::{Batch, Store, Values, schema};
+use super::table::{Batch, Store, schema};
+use super::values::Values;
 use super::worker::Parent;
 
 /// Batches, or streams, before the measurement.
@@ -46,7 +46,7 @@ pub struct StampProvider {
 
 impl Provider for StampProvider {
     fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
-        let store = Store::new(self.case.memory).map_err(provider_error)?;
+        let store = Store::new(&self.case).map_err(provider_error)?;
         let case = self.case.clone();
         Ok(export_device_stream(Box::new(Stamps {
             case,
@@ -100,7 +100,7 @@ impl ArrayReader for Stamps {
         let batch = self.free_batch().map_err(provider_error)?;
         wait_until(due, &case);
         if let Some(batch) = Arc::get_mut(batch) {
-            batch.stamp(now_ns());
+            batch.stamp(now_ns()).map_err(provider_error)?;
         }
         let array = batch.export();
         // Not from `due`: after a pause there would be a run of batches without one.
@@ -109,7 +109,7 @@ impl ArrayReader for Stamps {
     }
 
     fn device_type(&self) -> i32 {
-        DeviceKind::CPU.0
+        self.store.device_type()
     }
 }
 
@@ -172,6 +172,8 @@ pub fn latency(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         fetches: 1,
         lent_bytes: stats.bytes_lent - before.bytes_lent,
         copied_bytes: stats.bytes_copied - before.bytes_copied,
+        copied_on_device_bytes: stats.bytes_copied_on_device - before.bytes_copied_on_device,
+        staged_bytes: stats.bytes_staged - before.bytes_staged,
         received_bytes: stats.bytes_received - before.bytes_received,
         ..run.outcome()?
     })
@@ -185,7 +187,7 @@ fn delay(stream: &mut Stream, values: &Values) -> Result<u64> {
         bail!("the stream ended");
     };
     // SAFETY: the array is of the stream that `values` was made of (the caller).
-    let stamp = unsafe { values.first(&array) };
+    let stamp = unsafe { values.first(&array) }?;
     Ok(now.saturating_sub(stamp.context("the batch is empty")?))
 }
 
@@ -210,6 +212,8 @@ pub fn connect(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let Outcome {
         lent_bytes,
         copied_bytes,
+        copied_on_device_bytes,
+        staged_bytes,
         received_bytes,
         ..
     } = connector.outcome;
@@ -218,6 +222,8 @@ pub fn connect(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         fetches: outcome.batches,
         lent_bytes,
         copied_bytes,
+        copied_on_device_bytes,
+        staged_bytes,
         received_bytes,
         ..outcome
     })
@@ -252,6 +258,8 @@ impl Connector<'_> {
         let stats = stream.stats();
         self.outcome.lent_bytes += stats.bytes_lent;
         self.outcome.copied_bytes += stats.bytes_copied;
+        self.outcome.copied_on_device_bytes += stats.bytes_copied_on_device;
+        self.outcome.staged_bytes += stats.bytes_staged;
         self.outcome.received_bytes += stats.bytes_received;
         Ok(nanoseconds(took))
     }

@@ -1,0 +1,160 @@
+//! What the benchmark itself does on a GPU: batches are written there and read back, and copies are
+//! timed to compare with.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use dipc::arrow::OwnedDeviceArray;
+use dipc::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream};
+use dipc::device::{DeviceKind, Target};
+
+use super::case::{Case, What};
+use super::machine;
+use super::worker::Parent;
+
+/// A GPU, and a stream of the benchmark's own on it.
+#[derive(Clone)]
+pub struct Gpu {
+    stream: Arc<Stream>,
+}
+
+impl Gpu {
+    /// The GPU of a place; `None`: the host.
+    pub fn of(place: Target) -> Result<Option<Self>> {
+        match place {
+            Target::Host | Target::AsSent => Ok(None),
+            Target::Cuda(ordinal) => Self::new(ordinal.into()).map(Some),
+        }
+    }
+
+    fn new(id: i64) -> Result<Self> {
+        let device = Device::get(id)?;
+        let stream = Arc::new(Stream::new(&device)?);
+        Ok(Self { stream })
+    }
+
+    pub fn device(&self) -> &Arc<Device> {
+        self.stream.device()
+    }
+
+    /// Writes `numbers` at a place of the GPU's memory, and waits until they are there.
+    ///
+    /// # Safety
+    ///
+    /// `target` has room for them, and nobody else uses it meanwhile.
+    pub unsafe fn write(&self, target: u64, numbers: &[u64]) -> Result<()> {
+        let source = numbers.as_ptr().addr() as u64;
+        // SAFETY: the caller promises the target; the source is borrowed until the stream is done,
+        // for which the next call waits, whatever this one says.
+        let copied = unsafe { self.stream.copy(target, source, size_of_val(numbers)) };
+        self.stream.synchronize()?;
+        Ok(copied?)
+    }
+}
+
+/// Reads arrays of one GPU.
+pub struct Reader {
+    gpu: Gpu,
+    /// Where values come to, used again.
+    pinned: Option<PinnedMemory>,
+}
+
+impl Reader {
+    /// Reads arrays of the GPU that `array` is on; `None`: on the host.
+    pub fn of(array: &OwnedDeviceArray) -> Result<Option<Self>> {
+        let array = array.raw();
+        match DeviceKind(array.device_type) {
+            DeviceKind::CPU => Ok(None),
+            DeviceKind::CUDA => Ok(Some(Self {
+                gpu: Gpu::new(array.device_id)?,
+                pinned: None,
+            })),
+            other => bail!("arrays came on Arrow device type {}", other.0),
+        }
+    }
+
+    /// Lets this reader's stream wait until the array may be read. The caller does not wait.
+    pub fn follow(&self, array: &OwnedDeviceArray) -> Result<()> {
+        let array = array.raw();
+        if array.device_id != i64::from(self.gpu.device().ordinal()) {
+            bail!("one stream's arrays came on two GPUs");
+        }
+        // SAFETY: the array is not released, being borrowed, and its event lives as long.
+        Ok(unsafe { self.gpu.stream.wait_for_producer(array.sync_event) }?)
+    }
+
+    /// Waits for all that was followed.
+    pub fn finish(&self) -> Result<()> {
+        Ok(self.gpu.stream.synchronize()?)
+    }
+
+    /// Fetches runs of the GPU's memory, each with its address and bytes, one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// They are readable on the GPU, behind what was followed, and nobody writes to them.
+    pub unsafe fn fetch(&mut self, runs: &[(u64, usize)]) -> Result<&[u64]> {
+        let len = runs.iter().map(|(_, len)| len).sum::<usize>();
+        let pinned = self.pinned.take().filter(|pinned| pinned.len() >= len);
+        let pinned = match pinned {
+            Some(pinned) => pinned,
+            None => PinnedMemory::new(self.gpu.device(), len)?,
+        };
+        let mut target = pinned.address();
+        let mut copied = Ok(());
+        for (source, len) in runs {
+            // SAFETY: the caller promises the source; the target has room for all of them together,
+            // and is not read or given up before the stream has done it, which is waited for below.
+            copied = copied.and_then(|()| unsafe { self.gpu.stream.copy(target, *source, *len) });
+            target += *len as u64;
+        }
+        self.gpu.stream.synchronize()?;
+        copied?;
+        let pinned = self.pinned.insert(pinned);
+        // SAFETY: everything that writes there is done.
+        let bytes = unsafe { pinned.as_slice() };
+        // SAFETY: all bytes are numbers; pinned memory is aligned to pages.
+        let (before, numbers, _) = unsafe { bytes.align_to::<u64>() };
+        let numbers = before.is_empty().then(|| numbers.get(..len / 8)).flatten();
+        numbers.context("pinned memory is not aligned")
+    }
+}
+
+/// Copies under way at once: one runs while the next is asked for.
+const IN_FLIGHT: usize = 2;
+
+/// Copies between pinned memory and a GPU's, or within the GPU's, by the driver alone.
+pub fn copies(case: &Case, size: usize, parent: &Parent) -> Result<()> {
+    let gpu = Gpu::of(case.device)?.context("--device says which GPU")?;
+    let memory = DeviceMemory::new(gpu.device(), 2 * size, Purpose::Own)?;
+    let pinned = PinnedMemory::new(gpu.device(), size)?;
+    let (here, there) = (memory.address(), memory.address() + size as u64);
+    let (target, source) = match case.what {
+        What::PinnedToDevice => (here, pinned.address()),
+        What::DeviceToPinned => (pinned.address(), here),
+        _ => (there, here),
+    };
+    let events = [Event::new(gpu.device())?, Event::new(gpu.device())?];
+    // SAFETY: the memory is ours, and waited for below before it goes. What it holds does not matter,
+    // but it is to have been written once.
+    unsafe { gpu.stream.fill(here, 1, 2 * size) }?;
+    gpu.stream.synchronize()?;
+    if !machine::ready(parent)? {
+        return Ok(());
+    }
+    let mut next = 0;
+    let outcome = machine::repeat(case, machine::many(case), || {
+        let event = &events[next % IN_FLIGHT];
+        next += 1;
+        event.synchronize()?;
+        // SAFETY: as above; of copies of the same bytes it does not matter which is first.
+        unsafe { gpu.stream.copy(target, source, size) }?;
+        Ok(event.record(&gpu.stream)?)
+    });
+    let begun = std::time::Instant::now();
+    gpu.stream.synchronize()?;
+    let mut outcome = outcome?;
+    outcome.seconds += begun.elapsed().as_secs_f64();
+    drop((memory, pinned));
+    parent.say(outcome)
+}

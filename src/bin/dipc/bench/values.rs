@@ -1,0 +1,161 @@
+//! Reading the values of batches that have come, by the pointers of their C structs.
+
+use std::{ptr, slice};
+
+use anyhow::{Result, bail};
+use dipc::arrow::abi::ArrowArray;
+use dipc::arrow::stream::ArrayReader;
+use dipc::arrow::{OwnedDeviceArray, schema_from_c};
+use dipc::device::DeviceKind;
+use parking_lot::Mutex;
+
+use super::gpu::Reader;
+use super::table::schema;
+
+/// Reads the values of arrays of one stream.
+pub struct Values {
+    /// For arrays on a GPU, once the first has come.
+    reader: Mutex<Option<Reader>>,
+}
+
+impl Values {
+    /// Checks that the stream has int64 columns without nulls, as the server's table.
+    pub fn of(stream: &mut dyn ArrayReader, columns: u32) -> Result<Self> {
+        if schema_from_c(&stream.schema()?)?.fields() != schema(columns).fields() {
+            bail!("the server's table has other columns than it was told to have");
+        }
+        Ok(Self {
+            reader: Mutex::default(),
+        })
+    }
+
+    /// Has the arrays on a GPU waited for by a stream there: the caller does not wait.
+    pub fn follow(&self, array: &OwnedDeviceArray) -> Result<()> {
+        self.with_reader(array, |reader| {
+            reader.map_or(Ok(()), |reader| reader.follow(array))
+        })
+    }
+
+    /// Waits for all that was followed.
+    pub fn finish(&self) -> Result<()> {
+        let reader = self.reader.lock();
+        reader.as_ref().map_or(Ok(()), Reader::finish)
+    }
+
+    /// With the reader of the array's GPU; `None`: it is on the host.
+    fn with_reader<T>(
+        &self,
+        array: &OwnedDeviceArray,
+        work: impl FnOnce(Option<&mut Reader>) -> Result<T>,
+    ) -> Result<T> {
+        if array.raw().device_type == DeviceKind::CPU.0 {
+            return work(None);
+        }
+        let mut reader = self.reader.lock();
+        if reader.is_none() {
+            *reader = Reader::of(array)?;
+        }
+        work(reader.as_mut())
+    }
+
+    /// Where the values of each column of an array lie, and how many there are.
+    ///
+    /// # Safety
+    ///
+    /// The array came from the stream that this was made of.
+    unsafe fn columns<'a>(
+        &self,
+        array: &'a OwnedDeviceArray,
+    ) -> impl Iterator<Item = (*const u64, usize)> + use<'a> {
+        let table = &array.raw().array;
+        let children: &'a [*mut ArrowArray] = match usize::try_from(table.n_children) {
+            // SAFETY: a table has as many pointers to children as it says, for as long as it is not
+            // released ("What it promises" of `Owned`), and it is borrowed for 'a.
+            Ok(count @ 1..) => unsafe { slice::from_raw_parts(table.children, count) },
+            _ => &[],
+        };
+        children.iter().map(|column| {
+            // SAFETY: as above; each leads to an ArrowArray.
+            let column = unsafe { &**column };
+            let rows = usize::try_from(column.length).unwrap_or(0);
+            let offset = usize::try_from(column.offset).unwrap_or(0);
+            if rows == 0 {
+                return (ptr::null(), 0);
+            }
+            // SAFETY: an int64 array has two buffers.
+            let buffers = unsafe { slice::from_raw_parts(column.buffers.cast_const(), 2) };
+            // The second buffer has `offset + rows` values of 8 bytes.
+            (buffers[1].cast::<u64>().wrapping_add(offset), rows)
+        })
+    }
+
+    /// Gives `work` the values of each column, up to `most` of one.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::columns`].
+    unsafe fn read<T>(
+        &self,
+        array: &OwnedDeviceArray,
+        most: usize,
+        mut work: impl FnMut(&[u64]) -> T,
+    ) -> Result<Vec<T>> {
+        // SAFETY: the caller's promise.
+        let columns = unsafe { self.columns(array) };
+        let columns = columns.map(|(first, rows)| (first, rows.min(most)));
+        self.with_reader(array, |reader| {
+            let Some(reader) = reader else {
+                let values = columns.map(|(first, rows)| match rows {
+                    0 => work(&[]),
+                    // SAFETY: a column on the host has these values; libdipc hands out buffers aligned
+                    // for their type, and each 8 bytes are a u64. Nobody writes to them: the server is
+                    // this command's own.
+                    _ => work(unsafe { slice::from_raw_parts(first, rows) }),
+                });
+                return Ok(values.collect());
+            };
+            reader.follow(array)?;
+            let columns: Vec<_> = columns.collect();
+            let run = |(first, rows): &(*const u64, usize)| (first.addr() as u64, rows * 8);
+            let runs: Vec<_> = columns.iter().map(run).collect();
+            // SAFETY: as above, on the array's GPU, for which the reader's stream now waits.
+            let mut numbers = unsafe { reader.fetch(&runs) }?;
+            let mut results = Vec::with_capacity(columns.len());
+            for (_, rows) in columns {
+                let (values, rest) = numbers.split_at(rows);
+                results.push(work(values));
+                numbers = rest;
+            }
+            Ok(results)
+        })
+    }
+
+    /// What all values of an array add up to.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::columns`].
+    pub unsafe fn sum(&self, array: &OwnedDeviceArray) -> Result<u64> {
+        // SAFETY: the caller's promise.
+        let sums = unsafe { self.read(array, usize::MAX, sum) }?;
+        Ok(sums.into_iter().fold(0, u64::wrapping_add))
+    }
+
+    /// The first value of the first column.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::columns`].
+    pub unsafe fn first(&self, array: &OwnedDeviceArray) -> Result<Option<u64>> {
+        // SAFETY: the caller's promise.
+        let firsts = unsafe { self.read(array, 1, |values| values.first().copied()) }?;
+        Ok(firsts.into_iter().next().flatten())
+    }
+}
+
+/// Adds numbers up as fast as memory gives them.
+pub fn sum(numbers: &[u64]) -> u64 {
+    numbers
+        .iter()
+        .fold(0, |sum: u64, number| sum.wrapping_add(*number))
+}
