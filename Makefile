@@ -8,12 +8,13 @@ PYTHON = .tools/venv/bin/python
 # A toolchain that rustup has just installed may not be in the PATH yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help demo test test-slow lint bench bench-quick bench-build docs package install
+.PHONY: help demo test test-slow gpu-check lint bench bench-quick bench-build docs package install
 
 help:
 	@echo 'make demo       serve a table in one process, fetch it in another, compare'
 	@echo 'make test       all tests but the slow ones'
 	@echo 'make test-slow  sanitizers, fuzzing, loom (CONTRIBUTING.md says which)'
+	@echo 'make gpu-check  tests and figures that need a GPU; without one, over a fake driver'
 	@echo 'make lint       format, clippy, documentation, header, shell scripts'
 	@echo 'make bench      libdipc beside its peers, into docs/benchmarks (15 minutes; bench-quick: 3)'
 	@echo 'make docs       the book and the C reference, into build/docs'
@@ -39,6 +40,10 @@ test-slow:
 	@tools/setup.sh test
 	@tools/setup.sh slow
 	tools/test-slow.sh
+
+gpu-check:
+	@tools/setup.sh test
+	CARGO_FLAGS='$(CARGO_FLAGS)' tools/gpu-check.sh
 
 lint:
 	@tools/setup.sh lint

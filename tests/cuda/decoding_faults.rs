@@ -114,11 +114,7 @@ fn every_call_fails() {
                 assert!(fake::current().is_null(), "{what} left a context");
                 assert_clean(&what);
                 // Kernels stay, once they are needed.
-                let modules = before.modules;
-                let live = fake::Live {
-                    modules,
-                    ..fake::Live::now()
-                };
+                let live = fake::Live::now().with_modules(before.modules);
                 assert_eq!(live, before, "{what}");
             }
         }

@@ -1,5 +1,8 @@
 //! The CUDA layer over the fake driver (`tests/fake_cuda`). Each test runs this program again, with the
 //! driver in LD_LIBRARY_PATH, since a process has one driver; the parent needs none.
+//!
+//! With `DIPC_TEST_CUDA_DRIVER=system` the children have the driver that the system has, and a GPU:
+//! `make gpu-check` runs them so. What asks something of the fake driver is left out then.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,6 +27,7 @@ mod fetching;
 mod headers;
 #[cfg(feature = "cli")]
 mod info;
+mod kills;
 mod lending;
 mod loading;
 mod moving;
@@ -42,6 +46,24 @@ use std::process::{Command, ExitStatus};
 /// Which case the child runs.
 const CASE: &str = "DIPC_TEST_CUDA_CASE";
 
+/// Which driver the children have: `system`, or the fake one.
+const DRIVER: &str = "DIPC_TEST_CUDA_DRIVER";
+/// The status with which a child ends that asks the fake driver for something where there is none.
+const NEEDS_THE_FAKE: i32 = 77;
+
+/// Whether the children have the system's driver.
+fn has_the_systems_driver() -> bool {
+    std::env::var_os(DRIVER).is_some_and(|driver| driver == "system")
+}
+
+/// Whether a test is left out for asking more of the driver than the system's may do, and says so.
+fn is_left_out(why: &str) -> bool {
+    if has_the_systems_driver() {
+        println!("skipped: {why}");
+    }
+    has_the_systems_driver()
+}
+
 type Case = (&'static str, fn());
 
 /// Every case, by name.
@@ -53,9 +75,9 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(processes::CASES)
         .chain(errors::CASES)
         .chain(headers::CASES)
-        .chain(ucx::CASES)
         .chain(serving::CASES)
         .chain(lending::CASES)
+        .chain(kills::CASES)
         .chain(arenas::CASES)
         .chain(decoding::CASES)
         .chain(decoding_places::CASES)
@@ -63,6 +85,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(decoding_wrong::CASES)
         .chain(decoding_faults::CASES)
         .chain(moving::CASES)
+        .chain(ucx::CASES)
 }
 
 /// This program, to run the case `name` with the driver in `folder`.
@@ -88,9 +111,34 @@ fn with(variable: &str, option: &str) -> String {
 
 /// Runs a case in a process of its own, and asserts that it succeeds.
 fn run_in(name: &str, folder: &Path, variables: &[(&str, &str)]) {
+    run_for_text(name, folder, variables);
+}
+
+/// [`run_in`], and what the case printed; `None` where it was left out.
+fn run_for_text(name: &str, folder: &Path, variables: &[(&str, &str)]) -> Option<String> {
+    let fakes_variable = |(name, _): &(&str, &str)| name.starts_with("FAKE_CUDA_");
+    if has_the_systems_driver()
+        && (folder != fake::folder() || variables.iter().any(fakes_variable))
+    {
+        println!("skipped: {name} needs a fake driver of its own");
+        return None;
+    }
     let (status, text) = outcome(name, folder, variables);
+    if has_the_systems_driver() && status.code() == Some(NEEDS_THE_FAKE) {
+        println!("skipped: the rest of {name}, which asks the fake driver for something");
+        return None;
+    }
     assert!(status.success(), "{name}: {status}: {text}");
     assert!(text.contains("test result: ok. 1 passed"), "{name}: {text}");
+    Some(text)
+}
+
+/// [`run`], and the lines with `mark` are printed.
+fn run_and_show(name: &str, variables: &[(&str, &str)], mark: &str) {
+    let text = run_for_text(name, fake::folder(), variables).unwrap_or_default();
+    for line in text.lines().filter(|line| line.contains(mark)) {
+        println!("{line}");
+    }
 }
 
 /// [`run_in`] with the usual fake driver.
