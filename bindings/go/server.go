@@ -247,10 +247,10 @@ type ServerStats struct {
 	BytesCopied     uint64 // body bytes copied into shared memory and lent from there
 	BytesSent       uint64 // body bytes sent through connections
 	LentOutstanding uint64 // buffers lent and not yet given back
-	RegionBytes     uint64 // bytes of shared memory for copies that exist now
+	RegionBytes     uint64 // bytes of regions for copies that exist now
 
-	BytesCopiedOnDevice uint64 // body bytes copied on a GPU and lent from there
-	BytesStaged         uint64 // body bytes copied from a GPU to the host, then lent or sent
+	BytesCopiedOnDevice uint64 // body bytes copied within a GPU's memory and lent from there
+	BytesStaged         uint64 // body bytes copied from a GPU's memory to the host's, then lent or sent
 }
 
 // Stats gives the server's figures so far.

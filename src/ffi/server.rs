@@ -338,7 +338,9 @@ pub unsafe extern "C" fn dipc_server_stop(
 }
 
 /// Stops a server at once, if dipc_server_stop() did not, and frees it. NULL does nothing. Where a
-/// provider has not returned yet, nothing waits for it: its finalizer runs when it does.
+/// provider has not returned yet, nothing waits for it: its finalizer runs when it does. Arrays on a
+/// GPU that a client was lent and has not given back are released when the client's process has ended,
+/// on a thread of the library's.
 ///
 /// @param server  Server, or NULL; no call on it is running.
 ///

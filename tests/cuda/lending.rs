@@ -10,6 +10,7 @@ use arrow::array::{Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use dipc::device::cuda::{Device, Stream};
 use dipc::error::Result;
+use dipc::proto::Span;
 use dipc::server::{Server, ServerOptions};
 
 use crate::processes::Other;
@@ -332,7 +333,7 @@ fn a_body_on_a_gpu_is_lent_to_another_process_without_a_copy() {
 
 fn bodies_are_lent() {
     let no_vmm = std::env::var_os("FAKE_CUDA_NO_VMM").is_some();
-    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed] {
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena] {
         if no_vmm && lies != Lies::Legacy {
             continue;
         }
@@ -346,7 +347,7 @@ fn bodies_are_lent() {
         let stats = server.stats();
         let bytes = 3 * body_bytes();
         let expected = match lies {
-            Lies::Fd | Lies::Legacy => (bytes, 0),
+            Lies::Fd | Lies::Legacy | Lies::Arena => (bytes, 0),
             Lies::Managed => (0, bytes),
         };
         assert_eq!(
@@ -369,7 +370,7 @@ fn what_reads_a_body_waits_for_its_producer_and_no_thread_does() {
 }
 
 fn events_order_reading() {
-    for lies in [Lies::Fd, Lies::Managed] {
+    for lies in [Lies::Fd, Lies::Managed, Lies::Arena] {
         let device = Device::get(0).unwrap();
         let stream = Arc::new(Stream::new(&device).unwrap());
         let (server, uri, producer) = served(lies, ServerOptions::default());
@@ -430,7 +431,7 @@ fn memory_of_a_killed_client_is_released_when_it_is_gone() {
 }
 
 fn killed_clients_leave_nothing() {
-    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed] {
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena] {
         let (server, uri, producer) = served(lies, ServerOptions::default());
         let mut other = client(&uri, "keep");
         other.says("kept");
@@ -448,7 +449,7 @@ fn what_a_client_was_lent_is_kept_beyond_a_cut_until_its_process_ends() {
 }
 
 fn what_was_cut_is_kept() {
-    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed] {
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena] {
         let what = format!("{lies:?}");
         let (server, uri, producer) = served(lies, ServerOptions::default());
         let mut other = client(&uri, "desert");
@@ -478,8 +479,8 @@ fn clients_that_die_at_any_moment_leave_nothing_behind() {
 fn clients_die_at_any_moment() {
     // A generator with a fixed start: a run can be repeated.
     let mut seed: u64 = 7;
-    for kill in 0..51 {
-        let lies = [Lies::Fd, Lies::Legacy, Lies::Managed][kill % 3];
+    for kill in 0..52 {
+        let lies = [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena][kill % 4];
         let (server, uri, producer) = served(lies, ServerOptions::default());
         let mut other = client(&uri, "endless");
         other.says("reading");
@@ -527,7 +528,7 @@ fn regions_on_a_gpu_are_retired_and_their_ids_used_again() {
 }
 
 fn regions_are_retired() {
-    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed] {
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena] {
         let mut options = ServerOptions::default();
         options.link.region_idle = Duration::from_millis(30);
         let (server, uri, producer) = served(lies, options);
@@ -581,15 +582,31 @@ fn a_client_in_the_servers_own_process_is_lent_copies_on_the_device() {
 }
 
 fn a_client_in_the_same_process() {
-    for lies in [Lies::Fd, Lies::Legacy] {
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Arena] {
         let (server, uri, producer) = served(lies, ServerOptions::default());
         let mut client = RawClient::connect(&uri).unwrap();
         assert_eq!(read_all(&mut client, Wanted::on_gpus("t")).unwrap(), 5);
         let stats = server.stats();
+        // Memory of an arena is not given out again, so that it can be lent where it lies.
+        let expected = match lies {
+            Lies::Arena => (body_bytes(), 0),
+            _ => (0, body_bytes()),
+        };
         assert_eq!(
             (stats.bytes_lent, stats.bytes_copied_on_device),
-            (0, body_bytes())
+            expected,
+            "{lies:?}"
         );
+        if lies != Lies::Arena {
+            // A client reaches all of a region, and sees nothing there that it was not lent.
+            let end = Span {
+                address: u64::from(client.announced[0]) << 48 | ((2 << 20) - 4096),
+                length: 4096,
+            };
+            let found = client.link.resolve(u32::MAX, &[end]).unwrap();
+            let unused = fake::read(found.buffers[0].data as u64, 4096);
+            assert!(unused.iter().all(|byte| *byte == 0));
+        }
         // Nobody tells when this process is done with memory: what is cut is not waited for.
         let kept = keep_all(&mut client, "t");
         drop(server);

@@ -25,6 +25,7 @@ mod errors;
 mod fake;
 mod fetching;
 mod headers;
+mod hostile;
 #[cfg(feature = "cli")]
 mod info;
 mod kills;
@@ -78,6 +79,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(serving::CASES)
         .chain(lending::CASES)
         .chain(kills::CASES)
+        .chain(hostile::CASES)
         .chain(arenas::CASES)
         .chain(decoding::CASES)
         .chain(decoding_places::CASES)

@@ -1,6 +1,7 @@
 //! Record batches on a GPU, as a producer has them, and the streams that it serves.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,9 +9,11 @@ use arrow::array::{
     Array, ArrayData, Int32Array, Int64Array, RecordBatch, StringArray, StructArray,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::abi::{ArrowArray, ArrowDeviceArray};
 use dipc::arrow::stream::{ArrayReader, export_device_stream};
 use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, batch_to_c, schema_to_c};
+use dipc::device::DeviceKind;
 use dipc::device::cuda::{Device, DeviceMemory, PinnedMemory, Purpose, Stream, SyncEvent};
 use dipc::error::Result;
 use dipc::server::{Provider, Request};
@@ -26,13 +29,19 @@ pub enum Lies {
     Fd,
     /// Managed memory: nothing leads another process to it.
     Managed,
+    /// A block of an arena.
+    Arena,
 }
 
 /// Memory of a batch, freed with its array.
 enum Memory {
     Ours(DeviceMemory),
     Managed(u64),
+    Arena(Arena, NonNull<u8>),
 }
+
+// SAFETY: the pointer is an address, which nothing reads here.
+unsafe impl Send for Memory {}
 
 impl Memory {
     fn new(lies: Lies, len: usize) -> Self {
@@ -46,6 +55,16 @@ impl Memory {
                 assert_eq!(fake::memory_managed(&raw mut address, len, 1), 0);
                 Self::Managed(address)
             }
+            Lies::Arena => {
+                // The region lives as long as the block, and the arena has no other.
+                let options = ArenaOptions {
+                    region_bytes: 1,
+                    ..ArenaOptions::default()
+                };
+                let arena = Arena::on(DeviceKind::CUDA, 0, options).unwrap();
+                let block = arena.alloc(len).unwrap();
+                Self::Arena(arena, block)
+            }
         }
     }
 
@@ -53,12 +72,17 @@ impl Memory {
         match self {
             Self::Ours(memory) => memory.address(),
             Self::Managed(address) => *address,
+            Self::Arena(_, block) => block.as_ptr() as u64,
         }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if let Self::Arena(arena, block) = self {
+            // SAFETY: nobody uses the block any more, but a peer that it was lent to.
+            unsafe { arena.dealloc(*block) }.unwrap();
+        }
         if let Self::Managed(address) = self {
             let device = Device::get(0).unwrap();
             let _current = device.enter().unwrap();

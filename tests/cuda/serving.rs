@@ -87,7 +87,7 @@ fn arrays_on_a_gpu_reach_hosts_over_every_transport_in_one_copy() {
 }
 
 fn bodies_are_staged() {
-    for lies in [Lies::Legacy, Lies::Fd, Lies::Managed] {
+    for lies in [Lies::Legacy, Lies::Fd, Lies::Managed, Lies::Arena] {
         for scheme in ["shm", "tcp", "mem"] {
             let what = format!("{lies:?} over {scheme}");
             let producer = Producer::new(lies);

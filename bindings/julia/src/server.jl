@@ -187,8 +187,8 @@ Base.wait(server::Server) = server.task === nothing ? nothing : wait(server.task
     Dipc.stats(server) -> NamedTuple
 
 Figures: connections and streams now, streams and batches so far, bytes of bodies lent, copied and
-sent so far, buffers not yet given back, bytes of regions now, bytes copied on a device, and staged: copied
-from a device to the host, so far.
+sent so far, buffers not yet given back, bytes of regions now, and bytes of bodies copied within a GPU's
+memory, and from there to the host, so far.
 """
 stats(server::Server) = using_handle(server) do handle
     NamedTuple{(:connections, :streams_active, :streams_served, :batches, :bytes_lent, :bytes_copied,

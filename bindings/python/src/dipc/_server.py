@@ -43,11 +43,11 @@ class ServerStats(NamedTuple):
     lent_outstanding: int
     """Buffers lent and not yet given back."""
     region_bytes: int
-    """Bytes of shared memory for copies."""
+    """Bytes of regions for copies."""
     bytes_copied_on_device: int
-    """Body bytes copied on a GPU and lent from there."""
+    """Body bytes copied within a GPU's memory and lent from there."""
     bytes_staged: int
-    """Body bytes copied from a GPU to the host, then lent or sent."""
+    """Body bytes copied from a GPU's memory to the host's, then lent or sent."""
 
 
 class Server:

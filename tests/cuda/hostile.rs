@@ -1,0 +1,275 @@
+//! What a client is told of a GPU's memory by a server that means it no good, or is wrong: refused, with
+//! a text that says what it is.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dipc::device::cuda::{Device, DeviceMemory, Purpose};
+use dipc::device::region::Region;
+use dipc::error::{Error, Result, Status};
+use dipc::proto::{Control, Span, Uri};
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{Case, fake, run};
+
+pub const CASES: &[Case] = &[
+    ("hostile-regions", regions_are_checked),
+    ("hostile-orders", orders_are_checked),
+    ("hostile-bodies", bodies_are_checked),
+    ("hostile-order", descriptors_find_their_message),
+];
+
+/// Both ends of a connection in this process.
+struct Pair {
+    _listener: Box<dyn Listener>,
+    server: Box<dyn Connection>,
+    client: Box<dyn Connection>,
+}
+
+fn pair() -> Pair {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let uri = format!("shm:@dipc-cuda-pair-{}-{number}", std::process::id());
+    let uri = Uri::parse(&uri).unwrap();
+    let shm = transport::by_scheme("shm").unwrap();
+    let options = LinkOptions::default();
+    let mut listener = shm.listen(&uri, &options).unwrap();
+    let client = shm.connect(&uri, &options).unwrap();
+    let server = listener.accept().unwrap().unwrap();
+    Pair {
+        _listener: listener,
+        server,
+        client,
+    }
+}
+
+fn client() -> (Pair, Arc<Device>) {
+    (pair(), Device::get(0).unwrap())
+}
+
+/// The handle of a region, as docs/wire.md has it.
+fn handle(length: u64, kind: u8, uuid: &[u8; 16], legacy: &[u8]) -> Vec<u8> {
+    [&length.to_le_bytes()[..], &[kind], uuid, &[0; 8], legacy].concat()
+}
+
+fn lendable(device: &Arc<Device>) -> (DeviceMemory, OwnedFd, u64) {
+    let memory = DeviceMemory::new(device, 10_000, Purpose::Lend).unwrap();
+    let fd = memory.export().unwrap();
+    let len = memory.len() as u64;
+    (memory, fd, len)
+}
+
+fn refused<T>(outcome: Result<T>, text: &str) {
+    let error: Error = outcome.err().expect("it is refused");
+    let fault = matches!(error.status(), Status::Protocol | Status::InvalidData);
+    assert!(fault, "{:?}: {error}", error.status());
+    assert!(error.text().contains(text), "{text}: {error}");
+}
+
+fn span(id: u16, offset: u64, length: u64) -> Span {
+    Span {
+        address: u64::from(id) << 48 | offset,
+        length,
+    }
+}
+
+#[test]
+fn regions_on_a_gpu_are_what_their_handle_says() {
+    run("hostile-regions", &[]);
+}
+
+fn regions_are_checked() {
+    let (mut pair, device) = client();
+    let link = &mut pair.client;
+    let (_memory, fd, len) = lendable(&device);
+    let before = fake::Live::now();
+    let uuid = *device.uuid();
+    let again = || Some(fd.try_clone().unwrap());
+    let file = || {
+        Some(OwnedFd::from(
+            std::fs::File::open("/proc/self/exe").unwrap(),
+        ))
+    };
+    let host = Region::create(8192, "dipc-test").unwrap();
+    let memfd = || Some(host.fd().try_clone().unwrap());
+    let good = handle(len, 1, &uuid, &[]);
+
+    refused(
+        link.map_region(1, &handle(len, 1, &[9; 16], &[]), again()),
+        "0909",
+    );
+    refused(
+        link.map_region(1, &handle(len + 1, 1, &uuid, &[]), again()),
+        "no memory of GPU 0",
+    );
+    refused(
+        link.map_region(1, &handle(0, 1, &uuid, &[]), again()),
+        "0 bytes",
+    );
+    refused(
+        link.map_region(1, &handle(u64::MAX, 1, &uuid, &[]), again()),
+        "bytes",
+    );
+    refused(
+        link.map_region(1, &handle(len, 0, &uuid, &[]), again()),
+        "kind 0",
+    );
+    refused(
+        link.map_region(1, &handle(len, 3, &uuid, &[]), again()),
+        "kind 3",
+    );
+    refused(link.map_region(1, &good, None), "no descriptor");
+    refused(link.map_region(1, &good, file()), "no memory of GPU 0");
+    refused(link.map_region(1, &good, memfd()), "no memory of GPU 0");
+    refused(link.map_region(1, &good[..32], again()), "32 bytes");
+    refused(
+        link.map_region(1, &handle(len, 1, &uuid, &[0]), again()),
+        "too many",
+    );
+    refused(
+        link.map_region(1, &handle(len, 2, &uuid, &[7; 63]), None),
+        "legacy",
+    );
+    refused(
+        link.map_region(1, &handle(len, 2, &uuid, &[7; 64]), None),
+        "cuIpcOpenMemHandle",
+    );
+    refused(
+        link.map_region(1, &handle(len, 2, &uuid, &[7; 64]), again()),
+        "to which none belongs",
+    );
+    refused(link.map_region(0, &good, again()), "id 0");
+    assert_eq!(fake::Live::now(), before, "what was refused is not kept");
+
+    link.map_region(1, &good, again()).unwrap();
+    refused(link.map_region(1, &good, again()), "twice");
+    link.unmap_region(1).unwrap();
+    assert_eq!(fake::Live::now(), before);
+}
+
+#[test]
+fn orders_name_events_that_were_told() {
+    run("hostile-orders", &[]);
+}
+
+fn orders_are_checked() {
+    let (mut pair, device) = client();
+    let link = &mut pair.client;
+    let (_memory, fd, len) = lendable(&device);
+    link.map_region(1, &handle(len, 1, device.uuid(), &[]), Some(fd))
+        .unwrap();
+    refused(link.order(5, 0, &[]), "event 0");
+    refused(link.order(5, 0, &[1; 63]), "63 bytes");
+    // A handle that is none is seen when the body is.
+    link.order(5, 0, &[1; 64]).unwrap();
+    refused(link.order(6, 0, &[1; 64]), "second handle");
+    refused(link.resolve(5, &[span(1, 0, 64)]), "cuIpcOpenEventHandle");
+    // What is not ordered may be read.
+    let found = link.resolve(6, &[span(1, 0, 64)]).unwrap();
+    assert!(found.gpu.unwrap().ready.is_none());
+    // Short on the wire.
+    let bytes = Control::Ready {
+        seq: 1,
+        event: 1,
+        handle: vec![3; 64],
+    }
+    .encode();
+    for len in [1, 6, 8, 70] {
+        let error = Control::decode(&bytes[..len]).unwrap_err();
+        assert!(error.text().contains("READY"), "{error}");
+    }
+    // Other transports know nothing of it.
+    let tcp = transport::by_scheme("mem").unwrap();
+    let uri = Uri::parse("mem:@dipc-orders").unwrap();
+    let _listener = tcp.listen(&uri, &LinkOptions::default()).unwrap();
+    let mut other = tcp.connect(&uri, &LinkOptions::default()).unwrap();
+    refused(other.order(1, 1, &[3; 64]), "READY");
+}
+
+#[test]
+fn bodies_lie_in_one_place_and_inside_it() {
+    run("hostile-bodies", &[("FAKE_CUDA_DEVICES", "2")]);
+}
+
+fn bodies_are_checked() {
+    let (mut pair, device) = client();
+    let other = Device::get(1).unwrap();
+    let link = &mut pair.client;
+    let (memory, fd, len) = lendable(&device);
+    let (_elsewhere, other_fd, other_len) = lendable(&other);
+    let host = Region::create(8192, "dipc-test").unwrap();
+    link.map_region(1, &handle(len, 1, device.uuid(), &[]), Some(fd))
+        .unwrap();
+    link.map_region(2, &handle(other_len, 1, other.uuid(), &[]), Some(other_fd))
+        .unwrap();
+    let host_fd = Some(host.fd().try_clone().unwrap());
+    link.map_region(3, &8192_u64.to_le_bytes(), host_fd)
+        .unwrap();
+
+    refused(link.resolve(1, &[span(1, len - 10, 11)]), "reach past");
+    refused(
+        link.resolve(1, &[span(1, (1 << 48) - 1, u64::MAX)]),
+        "reach past",
+    );
+    refused(
+        link.resolve(1, &[span(1, 0, 8), span(2, 0, 8)]),
+        "several places",
+    );
+    refused(
+        link.resolve(1, &[span(1, 0, 8), span(3, 0, 8)]),
+        "several places",
+    );
+    refused(
+        link.resolve(1, &[span(3, 0, 8), span(1, 0, 8)]),
+        "several places",
+    );
+    refused(link.resolve(1, &[span(4, 0, 8)]), "not announced");
+
+    fake::write(memory.address() + 128, b"seen");
+    let found = link.resolve(1, &[span(1, 128, 4), span(0, 0, 0)]).unwrap();
+    assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
+    assert_eq!(found.gpu.as_ref().unwrap().device.ordinal(), 0);
+    let elsewhere = link.resolve(2, &[span(2, 0, 4)]).unwrap();
+    assert_eq!(elsewhere.gpu.unwrap().device.ordinal(), 1);
+    // What was found stays mapped when the region goes.
+    link.unmap_region(1).unwrap();
+    assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
+}
+
+#[test]
+fn a_descriptor_belongs_to_the_region_that_it_was_sent_with() {
+    run("hostile-order", &[]);
+}
+
+/// A legacy handle comes without one, and may be read together with a later region's.
+fn descriptors_find_their_message() {
+    let (mut pair, device) = client();
+    let (_memory, fd, len) = lendable(&device);
+    let region = |id, handle| Control::Region { id, handle }.encode();
+    let uuid = device.uuid();
+    let messages = [
+        (region(1, handle(len, 2, uuid, &[7; 64])), None),
+        (region(2, handle(len, 1, uuid, &[])), Some(Arc::new(fd))),
+        (region(3, handle(len, 2, uuid, &[8; 64])), None),
+    ];
+    for (bytes, fd) in messages {
+        pair.server.send(Outgoing::Control { bytes, fd }).unwrap();
+    }
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        match pair.client.receive().unwrap() {
+            Some(Incoming::Control { bytes, fd }) => seen.push((bytes[1], fd.is_some())),
+            Some(other) => panic!("{other:?}"),
+            None => {
+                let ready = pair.client.readiness();
+                let mut fds = [PollFd::new(&ready.fd, PollFlags::IN)];
+                let wait = Timespec::try_from(Duration::from_millis(100)).unwrap();
+                poll(&mut fds, Some(&wait)).unwrap();
+            }
+        }
+    }
+    assert_eq!(seen, [(1, false), (2, true), (3, false)]);
+}
