@@ -32,6 +32,7 @@ pub const CASES: &[Case] = &[
     ("lent-again", addresses_are_used_again),
     ("lent-here", a_client_in_the_same_process),
     ("lent-faults", every_call_fails_while_lending),
+    ("lent-events", events_are_few),
 ];
 
 const URI: &str = "DIPC_TEST_CUDA_URI";
@@ -156,6 +157,7 @@ fn reader() {
             say("done");
         }
         "late" => late_reader(&mut client),
+        "many" => read_many(&mut client),
         "legacy" => {
             client.on_gone = || {
                 say("gone");
@@ -691,4 +693,66 @@ fn every_call_fails_while_lending() {
         drop(other.0.stdin.take());
         other.succeeds();
     }
+}
+
+#[test]
+fn events_serve_many_messages_and_belong_to_the_process() {
+    run("lent-events", &[]);
+}
+
+fn events_are_few() {
+    let device = Device::get(0).unwrap();
+    for round in 0..3 {
+        let stream = Arc::new(Stream::new(&device).unwrap());
+        let (server, uri, producer) = served(Lies::Fd, ServerOptions::default());
+        let late = Producer {
+            late: Some(Arc::clone(&stream)),
+            ..producer.clone()
+        };
+        // More than there are events, none of which has happened when it is told.
+        let many: Vec<_> = (0..5).flat_map(|_| plain()).collect();
+        let many = Served {
+            producer: late,
+            batches: many,
+        };
+        server
+            .serve(b"many", Box::new(many))
+            .map_err(|(error, _)| error)
+            .unwrap();
+        fake::hold(stream.raw().cast(), 1);
+        let mut other = client(&uri, "many");
+        other.says("pending");
+        fake::hold(stream.raw().cast(), 0);
+        other.says("done");
+        other.succeeds();
+        eventually("released", || producer.released() == 5 * plain_count());
+        drop(stream);
+        nothing_is_left(server, &format!("round {round}"));
+    }
+}
+
+/// Takes more bodies than there are events before it reads one.
+fn read_many(client: &mut RawClient) {
+    let wanted = Wanted {
+        window: 25,
+        ..Wanted::on_gpus("many")
+    };
+    let mut stream = client.get(wanted).unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..5 * plain_count() {
+        kept.push(stream.next().unwrap().unwrap());
+    }
+    say("pending");
+    for (batches, expected) in kept.chunks(plain_count()).map(|chunk| (chunk, plain())) {
+        let mut encoded = Expected::new(&expected[0]);
+        for (received, batch) in batches.iter().zip(&expected) {
+            assert!(received.gpu.as_ref().unwrap().1.is_some());
+            encoded.assert_is(received, batch);
+        }
+    }
+    for received in kept {
+        stream.give_back(received).unwrap();
+    }
+    assert!(stream.next().unwrap().is_none());
+    say("done");
 }

@@ -45,6 +45,8 @@ pub struct Wanted {
     pub ticket: Vec<u8>,
     pub device_type: i32,
     pub gpus: Vec<[u8; 16]>,
+    /// Batches that may come before one is taken.
+    pub window: u64,
 }
 
 impl Wanted {
@@ -54,6 +56,7 @@ impl Wanted {
             ticket: ticket.as_bytes().to_vec(),
             device_type: 2,
             gpus: uuids().unwrap(),
+            window: 8,
         }
     }
 }
@@ -87,7 +90,7 @@ impl RawClient {
             ..Request::new(
                 wanted.ticket,
                 Credit {
-                    batches: 8,
+                    batches: wanted.window,
                     bytes: 1 << 30,
                 },
             )
