@@ -30,6 +30,7 @@ mod hostile;
 mod info;
 mod kills;
 mod lending;
+mod lent_reader;
 mod loading;
 mod moving;
 mod processes;
@@ -79,6 +80,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(serving::CASES)
         .chain(lending::CASES)
         .chain(kills::CASES)
+        .chain(lent_reader::CASES)
         .chain(hostile::CASES)
         .chain(arenas::CASES)
         .chain(decoding::CASES)

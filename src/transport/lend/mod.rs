@@ -12,6 +12,7 @@ mod handle;
 mod hold;
 mod orders;
 mod pool;
+mod state;
 mod table;
 
 pub(crate) use afterlife::is_keeping;

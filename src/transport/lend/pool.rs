@@ -4,25 +4,23 @@
 //! connection only, so a pool belongs to one connection. Regions of arenas belong to the producer;
 //! the pool only numbers those that the peer was told of.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::arena;
 use crate::device::BufferRef;
-use crate::device::cuda::Registered;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
 use crate::transport::lend::export::{Export, Exported};
-use crate::transport::lend::gpu::{self, GivenUp, PeerProcess};
+use crate::transport::lend::gpu::{self, PeerProcess};
 use crate::transport::lend::hold::Hold;
-use crate::transport::{
-    BodyPolicy, Budget, Keep, Lender, LinkOptions, OnGpu, Placement, RegionNotice,
-};
+use crate::transport::lend::state::{Charge, Ids, NoRoom, Pooled, Registration, State};
+use crate::transport::{BodyPolicy, Lender, LinkOptions, OnGpu, Placement, RegionNotice};
 
 /// Copies begin at multiples of this (rule A2).
 pub(super) const ALIGNMENT: u64 = 64;
@@ -48,126 +46,6 @@ pub(super) struct Shared {
     /// Some of a GPU's memory is to be retired now.
     due: AtomicBool,
     pub(super) state: Mutex<State>,
-}
-
-#[derive(Debug)]
-pub(super) struct State {
-    /// After [`Lender::abandon`]: nothing is lent any more, and nothing that was is written.
-    pub(super) abandoned: bool,
-    pub(super) ids: Ids,
-    /// Regions for copies.
-    pub(super) pooled: BTreeMap<u16, Pooled>,
-    /// Regions of arenas that the peer knows, by their identity.
-    pub(super) borrowed: HashMap<u64, Borrowed>,
-    /// Retired and not yet forgotten by the peer. While it has them mapped they use memory, so
-    /// they stay charged.
-    pub(super) retiring: HashMap<u16, Retiring>,
-    /// Bytes of copies that are out.
-    pub(super) lent: u64,
-    /// The most that `lent` may be.
-    pub(super) lent_limit: u64,
-    /// Memory of GPUs.
-    pub(super) gpu: gpu::State,
-}
-
-/// A region that the peer was told to forget, until it says that it has.
-#[derive(Debug)]
-pub(super) struct Retiring {
-    pub(super) _charge: Option<Charge>,
-    /// What keeps memory alive that the peer may still have open.
-    pub(super) owners: Vec<Keep>,
-}
-
-#[derive(Debug)]
-pub(super) struct Pooled {
-    /// First: the peer's access ends before the memory does.
-    exported: Exported,
-    registration: Registration,
-    region: Arc<Region>,
-    charge: Charge,
-    announced: bool,
-    /// Since when no block is in use.
-    pub(super) idle_since: Option<Instant>,
-}
-
-/// Whether GPUs copy to a region at their full rate.
-#[derive(Debug, Clone)]
-pub(super) enum Registration {
-    Untried,
-    Refused,
-    Made(Arc<Pinned>),
-}
-
-/// A region that is pinned for GPUs. What is pinned goes before it is unmapped.
-#[derive(Debug)]
-pub(super) struct Pinned {
-    pub(super) _registered: Registered,
-    pub(super) _region: Arc<Region>,
-}
-
-impl Pooled {
-    pub(super) fn registration(&mut self) -> &mut Registration {
-        &mut self.registration
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Borrowed {
-    id: u16,
-    /// Weak, so that an arena can give the region up.
-    region: Weak<Region>,
-    exported: Exported,
-    announced: bool,
-    /// Leases that are out.
-    pub(super) leases: usize,
-}
-
-/// What a region takes of the server's budget.
-#[derive(Debug)]
-pub(super) struct Charge {
-    budget: Arc<Budget>,
-    bytes: u64,
-}
-
-impl Charge {
-    pub(super) fn take(budget: &Arc<Budget>, bytes: u64) -> Option<Self> {
-        budget.take(bytes).ok()?;
-        Some(Self {
-            budget: Arc::clone(budget),
-            bytes,
-        })
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
-    }
-}
-
-/// Region ids: 1 to 65535, one that came back before one never used.
-#[derive(Debug, Default)]
-pub(super) struct Ids {
-    last: u16,
-    free: BTreeSet<u16>,
-}
-
-impl Ids {
-    pub(super) fn take(&mut self) -> Option<u16> {
-        if let Some(id) = self.free.pop_first() {
-            return Some(id);
-        }
-        self.last = self.last.checked_add(1)?;
-        Some(self.last)
-    }
-
-    pub(super) fn free(&mut self, id: u16) {
-        self.free.insert(id);
-    }
 }
 
 /// Where one buffer of a body comes from.
@@ -503,7 +381,7 @@ impl Shared {
         let budget = &self.options.budget;
         let charge = Charge::take(budget, whole).or_else(|| Charge::take(budget, needed))?;
         // Out of memory or descriptors: the bytes can still be sent.
-        let region = Region::create(charge.bytes, "dipc-copies")
+        let region = Region::create(charge.bytes(), "dipc-copies")
             .inspect_err(|error| tracing::debug!("bodies travel as bytes: {error}"))
             .ok()?;
         let region = Arc::new(region);
@@ -526,178 +404,6 @@ impl Shared {
             },
         );
         state.take_block(len).ok().flatten()
-    }
-}
-
-/// What is given up, to be dropped without the lock: first the peer's access goes, then the memory.
-#[derive(Default)]
-struct Retired {
-    _exported: Vec<Exported>,
-    _registrations: Vec<Registration>,
-    _regions: Vec<Arc<Region>>,
-    _gpu: Vec<GivenUp>,
-}
-
-/// No pooled region has room.
-pub(super) struct NoRoom {
-    pub(super) lent_limit: u64,
-    /// Bytes of the pooled regions.
-    pub(super) pooled: u64,
-}
-
-impl State {
-    /// A block of a pooled region; `None` when nothing may be lent now.
-    fn take_block(&mut self, len: u64) -> Result<Option<Block>, NoRoom> {
-        let lent = self
-            .lent
-            .checked_add(len)
-            .filter(|lent| *lent <= self.lent_limit);
-        let Some(lent) = lent.filter(|_| !self.abandoned) else {
-            return Ok(None);
-        };
-        let found = self.pooled.iter_mut().find_map(|(id, pooled)| {
-            let offset = pooled.region.alloc(len)?;
-            pooled.idle_since = None;
-            Some(Block {
-                id: *id,
-                region: Arc::clone(&pooled.region),
-                offset,
-                len,
-            })
-        });
-        let Some(block) = found else {
-            let pooled = self.pooled.values().map(|pooled| pooled.charge.bytes).sum();
-            return Err(NoRoom {
-                lent_limit: self.lent_limit,
-                pooled,
-            });
-        };
-        self.lent = lent;
-        Ok(Some(block))
-    }
-
-    /// Numbers an arena's region, unless another thread has; `None` when no id is left for it, or
-    /// nothing may be lent any more.
-    fn learn_region(&mut self, region: &Arc<Region>, exported: Exported) -> Option<()> {
-        if self.abandoned {
-            return None;
-        }
-        if !self.borrowed.contains_key(&region.identity()) {
-            let known = Borrowed {
-                id: self.ids.take()?,
-                region: Arc::downgrade(region),
-                exported,
-                announced: false,
-                leases: 0,
-            };
-            self.borrowed.insert(region.identity(), known);
-        }
-        Some(())
-    }
-
-    /// Counts one more lease of an arena's region, and returns its id and whether the peer was told
-    /// of it; `None` where it has no id yet.
-    fn borrow_region(&mut self, region: &Arc<Region>) -> Option<(u16, bool)> {
-        let known = self.borrowed.get_mut(&region.identity())?;
-        known.leases += 1;
-        Some((known.id, known.announced))
-    }
-
-    /// The regions of a lease that the peer was not told of yet; from now on it counts as told.
-    /// There may be regions of arenas among them only where there are `news`.
-    fn announce(&mut self, hold: &Hold, news: bool) -> Vec<RegionNotice> {
-        let mut notices = Vec::new();
-        for (id, region) in hold.borrowed().iter().filter(|_| news) {
-            if let Some(known) = self.borrowed.get_mut(&region.identity())
-                && !std::mem::replace(&mut known.announced, true)
-            {
-                notices.push(known.exported.notice(*id));
-            }
-        }
-        if let Some(block) = &hold.block
-            && let Some(pooled) = self.pooled.get_mut(&block.id)
-            && !std::mem::replace(&mut pooled.announced, true)
-        {
-            notices.push(pooled.exported.notice(block.id));
-        }
-        notices
-    }
-
-    /// Takes out the regions that have been idle for `idle` and those whose arena is done with
-    /// them. Returns their ids, the time until the next look, and what is to be unmapped.
-    fn retire(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Retired) {
-        let now = Instant::now();
-        let mut gone = Vec::new();
-        let mut retired = Retired::default();
-        let mut next: Option<Duration> = None;
-        let left = |since: Instant| idle.saturating_sub(now.saturating_duration_since(since));
-        let due = self
-            .pooled
-            .extract_if(.., |_, pooled| match pooled.idle_since.map(left) {
-                Some(Duration::ZERO) => true,
-                Some(left) => {
-                    next = Some(next.map_or(left, |next| next.min(left)));
-                    false
-                }
-                None => false,
-            });
-        for (
-            id,
-            Pooled {
-                region,
-                charge,
-                exported,
-                registration,
-                announced,
-                ..
-            },
-        ) in due
-        {
-            retired._exported.push(exported);
-            retired._registrations.push(registration);
-            retired._regions.push(region);
-            if announced {
-                let retiring = Retiring {
-                    _charge: Some(charge),
-                    owners: Vec::new(),
-                };
-                self.retiring.insert(id, retiring);
-                gone.push(id);
-            } else {
-                // The peer never heard of it.
-                self.ids.free(id);
-            }
-        }
-        let done = self
-            .borrowed
-            .extract_if(|_, b| b.leases == 0 && b.region.strong_count() == 0);
-        for (_, known) in done {
-            let Borrowed {
-                id,
-                announced,
-                exported,
-                ..
-            } = known;
-            retired._exported.push(exported);
-            if announced {
-                let retiring = Retiring {
-                    _charge: None,
-                    owners: Vec::new(),
-                };
-                self.retiring.insert(id, retiring);
-                gone.push(id);
-            } else {
-                self.ids.free(id);
-            }
-        }
-        if !self.borrowed.is_empty() {
-            // Nothing tells when an arena is done with a region, so look again after a while.
-            next = Some(next.map_or(idle, |next| next.min(idle)));
-        }
-        if let Some(after) = self.retire_idle_gpu(idle, &mut gone, &mut retired._gpu) {
-            next = Some(next.map_or(after, |next| next.min(after)));
-        }
-        (gone, next, retired)
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::arena::{Arena, ArenaOptions};
 use crate::device::DeviceKind;
 use crate::proto::Span;
+use crate::transport::Budget;
 use crate::transport::Lease;
 use crate::transport::lend::{ByDescriptor, RegionTable, split_address};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::device::cuda::export::Allocation;
 use crate::device::cuda::{CudaRegion, Device};
-use crate::transport::lend::pool::{self, Charge, NoRoom, Retiring};
+use crate::transport::lend::state::{self, Charge, NoRoom, Retiring};
 use crate::transport::{Keep, RegionNotice};
 
 /// What the pool knows of GPUs.
@@ -191,7 +191,7 @@ impl Lent {
 }
 
 /// What concerns the ids too, which regions of the host share.
-impl pool::State {
+impl state::State {
     /// Counts one more lease of memory that is known, and gives its id; `None` where it is not.
     pub(super) fn borrow_gpu(&mut self, found: &Found) -> Option<u16> {
         let id = *self.gpu.by_base.get(&found.base())?;

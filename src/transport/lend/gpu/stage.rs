@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::proto::Span;
 use crate::transport::lend::address;
 use crate::transport::lend::hold::Hold;
-use crate::transport::lend::pool::{ALIGNMENT, Block, Pinned, Registration, Shared};
+use crate::transport::lend::pool::{ALIGNMENT, Block, Shared};
+use crate::transport::lend::state::{Pinned, Registration};
 use crate::transport::{Lease, OnGpu, Placement};
 
 impl Shared {
