@@ -24,6 +24,7 @@ mod decoding_wrong;
 mod errors;
 mod fake;
 mod fetching;
+mod gathering;
 mod headers;
 mod hostile;
 #[cfg(feature = "cli")]
@@ -89,6 +90,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(decoding_wrong::CASES)
         .chain(decoding_faults::CASES)
         .chain(moving::CASES)
+        .chain(gathering::CASES)
         .chain(ucx::CASES)
 }
 
