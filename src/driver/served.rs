@@ -1,6 +1,9 @@
 //! One connection at a server: a transport's connection and the sending state machine under one
 //! lock.
 
+mod half;
+mod upkeep;
+
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -14,10 +17,8 @@ use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::signal::Wake;
 use crate::error::{Error, Result};
-use crate::proto::{
-    Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp, Transmit,
-};
-use crate::transport::{Connection, Incoming, Lender, Outgoing, Payload, Readiness, RegionNotice};
+use crate::proto::{Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp};
+use crate::transport::{Connection, Lender, Readiness, RegionNotice};
 
 /// A packed body on its way to a transport.
 pub enum Gathered {
@@ -457,71 +458,6 @@ impl ServedLink {
         Weak::clone(&self.me) as Weak<Self>
     }
 
-    /// Retires regions that have been idle, when it is time to look.
-    fn retire(&self) {
-        let Some(lender) = &self.lender else { return };
-        let mut effects = Effects::default();
-        {
-            let mut half = self.half.lock();
-            let due = half.retire_at.is_some_and(|at| clock::now() >= at);
-            if half.closed.is_some() || !due {
-                return;
-            }
-            let (idle, next) = lender.retire_idle();
-            half.retire_regions(idle);
-            half.retire_at = next.map(clock::after);
-            effects.timers.extend(half.retire_at);
-            self.pump(&mut half, &mut effects);
-        }
-        self.finish(effects);
-    }
-
-    /// Asks whether the peer's machine still answers, and when to ask again.
-    fn probe(&self, half: &mut Half, effects: &mut Effects) {
-        match half.link.probe() {
-            Ok(next) => {
-                half.probe_at = next.map(clock::after);
-                effects.timers.extend(half.probe_at);
-            }
-            Err(error) => self.close(half, error, effects),
-        }
-    }
-
-    /// Asks it when it is time to, as long as something is to be sent.
-    fn probe_when_due(&self) {
-        let mut effects = Effects::default();
-        {
-            let mut half = self.half.lock();
-            let due = half.probe_at.is_some_and(|at| clock::now() >= at);
-            if half.closed.is_some() || !due {
-                return;
-            }
-            half.probe_at = None;
-            if half.sender.state() != SenderState::Idle || half.link.queued_bytes() > 0 {
-                self.probe(&mut half, &mut effects);
-            }
-        }
-        self.finish(effects);
-    }
-
-    /// Retires regions that must not stay open at the peer.
-    fn retire_at_once(&self) {
-        let Some(lender) = self.lender.as_ref().filter(|lender| lender.has_retired()) else {
-            return;
-        };
-        let mut effects = Effects::default();
-        {
-            let mut half = self.half.lock();
-            let due = lender.take_retired();
-            if half.closed.is_some() {
-                return;
-            }
-            half.retire_regions(due);
-            self.pump(&mut half, &mut effects);
-        }
-        self.finish(effects);
-    }
-
     fn finish(&self, effects: Effects) {
         drop(effects.returned);
         self.retire_at_once();
@@ -582,82 +518,6 @@ impl ServedLink {
             return false;
         }
         half.closed.is_none()
-    }
-}
-
-impl Half {
-    /// The peer asks for one thing after the other and does not read the answers.
-    fn is_flooded(&self) -> bool {
-        let most = self.stream_queued.saturating_add(ANSWERS_HIGH_WATER_BYTES);
-        self.link.queued_bytes() > most && !matches!(self.sender.state(), SenderState::Streaming)
-    }
-
-    fn retire_regions(&mut self, ids: Vec<u16>) {
-        for id in ids {
-            if let Err(error) = self.sender.retire_region(id) {
-                tracing::error!("region {id} cannot be retired: {error}");
-            }
-        }
-    }
-
-    fn ensure_streaming(&self) -> Result<()> {
-        if let Some(error) = &self.closed {
-            return Err(error.clone());
-        }
-        if self.cancelled {
-            return Err(Error::cancelled("the client cancelled the stream"));
-        }
-        Ok(())
-    }
-
-    fn deliver(&mut self, message: Incoming) -> Result<()> {
-        match message {
-            Incoming::Tagged { tag, bytes } => Ok(self.sender.handle_tagged(tag, &bytes)?),
-            Incoming::Control { bytes, fd } => {
-                // A client has no regions of its own to announce.
-                drop(fd);
-                Ok(self.sender.handle_control(&bytes)?)
-            }
-            Incoming::Metadata(_) | Incoming::Body { .. } | Incoming::GpuBody { .. } => {
-                Err(Error::protocol(
-                    "the client sent a metadata or body message, which only servers send (rule M1)",
-                ))
-            }
-        }
-    }
-
-    fn transmit(&mut self, transmit: Transmit<Gathered>) -> Result<()> {
-        let message = match transmit {
-            Transmit::Metadata { prefix, header } => Outgoing::Metadata { prefix, header },
-            Transmit::Control { bytes, region } => {
-                let fd = region.and_then(|id| self.announced.remove(&id));
-                Outgoing::Control { bytes, fd }
-            }
-            Transmit::Body { tag, packed } => match packed {
-                Gathered::Host { parts, owner } => Outgoing::Tagged {
-                    tag,
-                    payload: Payload::Gather { parts, owner },
-                },
-                Gathered::Gpu(body) => Outgoing::GpuBody { tag, body },
-            },
-            Transmit::List { tag, bytes } => Outgoing::Tagged {
-                tag,
-                payload: Payload::Bytes(bytes),
-            },
-            Transmit::Disconnect { reason } => {
-                tracing::warn!("a baseline peer is disconnected: {reason}"); // Rule E7
-                return Err(Error::protocol(reason));
-            }
-        };
-        self.link.queue(message)
-    }
-
-    /// Writes what was queued, unless more is about to follow.
-    fn write(&mut self) -> Result<()> {
-        if self.corked && self.link.queued_bytes() < CORKED_BYTES {
-            return Ok(());
-        }
-        self.link.write_queued()
     }
 }
 

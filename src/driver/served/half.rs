@@ -1,0 +1,82 @@
+//! The two halves of a connection, under its lock: messages from one to the other.
+
+use super::{ANSWERS_HIGH_WATER_BYTES, CORKED_BYTES, Gathered, Half};
+use crate::error::{Error, Result};
+use crate::proto::{SenderState, Transmit};
+use crate::transport::{Incoming, Outgoing, Payload};
+
+impl Half {
+    /// The peer asks for one thing after the other and does not read the answers.
+    pub(super) fn is_flooded(&self) -> bool {
+        let most = self.stream_queued.saturating_add(ANSWERS_HIGH_WATER_BYTES);
+        self.link.queued_bytes() > most && !matches!(self.sender.state(), SenderState::Streaming)
+    }
+
+    pub(super) fn retire_regions(&mut self, ids: Vec<u16>) {
+        for id in ids {
+            if let Err(error) = self.sender.retire_region(id) {
+                tracing::error!("region {id} cannot be retired: {error}");
+            }
+        }
+    }
+
+    pub(super) fn ensure_streaming(&self) -> Result<()> {
+        if let Some(error) = &self.closed {
+            return Err(error.clone());
+        }
+        if self.cancelled {
+            return Err(Error::cancelled("the client cancelled the stream"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn deliver(&mut self, message: Incoming) -> Result<()> {
+        match message {
+            Incoming::Tagged { tag, bytes } => Ok(self.sender.handle_tagged(tag, &bytes)?),
+            Incoming::Control { bytes, fd } => {
+                // A client has no regions of its own to announce.
+                drop(fd);
+                Ok(self.sender.handle_control(&bytes)?)
+            }
+            Incoming::Metadata(_) | Incoming::Body { .. } | Incoming::GpuBody { .. } => {
+                Err(Error::protocol(
+                    "the client sent a metadata or body message, which only servers send (rule M1)",
+                ))
+            }
+        }
+    }
+
+    pub(super) fn transmit(&mut self, transmit: Transmit<Gathered>) -> Result<()> {
+        let message = match transmit {
+            Transmit::Metadata { prefix, header } => Outgoing::Metadata { prefix, header },
+            Transmit::Control { bytes, region } => {
+                let fd = region.and_then(|id| self.announced.remove(&id));
+                Outgoing::Control { bytes, fd }
+            }
+            Transmit::Body { tag, packed } => match packed {
+                Gathered::Host { parts, owner } => Outgoing::Tagged {
+                    tag,
+                    payload: Payload::Gather { parts, owner },
+                },
+                Gathered::Gpu(body) => Outgoing::GpuBody { tag, body },
+            },
+            Transmit::List { tag, bytes } => Outgoing::Tagged {
+                tag,
+                payload: Payload::Bytes(bytes),
+            },
+            Transmit::Disconnect { reason } => {
+                tracing::warn!("a baseline peer is disconnected: {reason}"); // Rule E7
+                return Err(Error::protocol(reason));
+            }
+        };
+        self.link.queue(message)
+    }
+
+    /// Writes what was queued, unless more is about to follow.
+    pub(super) fn write(&mut self) -> Result<()> {
+        if self.corked && self.link.queued_bytes() < CORKED_BYTES {
+            return Ok(());
+        }
+        self.link.write_queued()
+    }
+}

@@ -1,0 +1,171 @@
+//! Lending memory to the peer of one connection.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::device::BufferRef;
+use crate::device::cuda;
+use crate::error::Result;
+use crate::proto::Span;
+
+/// Where a body goes.
+pub enum Placement {
+    /// Send the bytes (kind 0): lending is not worth it, or not possible now.
+    Packed,
+    /// Send an address list (kind 1).
+    Lent(Lease),
+}
+
+/// Memory lent to the peer.
+pub struct Lease {
+    /// One span for each buffer, in order; (0, 0) for empty ones (rule A1).
+    pub spans: Vec<Span>,
+    /// Regions that the peer does not know yet, to be announced before the list is sent. They must
+    /// be announced even if the list is not sent after all: later leases count on it.
+    pub announce: Vec<RegionNotice>,
+    /// Bytes copied into regions of the connection.
+    pub copied: u64,
+    /// Bytes lent where they lay: the producer's array must live until the peer returns them.
+    pub borrowed: u64,
+    /// Nothing was copied, and the peer will not copy either: it takes memory at neither end.
+    pub in_place: bool,
+    /// Bytes copied from one place of a GPU's memory to another, and lent from there.
+    pub copied_on_device: u64,
+    /// Bytes copied from a GPU's memory to the host's, and lent from there.
+    pub staged: u64,
+    /// Of memory of a GPU: where what keeps the producer's array alive goes, before the list is
+    /// sent. It may be needed for longer than `hold` is.
+    pub keep: Option<Keep>,
+    /// What the peer is to wait for before it reads, told to it before the list.
+    pub ready: Option<ReadyNotice>,
+    /// The blocks and region references; dropped when the peer has returned every span, or after
+    /// [`Lender::abandon`].
+    pub hold: Box<dyn Send>,
+}
+
+impl Lease {
+    /// A lease of the host's memory that announces nothing.
+    pub fn new(spans: Vec<Span>, hold: Box<dyn Send>) -> Self {
+        Self {
+            spans,
+            announce: Vec::new(),
+            copied: 0,
+            borrowed: 0,
+            in_place: false,
+            copied_on_device: 0,
+            staged: 0,
+            keep: None,
+            ready: None,
+            hold,
+        }
+    }
+}
+
+/// A place for what keeps lent memory alive, shared by all who need it to live. It is dropped with
+/// the last of them, on any thread.
+#[derive(Clone, Default)]
+pub struct Keep(Arc<Mutex<Option<Box<dyn Send>>>>);
+
+impl std::fmt::Debug for Keep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keep")
+    }
+}
+
+impl Keep {
+    /// Puts it there.
+    pub fn put(&self, owner: Box<dyn Send>) {
+        *self.0.lock() = Some(owner);
+    }
+}
+
+/// An event as the peer is told of it (READY).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyNotice {
+    /// Its number on this connection.
+    pub event: u16,
+    /// What opens it, where the connection has not told it yet; else empty.
+    pub handle: Vec<u8>,
+}
+
+/// What is to be known of buffers on a GPU. They are addresses there.
+#[derive(Debug, Clone, Copy)]
+pub struct OnGpu<'a> {
+    /// The stream on which work with them is done.
+    pub stream: &'a Arc<cuda::Stream>,
+    /// Recorded on that stream: once it has happened they may be read.
+    pub ready: &'a cuda::Event,
+}
+
+/// A region as the peer is told of it.
+#[derive(Debug, Clone)]
+pub struct RegionNotice {
+    /// Its number on this connection, from 1.
+    pub id: u16,
+    /// What the REGION message carries: for shm and memory of the host its length, u64 LE.
+    pub handle: Vec<u8>,
+    /// Its descriptor, where the transport passes descriptors.
+    pub fd: Option<Arc<OwnedFd>>,
+}
+
+/// Lends memory to the peer of one connection. It has its own lock: copying happens on the caller's
+/// thread, outside the connection's.
+pub trait Lender: Send + Sync {
+    /// Decides how a body travels and, where it is lent, copies what does not lie in an arena. With
+    /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and reaches
+    /// it, and copied to the host for others. The caller keeps their owner until it has put it where
+    /// the lease says.
+    ///
+    /// # Errors
+    ///
+    /// Only of the system or a GPU's driver, and only where sending the bytes would not help either;
+    /// running out of memory or descriptors for regions gives [`Placement::Packed`].
+    fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement>;
+
+    /// Whether a body would be lent where it lies, and take memory at neither end: all of it is in
+    /// arenas, and the peer maps those.
+    fn lends_in_place(&self, buffers: &[BufferRef]) -> bool {
+        let _ = buffers;
+        false
+    }
+
+    /// What the client asked for: its own limit on copies lent and not returned (the lower of it and
+    /// the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent), and the
+    /// UUIDs of the GPUs that it reaches.
+    fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]);
+
+    /// Whether bodies on a GPU are lent there to this client, as far as can be told beforehand.
+    fn lends_on_gpus(&self) -> bool {
+        false
+    }
+
+    /// Whether [`take_retired`](Self::take_retired) would give something.
+    fn has_retired(&self) -> bool {
+        false
+    }
+
+    /// Regions that must be retired at once: their ids, for REGION_GONE messages.
+    fn take_retired(&self) -> Vec<u16> {
+        Vec::new()
+    }
+
+    /// Regions to retire now because they have been idle: their ids, for REGION_GONE messages.
+    /// Returns also how long until the next one falls idle, where there is one.
+    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>);
+
+    /// The peer has acknowledged REGION_GONE: the id may be used again.
+    fn region_forgotten(&self, id: u16);
+
+    /// The lender for a peer that knows nothing of regions (rule E1), where it can be lent to: what
+    /// that one lends has no regions to announce.
+    fn for_baseline(&self) -> Option<Arc<dyn Lender>> {
+        None
+    }
+
+    /// The connection is over while the peer may still have memory mapped: nothing that is lent now
+    /// is ever written again (rule F4), and nothing is lent any more.
+    fn abandon(&self);
+}

@@ -1,0 +1,88 @@
+//! Messages on their way out and in.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::device::cuda::GpuBody;
+use crate::device::{BufferRef, HostBuffer};
+
+/// A message on its way out.
+pub enum Outgoing {
+    /// Untagged: the 5-byte prefix, and the header that follows it (rule M2).
+    Metadata {
+        /// Kind and sequence number.
+        prefix: [u8; 5],
+        /// Flatbuffer bytes; empty for the end of stream.
+        header: Vec<u8>,
+    },
+    /// Tagged: a body, a request or a list of addresses to free.
+    Tagged {
+        /// The whole 64-bit tag.
+        tag: u64,
+        /// What the message holds.
+        payload: Payload,
+    },
+    /// Tagged: a packed body that lies in a GPU's memory whole, padding included, and can be read.
+    /// Only where [`Connection::sends_gpu`] says so.
+    GpuBody {
+        /// The whole 64-bit tag.
+        tag: u64,
+        /// The body; dropped when the message has left, on any thread.
+        body: GpuBody,
+    },
+    /// Control (rule E3); `fd` goes with a REGION message on transports that pass descriptors.
+    Control {
+        /// The encoded message.
+        bytes: Vec<u8>,
+        /// Descriptor of the region that the message announces.
+        fd: Option<Arc<OwnedFd>>,
+    },
+}
+
+/// The bytes of a tagged message.
+pub enum Payload {
+    /// Bytes of our own.
+    Bytes(Vec<u8>),
+    /// Runs of memory sent one after the other, straight from where they lie.
+    Gather {
+        /// The runs, padding included.
+        parts: Vec<BufferRef>,
+        /// Keeps the memory of the runs alive; dropped when the message has left, on any thread.
+        owner: Box<dyn Send>,
+    },
+}
+
+/// A message that arrived.
+#[derive(Debug)]
+pub enum Incoming {
+    /// Untagged: prefix and header, as they came.
+    Metadata(Vec<u8>),
+    /// A tagged message other than a packed body (a request, a free list, an address list).
+    Tagged {
+        /// The whole 64-bit tag.
+        tag: u64,
+        /// What the message holds.
+        bytes: Vec<u8>,
+    },
+    /// A packed body (rule D3), in memory that can be handed out.
+    Body {
+        /// Sequence number, the low 32 bits of the tag.
+        seq: u32,
+        /// The bytes.
+        memory: HostBuffer,
+    },
+    /// A packed body in the memory of the GPU that [`Connection::receive_on`] named.
+    GpuBody {
+        /// Sequence number, the low 32 bits of the tag.
+        seq: u32,
+        /// The bytes; nothing that the transport started is under way there.
+        body: GpuBody,
+    },
+    /// Control message, with the descriptor of the region where it is a REGION and one came.
+    Control {
+        /// The encoded message.
+        bytes: Vec<u8>,
+        /// Descriptor that came with it.
+        fd: Option<OwnedFd>,
+    },
+}

@@ -1,0 +1,158 @@
+//! What both ends of a connection can be told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::transport::ALL;
+
+/// What both ends of a connection can be told about it.
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    /// How long `connect` may take.
+    pub connect_timeout: Duration,
+    /// Admit peers of every user, not only of this process's own.
+    pub any_user: bool,
+    /// Bodies up to this many bytes travel as bytes rather than lent memory.
+    pub inline_bytes: u64,
+    /// Most bytes of copies lent to one connection and not yet returned; beyond it bodies travel
+    /// as bytes. Memory of a producer's own arena does not count.
+    pub lent_limit: u64,
+    /// Largest regions that copies go into, in bytes; a connection's first ones are smaller, and a
+    /// larger body gets a region of its own.
+    pub region_bytes: u64,
+    /// A pooled region with no block in use is given back to the system after this long.
+    pub region_idle: Duration,
+    /// Bound on all regions for copies of one server, shared by its connections.
+    pub budget: Arc<Budget>,
+    /// A body that comes before its header is read at once up to this many bytes; a larger one
+    /// waits in the connection until [`Connection::post_body`] names it.
+    pub unexpected_bytes: u64,
+    /// How bodies travel; the sender decides for all transports that can lend.
+    pub body: BodyPolicy,
+    /// Listen also where other machines can connect, on transports that neither encrypt nor
+    /// authenticate.
+    pub allow_remote: bool,
+    /// Every process that can reach the listener may read and write this process's memory.
+    pub trusted_network: bool,
+    /// Connections that a client opens for one stream, where the transport can spread bodies over
+    /// several.
+    pub connections: u16,
+    /// What only one transport knows, as `ucx.TLS`: name and value.
+    pub settings: Settings,
+}
+
+/// How bodies travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BodyPolicy {
+    /// Lent where that is possible and worth it.
+    #[default]
+    Auto,
+    /// Always as bytes (kind 0).
+    Packed,
+    /// Lent wherever that is possible, small bodies and baseline peers included.
+    Lent,
+}
+
+/// Settings of single transports, by name: the scheme, a dot, and what the transport calls it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Settings(BTreeMap<String, String>);
+
+impl Settings {
+    /// Sets one; an earlier value is replaced.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: no transport of this build has such a setting.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let known = ALL
+            .iter()
+            .any(|transport| transport.knows_setting(name) && !value.contains('\0'));
+        if !known {
+            return Err(Error::invalid_argument(format!(
+                "no transport has a setting `{name}`; there are `ucx.KEY` for each key of UCX's \
+                 configuration (as ucx.TLS), ucx.library, ucx.error_handling and tcp.keepalive"
+            )));
+        }
+        self.0.insert(name.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    /// The settings of one scheme, names without it.
+    pub fn of<'a>(&'a self, scheme: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.0.iter().filter_map(move |(name, value)| {
+            let name = name.strip_prefix(scheme)?.strip_prefix('.')?;
+            Some((name, value.as_str()))
+        })
+    }
+}
+
+impl Default for LinkOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            any_user: false,
+            inline_bytes: 4096,
+            lent_limit: 1 << 30,
+            region_bytes: 64 << 20,
+            region_idle: Duration::from_secs(10),
+            budget: Arc::new(Budget::new(u64::MAX)),
+            unexpected_bytes: 256 << 20,
+            body: BodyPolicy::default(),
+            allow_remote: false,
+            trusted_network: false,
+            connections: 1,
+            settings: Settings::default(),
+        }
+    }
+}
+
+/// A bound on memory that several owners share.
+#[derive(Debug)]
+pub struct Budget {
+    limit: u64,
+    used: std::sync::atomic::AtomicU64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            used: std::sync::atomic::AtomicU64::new(0),
+        }
+    }
+
+    /// Takes `bytes` if that stays within the limit.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`, with the limit in the text; nothing was taken.
+    pub fn take(&self, bytes: u64) -> Result<()> {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.used
+            .fetch_update(Relaxed, Relaxed, |used| {
+                used.checked_add(bytes).filter(|sum| *sum <= self.limit)
+            })
+            .map(|_| ())
+            .map_err(|used| {
+                Error::out_of_memory(format!(
+                    "{bytes} bytes more would pass the limit of {} bytes for regions ({used} in \
+                     use); raise max_bytes or release batches sooner",
+                    self.limit
+                ))
+            })
+    }
+
+    /// Gives back `bytes` taken before.
+    pub fn give_back(&self, bytes: u64) {
+        self.used
+            .fetch_sub(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Bytes taken now.
+    pub fn used(&self) -> u64 {
+        self.used.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
