@@ -320,6 +320,11 @@ pub struct MappedRegion {
 }
 
 impl MappedRegion {
+    /// First byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.data
+    }
+
     /// Maps the region behind `fd`, which its owner says has `len` bytes, and closes `fd`.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use dipc::device::cuda::gather::Reads;
 use dipc::device::cuda::import::Mapping;
 use dipc::device::cuda::shift::Shifts;
 use dipc::device::cuda::{
-    Device, DeviceMemory, Event, PinnedMemory, Purpose, Registered, Stream, SyncEvent,
+    Access, Device, DeviceMemory, Event, PinnedMemory, Purpose, Registered, Stream, SyncEvent,
 };
 use dipc::device::region::Region;
 use dipc::error::{Result, Status};
@@ -29,7 +29,8 @@ fn scenario() -> Result<()> {
     let pages = Region::create(8192, "dipc-test")?;
     let work = || -> Result<()> {
         // SAFETY: it is this scenario's own, and lives longer.
-        let registered = unsafe { Registered::new(&device, pages.base(), pages.len()) }?;
+        let registered =
+            unsafe { Registered::new(&device, pages.base(), pages.len(), Access::ReadWrite) }?;
         drop(registered);
         // SAFETY: everything lives until the streams are synchronised, below, whatever fails.
         unsafe {

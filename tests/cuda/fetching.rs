@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, DictionaryArray, RecordBatch, RecordBatchIterator};
+use arrow::array::{ArrayRef, DictionaryArray, Int64Array, RecordBatch, RecordBatchIterator};
 use arrow::datatypes::{Int32Type, Schema};
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::decode::Level;
@@ -27,6 +27,7 @@ use crate::{Case, fake, run};
 
 pub const CASES: &[Case] = &[
     ("fetch-host", arrays_come_to_a_gpu),
+    ("fetch-registered", lent_memory_is_copied_from),
     ("fetch-faults", every_call_may_fail),
     ("fetch-places", places_are_checked_first),
     ("fetch-outlive", arrays_outlive_all),
@@ -220,6 +221,66 @@ fn arrays_come_to_a_gpu() {
     assert_eq!(contents(schema, arrays, DeviceKind::CPU), batches());
     drop(pair);
     assert_clean(&scheme);
+}
+
+/// Issue "fewest copies": a GPU takes large bodies from the host's lent memory itself, which is registered
+/// once; where the driver refuses that, they come all the same.
+#[test]
+fn a_gpu_copies_from_lent_memory_of_the_host() {
+    run("fetch-registered", &[]);
+}
+
+fn lent_memory_is_copied_from() {
+    let column =
+        |first: i64| Arc::new(Int64Array::from_iter_values(first..first + 65_536)) as ArrayRef;
+    let batch =
+        |first| RecordBatch::try_from_iter([("a", column(first)), ("b", column(-first))]).unwrap();
+    let table: Vec<_> = (0..24).map(batch).collect();
+    let pair = Pair::new(&address("shm"));
+    let large = Tables(table.clone(), 1);
+    let served = pair.server.serve(b"large", Box::new(large));
+    served.map_err(|(error, _)| error).unwrap();
+    let read = |pair: &Pair| {
+        let mut stream = pair.ask(b"large", &to(Target::Cuda(0))).unwrap();
+        let schema = stream.schema().unwrap();
+        let mut arrays = Vec::new();
+        while let Some(array) = stream.next().unwrap() {
+            arrays.push(array);
+        }
+        let stats = stream.stats();
+        assert_eq!(stats.bytes_staged, stats.bytes_lent, "{stats:?}");
+        drop(stream);
+        assert_eq!(contents(schema, arrays, DeviceKind::CUDA), table);
+    };
+    // Refused for the first region, and then not any more.
+    fake::fail_call("cuMemHostRegister_v2", 1, 801);
+    read(&pair);
+    fake::fail_call("cuMemHostRegister_v2", 0, 0);
+    let (registered, pinned) = (count_registered(), fake::count("cuMemHostAlloc"));
+    assert!((1..=8).contains(&registered), "{registered} registrations");
+    read(&pair);
+    // What is registered stays so, and nothing goes by way of other pinned memory.
+    assert!(count_registered() <= registered + 1);
+    let Pair {
+        server,
+        client,
+        uri,
+    } = pair;
+    let again = Pair {
+        server,
+        client: Client::new(ClientOptions::default()).unwrap(),
+        uri,
+    };
+    drop(client);
+    read(&again);
+    assert_eq!(fake::count("cuMemHostAlloc"), pinned);
+    assert!(count_registered() > registered);
+    drop(again);
+    assert_clean("registered");
+}
+
+fn count_registered() -> i64 {
+    fake::count("cuMemHostRegister_v2")
 }
 
 fn rows() -> u64 {

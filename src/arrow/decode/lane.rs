@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
+use crate::device::cuda::pinned::is_registered;
 use crate::device::cuda::room::{Held, Room};
 use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
 use crate::device::{BufferRef, HostBuffer};
@@ -14,6 +15,9 @@ use crate::error::{Error, Result};
 /// What is moved between the host and a GPU goes by way of two pieces of pinned memory of this
 /// length: while the GPU copies the one, the processor copies the other.
 const CHUNK: usize = 4 << 20;
+/// Buffers of at least so many bytes, on average, are copied one by one from where they lie: starting a
+/// copy takes microseconds, in which the processor copies about as many.
+const WORTH_A_COPY: u64 = 32 << 10;
 /// Alignment of buffers (rule A2).
 const ALIGNMENT: usize = 64;
 
@@ -61,6 +65,13 @@ impl Load {
     /// Bytes of the buffers.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether a GPU can take all of it from where it lies, and each piece is worth a copy of its
+    /// own.
+    pub(super) fn is_registered(&self) -> bool {
+        let worth = (self.pieces.len() as u64).saturating_mul(WORTH_A_COPY);
+        self.bytes >= worth && self.pieces.iter().all(|piece| is_registered(piece.source))
     }
 
     /// What will lie between two places: where it is now, and how far behind the first it will be.
@@ -158,8 +169,12 @@ impl Lane {
 
     /// Holds `source` until the work given so far is done.
     pub(super) fn hold(&mut self, source: Arc<dyn Any + Send + Sync>) -> Result<()> {
-        let event = Event::new(self.device())?;
-        event.record(&self.stream)?;
+        let event = Event::new(self.device())
+            .and_then(|event| event.record(&self.stream).map(|()| event))
+            .inspect_err(|_| {
+                // Before `source` goes. An error means that the device does nothing more.
+                let _: Result<()> = self.stream.synchronize();
+            })?;
         self.sources.push((event, Source::Other(source)));
         Ok(())
     }
@@ -186,6 +201,28 @@ impl Lane {
                 Err(error)
             }
         }
+    }
+
+    /// Copies buffers from the host to one piece of memory of the GPU, which takes them from where
+    /// they are.
+    ///
+    /// # Safety
+    ///
+    /// As [`upload`](Self::upload), but until the stream is done with what it is given here: the
+    /// caller holds what keeps them ([`hold`](Self::hold)), also where this fails.
+    pub(super) unsafe fn upload_from_registered(&mut self, load: &Load) -> Result<OnGpu> {
+        let there = self.room(load.len)?;
+        self.busy = true;
+        for piece in &load.pieces {
+            let (source, len) = (piece.source.data as u64, piece.source.len);
+            // SAFETY: the caller promises the source; the target is a part of memory of the load's
+            // length, which waits in its drop until the stream is done.
+            unsafe {
+                self.stream
+                    .copy(there.address() + piece.at as u64, source, len)
+            }?;
+        }
+        Ok(there)
     }
 
     /// # Safety

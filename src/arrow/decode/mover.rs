@@ -342,8 +342,18 @@ impl Mover {
                     _ if load.is_empty() => OnGpu::new(lane.stream()),
                     Place::Host => {
                         self.figures.staged += load.bytes();
-                        // SAFETY: the buffers lie on the host, kept by the columns or by `source`.
-                        unsafe { lane.upload(&load) }?
+                        let body = columns.holds.body.as_ref().filter(|_| source.is_none());
+                        match body.filter(|_| load.is_registered()) {
+                            Some(body) => {
+                                // SAFETY: what is registered is the body's, which the lane holds from
+                                // here on, whatever comes of the copies.
+                                let copied = unsafe { lane.upload_from_registered(&load) };
+                                lane.hold(Arc::clone(body))?;
+                                copied?
+                            }
+                            // SAFETY: the buffers lie on the host, kept by the columns or by `source`.
+                            None => unsafe { lane.upload(&load) }?,
+                        }
                     }
                     Place::Gpu(from) => {
                         if let Some(event) = event {

@@ -39,6 +39,6 @@ pub use context::{Current, Description, Device, describe_all, uuids};
 pub use driver::{Driver, Failure};
 pub use event::{Event, SyncEvent};
 pub use memory::{DeviceMemory, Purpose};
-pub use pinned::{PinnedMemory, Registered};
+pub use pinned::{Access, PinnedMemory, Registered};
 pub use region::CudaRegion;
 pub use stream::Stream;

@@ -1,9 +1,13 @@
 //! Host memory that devices copy from and to at full speed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
+
+use crate::device::BufferRef;
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Failure, code};
 use crate::device::cuda::stream::left;
@@ -14,6 +18,11 @@ const PORTABLE_MAPPED: u32 = 1 | 2;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`: every device copies there at full speed.
 const PORTABLE: u32 = 1;
+/// `CU_MEMHOSTREGISTER_READ_ONLY`: devices only read there, as the process itself may.
+const READ_ONLY: u32 = 8;
+
+/// The memory that is registered, by its first byte, and how long it is.
+static REGISTERED: RwLock<BTreeMap<usize, usize>> = RwLock::new(BTreeMap::new());
 
 /// Pinned host memory without an owner.
 #[derive(Debug)]
@@ -162,6 +171,15 @@ pub struct Registered {
     address: usize,
 }
 
+/// What devices do with registered memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// They read and write.
+    ReadWrite,
+    /// They read: the memory is mapped to be read alone.
+    Read,
+}
+
 impl Registered {
     /// Pins `len` bytes at `address`, whole pages.
     ///
@@ -172,24 +190,50 @@ impl Registered {
     /// # Safety
     ///
     /// The memory stays mapped as it is until this is dropped, and no work uses it then.
-    pub unsafe fn new(device: &Arc<Device>, address: NonNull<u8>, len: usize) -> Result<Self> {
+    pub unsafe fn new(
+        device: &Arc<Device>,
+        address: NonNull<u8>,
+        len: usize,
+        access: Access,
+    ) -> Result<Self> {
+        let flags = match access {
+            Access::ReadWrite => PORTABLE,
+            Access::Read => PORTABLE | READ_ONLY,
+        };
         let _current = device.enter()?;
         // SAFETY: the caller promises the memory, and the device's context is current.
         unsafe {
             device
                 .driver()
-                .cuMemHostRegister_v2(address.as_ptr().cast(), len, PORTABLE)
+                .cuMemHostRegister_v2(address.as_ptr().cast(), len, flags)
         }?;
+        let address = address.as_ptr() as usize;
+        REGISTERED.write().insert(address, len);
         Ok(Self {
             device: Arc::clone(device),
-            address: address.as_ptr() as usize,
+            address,
         })
     }
+}
+
+/// Whether a buffer lies whole in memory that is registered now: devices copy from there
+/// asynchronously, without the processor.
+pub fn is_registered(buffer: BufferRef) -> bool {
+    let registered = REGISTERED.read();
+    let before = registered.range(..=buffer.data.addr()).next_back();
+    before.is_some_and(|(start, len)| {
+        let offset = buffer.data.addr() - start;
+        offset
+            .checked_add(buffer.len)
+            .is_some_and(|end| end <= *len)
+    })
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         let gone = self.device.enter_to_drop().and_then(|_current| {
+            // Not in a forked child, where the lock may be held for ever.
+            REGISTERED.write().remove(&self.address);
             let address = std::ptr::without_provenance_mut(self.address);
             // SAFETY: registered by this, and no work uses it any more, as its maker promised.
             Ok(unsafe { self.device.driver().cuMemHostUnregister(address) }?)

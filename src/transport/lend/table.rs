@@ -3,11 +3,11 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::device::BufferRef;
-use crate::device::cuda::Device;
 use crate::device::cuda::import::Mapping;
+use crate::device::cuda::{Access, Device, Registered};
 use crate::device::region::{MAX_REGION_BYTES, MappedRegion};
 use crate::error::{Error, Result};
 use crate::proto::Span;
@@ -21,13 +21,40 @@ use crate::transport::{Resolved, ResolvedGpu};
 pub struct RegionTable {
     regions: HashMap<u16, Mapped>,
     orders: Orders,
+    /// The GPU to which bodies go from the host's regions.
+    gpu: Option<Arc<Device>>,
 }
 
 /// A region of the peer's.
 #[derive(Debug)]
 enum Mapped {
-    Host(Arc<MappedRegion>),
+    Host(Arc<HostRegion>),
     Gpu(Arc<GpuRegion>),
+}
+
+/// Memory of the host of the peer's.
+#[derive(Debug)]
+struct HostRegion {
+    /// Registered with the driver, so that a GPU copies from it without the processor; tried once.
+    /// Dropped before the mapping.
+    registered: OnceLock<Option<Registered>>,
+    mapped: MappedRegion,
+}
+
+impl HostRegion {
+    /// Lets `device` copy from it at its full rate. Where the system does not pin so much, or the
+    /// device cannot take memory that may only be read, bodies go by way of memory of our own.
+    fn register(&self, device: &Arc<Device>) {
+        self.registered.get_or_init(|| {
+            // SAFETY: the region stays mapped as long as this, which drops the registration first;
+            // whoever lets work copy from the region holds this until it is done.
+            let made = unsafe {
+                Registered::new(device, self.mapped.base(), self.mapped.len(), Access::Read)
+            };
+            made.inspect_err(|error| tracing::debug!("a region is not pinned: {error}"))
+                .ok()
+        });
+    }
 }
 
 /// A GPU's memory of the peer's.
@@ -48,14 +75,14 @@ struct Known<'a> {
 impl Mapped {
     fn len(&self) -> usize {
         match self {
-            Self::Host(region) => region.len(),
+            Self::Host(region) => region.mapped.len(),
             Self::Gpu(region) => region.len,
         }
     }
 
     fn slice(&self, offset: u64, len: u64) -> Option<BufferRef> {
         let region = match self {
-            Self::Host(region) => return region.slice(offset, len),
+            Self::Host(region) => return region.mapped.slice(offset, len),
             Self::Gpu(region) => region,
         };
         let len = usize::try_from(len).ok()?;
@@ -162,6 +189,10 @@ impl RegionTable {
         })?;
         let region = MappedRegion::map(fd, len)
             .map_err(|error| error.context(format_args!("region {id}")))?;
+        let region = HostRegion {
+            registered: OnceLock::new(),
+            mapped: region,
+        };
         self.regions.insert(id, Mapped::Host(Arc::new(region)));
         Ok(())
     }
@@ -170,6 +201,11 @@ impl RegionTable {
     /// [`Connection::order`](crate::transport::Connection::order).
     pub fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
         self.orders.add(seq, event, handle)
+    }
+
+    /// Where bodies in the host's regions go next: to this GPU, or nowhere.
+    pub fn receive_on(&mut self, gpu: Option<Arc<Device>>) {
+        self.gpu = gpu;
     }
 
     /// Forgets what bodies wait for: the stream is over.
@@ -208,6 +244,9 @@ impl RegionTable {
                         span.address
                     ))
                 })?;
+                if let (Mapped::Host(region), Some(gpu)) = (region, &self.gpu) {
+                    region.register(gpu);
+                }
                 let known = Known { id, region };
                 if first.is_none() {
                     first = Some(known);

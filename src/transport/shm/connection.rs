@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 
+use crate::device::cuda::Device;
 use crate::error::{Error, Result, Status};
 use crate::proto::Span;
 use crate::transport::lend::{ByDescriptor, GpuHandle, PeerProcess, Pool, RegionTable};
@@ -217,6 +218,10 @@ impl Connection for ShmConnection {
 
     fn lender(&self) -> Option<Arc<dyn Lender>> {
         Some(Arc::clone(&self.lender))
+    }
+
+    fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
+        self.regions.receive_on(gpu.cloned());
     }
 
     fn map_region(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::BufferRef;
-use crate::device::cuda::{Device, Registered, Stream};
+use crate::device::cuda::{Access, Device, Registered, Stream};
 use crate::error::Result;
 use crate::proto::Span;
 use crate::transport::lend::address;
@@ -83,7 +83,8 @@ impl Shared {
         let region = &block.region;
         // SAFETY: the region stays mapped while `Pinned` holds it, which drops the registration first.
         // Whoever copies holds the `Pinned` until the copies are done.
-        let made = unsafe { Registered::new(device, region.base(), region.len()) };
+        let made =
+            unsafe { Registered::new(device, region.base(), region.len(), Access::ReadWrite) };
         let registration = match made {
             Ok(registered) => Registration::Made(Arc::new(Pinned {
                 _registered: registered,
