@@ -420,6 +420,7 @@ impl Drop for FetchLink {
             return;
         }
         self.flush_frees();
-        self.close(Error::cancelled("the client let go of the connection"));
+        // Not cut: the connection's own end closes what it mapped first.
+        drop(self.state.get_mut().registration.take());
     }
 }

@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -16,8 +16,8 @@ use crate::device::cuda::Event;
 
 /// What is waited for.
 enum Until {
-    /// The process behind this descriptor has ended.
-    PeerEnds(Arc<OwnedFd>),
+    /// The process behind this descriptor has ended, or, where there is one, this time has come.
+    PeerEnds(Arc<OwnedFd>, Option<Instant>),
     /// The event has happened. A device that says nothing but errors does nothing more.
     Happened { event: Event, errors: u32 },
 }
@@ -41,13 +41,24 @@ static STATE: Mutex<State> = Mutex::new(State {
 /// Events are asked for after so long, and then less and less often.
 const SOONEST: Duration = Duration::from_millis(1);
 const LATEST: Duration = Duration::from_millis(50);
+/// How long a process may take to end after its sockets have.
+const A_WHILE: Duration = Duration::from_secs(5);
 /// Errors in answer to the question whether an event has happened, after which it counts as such.
 const MOST_ERRORS: u32 = 3;
 
 /// Drops `thing` once the process behind `peer` has ended, on a thread of its own.
 pub fn keep_until_end(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
     keep(Item {
-        until: Until::PeerEnds(Arc::clone(peer)),
+        until: Until::PeerEnds(Arc::clone(peer), None),
+        _thing: thing,
+    });
+}
+
+/// The same of what the peer is done with, as far as is known: a process that goes on for a while
+/// was not about to end, and has closed it before the connection.
+pub fn keep_for_a_while(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
+    keep(Item {
+        until: Until::PeerEnds(Arc::clone(peer), Some(Instant::now() + A_WHILE)),
         _thing: thing,
     });
 }
@@ -94,27 +105,29 @@ fn notify(wake: &OwnedFd) {
 fn run(wake: &OwnedFd) {
     let mut pause = SOONEST;
     loop {
-        let (peers, events) = {
+        let (peers, events, deadline) = {
             let mut state = STATE.lock();
             if state.items.is_empty() {
                 state.wake = None;
                 return;
             }
             let peer = |item: &Item| match &item.until {
-                Until::PeerEnds(peer) => Some(Arc::clone(peer)),
+                Until::PeerEnds(peer, _) => Some(Arc::clone(peer)),
                 Until::Happened { .. } => None,
             };
             let peers: Vec<_> = state.items.iter().filter_map(peer).collect();
             let events = peers.len() < state.items.len();
-            (peers, events)
+            let deadlines = state.items.iter().filter_map(|item| match &item.until {
+                Until::PeerEnds(_, deadline) => *deadline,
+                Until::Happened { .. } => None,
+            });
+            (peers, events, deadlines.min())
         };
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         fds.extend(peers.iter().map(|peer| PollFd::new(peer, PollFlags::IN)));
-        let timeout = if events {
-            Timespec::try_from(pause).ok()
-        } else {
-            None
-        };
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = events.then_some(pause).into_iter().chain(left).min();
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let woken = poll(&mut fds, timeout.as_ref());
         drop(fds);
         pause = match woken {
@@ -138,9 +151,10 @@ fn run(wake: &OwnedFd) {
 impl Until {
     fn is_over(&mut self) -> bool {
         match self {
-            Self::PeerEnds(peer) => {
+            Self::PeerEnds(peer, deadline) => {
                 let mut polled = [PollFd::new(peer, PollFlags::IN)];
                 matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1..))
+                    || deadline.is_some_and(|deadline| Instant::now() >= deadline)
             }
             Self::Happened { event, errors } => match event.is_ready() {
                 Ok(ready) => ready,

@@ -234,9 +234,9 @@ impl Lender for Pool {
         let mut retiring = std::mem::take(&mut state.retiring);
         let pooled = std::mem::take(&mut state.pooled);
         drop(state);
-        let mut owners = gpu.take_owners();
-        owners.extend(retiring.values_mut().flat_map(|gone| gone.owners.drain(..)));
-        gpu::bury(shared.peer.as_ref(), owners);
+        gpu::bury(shared.peer.as_ref(), gpu.take_owners());
+        let done = retiring.values_mut().flat_map(|gone| gone.owners.drain(..));
+        gpu::let_go(shared.peer.as_ref(), done.collect());
         drop((pooled, gpu, retiring));
     }
 }

@@ -250,6 +250,9 @@ impl Connection for ShmConnection {
 
 impl Drop for ShmConnection {
     fn drop(&mut self) {
+        // Before the server sees the end: from then on it counts what was lent as closed, where this
+        // process lives on.
+        self.regions = RegionTable::default();
         self.close();
     }
 }

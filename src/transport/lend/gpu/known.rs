@@ -9,6 +9,9 @@ use crate::device::cuda::{CudaRegion, Device};
 use crate::transport::lend::state::{self, Charge, NoRoom, Retiring};
 use crate::transport::{Keep, RegionNotice};
 
+/// An allocation of a producer's of which nothing is out is kept known for so long at most.
+const MOST_IDLE: Duration = Duration::from_secs(1);
+
 /// What the pool knows of GPUs.
 #[derive(Debug, Default)]
 pub(in crate::transport::lend) struct State {
@@ -241,11 +244,12 @@ impl state::State {
     pub(super) fn return_gpu(&mut self, id: u16, keep: &Keep) -> Option<GivenUp> {
         let known = self.gpu.lent.get_mut(&id)?;
         known.leases = known.leases.saturating_sub(1);
+        if known.leases > 0 {
+            // The arrays behind the others keep the allocation.
+            return None;
+        }
         if known.is_legacy() {
             known.owners.push(keep.clone());
-        }
-        if known.leases > 0 {
-            return None;
         }
         if known.is_legacy() || known.superseded {
             return self.retire_gpu(id, true);
@@ -361,14 +365,24 @@ impl state::State {
     ) -> Option<Duration> {
         let now = Instant::now();
         let left = |since: Instant| idle.saturating_sub(now.saturating_duration_since(since));
+        // Memory that the producer has freed stays while it is known here.
+        let soon = idle.min(MOST_IDLE);
+        let left_of = |since: Instant| soon.saturating_sub(now.saturating_duration_since(since));
         let mut next: Option<Duration> = None;
         gone.append(&mut self.gpu.due);
         let mut due = Vec::new();
         for (id, lent) in &self.gpu.lent {
             if lent.leases > 0 {
+                // What is back later may have nobody else to look.
+                next = Some(next.map_or(idle, |next| next.min(idle)));
                 continue;
             }
-            match lent.idle_since.map(left) {
+            let is_arena = matches!(lent.memory, Memory::Arena(_));
+            let idle_left = lent.idle_since.map(|since| match is_arena {
+                true => left(since),
+                false => left_of(since),
+            });
+            match idle_left {
                 _ if lent.is_orphaned() || lent.superseded => due.push(*id),
                 Some(Duration::ZERO) => due.push(*id),
                 Some(left) => next = Some(next.map_or(left, |next| next.min(left))),

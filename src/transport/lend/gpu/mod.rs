@@ -406,6 +406,17 @@ impl Shared {
     }
 }
 
+/// What the peer has returned, and was asked to close, when the connection ends: one that ends it in
+/// order has closed what it mapped before, and one that is killed is waited for.
+pub(super) fn let_go(peer: Option<&PeerProcess>, owners: Vec<Keep>) {
+    if let Some(peer) = peer
+        && !peer.is_this
+        && !owners.is_empty()
+    {
+        super::afterlife::keep_for_a_while(&peer.death, Box::new(owners));
+    }
+}
+
 /// What may still be open at the peer, or out, when the connection ends: see the module.
 pub(super) fn bury(peer: Option<&PeerProcess>, owners: Vec<Keep>) {
     if let Some(peer) = peer
