@@ -11,7 +11,7 @@ use cudarc::driver::sys::{CUipcMemHandle, CUmemGenericAllocationHandle};
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Failure, code};
 use crate::device::cuda::event::HANDLE_BYTES;
-use crate::device::cuda::memory::export_fd;
+use crate::device::cuda::memory::{self, export_fd};
 use crate::device::cuda::pointer::Pointer;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
@@ -246,5 +246,6 @@ fn legacy_of(device: &Device, base: u64) -> Result<Option<[u8; HANDLE_BYTES]>> {
     };
     // SAFETY: `handle` is writable; the address is looked up, not looked at.
     let made = unsafe { device.driver().cuIpcGetMemHandle(&raw mut handle, base) };
+    memory::note_exported(base);
     Ok(unless_not_possible(made)?.map(|()| handle.reserved.map(i8::cast_unsigned)))
 }

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUipcMemHandle, CUmemGenericAllocationHan
 use parking_lot::{Condvar, Mutex};
 
 use crate::device::cuda::context::Device;
+use crate::device::cuda::driver::Driver;
 use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::memory::{POSIX_FD, map, unmap};
 use crate::device::cuda::stream::left;
@@ -128,7 +129,11 @@ impl Mapping {
         };
         // The peer's word for its length is not taken.
         let found = super::pointer::Pointer::at(device, address).map_err(close)?;
-        let size = found.map_or(len, |pointer| pointer.size);
+        // The handle may be of a part of what the driver allocated at once.
+        let size = found.map_or(len, |pointer| {
+            let end = pointer.base.saturating_add(pointer.size as u64);
+            usize::try_from(end.saturating_sub(address)).unwrap_or(0)
+        });
         Ok(Self {
             device: Arc::clone(device),
             address,
@@ -216,6 +221,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if Driver::get().is_err() {
+            // A forked child, where locks may be held for ever.
+            return;
+        }
         let gone = self.device.enter_to_drop().and_then(|_current| {
             let driver = self.device.driver();
             match self.kind {

@@ -1,5 +1,6 @@
 //! Memory of a device, for ourselves or to be lent.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -12,8 +13,10 @@ use cudarc::driver::sys::{
     CUmemGenericAllocationHandle,
 };
 
+use parking_lot::Mutex;
+
 use crate::device::cuda::context::Device;
-use crate::device::cuda::driver::{Failure, code};
+use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::pinned::PinnedBlock;
 use crate::device::cuda::recycle::Keep;
 use crate::device::cuda::stream::left;
@@ -177,6 +180,17 @@ pub(super) unsafe fn unmap(
     unmapped.and(freed)
 }
 
+/// Plain memory that is in use, by its address, and whether another process was given a handle to it.
+static PLAIN: Mutex<BTreeMap<CUdeviceptr, Arc<AtomicBool>>> = Mutex::new(BTreeMap::new());
+
+/// Another process gets a legacy handle to the allocation at `base`: where that is memory of ours,
+/// nobody else's data may come there later.
+pub(super) fn note_exported(base: CUdeviceptr) {
+    if let Some(exported) = PLAIN.lock().get(&base) {
+        exported.store(true, Ordering::Release);
+    }
+}
+
 /// Memory of a device. What it holds at first is not defined: it may be what was there before, of
 /// this process.
 ///
@@ -187,7 +201,7 @@ pub struct DeviceMemory {
     /// `None` only while it is dropped.
     block: Option<Block>,
     /// A peer may have it mapped for ever: nobody else's data may come here.
-    exported: AtomicBool,
+    exported: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for DeviceMemory {
@@ -213,17 +227,15 @@ impl DeviceMemory {
         let lend = purpose == Purpose::Lend;
         // The driver gives nothing for a length of 0.
         let mut len = len.max(1);
-        let mut most = len.saturating_mul(2);
         if lend {
             let unit = Self::lend_unit(device)?;
             len = len
                 .checked_next_multiple_of(unit)
                 .ok_or_else(|| Error::out_of_memory(format!("no GPU has {len} bytes")))?;
-            // Who lends memory bounds it, and is given what it counts with.
-            most = len;
         }
-        let kept = device.kept.lock().device.take(len, most, u32::from(lend));
-        let block = match kept {
+        let most = len.saturating_mul(2);
+        let kept = (!lend).then(|| device.kept.lock().device.take(len, most));
+        let block = match kept.flatten() {
             Some(block) => block,
             None => {
                 let _current = device.enter()?;
@@ -248,10 +260,15 @@ impl DeviceMemory {
                 })?
             }
         };
+        let exported = Arc::new(AtomicBool::new(false));
+        if !block.is_exportable() {
+            let mut plain = PLAIN.lock();
+            plain.insert(block.address, Arc::clone(&exported));
+        }
         Ok(Self {
             device: Arc::clone(device),
             block: Some(block),
-            exported: AtomicBool::new(false),
+            exported,
         })
     }
 
@@ -317,7 +334,15 @@ impl Drop for DeviceMemory {
         let Some(block) = self.block.take() else {
             return;
         };
-        let gone = if *self.exported.get_mut() {
+        if Driver::get().is_err() {
+            // A forked child, where locks may be held for ever.
+            return;
+        }
+        if !block.is_exportable() {
+            PLAIN.lock().remove(&block.address);
+        }
+        // Memory to be lent is seen whole by who is lent a part: nobody gets it with what another left.
+        let gone = if self.exported.load(Ordering::Acquire) || block.is_exportable() {
             vec![block]
         } else {
             self.device.kept.lock().device.give(block)

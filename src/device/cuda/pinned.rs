@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use crate::device::BufferRef;
 use crate::device::cuda::context::Device;
-use crate::device::cuda::driver::{Failure, code};
+use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
@@ -91,11 +91,7 @@ impl PinnedMemory {
     /// `OutOfMemory`; as [`Device::enter`].
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self> {
         let len = len.max(1);
-        let kept = device
-            .kept
-            .lock()
-            .pinned
-            .take(len, len.saturating_mul(2), 0);
+        let kept = device.kept.lock().pinned.take(len, len.saturating_mul(2));
         let block = match kept {
             Some(block) => block,
             None => {
@@ -247,6 +243,10 @@ impl Drop for PinnedMemory {
         let Some(block) = self.block.take() else {
             return;
         };
+        if Driver::get().is_err() {
+            // A forked child, where locks may be held for ever.
+            return;
+        }
         let gone = self.device.kept.lock().pinned.give(block);
         self.device.free(gone, PinnedBlock::free);
     }

@@ -16,12 +16,10 @@ pub struct Kept {
     pub(super) pinned: List<PinnedBlock>,
 }
 
-/// Something with a length, of some kind; only one of the same kind serves instead of it.
+/// Something with a length.
 pub(super) trait Keep {
     /// Bytes.
     fn len(&self) -> usize;
-    /// Of which kind.
-    fn kind(&self) -> u32;
     /// Most bytes of these that are kept.
     const MOST: usize;
 }
@@ -30,18 +28,12 @@ impl Keep for Block {
     fn len(&self) -> usize {
         Self::len(self)
     }
-    fn kind(&self) -> u32 {
-        u32::from(self.is_exportable())
-    }
     const MOST: usize = MOST_DEVICE_BYTES;
 }
 
 impl Keep for PinnedBlock {
     fn len(&self) -> usize {
         Self::len(self)
-    }
-    fn kind(&self) -> u32 {
-        0
     }
     const MOST: usize = MOST_PINNED_BYTES;
 }
@@ -64,9 +56,9 @@ impl<B> Default for List<B> {
 
 impl<B: Keep> List<B> {
     /// The smallest block that has `len` bytes, and `most` at most.
-    pub(super) fn take(&mut self, len: usize, most: usize, kind: u32) -> Option<B> {
+    pub(super) fn take(&mut self, len: usize, most: usize) -> Option<B> {
         let (index, _) = (self.blocks.iter().enumerate())
-            .filter(|(_, block)| block.kind() == kind && (len..=most).contains(&block.len()))
+            .filter(|(_, block)| (len..=most).contains(&block.len()))
             .min_by_key(|(_, block)| block.len())?;
         let block = self.blocks.remove(index);
         self.bytes -= block.len();
@@ -102,29 +94,26 @@ impl<B: Keep> List<B> {
 mod tests {
     use super::*;
 
-    struct Fake(usize, u32);
+    struct Fake(usize);
 
     impl Keep for Fake {
         fn len(&self) -> usize {
             self.0
         }
-        fn kind(&self) -> u32 {
-            self.1
-        }
         const MOST: usize = 100;
     }
 
-    /// A block serves requests within the lengths asked for and of its kind, and no others.
+    /// A block serves requests within the lengths asked for, the smallest first, and no others.
     #[test]
     fn blocks_serve_what_they_fit() {
         let mut list = List::default();
-        assert!(list.give(Fake(40, 0)).is_empty());
-        assert!(list.give(Fake(30, 1)).is_empty());
-        assert!(list.take(41, 82, 0).is_none());
-        assert!(list.take(19, 38, 0).is_none());
-        assert!(list.take(35, 70, 1).is_none());
-        assert_eq!(list.take(25, 50, 1).unwrap().0, 30);
-        assert_eq!(list.take(25, 50, 0).unwrap().0, 40);
+        assert!(list.give(Fake(40)).is_empty());
+        assert!(list.give(Fake(30)).is_empty());
+        assert!(list.take(41, 82).is_none());
+        assert!(list.take(14, 28).is_none());
+        assert_eq!(list.take(25, 50).unwrap().0, 30);
+        assert!(list.take(15, 30).is_none());
+        assert_eq!(list.take(25, 50).unwrap().0, 40);
         assert_eq!(list.bytes, 0);
     }
 
@@ -132,11 +121,11 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let mut list = List::default();
-        assert!(list.give(Fake(60, 0)).is_empty());
-        let gone = list.give(Fake(70, 0));
+        assert!(list.give(Fake(60)).is_empty());
+        let gone = list.give(Fake(70));
         assert_eq!(gone.len(), 1);
         assert_eq!(gone[0].0, 60);
-        assert_eq!(list.give(Fake(101, 0)).len(), 2);
+        assert_eq!(list.give(Fake(101)).len(), 2);
         assert_eq!((list.bytes, list.blocks.len()), (0, 0));
     }
 }
