@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use once_cell::sync::Lazy;
 use parking_lot::Mutex;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::error::{Error, Result};
 
@@ -106,7 +106,8 @@ impl Block {
         if self.len >= LEAST_MAPPED_BYTES {
             // SAFETY: the mapping is this block's, and what is in it is not defined. Where the advice
             // is not taken the pages stay.
-            let _ = unsafe { madvise(self.data.as_ptr().cast(), self.len, Advice::LinuxFree) };
+            // By libc, as below.
+            let _ = unsafe { libc::madvise(self.data.as_ptr().cast(), self.len, libc::MADV_FREE) };
         }
     }
 
@@ -148,7 +149,8 @@ impl Drop for Block {
     fn drop(&mut self) {
         if self.len >= LEAST_MAPPED_BYTES {
             // SAFETY: the mapping of `map`, whose only owner is dropped here.
-            let _ = unsafe { munmap(self.data.as_ptr().cast(), self.len) };
+            // By libc, whose calls UCX watches: it forgets what it knows of the addresses.
+            let _ = unsafe { libc::munmap(self.data.as_ptr().cast(), self.len) };
         } else if let Some(layout) = layout(self.len) {
             // SAFETY: `data` came from `alloc_zeroed` with this layout and is freed only here.
             unsafe { dealloc(self.data.as_ptr(), layout) };
