@@ -17,6 +17,8 @@ type Thing = Box<dyn Send>;
 #[derive(Debug, Clone)]
 pub struct Callbacks {
     queue: Sender<Thing>,
+    /// The host empties the queue itself, and no thread of ours may call it.
+    pulled: bool,
 }
 
 impl Callbacks {
@@ -31,14 +33,18 @@ impl Callbacks {
             .name("dipc-callbacks".into())
             .spawn(move || arrivals.into_iter().for_each(drop))
             .map_err(|error| Error::io("cannot start the callback thread", &error))?;
-        Ok((Self { queue }, thread))
+        let pulled = false;
+        Ok((Self { queue, pulled }, thread))
     }
 
     /// A queue that the host empties itself, by [`Pulled::drain`] (the pull form of serving).
     pub fn pulled() -> (Self, Pulled) {
         let (queue, arrivals) = mpsc::channel::<Thing>();
         (
-            Self { queue },
+            Self {
+                queue,
+                pulled: true,
+            },
             Pulled {
                 arrivals: Mutex::new(arrivals),
             },
@@ -55,10 +61,26 @@ impl Callbacks {
 
     /// Drops `thing` on the callback thread.
     pub fn drop_later(&self, thing: Thing) {
-        // A closed queue gives the thing back and so drops it here: that happens only when the
-        // host frees a server of the pull form, on the host's own thread.
-        let _ = self.queue.send(thing);
+        // A closed queue gives the thing back: the host has freed its server of the pull form, on
+        // its own thread, where things may be dropped. What still comes later, kept for a client that
+        // was cut off, comes on a thread of ours, which must not call the host.
+        if let Err(unsent) = self.queue.send(thing)
+            && self.pulled
+            && is_ours()
+        {
+            tracing::warn!(
+                "an array is never released: its server was freed while a client that was cut off \
+                 could still read it"
+            );
+            let _left = std::mem::ManuallyDrop::new(unsent);
+        }
     }
+}
+
+/// Whether this thread is the library's: they all have such names.
+fn is_ours() -> bool {
+    let thread = std::thread::current();
+    thread.name().is_some_and(|name| name.starts_with("dipc-"))
 }
 
 /// The host's end of a pull-form queue.

@@ -59,6 +59,8 @@ pub struct Fetch {
     follow: bool,
     /// Dictionaries that came before that, as bytes.
     early: Vec<(Header, ReceivedBody)>,
+    /// Bytes of their bodies.
+    early_bytes: u64,
     /// How long to look for messages before sleeping.
     spin: Duration,
     stats: StreamStats,
@@ -104,6 +106,7 @@ impl Fetch {
             target,
             follow: false,
             early: Vec::new(),
+            early_bytes: 0,
             spin,
             stats: StreamStats::default(),
             failed: None,

@@ -41,8 +41,18 @@ pub fn library() -> Option<String> {
     Some(found.display().to_string())
 }
 
+/// Whether this is a run of tools/test-slow.sh under a sanitizer, which UCX is not made for.
+fn is_sanitized() -> bool {
+    let mut options = ["ASAN_OPTIONS", "TSAN_OPTIONS"].into_iter();
+    options.any(|name| std::env::var_os(name).is_some())
+}
+
 /// Runs a case with PyPI's UCX, where it is there.
 fn with_ucx(name: &str, variables: &[(&str, &str)]) {
+    if is_sanitized() {
+        println!("skipped: UCX does not run, or leaks, under a sanitizer");
+        return;
+    }
     let Some(library) = library() else {
         println!("skipped: libucx-cu12 is not in .tools (tools/setup.sh test)");
         return;
@@ -203,7 +213,7 @@ fn bodies_go_between_gpus() {
 #[test]
 fn ucx_without_cuda_takes_none_of_it() {
     // Debian's, which was built without; and PyPI's, where a setting leaves it out.
-    if !has_the_systems_driver() {
+    if !has_the_systems_driver() && !is_sanitized() {
         // On a machine with a GPU it may have been built with it.
         run("ucx-without-cuda", &[("DIPC_UCX_LIBRARY", "libucp.so.0")]);
     }

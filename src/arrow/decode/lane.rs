@@ -271,7 +271,9 @@ impl Lane {
             let _: Result<()> = self.stream.synchronize();
         }
         outcome?;
-        self.settled();
+        if !load.is_empty() {
+            self.settled();
+        }
         Ok(memory)
     }
 

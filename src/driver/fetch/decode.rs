@@ -12,6 +12,10 @@ use crate::error::{Error, Result};
 use crate::proto::{Body, Header, HeaderKind, Message};
 use crate::transport::{Resolved, ResolvedGpu};
 
+/// Dictionaries of so many bytes wait to know where the arrays of their stream are to stay; then they stay
+/// where they are.
+const MOST_EARLY_BYTES: u64 = 64 << 20;
+
 impl Fetch {
     /// Where arrays of this stream are to be, now that the server has said where it has them. It is
     /// one place for all of them, as Arrow's streams ask, also where some bodies come by another way:
@@ -36,7 +40,11 @@ impl Fetch {
         let Message { seq, header, body } = message;
         let (body, gpu) = self.find_body(seq, &header, body)?;
         if self.follow {
-            if gpu.is_none() && header.kind() == HeaderKind::Dictionary {
+            if gpu.is_none()
+                && header.kind() == HeaderKind::Dictionary
+                && self.early_bytes <= MOST_EARLY_BYTES
+            {
+                self.early_bytes = self.early_bytes.saturating_add(header.body_len());
                 self.early.push((header, body));
                 return Ok(None);
             }

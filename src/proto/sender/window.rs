@@ -73,7 +73,8 @@ impl Window {
     pub(super) fn sent(&mut self, batches: u64, bytes: u64, free: bool) {
         self.sent.batches = self.sent.batches.saturating_add(batches);
         self.sent.bytes = self.sent.bytes.saturating_add(bytes);
-        if free && bytes > 0 {
+        // Where bytes have no limit, what is free need not be told apart.
+        if free && bytes > 0 && self.credit.bytes != u64::MAX {
             self.in_place.push_back((self.sent.bytes, bytes));
             self.in_place_bytes = self.in_place_bytes.saturating_add(bytes);
         }
