@@ -88,8 +88,8 @@ class Dipc:
             arguments += ["--batch-bytes", str(case.batch_bytes)]
         if case.batches is not None:
             arguments += ["--batches", str(case.batches)]
-        # Over UCX more bodies would be received at once than the caches hold.
-        wide = case.op in ("get", "metadata") and self._transport != "ucx"
+        # Over UCX more bodies would be received at once than the caches hold, and with many streams copied.
+        wide = case.op in ("get", "metadata") and self._transport != "ucx" and case.streams == 1
         if wide and not case.default_window:
             arguments += ["--window-batches", str(WINDOW_BATCHES)]
         if case.reuse:

@@ -129,6 +129,7 @@ def test_the_window_is_wide_where_that_pays() -> None:
         peer = dipc.Dipc("dipc", Path("dipc"), transport, "arena")
         assert ("--window-batches" in peer.arguments(case)) == wide
         assert "--window-batches" not in peer.arguments(replace(case, default_window=True))
+        assert "--window-batches" not in peer.arguments(replace(case, streams=256))
 
 
 def test_criterion_s_middle_time_is_in_nanoseconds_wherever_the_line_breaks() -> None:
