@@ -202,7 +202,8 @@ impl Fetch {
         self.wait_for_schema(cancel)?;
         loop {
             if let Some(message) = self.receiver.next_message() {
-                let batch = self.decode(message).map_err(|error| self.abort(error))?;
+                let batch = self.decode(message, cancel);
+                let batch = batch.map_err(|error| self.abort(error))?;
                 // Credit, and perhaps an end, follow from taking it.
                 self.pump();
                 if let Some(batch) = batch {

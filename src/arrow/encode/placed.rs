@@ -18,6 +18,8 @@ const ALIGNMENT: usize = 64;
 pub(super) struct Placed {
     stream: Arc<Stream>,
     ready: Arc<Event>,
+    /// `ready` is behind all work.
+    recorded: bool,
     _shifted: Option<Shifted>,
     uploaded: Option<(DeviceMemory, PinnedMemory)>,
 }
@@ -46,6 +48,7 @@ impl Placed {
         let mut placed = Self {
             stream: Arc::clone(stream),
             ready,
+            recorded: false,
             _shifted: None,
             uploaded: None,
         };
@@ -77,6 +80,7 @@ impl Placed {
             placed._shifted = Some(shifted);
         }
         placed.ready.record(stream)?;
+        placed.recorded = true;
         Ok(placed)
     }
 
@@ -103,8 +107,16 @@ fn address(address: u64) -> *const u8 {
 impl Drop for Placed {
     fn drop(&mut self) {
         if self.uploaded.is_some() {
-            // The memory goes to others next. An error means that the device does nothing more.
-            let _: Result<(), Error> = self.stream.synchronize();
+            // The memory goes to others next. Later work is not waited for, which may be behind another
+            // producer's. An error means that the device does nothing more.
+            let ready = if self.recorded {
+                self.ready.synchronize().is_ok()
+            } else {
+                false
+            };
+            if !ready {
+                let _: Result<(), Error> = self.stream.synchronize();
+            }
         }
     }
 }

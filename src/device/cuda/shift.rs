@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::cuda::context::Device;
+use crate::device::cuda::event::Event;
 use crate::device::cuda::kernels::BitTask;
 use crate::device::cuda::memory::{DeviceMemory, Purpose};
 use crate::device::cuda::pinned::PinnedMemory;
@@ -64,15 +65,19 @@ impl Shifts {
                 target.copy_from_slice(&word.to_ne_bytes());
             }
         }
-        let shifted = Shifted {
+        let mut shifted = Shifted {
+            done: None,
             stream: Arc::clone(stream),
             memory,
             tasks,
         };
         let (at, count) = (shifted.tasks.address(), self.tasks.len());
+        let event = Event::new(device)?;
         // SAFETY: the tasks were written there; the caller promises their sources, and their
         // targets are places in the memory. `shifted` holds both until the stream is done.
         unsafe { stream.shift_bits(at, count, longest) }?;
+        event.record(stream)?;
+        shifted.done = Some(event);
         Ok(shifted)
     }
 }
@@ -80,6 +85,8 @@ impl Shifts {
 /// Moved bitmaps, under way or there.
 #[derive(Debug)]
 pub struct Shifted {
+    /// Behind the work; `None` where that failed.
+    done: Option<Event>,
     stream: Arc<Stream>,
     memory: DeviceMemory,
     /// The kernel reads them.
@@ -106,7 +113,11 @@ impl Shifted {
 
 impl Drop for Shifted {
     fn drop(&mut self) {
-        // The memory goes to others next. An error means that the device does nothing more.
-        let _: Result<(), Error> = self.stream.synchronize();
+        // The memory goes to others next. Not later work is waited for, which may be behind another
+        // producer's. An error means that the device does nothing more.
+        let _: Result<(), Error> = match &self.done {
+            Some(done) => done.synchronize().or_else(|_| self.stream.synchronize()),
+            None => self.stream.synchronize(),
+        };
     }
 }

@@ -2,8 +2,11 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::arrow::decode::{DecodedBatch, Decoder, ReceivedBody};
+use crate::cancel::Cancel;
+use crate::device::cuda::Event;
 use crate::device::{DeviceKind, Target};
 use crate::driver::fetch::Fetch;
 use crate::driver::fetch::packed::Packed;
@@ -11,6 +14,10 @@ use crate::driver::link::FetchLink;
 use crate::error::{Error, Result};
 use crate::proto::{Body, Header, HeaderKind, Message};
 use crate::transport::{Resolved, ResolvedGpu};
+
+/// How long to leave an event alone before it is asked for again.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Dictionaries of so many bytes wait to know where the arrays of their stream are to stay; then they stay
 /// where they are.
@@ -36,9 +43,13 @@ impl Fetch {
     }
 
     /// Turns a message into an array; a dictionary gives none.
-    pub(super) fn decode(&mut self, message: Message<Packed>) -> Result<Option<DecodedBatch>> {
+    pub(super) fn decode(
+        &mut self,
+        message: Message<Packed>,
+        cancel: Option<&Cancel>,
+    ) -> Result<Option<DecodedBatch>> {
         let Message { seq, header, body } = message;
-        let (body, gpu) = self.find_body(seq, &header, body)?;
+        let (body, gpu) = self.find_body(seq, &header, body, cancel)?;
         if self.follow {
             if gpu.is_none()
                 && header.kind() == HeaderKind::Dictionary
@@ -92,6 +103,7 @@ impl Fetch {
         seq: u32,
         header: &Header,
         body: Body<Packed>,
+        cancel: Option<&Cancel>,
     ) -> Result<(ReceivedBody, Option<i32>)> {
         match body {
             Body::Packed(memory) => {
@@ -136,11 +148,14 @@ impl Fetch {
                 Ok(match gpu {
                     Some(ResolvedGpu { device, ready }) => {
                         let ordinal = device.ordinal();
+                        if let Some(ready) = ready {
+                            self.wait_until_ready(&ready, cancel)?;
+                        }
                         // SAFETY: the transport resolved the spans to memory of `device` that `owner`
-                        // keeps mapped, by itself or from inside `lent`, and that is written before
-                        // `ready`; whether the peer could still write is what it said.
+                        // keeps mapped, by itself or from inside `lent`, and that is written by now;
+                        // whether the peer could still write is what it said.
                         let body =
-                            unsafe { ReceivedBody::on_gpu(buffers, owner, shared, device, ready) };
+                            unsafe { ReceivedBody::on_gpu(buffers, owner, shared, device, None) };
                         (body, Some(ordinal))
                     }
                     // SAFETY: as above, of host memory, which is written already.
@@ -148,6 +163,30 @@ impl Fetch {
                 })
             }
         }
+    }
+
+    /// Waits for the server's work on a body that lies on a GPU. Not on a stream: of a server that
+    /// dies meanwhile nobody may ever tell a stream that its event has happened, and all that is
+    /// behind it would wait with it.
+    fn wait_until_ready(&self, ready: &Event, cancel: Option<&Cancel>) -> Result<()> {
+        let mut pause = SHORTEST_PAUSE;
+        while !ready.is_ready()? {
+            if let Some(cancel) = cancel {
+                cancel.check()?;
+            }
+            let readiness = self.data.readiness();
+            if readiness.peer_death.is_none() {
+                std::thread::sleep(pause);
+            }
+            if readiness.peer_dies_within(pause) {
+                return Err(Error::disconnected(format!(
+                    "the server's process ({}) ended before its work on a GPU was done",
+                    self.data.peer()
+                )));
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Ok(())
     }
 }
 
