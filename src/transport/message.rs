@@ -23,7 +23,7 @@ pub enum Outgoing {
         payload: Payload,
     },
     /// Tagged: a packed body that lies in a GPU's memory whole, padding included, and can be read.
-    /// Only where [`Connection::sends_gpu`] says so.
+    /// Only where [`Connection::sends_gpu`](super::Connection::sends_gpu) says so.
     GpuBody {
         /// The whole 64-bit tag.
         tag: u64,
@@ -71,7 +71,8 @@ pub enum Incoming {
         /// The bytes.
         memory: HostBuffer,
     },
-    /// A packed body in the memory of the GPU that [`Connection::receive_on`] named.
+    /// A packed body in the memory of the GPU that
+    /// [`Connection::receive_on`](super::Connection::receive_on) named.
     GpuBody {
         /// Sequence number, the low 32 bits of the tag.
         seq: u32,

@@ -27,7 +27,7 @@ pub struct LinkOptions {
     /// Bound on all regions for copies of one server, shared by its connections.
     pub budget: Arc<Budget>,
     /// A body that comes before its header is read at once up to this many bytes; a larger one
-    /// waits in the connection until [`Connection::post_body`] names it.
+    /// waits in the connection until [`Connection::post_body`](super::Connection::post_body) names it.
     pub unexpected_bytes: u64,
     /// How bodies travel; the sender decides for all transports that can lend.
     pub body: BodyPolicy,
