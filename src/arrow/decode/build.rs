@@ -272,9 +272,9 @@ impl<'a> Builder<'a> {
 
     /// An array of the field's own type.
     fn values(&mut self, field: &Field) -> Result<usize> {
-        let layout = field.layout();
-        if let Layout::Fixed { width } = layout
-            && let Some(id) = self.plain(width, field.ty.alignment())
+        let layout = field.layout;
+        if let Layout::Fixed { width, align } = layout
+            && let Some(id) = self.plain(width, align)
         {
             return Ok(id);
         }
@@ -290,7 +290,7 @@ impl<'a> Builder<'a> {
                 let bytes = node.len()?.div_ceil(8);
                 self.buffer(&mut node, bytes, 1)?;
             }
-            Layout::Fixed { width } => self.elements(&mut node, width, field.ty.alignment(), 0)?,
+            Layout::Fixed { width, align } => self.elements(&mut node, width, align, 0)?,
             Layout::Bytes { large, .. } => {
                 let offsets = self.offsets(&mut node, large)?;
                 let (first, last) = children::range(&self.out, &node, offsets, large)?;
@@ -358,7 +358,9 @@ impl<'a> Builder<'a> {
             at: *values,
             private: !self.shared,
         };
-        self.out.buffers.extend([Buffer::ABSENT, values]);
+        self.out
+            .buffers
+            .extend_from_slice(&[Buffer::ABSENT, values]);
         Some(self.push(node, 0))
     }
 

@@ -44,7 +44,7 @@ pub(super) fn check(columns: &Columns, field: &Field, id: usize) -> Result<()> {
         }
         Ok(())
     };
-    match field.layout() {
+    match field.layout {
         Layout::Struct | Layout::Union { dense: false } => {
             (0..node.n_children).try_for_each(|index| at_least(index, node.len()?))
         }

@@ -11,7 +11,7 @@ pub(super) fn dictionary(field: &Field) -> Columns {
 }
 
 fn push_empty(out: &mut Columns, field: &Field) -> usize {
-    let layout = field.layout();
+    let layout = field.layout;
     let id = out.nodes.len();
     let n_children = field.children.len();
     let mut node = Node {

@@ -91,8 +91,9 @@ pub(super) enum Layout {
     Null,
     /// Validity, one bit for each value.
     Bits,
-    /// Validity, `width` bytes for each value.
-    Fixed { width: usize },
+    /// Validity, `width` bytes for each value. `align` is what typed access needs, up to 8: the C data
+    /// interface recommends 8, and consumers that want 16 for wide decimals copy those themselves.
+    Fixed { width: usize, align: usize },
     /// Validity, offsets, bytes.
     Bytes { large: bool, utf8: bool },
     /// Validity, 16-byte views, any number of data buffers.
@@ -142,6 +143,9 @@ pub(super) struct Field {
     /// As the C data interface encodes it; empty where there is none.
     pub(super) metadata: Box<[u8]>,
     pub(super) ty: Type,
+    /// Of the values, also where there is a dictionary. Known beforehand: it is asked for with every
+    /// column of every batch.
+    pub(super) layout: Layout,
     /// The type as the C data interface writes it: of the values, also where there is a dictionary.
     pub(super) format: CString,
     pub(super) children: Vec<Arc<Field>>,
@@ -149,11 +153,6 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Layout of the values: the dictionary's where there is one.
-    pub(super) fn layout(&self) -> Layout {
-        self.ty.layout()
-    }
-
     /// Whether two fields hold values of one type, so that one dictionary can serve both. Names
     /// and metadata do not matter, inner dictionaries do.
     pub(super) fn same_type(&self, other: &Self) -> bool {
@@ -169,8 +168,12 @@ impl Field {
 
 impl Type {
     pub(super) fn layout(&self) -> Layout {
-        let fixed = |bits: u16| Layout::Fixed {
-            width: usize::from(bits / 8),
+        let fixed = |bits: u16| {
+            let width = usize::from(bits / 8);
+            Layout::Fixed {
+                width,
+                align: width.min(8),
+            }
         };
         match *self {
             Self::Null => Layout::Null,
@@ -187,6 +190,7 @@ impl Type {
             // Parsing has refused negative sizes.
             Self::FixedBytes(width) => Layout::Fixed {
                 width: width.unsigned_abs() as usize,
+                align: 1,
             },
             Self::FixedList(size) => Layout::FixedList {
                 size: size.unsigned_abs() as usize,
@@ -197,16 +201,6 @@ impl Type {
             Self::Struct => Layout::Struct,
             Self::Union { dense, .. } => Layout::Union { dense },
             Self::RunEnds => Layout::RunEnds,
-        }
-    }
-
-    /// The alignment that typed access to the fixed-width values needs, up to 8: the C data
-    /// interface recommends 8, and consumers that want 16 for wide decimals copy those themselves.
-    pub(super) fn alignment(&self) -> usize {
-        match (self, self.layout()) {
-            (Self::FixedBytes(_), _) => 1,
-            (_, Layout::Fixed { width }) => width.min(8),
-            _ => 1,
         }
     }
 

@@ -304,7 +304,7 @@ impl Joiner {
     }
 
     fn values(&mut self, field: &Field, parts: &[Part<'_>; 2]) -> Result<usize> {
-        let layout = field.layout();
+        let layout = field.layout;
         let mut buffers = Vec::new();
         let mut null_count = 0;
         if layout.has_validity() {
@@ -317,7 +317,7 @@ impl Joiner {
         match layout {
             Layout::Null => null_count = i64::try_from(parts[0].len + parts[1].len).unwrap_or(0),
             Layout::Bits => buffers.push(self.bits(parts)?),
-            Layout::Fixed { width } => buffers.push(self.fixed(1, width, parts)?),
+            Layout::Fixed { width, .. } => buffers.push(self.fixed(1, width, parts)?),
             Layout::Bytes { large, .. } => {
                 let (offsets, ranges) = self.offsets(Width::of_offsets(large), parts)?;
                 let piece = |index: usize| -> Result<_> {

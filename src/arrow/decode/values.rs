@@ -33,14 +33,14 @@ impl Checker<'_> {
 
     fn values(&mut self, field: &Field, id: usize) -> Result<()> {
         let node = self.columns.nodes[id];
-        if field.layout().has_validity() {
+        if field.layout.has_validity() {
             self.validity(&node)?;
         }
         for (index, child) in field.children.iter().enumerate() {
             let child_id = self.columns.children_of(&node)[index];
             self.column(child, child_id)?;
         }
-        match field.layout() {
+        match field.layout {
             Layout::Bytes { large: false, utf8 } => self.strings::<i32>(&node, utf8),
             Layout::Bytes { large: true, utf8 } => self.strings::<i64>(&node, utf8),
             Layout::Views { utf8 } => self.views(&node, utf8),
