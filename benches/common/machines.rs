@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dipc::proto::{
     AddressList, BODY_KIND_LIST, BodyKind, Control, Credit, InBody, Message, OutBody, Prefix,
     PrefixKind, Receiver, ReceiverConfig, Request, Role, Sender, SenderConfig, Side, SideConfig,
-    Span, StreamInfo, Tags, Timestamp, Transmit, VERSION, body_tag, encode_frees,
+    Span, StreamInfo, Tags, Timestamp, Transmit, VERSION, body_tag,
 };
 
 use super::Arrived;
@@ -93,7 +93,6 @@ pub struct SenderStep {
     header: Vec<u8>,
     body_len: u64,
     spans: Vec<Span>,
-    frees: Vec<u8>,
 }
 
 impl SenderStep {
@@ -115,17 +114,11 @@ impl SenderStep {
             .unwrap();
         sender.send_schema(arrived.schema_header.clone()).unwrap();
         let spans = spans(arrived);
-        let addresses: Vec<u64> = spans
-            .iter()
-            .filter(|span| span.length > 0)
-            .map(|span| span.address)
-            .collect();
         let mut step = Self {
             sender,
             header: arrived.message.header.clone(),
             body_len: arrived.message.body_len,
             spans,
-            frees: encode_frees(&addresses),
         };
         step.drain();
         step
@@ -138,13 +131,17 @@ impl SenderStep {
             hold: (),
             in_place: true,
         };
+        let seq = self.sender.next_seq();
         self.sender
             .send_batch(self.header.clone(), self.body_len, body)
             .map_err(|_| "refused")
             .unwrap();
         self.drain();
-        let tag = Tags::default_for(Role::Both).free_data.unwrap();
-        self.sender.handle_tagged(tag, &self.frees).unwrap();
+        let returned = Control::Return {
+            stream: 0,
+            seqs: vec![seq],
+        };
+        self.sender.handle_control(&returned.encode()).unwrap();
         self.drain();
     }
 

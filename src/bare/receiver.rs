@@ -14,9 +14,9 @@ use crate::client::GetOptions;
 use crate::device::{BufferRef, HostBuffer, Target};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, BodyKind, FreeQueue, Header, HeaderKind, InBody, Receiver, ReceiverConfig, ReceiverEvent,
-    ReceiverState, ReceiverTransmit, Request, Side, SideConfig, Span, Timestamp, Uri,
-    parse_body_tag,
+    Body, BodyKind, FreeMessage, FreeQueue, Header, HeaderKind, InBody, Receiver, ReceiverConfig,
+    ReceiverEvent, ReceiverState, ReceiverTransmit, Request, Return, Side, SideConfig, Span,
+    Timestamp, Uri, parse_body_tag,
 };
 
 /// What [`BareReceiver::next_batch`] found.
@@ -58,7 +58,7 @@ pub struct BareReceiver {
     failed: Option<Error>,
 }
 
-/// Addresses on their way back to the server; arrays push, on any thread.
+/// Lent bodies on their way back to the server; arrays push, on any thread.
 struct Returns {
     queue: Mutex<Returning>,
     /// Addresses held by arrays.
@@ -71,31 +71,34 @@ struct Returning {
     /// `None` where the server's URI names no tag for frees: then it lends nothing.
     frees: Option<FreeQueue>,
     /// Pushed since the last poll, when the time was not known.
-    fresh: Vec<u64>,
+    fresh: Vec<Return>,
 }
 
 impl Returns {
-    fn give_back(&self, addresses: &[u64]) {
+    fn give_back(&self, bodies: impl IntoIterator<Item = Return>) {
         let mut queue = self.queue.lock();
         if queue.frees.is_some() {
-            queue.fresh.extend_from_slice(addresses);
+            queue.fresh.extend(bodies);
         }
     }
 }
 
-/// A lent body: gives its addresses back when its last array is released (rule F1).
+/// A lent body: goes back when its last array is released (rule F1).
 struct Held {
-    addresses: Vec<u64>,
+    /// How; `None` where all its buffers are empty.
+    back: Option<Return>,
+    /// Addresses in its list.
+    addresses: usize,
     returns: Arc<Returns>,
     _owners: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.returns.give_back(&self.addresses);
+        self.returns.give_back(self.back.take());
         self.returns
             .held
-            .fetch_sub(self.addresses.len(), Ordering::Relaxed);
+            .fetch_sub(self.addresses, Ordering::Relaxed);
     }
 }
 
@@ -311,7 +314,7 @@ impl BareReceiver {
             return Err(error.clone());
         }
         while let Some(message) = self.machine.next_message() {
-            let batch = self.decode_message(&message.header, message.body);
+            let batch = self.decode_message(message.seq, &message.header, message.body);
             self.advance();
             match batch {
                 Ok(Some(array)) => return Ok(NextBatch::Batch(array)),
@@ -354,10 +357,18 @@ impl BareReceiver {
         let fresh = std::mem::take(&mut queue.fresh);
         let frees = queue.frees.as_mut()?;
         if !fresh.is_empty() {
-            frees.push(now, &fresh);
+            for body in &fresh {
+                frees.push(now, body);
+            }
         }
-        let (tag, bytes) = frees.poll(now)?; // Rule F5
-        Some(Message::of_bytes(MessageClass::Tagged, tag, bytes).on(self.returns.side))
+        let message = match frees.poll(now)? {
+            // Rule F5
+            FreeMessage::Tagged { tag, bytes } => {
+                Message::of_bytes(MessageClass::Tagged, tag, bytes)
+            }
+            FreeMessage::Control(bytes) => Message::of_bytes(MessageClass::Control, 0, bytes),
+        };
+        Some(message.on(self.returns.side))
     }
 
     /// The next body whose receive can be posted (rule D8).
@@ -401,18 +412,18 @@ impl BareReceiver {
                 }
             }
         }
-        let abandoned = self.machine.abandoned();
-        self.returns.give_back(&abandoned);
+        self.returns.give_back(self.machine.abandoned());
     }
 
     fn decode_message(
         &mut self,
+        seq: u32,
         header: &Header,
         body: Body<HostBuffer>,
     ) -> Result<Option<OwnedDeviceArray>> {
         let body = match body {
             Body::Packed(memory) => ReceivedBody::packed(header, memory)?,
-            Body::Lent(spans) => self.find(&spans)?,
+            Body::Lent(spans) => self.find(seq, &spans)?,
         };
         let Some(decoder) = &mut self.decoder else {
             return Err(Error::protocol(
@@ -426,15 +437,13 @@ impl BareReceiver {
         Ok(Some(decoder.batch(header, &body)?.array))
     }
 
-    /// Finds lent memory; the addresses go back when what is returned is dropped, or at once where
+    /// Finds lent memory; the body goes back when what is returned is dropped, or at once where
     /// one of them cannot be found.
-    fn find(&self, spans: &[Span]) -> Result<ReceivedBody> {
-        let named = spans.iter().filter(|span| span.length > 0);
-        let addresses: Vec<u64> = named.map(|span| span.address).collect();
-        self.returns
-            .held
-            .fetch_add(addresses.len(), Ordering::Relaxed);
+    fn find(&self, seq: u32, spans: &[Span]) -> Result<ReceivedBody> {
+        let addresses = spans.iter().filter(|span| span.length > 0).count();
+        self.returns.held.fetch_add(addresses, Ordering::Relaxed);
         let mut held = Held {
+            back: self.machine.to_return(seq, spans),
             addresses,
             returns: Arc::clone(&self.returns),
             _owners: Vec::new(),

@@ -458,7 +458,7 @@ impl Fetch {
         let data = Arc::clone(&self.data);
         self.take_events(|seq, packed, list| data.post_body(seq, packed, list));
         // Lent bodies that nobody will see.
-        data.free(&self.receiver.abandoned());
+        data.free(self.receiver.abandoned());
     }
 
     /// Takes up what the machine tells; `expect` is told of bodies to come.

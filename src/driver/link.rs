@@ -12,7 +12,7 @@ use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Control, FreeQueue, Span};
+use crate::proto::{Control, FreeMessage, FreeQueue, Return, Span};
 use crate::transport::{Connection, Incoming, Outgoing, Payload, Readiness, Resolved};
 
 /// One connection at a client.
@@ -26,7 +26,7 @@ pub struct FetchLink {
     me: Weak<Self>,
     generation: Generation,
     state: Mutex<State>,
-    /// Addresses to return. Never locked while `state` is, so that a release on any thread waits
+    /// Bodies to return. Never locked while `state` is, so that a release on any thread waits
     /// for no read.
     frees: Mutex<Frees>,
 }
@@ -119,7 +119,7 @@ impl FetchLink {
         self.state.lock().closed.clone()
     }
 
-    /// Sends messages, and with them the addresses that wait to be returned: one system call.
+    /// Sends messages, and with them what waits to be returned: one system call.
     ///
     /// A server that has said everything may be gone before its last messages were read: that
     /// nothing can be written is no reason not to read them. The reader finds the end behind them.
@@ -253,10 +253,11 @@ impl FetchLink {
         drop(registration);
     }
 
-    /// Gives addresses back to the server, soon: at once when there are many, within 10 ms
+    /// Gives bodies back to the server, soon: at once when there are many, within 10 ms
     /// otherwise (rule F5). Safe from any thread; does nothing in a forked child.
-    pub fn free(&self, addresses: &[u64]) {
-        if addresses.is_empty() || self.generation.ensure_same_process().is_err() {
+    pub fn free(&self, bodies: impl IntoIterator<Item = Return>) {
+        let mut bodies = bodies.into_iter().peekable();
+        if bodies.peek().is_none() || self.generation.ensure_same_process().is_err() {
             return;
         }
         let (due, arm) = {
@@ -266,8 +267,12 @@ impl FetchLink {
                 return;
             };
             let now = clock::now();
-            queue.push(now, addresses);
-            let due: Vec<_> = std::iter::from_fn(|| queue.poll(now)).map(tagged).collect();
+            for body in bodies {
+                queue.push(now, &body);
+            }
+            let due: Vec<_> = std::iter::from_fn(|| queue.poll(now))
+                .map(outgoing)
+                .collect();
             let arm = if *armed { None } else { queue.deadline() };
             *armed |= arm.is_some();
             (due, arm)
@@ -290,12 +295,12 @@ impl FetchLink {
         let _ = self.send(None);
     }
 
-    /// All addresses that wait, as messages.
+    /// Everything that waits to be returned, as messages.
     fn take_frees(&self) -> Vec<Outgoing> {
         let mut frees = self.frees.lock();
         let queue = frees.queue.as_mut();
         queue.map_or_else(Vec::new, |queue| {
-            std::iter::from_fn(|| queue.flush()).map(tagged).collect()
+            std::iter::from_fn(|| queue.flush()).map(outgoing).collect()
         })
     }
 
@@ -312,10 +317,14 @@ impl FetchLink {
     }
 }
 
-/// A tagged message of our own bytes.
-fn tagged((tag, bytes): (u64, Vec<u8>)) -> Outgoing {
-    let payload = Payload::Bytes(bytes);
-    Outgoing::Tagged { tag, payload }
+fn outgoing(message: FreeMessage) -> Outgoing {
+    match message {
+        FreeMessage::Tagged { tag, bytes } => {
+            let payload = Payload::Bytes(bytes);
+            Outgoing::Tagged { tag, payload }
+        }
+        FreeMessage::Control(bytes) => Outgoing::Control { bytes, fd: None },
+    }
 }
 
 /// A turn of reading, under the connection's lock: many messages for one lock.

@@ -10,6 +10,10 @@ pub const VERSION: u16 = 1;
 /// Bit of [`Request::features`] and [`StreamInfo::features`]: bodies that are lent where the producer
 /// has them use no credit of bytes, since they take memory at neither end.
 pub const FEATURE_IN_PLACE: u64 = 1;
+/// Bit of the same: lent bodies go back by their number ([`Control::Return`]), not by their addresses.
+pub const FEATURE_RETURN: u64 = 2;
+/// The features that this build knows.
+pub(crate) const FEATURES: u64 = FEATURE_IN_PLACE | FEATURE_RETURN;
 
 /// Bit of [`StreamInfo::body_kinds`]: packed bodies may come.
 pub const BODY_KIND_PACKED: u8 = 1;
@@ -69,7 +73,7 @@ impl Request {
         Self {
             min_version: VERSION,
             max_version: VERSION,
-            features: FEATURE_IN_PLACE,
+            features: FEATURES,
             credit,
             lent_limit: u64::MAX,
             stream_id: 0,
@@ -88,6 +92,7 @@ impl Request {
         Self {
             min_version: 0,
             max_version: 0,
+            features: 0,
             ..Self::new(ticket, unlimited)
         }
     }
@@ -261,6 +266,13 @@ pub enum Control {
         /// What opens the event, [`IPC_HANDLE_BYTES`] of them; empty where the connection has told.
         handle: Vec<u8>,
     },
+    /// Client: lent bodies are back (rule F1), where [`FEATURE_RETURN`] is in use.
+    Return {
+        /// Of which stream: [`Request::mark`].
+        stream: u64,
+        /// Numbers of their messages, at least one.
+        seqs: Vec<u32>,
+    },
 }
 
 const STREAM: u8 = 1;
@@ -271,6 +283,7 @@ const REGION: u8 = 5;
 const REGION_GONE: u8 = 6;
 const REGION_FORGOTTEN: u8 = 7;
 const READY: u8 = 9;
+const RETURN: u8 = 10;
 
 /// `ARROW_DEVICE_CPU`
 const HOST: i32 = 1;
@@ -333,6 +346,12 @@ impl Control {
                 bytes.extend_from_slice(handle);
                 bytes
             }
+            Self::Return { stream, seqs } => {
+                let mut bytes = vec![RETURN];
+                bytes.extend_from_slice(&stream.to_le_bytes());
+                bytes.extend(seqs.iter().flat_map(|seq| seq.to_le_bytes()));
+                bytes
+            }
         }
     }
 
@@ -363,6 +382,7 @@ impl Control {
                 Self::region_id(payload).map(|id| Self::RegionForgotten { id }),
             ),
             READY => ("READY", Self::ready(payload)),
+            RETURN => ("RETURN", Self::returned(payload)),
             // Rule E3: unknown kinds are ignored.
             // 8 is JOIN, which the tcp transport reads itself.
             _ => return Ok(None),
@@ -442,6 +462,14 @@ impl Control {
         matches!(handle.len(), 0 | IPC_HANDLE_BYTES).then_some(Self::Ready { seq, event, handle })
     }
 
+    fn returned(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let stream = fields.u64()?;
+        let (seqs, rest) = fields.rest().as_chunks::<4>();
+        let seqs: Vec<_> = seqs.iter().map(|seq| u32::from_le_bytes(*seq)).collect();
+        (!seqs.is_empty() && rest.is_empty()).then_some(Self::Return { stream, seqs })
+    }
+
     /// The name of the kind, for texts.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -453,6 +481,7 @@ impl Control {
             Self::RegionGone { .. } => "REGION_GONE",
             Self::RegionForgotten { .. } => "REGION_FORGOTTEN",
             Self::Ready { .. } => "READY",
+            Self::Return { .. } => "RETURN",
         }
     }
 }

@@ -2,20 +2,22 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crate::proto::{ProtocolError, Span};
 
 /// The lends of one connection. `K` keeps the memory of one lend alive; it comes out again once
-/// every span of the lend has been returned.
+/// every span of the lend has been returned, or its number has.
 #[derive(Debug)]
 pub struct Ledger<K> {
+    /// Those that come back by number.
+    numbered: HashMap<Number, Numbered<K>, BuildHasherDefault<Mixer>>,
     /// By number; `None` where a number is free.
     lends: Vec<Option<Lend<K>>>,
     free_numbers: Vec<u32>,
     /// How many lends there have been.
     count: u64,
-    addresses: HashMap<u64, Address, BuildHasherDefault<AddressHasher>>,
+    addresses: HashMap<u64, Address, BuildHasherDefault<Mixer>>,
     outstanding: usize,
 }
 
@@ -26,6 +28,32 @@ struct Lend<K> {
     /// Occurrences not yet returned.
     missing: usize,
     hold: K,
+}
+
+/// A message of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Number {
+    stream: u64,
+    seq: u32,
+}
+
+impl Hash for Number {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.stream ^ u64::from(self.seq));
+    }
+}
+
+/// What was lent under one number.
+#[derive(Debug)]
+struct Numbered<K> {
+    age: u64,
+    /// Spans that are not empty.
+    spans: usize,
+    hold: K,
+    /// Those lent since under the same number: numbers wrap, and a client may name two streams alike.
+    /// Which one a return means is not known then, so all of them must be back.
+    others: Vec<K>,
+    returned: usize,
 }
 
 /// The occurrences of one address in the lists sent, oldest first.
@@ -92,6 +120,7 @@ impl<K> Ledger<K> {
     /// Nothing is lent.
     pub fn new() -> Self {
         Self {
+            numbered: HashMap::default(),
             lends: Vec::new(),
             free_numbers: Vec::new(),
             count: 0,
@@ -135,6 +164,65 @@ impl<K> Ledger<K> {
         }
         self.outstanding = self.outstanding.saturating_add(missing);
         None
+    }
+
+    /// Notes the spans of message `seq` of a stream as lent, to come back by that number. Where none has
+    /// a length nothing is, and `hold` comes back at once.
+    pub fn lend_numbered(&mut self, stream: u64, seq: u32, spans: &[Span], hold: K) -> Option<K> {
+        let spans = spans.iter().filter(|span| span.length != 0).count();
+        if spans == 0 {
+            return Some(hold);
+        }
+        let age = self.count;
+        self.count = age.wrapping_add(1);
+        self.outstanding = self.outstanding.saturating_add(spans);
+        match self.numbered.entry(Number { stream, seq }) {
+            Entry::Occupied(mut entry) => {
+                let lent = entry.get_mut();
+                lent.spans = lent.spans.saturating_add(spans);
+                lent.others.push(hold);
+            }
+            Entry::Vacant(entry) => drop(entry.insert(Numbered {
+                age,
+                spans,
+                hold,
+                others: Vec::new(),
+                returned: 0,
+            })),
+        }
+        None
+    }
+
+    /// Takes back what was lent under these numbers, and adds to `freed` what keeps it alive.
+    ///
+    /// # Errors
+    ///
+    /// Rule F3: a number was not lent, or not as often; those before it are taken back.
+    pub fn free_numbers(
+        &mut self,
+        stream: u64,
+        seqs: &[u32],
+        freed: &mut Vec<K>,
+    ) -> Result<(), ProtocolError> {
+        for seq in seqs {
+            let Entry::Occupied(mut entry) = self.numbered.entry(Number { stream, seq: *seq })
+            else {
+                return Err(ProtocolError::new(
+                    "F3",
+                    format!("return of the body of message {seq}, which is not lent"),
+                ));
+            };
+            let lent = entry.get_mut();
+            lent.returned = lent.returned.saturating_add(1);
+            if lent.returned <= lent.others.len() {
+                continue;
+            }
+            let lent = entry.remove();
+            self.outstanding = self.outstanding.saturating_sub(lent.spans);
+            freed.push(lent.hold);
+            freed.extend(lent.others);
+        }
+        Ok(())
     }
 
     /// Takes addresses back and adds to `freed` what keeps the lends alive that are whole again.
@@ -230,7 +318,7 @@ impl<K> Ledger<K> {
         }
     }
 
-    /// Occurrences of addresses that are lent now.
+    /// Occurrences of addresses that are lent now, those that come back by number among them.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
@@ -240,20 +328,26 @@ impl<K> Ledger<K> {
         self.addresses.clear();
         self.free_numbers.clear();
         self.outstanding = 0;
-        let mut lends: Vec<_> = self.lends.drain(..).flatten().collect();
-        lends.sort_unstable_by_key(|lend| lend.age);
-        lends.into_iter().map(|lend| lend.hold).collect()
+        let lends = self.lends.drain(..).flatten();
+        let mut holds: Vec<_> = lends.map(|lend| (lend.age, lend.hold)).collect();
+        for (_, lent) in self.numbered.drain() {
+            let all = std::iter::once(lent.hold).chain(lent.others);
+            holds.extend(all.map(|hold| (lent.age, hold)));
+        }
+        holds.sort_by_key(|(age, _)| *age);
+        holds.into_iter().map(|(_, hold)| hold).collect()
     }
 }
 
-/// Spreads addresses over a table.
+/// Spreads addresses and numbers over a table.
 ///
-/// A cheap mixture is enough: the table's keys are addresses that this side has lent, so that no
-/// peer can choose them to collide.
+/// A cheap mixture is enough: the tables' keys are addresses that this side has lent and numbers that it
+/// has given, so that no peer can choose them to collide. Streams' ids, which a client chooses, could make
+/// as many collide as there are streams with bodies lent.
 #[derive(Debug, Default, Clone, Copy)]
-struct AddressHasher(u64);
+struct Mixer(u64);
 
-impl Hasher for AddressHasher {
+impl Hasher for Mixer {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.write_u64(u64::from(*byte));

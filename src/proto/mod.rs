@@ -36,11 +36,11 @@ mod wire;
 
 pub use body::{AddressList, Span, decode_frees, encode_frees};
 pub use control::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, IPC_HANDLE_BYTES, Request,
-    StreamInfo, UUID_BYTES, VERSION,
+    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, FEATURE_RETURN,
+    IPC_HANDLE_BYTES, Request, StreamInfo, UUID_BYTES, VERSION,
 };
 pub use error::ProtocolError;
-pub use free::FreeQueue;
+pub use free::{FreeMessage, FreeQueue, Return};
 pub use header::{BodySpan, Header, HeaderKind};
 pub use ledger::Ledger;
 pub use prefix::{Prefix, PrefixKind};

@@ -302,12 +302,18 @@ impl<B> Window<B> {
         )
     }
 
-    /// Drops everything from number `from` on, and gives back the bodies.
-    pub(crate) fn cut(&mut self, from: u32) -> Vec<Arrived<B>> {
+    /// Drops everything from number `from` on, and gives back the bodies with their numbers.
+    pub(crate) fn cut(&mut self, from: u32) -> Vec<(u32, Arrived<B>)> {
         let keep = self.ahead(from).map_or(0, |ahead| ahead as usize);
-        let dropped = self.slots.split_off(keep.min(self.slots.len()));
+        let keep = keep.min(self.slots.len());
+        let dropped = self.slots.split_off(keep);
         let mut bodies = Vec::new();
-        for slot in dropped {
+        // Rule M4: numbers wrap. Slots reach less far than they count.
+        let first = self
+            .base
+            .wrapping_add(u32::try_from(keep).unwrap_or(u32::MAX));
+        let numbers = std::iter::successors(Some(first), |seq| Some(seq.wrapping_add(1)));
+        for (seq, slot) in numbers.zip(dropped) {
             if let Some(header) = &slot.header {
                 self.headers = self.headers.saturating_sub(1);
                 self.header_bytes = self
@@ -319,7 +325,7 @@ impl<B> Window<B> {
                 if slot.header.is_none() {
                     self.loose_bytes = self.loose_bytes.saturating_sub(body.held());
                 }
-                bodies.push(body);
+                bodies.push((seq, body));
             }
         }
         bodies

@@ -10,8 +10,9 @@ use dipc::device::cuda::{Device, Event, PinnedMemory, Stream, uuids};
 use dipc::device::{BufferRef, HostBuffer};
 use dipc::error::{Error, Result};
 use dipc::proto::{
-    Body, Control, Credit, Header, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent,
-    ReceiverTransmit, Request, Side, SideConfig, StreamInfo, Timestamp, Uri, encode_frees,
+    Body, Control, Credit, FEATURE_IN_PLACE, Header, InBody, Message, Receiver, ReceiverConfig,
+    ReceiverEvent, ReceiverTransmit, Request, Side, SideConfig, StreamInfo, Timestamp, Uri,
+    encode_frees,
 };
 use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing, Payload};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -87,6 +88,8 @@ impl RawClient {
         let request = Request {
             device_type: wanted.device_type,
             gpus: wanted.gpus,
+            // It returns addresses.
+            features: FEATURE_IN_PLACE,
             ..Request::new(
                 wanted.ticket,
                 Credit {

@@ -12,7 +12,7 @@ use crate::driver::fetch::Fetch;
 use crate::driver::fetch::packed::Packed;
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result};
-use crate::proto::{Body, Header, HeaderKind, Message};
+use crate::proto::{Body, Header, HeaderKind, Message, Return};
 use crate::transport::{Resolved, ResolvedGpu};
 
 /// How long to leave an event alone before it is asked for again.
@@ -112,17 +112,12 @@ impl Fetch {
                 Ok((memory.find(header)?, gpu))
             }
             Body::Lent(spans) => {
-                let addresses = spans
-                    .iter()
-                    .filter(|s| s.length > 0)
-                    .map(|s| s.address)
-                    .collect::<Vec<_>>();
                 let mut lent = LentBody {
                     link: Arc::clone(&self.data),
-                    addresses,
+                    back: self.receiver.to_return(seq, &spans),
                     _memory: None,
                 };
-                // From here on the spans go back when `lent` is dropped, an error included.
+                // From here on it goes back when `lent` is dropped, an error included.
                 let Resolved {
                     buffers,
                     owner,
@@ -190,11 +185,12 @@ impl Fetch {
     }
 }
 
-/// Lent memory of one message: gives its addresses back when the last array that points into it is
+/// Lent memory of one message: gives it back when the last array that points into it is
 /// released (rule F1), and keeps the connection alive until then (rule F6).
 struct LentBody {
     link: Arc<FetchLink>,
-    addresses: Vec<u64>,
+    /// How; `None` where all its buffers are empty.
+    back: Option<Return>,
     /// The mappings.
     _memory: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -203,6 +199,6 @@ impl Drop for LentBody {
     fn drop(&mut self) {
         // First: a server may free memory of a GPU that is back, which must not be open here then.
         self._memory = None;
-        self.link.free(&self.addresses);
+        self.link.free(self.back.take());
     }
 }

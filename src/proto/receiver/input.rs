@@ -3,7 +3,7 @@
 use super::{InBody, Receiver, ReceiverEvent, ReceiverState, Side, Stop};
 use crate::error::Error;
 use crate::proto::control::error_of;
-use crate::proto::window::Arrived;
+use crate::proto::window::{Arrived, REACH};
 use crate::proto::{
     AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Control, Header, HeaderKind, Prefix,
     PrefixKind, ProtocolError, StreamInfo, Timestamp, parse_body_tag,
@@ -233,7 +233,13 @@ impl<B> Receiver<B> {
         };
         if self.state.is_broken() || self.beyond_stop(seq) {
             if let Arrived::List(list) = arrived {
-                self.abandoned.extend(list.addresses());
+                self.abandon(seq, list.spans);
+            }
+            if self.early.len() > REACH as usize {
+                return Err(ProtocolError::new(
+                    "E2",
+                    "bodies of a stream that the server has not accepted",
+                ));
             }
             return Ok(());
         }
@@ -288,15 +294,16 @@ impl<B> Receiver<B> {
                      a GPU's memory"
                 ),
             )),
-            Control::Cancel { .. } | Control::Credit { .. } | Control::RegionForgotten { .. } => {
-                Err(ProtocolError::new(
-                    "E3",
-                    format!(
-                        "{} message from a server: only clients send it",
-                        message.name()
-                    ),
-                ))
-            }
+            Control::Cancel { .. }
+            | Control::Credit { .. }
+            | Control::RegionForgotten { .. }
+            | Control::Return { .. } => Err(ProtocolError::new(
+                "E3",
+                format!(
+                    "{} message from a server: only clients send it",
+                    message.name()
+                ),
+            )),
         }
     }
 
@@ -332,6 +339,11 @@ impl<B> Receiver<B> {
             ));
         }
         peer.info = Some(info);
+        if side == Side::Data || self.data.is_none() {
+            for (seq, spans) in std::mem::take(&mut self.early) {
+                self.abandon(seq, spans);
+            }
+        }
         if broken {
             return Ok(());
         }

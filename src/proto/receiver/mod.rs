@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Status};
 use crate::proto::window::{Arrived, Window};
-use crate::proto::{Control, FEATURE_IN_PLACE, HeaderKind, StreamInfo, Timestamp};
+use crate::proto::{
+    Control, FEATURE_IN_PLACE, FEATURE_RETURN, HeaderKind, Return, Span, StreamInfo, Timestamp,
+};
 use credit::CreditCount;
 use types::Stop;
 pub use types::{
@@ -40,6 +42,18 @@ impl Peer {
             failed: false,
         }
     }
+
+    /// Whether it has yet to say STREAM (rule E2).
+    fn is_unanswered(&self) -> bool {
+        self.config.extension && self.info.is_none() && !self.failed
+    }
+}
+
+/// Whether it is known how a message's body goes back: the connection that it came on says so, and on a
+/// transport that keeps no order its answer may be behind it.
+fn may_take<B>(data: &Option<Peer>, message: &Message<B>) -> bool {
+    let unanswered = data.as_ref().is_some_and(Peer::is_unanswered);
+    !unanswered || matches!(message.body, Body::Packed(_))
 }
 
 /// The consuming side of one stream, over one connection or two.
@@ -49,8 +63,8 @@ impl Peer {
 /// Call order: [`start`](Self::start), then `handle_*` for what arrives and
 /// [`next_message`](Self::next_message) for what the consumer takes. After every call
 /// `poll_transmit` until `None`, `poll_event` until `None`, then `poll_timeout`. A stream that
-/// failed or was cancelled hands out nothing more; addresses that nobody will see come out of
-/// [`abandoned`](Self::abandoned), to be freed.
+/// failed or was cancelled hands out nothing more; lent bodies that nobody will see come out of
+/// [`abandoned`](Self::abandoned), to be given back.
 ///
 /// Failure comes in order where the server announces it: messages before the number that its ERROR
 /// names are still handed out. Every other failure is at once.
@@ -71,7 +85,9 @@ pub struct Receiver<B> {
     /// Whether everything before the server's ERROR has arrived.
     whole: bool,
     error: Option<Error>,
-    abandoned: Vec<u64>,
+    abandoned: Vec<Return>,
+    /// Those that came before the server said how bodies go back.
+    early: Vec<(u32, Vec<Span>)>,
     last_heard: Timestamp,
     /// The consumer took something since the last time-out: the peer may only now go on.
     taken_since: bool,
@@ -125,6 +141,7 @@ impl<B> Receiver<B> {
             whole: false,
             error: None,
             abandoned: Vec::new(),
+            early: Vec::new(),
             last_heard: Timestamp::default(),
             taken_since: false,
             transmits: VecDeque::new(),
@@ -161,7 +178,9 @@ impl<B> Receiver<B> {
     /// The next dictionary or batch, if it is there. Taking it is what the producer's credit counts
     /// (rule E5).
     pub fn next_message(&mut self) -> Option<Message<B>> {
-        let message = self.ready.pop_front()?;
+        let message = self
+            .ready
+            .pop_front_if(|message| may_take(&self.data, message))?;
         self.ready_bytes = self.ready_bytes.saturating_sub(message.header.body_len());
         self.taken_since = true;
         let packed = matches!(message.body, Body::Packed(_));
@@ -260,7 +279,9 @@ impl<B> Receiver<B> {
                     || (headers_ahead < far && u64::from(headers_ahead) <= window.batches)
             }
             (Side::Data, _) => {
-                awaits_body
+                // Its answer may be behind the bodies that wait for it.
+                self.data.as_ref().is_some_and(Peer::is_unanswered)
+                    || awaits_body
                     || (bodies_ahead < far
                         && u64::from(bodies_ahead) <= window.batches
                         && loose_bytes <= window.bytes)
@@ -278,10 +299,32 @@ impl<B> Receiver<B> {
         self.ready.len()
     }
 
-    /// Takes the addresses of lent bodies that nobody will see. They are to be freed, on the
-    /// connection of the bodies.
-    pub fn abandoned(&mut self) -> Vec<u64> {
+    /// Takes the lent bodies that nobody will see. They are to be given back, on the connection of the
+    /// bodies.
+    pub fn abandoned(&mut self) -> Vec<Return> {
         std::mem::take(&mut self.abandoned)
+    }
+
+    /// How the lent body of message `seq` goes back, once it is not needed any more; `None`: a body of
+    /// empty buffers does not (rule F3).
+    pub fn to_return(&self, seq: u32, spans: &[Span]) -> Option<Return> {
+        let mut named = spans.iter().filter(|span| span.length != 0).peekable();
+        named.peek()?;
+        let info = self.data.as_ref().unwrap_or(&self.metadata).info;
+        if info.is_some_and(|info| info.features & FEATURE_RETURN != 0) {
+            let stream = self.config.request.mark();
+            return Some(Return::Number { stream, seq });
+        }
+        Some(Return::Addresses(named.map(|span| span.address).collect()))
+    }
+
+    fn abandon(&mut self, seq: u32, spans: Vec<Span>) {
+        if self.data.as_ref().unwrap_or(&self.metadata).is_unanswered() {
+            self.early.push((seq, spans));
+            return;
+        }
+        let back = self.to_return(seq, &spans);
+        self.abandoned.extend(back);
     }
 
     /// The next message for a transport.
@@ -301,7 +344,9 @@ impl<B> Receiver<B> {
             ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming
         );
         // While messages wait for the consumer, the peer may have no credit to send others.
-        if !self.started || !awaited || !self.ready.is_empty() {
+        let waiting = self.ready.front();
+        let waits = waiting.is_some_and(|message| may_take(&self.data, message));
+        if !self.started || !awaited || waits {
             return None;
         }
         self.patience()
@@ -381,12 +426,7 @@ impl<B> Receiver<B> {
         self.abandon_from(base);
         for message in std::mem::take(&mut self.ready) {
             if let Body::Lent(spans) = message.body {
-                self.abandoned.extend(
-                    spans
-                        .iter()
-                        .filter(|span| span.length != 0)
-                        .map(|span| span.address),
-                );
+                self.abandon(message.seq, spans);
             }
         }
         self.ready_bytes = 0;
@@ -396,9 +436,9 @@ impl<B> Receiver<B> {
 
     /// Messages from this number on will not be handed out.
     fn abandon_from(&mut self, seq: u32) {
-        for body in self.window.cut(seq) {
+        for (seq, body) in self.window.cut(seq) {
             if let Arrived::List(list) = body {
-                self.abandoned.extend(list.addresses());
+                self.abandon(seq, list.spans);
             }
         }
     }

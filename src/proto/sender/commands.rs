@@ -2,7 +2,7 @@
 
 use super::{OutBody, Sender, SenderEvent, SenderState, Stream, Transmit};
 use crate::error::{Error, Status};
-use crate::proto::control::FEATURE_IN_PLACE;
+use crate::proto::control::{FEATURE_IN_PLACE, FEATURE_RETURN};
 use crate::proto::{
     AddressList, BodyKind, Control, IPC_HANDLE_BYTES, Prefix, PrefixKind, Role, StreamInfo,
     body_tag,
@@ -267,30 +267,30 @@ impl<P, K> Sender<P, K> {
         }
         let wrong = |what: &str| Err(Error::invalid_argument(format!("body of {what}")));
         // Everything is checked before anything changes.
-        let list = match &body {
-            OutBody::Elsewhere if role == Role::Metadata => None,
-            OutBody::Packed { len, .. } if role != Role::Metadata => {
-                if *len != body_len {
+        let body = match body {
+            OutBody::Elsewhere if role == Role::Metadata => Checked::Elsewhere,
+            OutBody::Packed { len, payload } if role != Role::Metadata => {
+                if len != body_len {
                     return wrong(&format!("{len} bytes under a header that says {body_len}"));
                 }
-                None
+                Checked::Packed(payload)
             }
-            OutBody::Lent { spans, .. } if role != Role::Metadata => {
+            OutBody::Lent {
+                spans,
+                hold,
+                in_place,
+            } if role != Role::Metadata => {
                 // Rule U2: lists need a way back.
-                if self
-                    .config
-                    .tags
-                    .get(role)
-                    .is_none_or(|tags| tags.free_data.is_none())
-                {
+                let tags = self.config.tags.get(role);
+                if tags.is_none_or(|tags| tags.free_data.is_none()) {
                     return wrong("lent memory where the URI has no free_data");
                 }
-                let list = AddressList::new(spans.clone())
+                let list = AddressList::new(spans)
                     .map_err(|error| Error::invalid_argument(error.to_string()))?;
                 if list.total > body_len {
                     return wrong(&format!("{} bytes lent for one of {body_len}", list.total));
                 }
-                Some(list.encode())
+                Checked::Lent(list, hold, in_place)
             }
             _ => {
                 return wrong(&format!(
@@ -299,35 +299,45 @@ impl<P, K> Sender<P, K> {
                 ));
             }
         };
-        if let Some(stream) = &mut self.stream {
-            stream.next_seq = seq.wrapping_add(1);
-            let in_place = matches!(body, OutBody::Lent { in_place: true, .. });
-            let free = in_place && stream.features & FEATURE_IN_PLACE != 0;
-            if let Some(window) = &mut stream.window {
-                window.sent(batches, body_len, free);
-            }
+        let stream = self.streaming("send")?;
+        let (mark, features) = (stream.mark, stream.features);
+        stream.next_seq = seq.wrapping_add(1);
+        let in_place = matches!(body, Checked::Lent(_, _, true));
+        let free = in_place && features & FEATURE_IN_PLACE != 0;
+        if let Some(window) = &mut stream.window {
+            window.sent(batches, body_len, free);
         }
         self.header_out(role, seq, header);
         // Rule D1: every message has a body message, also one of 0 bytes.
-        match (body, list) {
-            (OutBody::Packed { payload, .. }, _) => {
+        match body {
+            Checked::Elsewhere => {}
+            Checked::Packed(packed) => {
                 let tag = body_tag(seq, BodyKind::Packed);
-                self.transmits.push_back(Transmit::Body {
-                    tag,
-                    packed: payload,
-                });
+                self.transmits.push_back(Transmit::Body { tag, packed });
             }
-            (OutBody::Lent { spans, hold, .. }, Some(bytes)) => {
+            Checked::Lent(list, hold, _) => {
                 let tag = body_tag(seq, BodyKind::List);
+                let bytes = list.encode();
                 self.transmits.push_back(Transmit::List { tag, bytes });
                 // A list of empty buffers lends nothing.
-                let unused = self.ledger.lend(&spans, hold);
+                let unused = if features & FEATURE_RETURN != 0 {
+                    self.ledger.lend_numbered(mark, seq, &list.spans, hold)
+                } else {
+                    self.ledger.lend(&list.spans, hold)
+                };
                 self.events.extend(unused.map(SenderEvent::Freed));
             }
-            _ => {}
         }
         Ok(())
     }
+}
+
+/// A body that may be sent.
+enum Checked<P, K> {
+    Elsewhere,
+    Packed(P),
+    /// The list, what keeps the memory alive, and whether the memory lies where the producer has it.
+    Lent(AddressList, K, bool),
 }
 
 fn misuse(what: &str, state: SenderState) -> Error {

@@ -7,7 +7,7 @@ mod window;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::Status;
-use crate::proto::control::{FEATURE_IN_PLACE, VERSION, error_of};
+use crate::proto::control::{FEATURE_IN_PLACE, FEATURES, VERSION, error_of};
 use crate::proto::{Control, Credit, Ledger, ProtocolError, Request, Role, decode_frees};
 pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
 use window::Window;
@@ -23,7 +23,7 @@ struct Stream {
     cancelled: bool,
     /// `None`: a baseline peer, which is bounded by sends not yet complete (rule E5).
     window: Option<Window>,
-    /// [`FEATURE_IN_PLACE`] where the client knows it.
+    /// Those of [`FEATURES`] that the client knows.
     features: u64,
 }
 
@@ -219,7 +219,7 @@ impl<P, K> Sender<P, K> {
             schema_sent: false,
             cancelled: false,
             window,
-            features: request.features & FEATURE_IN_PLACE,
+            features: request.features & FEATURES,
         });
         self.state = SenderState::Requested;
         // Rule E1: versions that cannot talk get a text that says so.
@@ -251,6 +251,14 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
+    fn take_numbers_back(&mut self, stream: u64, seqs: &[u32]) -> Result<(), ProtocolError> {
+        let mut freed = Vec::new();
+        let result = self.ledger.free_numbers(stream, seqs, &mut freed);
+        self.events
+            .extend(freed.into_iter().map(SenderEvent::Freed));
+        result
+    }
+
     fn control(&mut self, message: &Control) -> Result<(), ProtocolError> {
         if !self.extension && self.stream.is_some() {
             return Err(ProtocolError::new(
@@ -267,6 +275,7 @@ impl<P, K> Sender<P, K> {
                 Ok(())
             }
             Control::Credit { stream, credit } => self.credit(*stream, *credit),
+            Control::Return { stream, seqs } => self.take_numbers_back(*stream, seqs),
             Control::RegionForgotten { id } => {
                 // Rule E3: the acknowledgement of REGION_GONE, and of nothing else.
                 if self.regions.get(id) != Some(&true) {

@@ -42,6 +42,10 @@ fn every_kind() -> Vec<Control> {
             event: 1,
             handle: vec![9; IPC_HANDLE_BYTES],
         },
+        Control::Return {
+            stream: 5,
+            seqs: vec![0x0403_0201, u32::MAX],
+        },
     ]
 }
 
@@ -50,7 +54,7 @@ fn every_kind() -> Vec<Control> {
 fn control_messages_have_the_documented_bytes() {
     let mut first_ready = vec![9, 0, 0, 0, 0, 1, 0];
     first_ready.extend_from_slice(&[9; 64]);
-    let expected: [&[u8]; 9] = [
+    let expected: [&[u8]; 10] = [
         &[
             1, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 254, 255, 255, 255, 255, 255, 255,
             255, 3,
@@ -68,6 +72,7 @@ fn control_messages_have_the_documented_bytes() {
         &[7, 255, 255],
         &[9, 1, 2, 3, 4, 5, 6],
         &first_ready,
+        &[10, 5, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 255, 255, 255, 255],
     ];
     assert_eq!(every_kind().len(), expected.len());
     for (message, expected) in every_kind().into_iter().zip(expected) {
@@ -89,8 +94,14 @@ fn malformed_control_messages_are_errors() {
             _ => bytes.len(),
         };
         for len in 1..open_ended {
-            if len == 7 && matches!(message, Control::Ready { .. }) {
-                // One that names an event of which the client knows is whole.
+            // One that names an event of which the client knows is whole, and so is one that returns
+            // a single body.
+            let whole = match message {
+                Control::Ready { .. } => 7,
+                Control::Return { .. } => 13,
+                _ => 0,
+            };
+            if len == whole {
                 continue;
             }
             let error = Control::decode(&bytes[..len]).unwrap_err();
@@ -123,7 +134,7 @@ fn malformed_control_messages_are_errors() {
 /// Rule E3: unknown kinds are ignored, whatever they hold.
 #[test]
 fn unknown_kinds_are_ignored() {
-    for kind in (10..=255).chain([0, 8]) {
+    for kind in (11..=255).chain([0, 8]) {
         assert_eq!(Control::decode(&[kind, 1, 2, 3]), Ok(None));
     }
 }

@@ -129,7 +129,7 @@ pub(super) struct World {
     receiver: Receiver<usize>,
     /// Items handed out, and addresses that the consumer still holds.
     taken: usize,
-    held: Vec<u64>,
+    held: Vec<Return>,
     delivered: usize,
     schema: bool,
     /// Truth about the window, to hold the sender's account against.
@@ -188,6 +188,11 @@ impl World {
         ReceiverConfig {
             request: Request {
                 stream_id: 7,
+                // A client of before RETURN half of the time.
+                features: match setup.seed % 2 {
+                    0 => FEATURE_IN_PLACE,
+                    _ => FEATURE_IN_PLACE | FEATURE_RETURN,
+                },
                 ..Request::new("ticket", setup.window)
             },
             metadata: side(if setup.separate {
@@ -327,8 +332,22 @@ impl World {
                 }
             }
         }
-        let abandoned = self.receiver.abandoned();
-        self.held.extend(abandoned);
+        for body in self.receiver.abandoned() {
+            self.hold(body);
+        }
+    }
+
+    /// Notes what is to go back: addresses one by one, in any order.
+    fn hold(&mut self, body: Return) {
+        match body {
+            Return::Addresses(addresses) => {
+                let single = addresses
+                    .iter()
+                    .map(|address| Return::Addresses(vec![*address]));
+                self.held.extend(single);
+            }
+            number => self.held.push(number),
+        }
     }
 
     /// One message of one producer, if its credit allows.
@@ -493,18 +512,19 @@ impl World {
         let ahead = u32::try_from(self.taken).unwrap() + 1;
         assert_eq!(message.seq, self.setup.first_seq.wrapping_add(ahead));
         assert_eq!(message.header.bytes(), header);
+        let mut back = None;
         match message.body {
             Body::Packed(memory) => assert_eq!((memory, item.lent), (self.taken, false)),
             Body::Lent(spans) => {
                 assert!(item.lent);
                 assert_eq!(spans, item.spans());
-                let lent = spans.iter().filter(|span| span.length != 0);
-                self.held.extend(lent.map(|span| span.address));
+                back = self.receiver.to_return(message.seq, &spans);
             }
         }
         self.taken += 1;
         self.batches_taken += u64::from(!item.dictionary);
         self.bytes_taken += len;
+        back.into_iter().for_each(|body| self.hold(body));
         true
     }
 
@@ -514,10 +534,10 @@ impl World {
             return false;
         }
         let at = self.dice.roll(self.held.len());
-        let address = self.held.swap_remove(at);
+        let body = self.held.swap_remove(at);
         let wire = self.wires.last_mut().unwrap();
         if !self.cut {
-            wire.frees.push(self.now, &[address]);
+            wire.frees.push(self.now, &body);
         }
         true
     }
@@ -534,9 +554,10 @@ impl World {
         assert!(message.is_some() || !due);
         let waiting = !wire.frees.is_empty();
         let sent = message.is_some();
-        if let Some((tag, bytes)) = message {
-            wire.up.push_back(Up::Tagged(tag, bytes));
-        }
+        wire.up.extend(message.map(|message| match message {
+            FreeMessage::Tagged { tag, bytes } => Up::Tagged(tag, bytes),
+            FreeMessage::Control(bytes) => Up::Control(bytes),
+        }));
         sent || waiting
     }
 

@@ -37,7 +37,11 @@ fn free_tag(role: Role) -> u64 {
 fn requested(role: Role, extension: bool) -> TestSender {
     let mut sender = Sender::new(SenderConfig::default());
     if extension {
-        let request = Request::new("ticket", WINDOW);
+        // Of a client that returns addresses.
+        let request = Request {
+            features: FEATURE_IN_PLACE,
+            ..Request::new("ticket", WINDOW)
+        };
         sender
             .handle_tagged(tags(role).dipc_want, &request.encode())
             .unwrap();
@@ -198,7 +202,10 @@ fn an_extension_connection_serves_stream_after_stream() {
             ]
         );
         assert_eq!(sender.state(), SenderState::Idle);
-        let request = Request::new("next", WINDOW);
+        let request = Request {
+            features: FEATURE_IN_PLACE | 1 << 63,
+            ..Request::new("next", WINDOW)
+        };
         sender
             .handle_tagged(tags(Role::Both).dipc_want, &request.encode())
             .unwrap();
@@ -235,6 +242,74 @@ fn frees_arrive_at_any_time() {
         .handle_tagged(free_tag(Role::Both), &encode_frees(&[64]))
         .unwrap();
     assert!(drain(&mut sender).1.contains(&SenderEvent::Freed("first")));
+    assert_eq!(sender.lent_outstanding(), 0);
+}
+
+/// Feature return: bodies come back by stream and number, at any time, each as often as it was lent. Rule F3:
+/// what was not lent closes the connection, and what came back before it counts.
+#[test]
+fn bodies_come_back_by_number() {
+    let mut sender = TestSender::new(SenderConfig::default());
+    let want = tags(Role::Both).dipc_want;
+    let returned = |stream: u64, seqs: &[u32]| {
+        let seqs = seqs.to_vec();
+        Control::Return { stream, seqs }.encode()
+    };
+    let (header, len) = batch(&[100]);
+    for (stream_id, hold) in [(7, "first"), (8 | 9 << 64, "second"), (7, "third")] {
+        let request = Request {
+            stream_id,
+            ..Request::new("t", WINDOW)
+        };
+        sender.handle_tagged(want, &request.encode()).unwrap();
+        sender.accept(INFO).unwrap();
+        sender.send_schema(schema()).unwrap();
+        let body = lent(64, 100, hold);
+        sender.send_batch(header.clone(), len, body).unwrap();
+        sender.end().unwrap();
+        drain(&mut sender);
+    }
+    assert_eq!(sender.lent_outstanding(), 3);
+    sender.handle_control(&returned(8, &[1])).unwrap();
+    assert_eq!(drain(&mut sender).1, [SenderEvent::Freed("second")]);
+    // Two streams of one id: which body a return means is not known, so both must be back.
+    sender.handle_control(&returned(7, &[1])).unwrap();
+    assert!(drain(&mut sender).1.is_empty());
+    assert_eq!(sender.lent_outstanding(), 2);
+    let error = sender.handle_control(&returned(7, &[1, 1])).unwrap_err();
+    assert_eq!(error.rule(), "F3");
+    let both = ["first", "third"].map(SenderEvent::Freed);
+    assert_eq!(drain(&mut sender).1, both);
+    assert_eq!(
+        (sender.lent_outstanding(), sender.state()),
+        (0, SenderState::Closed)
+    );
+    assert!(sender.handle_disconnect().is_empty());
+}
+
+/// Rule F4: what comes back by number and what comes back by address comes out of a disconnect, in the order
+/// in which it was lent.
+#[test]
+fn a_disconnect_gives_back_what_has_a_number() {
+    let mut sender = TestSender::new(SenderConfig::default());
+    let (header, len) = batch(&[100]);
+    let want = tags(Role::Both).dipc_want;
+    for (features, hold) in [(FEATURES, "a"), (FEATURE_IN_PLACE, "b"), (FEATURES, "c")] {
+        let request = Request {
+            features,
+            ..Request::new("t", WINDOW)
+        };
+        sender.handle_tagged(want, &request.encode()).unwrap();
+        sender.accept(INFO).unwrap();
+        sender.send_schema(schema()).unwrap();
+        let body = lent(64, 100, hold);
+        sender.send_batch(header.clone(), len, body).unwrap();
+        sender.end().unwrap();
+    }
+    let mut holds = sender.handle_disconnect();
+    // Two lends of one stream and number are told apart no more.
+    holds[..2].sort_unstable();
+    assert_eq!(holds, ["a", "c", "b"]);
     assert_eq!(sender.lent_outstanding(), 0);
 }
 
@@ -448,7 +523,7 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
         bytes: 256,
     };
     let request = Request::new("t", window);
-    assert_eq!(request.features, FEATURE_IN_PLACE);
+    assert_eq!(request.features, FEATURES);
     let want = tags(Role::Both).dipc_want;
     sender.handle_tagged(want, &request.encode()).unwrap();
     sender.accept(INFO).unwrap();
@@ -459,7 +534,7 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
         Transmit::Control { bytes, .. } => Control::decode(bytes).unwrap(),
         _ => None,
     });
-    assert!(matches!(told, Some(Control::Stream(info)) if info.features == FEATURE_IN_PLACE));
+    assert!(matches!(told, Some(Control::Stream(info)) if info.features == FEATURES));
 
     let (header, len) = batch(&[1 << 20]);
     assert!(sender.admits(len, true));
