@@ -230,12 +230,11 @@ impl Lender for Pool {
             state.gpu.taint_arenas();
         }
         // Rule F4: the pool's own regions go whole, so no block of them is ever used again.
-        let mut gpu = std::mem::take(&mut state.gpu);
+        let gpu = std::mem::take(&mut state.gpu);
         let mut retiring = std::mem::take(&mut state.retiring);
         let pooled = std::mem::take(&mut state.pooled);
         drop(state);
-        gpu::bury(shared.peer.as_ref(), gpu.take_owners());
-        let done = retiring.values_mut().flat_map(|gone| gone.owners.drain(..));
+        let done = retiring.values_mut().filter_map(|gone| gone.owner.take());
         gpu::let_go(shared.peer.as_ref(), done.collect());
         drop((pooled, gpu, retiring));
     }

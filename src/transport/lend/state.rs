@@ -37,7 +37,7 @@ pub(super) struct State {
 pub(super) struct Retiring {
     pub(super) _charge: Option<Charge>,
     /// What keeps memory alive that the peer may still have open.
-    pub(super) owners: Vec<Keep>,
+    pub(super) owner: Option<Keep>,
 }
 
 #[derive(Debug)]
@@ -262,7 +262,7 @@ impl State {
             if announced {
                 let retiring = Retiring {
                     _charge: Some(charge),
-                    owners: Vec::new(),
+                    owner: None,
                 };
                 self.retiring.insert(id, retiring);
                 gone.push(id);
@@ -285,7 +285,7 @@ impl State {
             if announced {
                 let retiring = Retiring {
                     _charge: None,
-                    owners: Vec::new(),
+                    owner: None,
                 };
                 self.retiring.insert(id, retiring);
                 gone.push(id);

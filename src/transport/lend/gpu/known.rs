@@ -40,8 +40,6 @@ pub(in crate::transport::lend) struct Lent {
     superseded: bool,
     /// Since when nothing of it is out.
     idle_since: Option<Instant>,
-    /// What keeps a legacy allocation alive whose leases came back while others were out.
-    pub(super) owners: Vec<Keep>,
 }
 
 #[derive(Debug)]
@@ -147,12 +145,6 @@ impl State {
         self.due.is_empty()
     }
 
-    /// Takes what keeps memory alive that the peer may still have open.
-    pub(in crate::transport::lend) fn take_owners(&mut self) -> Vec<Keep> {
-        let lent = self.lent.values_mut();
-        lent.flat_map(|lent| lent.owners.drain(..)).collect()
-    }
-
     /// Rule F4, for arenas of a peer in this very process, whose end nobody sees: what is out is not
     /// given out again.
     pub(in crate::transport::lend) fn taint_arenas(&self) {
@@ -232,7 +224,6 @@ impl state::State {
             leases: 1,
             superseded: false,
             idle_since: None,
-            owners: Vec::new(),
         };
         self.gpu.lent.insert(id, known);
         self.gpu.by_base.insert(base, id);
@@ -248,20 +239,19 @@ impl state::State {
             // The arrays behind the others keep the allocation.
             return None;
         }
-        if known.is_legacy() {
-            known.owners.push(keep.clone());
-        }
-        if known.is_legacy() || known.superseded {
-            return self.retire_gpu(id, true);
+        let legacy = known.is_legacy();
+        if legacy || known.superseded {
+            return self.retire_gpu(id, true, legacy.then(|| keep.clone()));
         }
         known.idle_since = Some(Instant::now());
         None
     }
 
     /// Takes out memory that nothing is out of. The peer is to be told where it knows of it: by
-    /// whoever looks at `due`, where that is so, else by the caller.
-    fn retire_gpu(&mut self, id: u16, due: bool) -> Option<GivenUp> {
-        let mut lent = self.gpu.lent.remove(&id)?;
+    /// whoever looks at `due`, where that is so, else by the caller. `owner` keeps the memory alive
+    /// until the peer has closed it.
+    fn retire_gpu(&mut self, id: u16, due: bool, owner: Option<Keep>) -> Option<GivenUp> {
+        let lent = self.gpu.lent.remove(&id)?;
         let base = match &lent.memory {
             Memory::Allocation(allocation) => Some(allocation.base()),
             Memory::Arena(_) => None,
@@ -276,7 +266,7 @@ impl state::State {
         if lent.announced {
             let retiring = Retiring {
                 _charge: None,
-                owners: std::mem::take(&mut lent.owners),
+                owner,
             };
             self.retiring.insert(id, retiring);
             if due {
@@ -391,7 +381,7 @@ impl state::State {
         }
         for id in due {
             let told = self.gpu.lent.get(&id).is_some_and(|lent| lent.announced);
-            given_up.extend(self.retire_gpu(id, false));
+            given_up.extend(self.retire_gpu(id, false, None));
             if told {
                 gone.push(id);
             }
@@ -412,7 +402,7 @@ impl state::State {
             if pooled.announced {
                 let retiring = Retiring {
                     _charge: Some(pooled.charge),
-                    owners: Vec::new(),
+                    owner: None,
                 };
                 self.retiring.insert(id, retiring);
                 gone.push(id);

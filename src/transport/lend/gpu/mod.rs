@@ -416,13 +416,3 @@ pub(super) fn let_go(peer: Option<&PeerProcess>, owners: Vec<Keep>) {
         super::afterlife::keep_for_a_while(&peer.death, Box::new(owners));
     }
 }
-
-/// What may still be open at the peer, or out, when the connection ends: see the module.
-pub(super) fn bury(peer: Option<&PeerProcess>, owners: Vec<Keep>) {
-    if let Some(peer) = peer
-        && !peer.is_this
-        && !owners.is_empty()
-    {
-        super::afterlife::keep_until_end(&peer.death, Box::new(owners));
-    }
-}
