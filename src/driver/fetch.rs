@@ -93,6 +93,7 @@ impl Fetch {
             _ => None,
         };
         data.receive_on(gpu.as_ref());
+        data.accept_gpus(&config.request.gpus);
         let mut receiver = Receiver::new(config)?;
         receiver.start(clock::now());
         let mut fetch = Self {

@@ -143,6 +143,11 @@ impl FetchLink {
         self.state.lock().link.receive_on(gpu);
     }
 
+    /// The GPUs that the next request names ([`Connection::accept_gpus`]).
+    pub fn accept_gpus(&self, gpus: &[[u8; 16]]) {
+        self.state.lock().link.accept_gpus(gpus);
+    }
+
     /// Announces the body of a header that has been seen (rule D8).
     pub fn post_body(&self, seq: u32, packed: u64, list: u64) {
         self.state.lock().link.post_body(seq, packed, list);

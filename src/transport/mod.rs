@@ -256,6 +256,12 @@ pub trait Connection: Send {
         let _ = gpu;
     }
 
+    /// The GPUs, by UUID, whose memory the peer may announce from now on: those that the request names.
+    /// None at the beginning.
+    fn accept_gpus(&mut self, gpus: &[[u8; 16]]) {
+        let _ = gpus;
+    }
+
     /// The next message, or `None` when there is none now.
     ///
     /// # Errors
@@ -292,7 +298,8 @@ pub trait Connection: Send {
     ///
     /// # Errors
     ///
-    /// `Protocol` when it is not sealed as the rules say, sparse, or its id is taken.
+    /// `Protocol` when it is not sealed as the rules say, sparse, on a GPU that was not
+    /// [accepted](Self::accept_gpus), or its id is taken.
     fn map_region(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()>;
 
     /// Forgets a region that the peer retired (REGION_GONE). Arrays that still point into it keep

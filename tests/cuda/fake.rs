@@ -68,10 +68,12 @@ calls! {
     used as c"fakeCudaUsed"(device: c_int) -> usize;
     hold as c"fakeCudaHold"(stream: *mut c_void, held: c_int) -> ();
     context_create as c"cuCtxCreate_v2"(context: *mut *mut c_void, flags: u32, device: c_int) -> c_int;
+    context_pop as c"cuCtxPopCurrent_v2"(context: *mut *mut c_void) -> c_int;
     context_destroy as c"cuCtxDestroy_v2"(context: *mut c_void) -> c_int;
     context_current as c"cuCtxGetCurrent"(context: *mut *mut c_void) -> c_int;
     primary_reset as c"cuDevicePrimaryCtxReset_v2"(device: c_int) -> c_int;
     event_create as c"cuEventCreate"(event: *mut *mut c_void, flags: u32) -> c_int;
+    memory_alloc as c"cuMemAlloc_v2"(address: *mut u64, len: usize) -> c_int;
     memory_managed as c"cuMemAllocManaged"(address: *mut u64, len: usize, flags: u32) -> c_int;
     memory_free as c"cuMemFree_v2"(address: u64) -> c_int;
     memory_copy as c"cuMemcpy"(target: u64, source: u64, len: usize) -> c_int;

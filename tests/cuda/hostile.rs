@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dipc::device::cuda::{Device, DeviceMemory, Purpose};
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::device::cuda::{Device, DeviceMemory, Purpose, uuids};
 use dipc::device::region::Region;
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{Control, Span, Uri};
@@ -20,6 +21,7 @@ pub const CASES: &[Case] = &[
     ("hostile-orders", orders_are_checked),
     ("hostile-bodies", bodies_are_checked),
     ("hostile-order", descriptors_find_their_message),
+    ("hostile-unasked", nothing_unasked_is_opened),
 ];
 
 /// Both ends of a connection in this process.
@@ -46,8 +48,13 @@ fn pair() -> Pair {
     }
 }
 
+/// One whose client may be lent memory of every GPU.
 fn client() -> (Pair, Arc<Device>) {
-    (pair(), Device::get(0).unwrap())
+    let mut pair = pair();
+    let unknown = [9; 16];
+    let gpus = [uuids().unwrap(), vec![unknown]].concat();
+    pair.client.accept_gpus(&gpus);
+    (pair, Device::get(0).unwrap())
 }
 
 /// The handle of a region, as docs/wire.md has it.
@@ -272,4 +279,50 @@ fn descriptors_find_their_message() {
         }
     }
     assert_eq!(seen, [(1, false), (2, true), (3, false)]);
+}
+
+#[test]
+fn a_client_that_asked_for_the_host_uses_no_gpu_for_a_hostile_server() {
+    run("hostile-unasked", &[("FAKE_CUDA_DEVICES", "2")]);
+}
+
+/// A context takes hundreds of megabytes and most of a second: a server does not make a client have one.
+fn nothing_unasked_is_opened() {
+    let gpus = uuids().unwrap();
+    let no_memory = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    let mut pair = pair();
+    // Whatever was asked for before counts no more.
+    pair.client.accept_gpus(&gpus);
+    pair.client.accept_gpus(&gpus[1..]);
+    for (kind, legacy, fd) in [(1, &[][..], Some(no_memory())), (2, &[7; 64], None)] {
+        let handle = handle(2 << 20, kind, &gpus[0], legacy);
+        refused(pair.client.map_region(1, &handle, fd), "did not name");
+    }
+    // The same of a whole client.
+    let uri = format!("shm:@dipc-cuda-unasked-{}", std::process::id());
+    let (shm, parsed) = (
+        transport::by_scheme("shm").unwrap(),
+        Uri::parse(&uri).unwrap(),
+    );
+    let mut listener = shm.listen(&parsed, &LinkOptions::default()).unwrap();
+    let server = std::thread::spawn(move || {
+        let mut link = loop {
+            match listener.accept().unwrap() {
+                Some(link) => break link,
+                None => std::thread::yield_now(),
+            }
+        };
+        while link.receive().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        let handle = handle(2 << 20, 2, &gpus[0], &[7; 64]);
+        let bytes = Control::Region { id: 1, handle }.encode();
+        link.send(Outgoing::Control { bytes, fd: None }).unwrap();
+        link
+    });
+    let client = Client::new(ClientOptions::default()).unwrap();
+    let answer = client.get(&[&uri], b"t", &GetOptions::default(), None);
+    refused(answer, "did not name");
+    drop(server.join().unwrap());
+    assert_eq!(fake::Live::now().contexts, 0);
 }

@@ -25,6 +25,7 @@ pub const CASES: &[Case] = &[
     ("lent-idle", regions_are_retired),
     ("lent-again", addresses_are_used_again),
     ("lent-here", a_client_in_the_same_process),
+    ("lent-context", contexts_of_their_own),
     ("lent-faults", every_call_fails_while_lending),
     ("lent-events", events_are_few),
 ];
@@ -109,7 +110,7 @@ fn bodies_are_lent() {
         let bytes = 3 * body_bytes();
         let expected = match lies {
             Lies::Fd | Lies::Legacy | Lies::Arena => (bytes, 0),
-            Lies::Managed => (0, bytes),
+            Lies::Managed | Lies::OtherContext => (0, bytes),
         };
         assert_eq!(
             (stats.bytes_lent, stats.bytes_copied_on_device),
@@ -375,6 +376,39 @@ fn a_client_in_the_same_process() {
         drop((kept, client));
         nothing_is_left(Server::new(ServerOptions::default()).unwrap(), "here");
     }
+}
+
+#[test]
+fn memory_of_another_context_is_copied_or_refused() {
+    run("lent-context", &[]);
+}
+
+/// Copies reach memory of every context, kernels do not: one that tried would end all work of the
+/// process on the device.
+fn contexts_of_their_own() {
+    let (server, uri, producer) = served(Lies::OtherContext, ServerOptions::default());
+    let plain_table = Served {
+        producer: producer.clone(),
+        batches: plain(),
+    };
+    server
+        .serve(b"plain", Box::new(plain_table))
+        .map_err(|(error, _)| error)
+        .unwrap();
+    let mut other = client(&uri, "faults");
+    other.says("ready");
+    // Its strings have lengths that lie on the device.
+    other.tell(&uri);
+    let said = other.says("outcome ");
+    assert!(said.contains("another context than the primary"), "{said}");
+    let mut other = client(&uri, "plain");
+    other.says("done");
+    other.succeeds();
+    eventually("released", || producer.released() == 1 + plain().len());
+    let stats = server.stats();
+    assert_eq!((stats.bytes_lent, stats.bytes_staged), (0, 0));
+    assert!(stats.bytes_copied_on_device > 0);
+    nothing_is_left(server, "another context");
 }
 
 #[test]

@@ -171,6 +171,12 @@ fn reader() {
             say("unchanged");
             heard();
         }
+        "plain" => {
+            let on_gpu = read_all(&mut client, Wanted::on_gpus("plain")).unwrap();
+            assert_eq!(on_gpu, plain().len());
+            settle(&mut client);
+            say("done");
+        }
         "idle" => {
             assert_eq!(read_all(&mut client, Wanted::on_gpus("t")).unwrap(), 5);
             while client.retired.len() < client.announced.len() {

@@ -31,6 +31,8 @@ pub enum Lies {
     Managed,
     /// A block of an arena.
     Arena,
+    /// `cuMemAlloc` in a context of the producer's own.
+    OtherContext,
 }
 
 /// Memory of a batch, freed with its array.
@@ -38,9 +40,10 @@ enum Memory {
     Ours(DeviceMemory),
     Managed(u64),
     Arena(Arena, NonNull<u8>),
+    OtherContext(*mut c_void, u64),
 }
 
-// SAFETY: the pointer is an address, which nothing reads here.
+// SAFETY: the pointers are an address and a handle, which nothing reads here.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -54,6 +57,13 @@ impl Memory {
                 let _current = device.enter().unwrap();
                 assert_eq!(fake::memory_managed(&raw mut address, len, 1), 0);
                 Self::Managed(address)
+            }
+            Lies::OtherContext => {
+                let (mut context, mut address) = (std::ptr::null_mut(), 0);
+                assert_eq!(fake::context_create(&raw mut context, 0, 0), 0);
+                assert_eq!(fake::memory_alloc(&raw mut address, len), 0);
+                assert_eq!(fake::context_pop(&raw mut context), 0);
+                Self::OtherContext(context, address)
             }
             Lies::Arena => {
                 // The region lives as long as the block, and the arena has no other.
@@ -71,7 +81,7 @@ impl Memory {
     fn address(&self) -> u64 {
         match self {
             Self::Ours(memory) => memory.address(),
-            Self::Managed(address) => *address,
+            Self::Managed(address) | Self::OtherContext(_, address) => *address,
             Self::Arena(_, block) => block.as_ptr() as u64,
         }
     }
@@ -82,6 +92,10 @@ impl Drop for Memory {
         if let Self::Arena(arena, block) = self {
             // SAFETY: nobody uses the block any more, but a peer that it was lent to.
             unsafe { arena.dealloc(*block) }.unwrap();
+        }
+        if let Self::OtherContext(context, _) = self {
+            // And its memory.
+            assert_eq!(fake::context_destroy(*context), 0);
         }
         if let Self::Managed(address) = self {
             let device = Device::get(0).unwrap();

@@ -85,6 +85,7 @@ impl RawClient {
     }
 
     pub fn get(&mut self, wanted: Wanted) -> Result<RawStream<'_>> {
+        self.link.accept_gpus(&wanted.gpus);
         let request = Request {
             device_type: wanted.device_type,
             gpus: wanted.gpus,

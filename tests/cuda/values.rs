@@ -230,11 +230,23 @@ fn pointers_are_known() {
     refused(foreign.address(), 1, "is GPU 1's");
     refused(plain.address() + 1, 1000, "its allocation has 1000 bytes");
     refused(plain.address(), usize::MAX, "its allocation has 1000 bytes");
+    // Memory of another context: kernels of ours do not reach it.
+    let (mut context, mut elsewhere) = (std::ptr::null_mut(), 0);
+    assert_eq!(fake::context_create(&raw mut context, 0, 0), 0);
+    assert_eq!(fake::memory_alloc(&raw mut elsewhere, 1000), 0);
+    assert_eq!(fake::context_pop(&raw mut context), 0);
+    assert!(at(elsewhere).unwrap().foreign_context);
+    Pointer::on_device(&device, elsewhere, 1000).unwrap();
+    let error = Pointer::for_kernels(&device, elsewhere, 1000).unwrap_err();
+    assert_eq!(error.status(), Status::InvalidData, "{error}");
+    assert!(error.text().contains("another context"), "{error}");
+    assert_eq!(fake::context_destroy(context), 0);
     for (address, len) in [
         (plain.address(), 1000),
         (plain.address() + 999, 1),
         (managed, 1000),
     ] {
         Pointer::on_device(&device, address, len).unwrap();
+        Pointer::for_kernels(&device, address, len).unwrap();
     }
 }

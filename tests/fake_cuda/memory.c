@@ -105,6 +105,9 @@ uint8_t *fake_reach(uintptr_t address, size_t len, int device, int kernel) {
     // Copies cross devices by themselves; kernels ask for peer access.
     struct context *context = fake_devices[device].primary;
     int foreign = range->device != device && (range->kind == DEVICE || range->kind == OPENED);
+    // Kernels here run in primary contexts; each context has addresses of its own.
+    int elsewhere = range->kind == DEVICE && range->context && !range->context->primary;
+    if (kernel && elsewhere) return NULL;
     if (kernel && foreign && !(context && context->peers & 1u << range->device)) return NULL;
     return range->shadow + offset;
   }
@@ -320,6 +323,7 @@ static CUresult attribute(int what, void *out, struct range *range) {
     case 11: *(CUdeviceptr *)out = base; return OK;
     case 12: *(size_t *)out = size; return OK;
     case 13: *(uint8_t *)out = range != NULL; return OK;
+    case 17: *(void **)out = NULL; return OK;
     case 14: *(uint64_t *)out = range && range->kind == MAPPED ? range->allocation->types : 0; return OK;
     default: return INVALID_VALUE;
   }

@@ -95,7 +95,7 @@ impl Remote {
         let address = buffer.data as u64;
         let mut asked = self.asked.borrow_mut();
         if !(asked.pointers.iter()).any(|pointer| pointer.contains(address, buffer.len)) {
-            let pointer = Pointer::on_device(&self.device, address, buffer.len)?;
+            let pointer = Pointer::for_kernels(&self.device, address, buffer.len)?;
             asked.pointers.push(pointer);
         }
         Ok(())

@@ -184,6 +184,10 @@ impl Drop for Allocation {
 /// The allocation in which the bytes lie, as a pointer to it. Under the device's context.
 fn allocation_at(device: &Device, address: u64, len: usize) -> Result<Option<Pointer>> {
     let pointer = Pointer::on_device(device, address, len)?;
+    // Nothing says that what other contexts have can be exported from this one.
+    if pointer.foreign_context {
+        return Ok(None);
+    }
     let (mut base, mut size) = (0, 0);
     // SAFETY: both are writable; the address is looked up, not looked at.
     let ranged = unsafe {

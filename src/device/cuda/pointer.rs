@@ -13,6 +13,7 @@ const DEVICE: u32 = 2;
 
 /// Attributes of a pointer, by their numbers in `CUpointer_attribute`.
 mod attribute {
+    pub(super) const CONTEXT: i32 = 1;
     pub(super) const MEMORY_TYPE: i32 = 2;
     pub(super) const IS_MANAGED: i32 = 8;
     pub(super) const DEVICE_ORDINAL: i32 = 9;
@@ -20,6 +21,7 @@ mod attribute {
     pub(super) const RANGE_START: i32 = 11;
     pub(super) const RANGE_SIZE: i32 = 12;
     pub(super) const ALLOWED_HANDLE_TYPES: i32 = 14;
+    pub(super) const POOL: i32 = 17;
 }
 
 /// Memory that the driver knows.
@@ -38,9 +40,17 @@ pub struct Pointer {
     pub legacy_ipc: bool,
     /// Whether other processes can map it by a file descriptor.
     pub posix_fd: bool,
+    /// The pool that it was allocated from (`CUmemoryPool`), 0 where it is of none.
+    pub pool: u64,
+    /// Whether it was allocated in another context than the device's primary one: copies reach it,
+    /// kernels of ours do not. Memory of pools and of virtual memory management belongs to no context.
+    pub foreign_context: bool,
 }
 
 impl Pointer {
+    /// How many attributes are asked for at once.
+    const ATTRIBUTES: u32 = 9;
+
     /// What lies at `address`: `None` for memory that the driver does not know, such as the heap's.
     ///
     /// # Errors
@@ -48,6 +58,7 @@ impl Pointer {
     /// What the driver says; as [`Device::enter`].
     pub fn at(device: &Device, address: u64) -> Result<Option<Self>> {
         let attributes = [
+            attribute::CONTEXT,
             attribute::MEMORY_TYPE,
             attribute::IS_MANAGED,
             attribute::DEVICE_ORDINAL,
@@ -55,25 +66,27 @@ impl Pointer {
             attribute::RANGE_START,
             attribute::RANGE_SIZE,
             attribute::ALLOWED_HANDLE_TYPES,
+            attribute::POOL,
         ];
         // Some are a byte, some a word: each has room for the longest, and the lowest byte first.
-        let mut answers = [0_u64; 7];
-        let mut values: [*mut c_void; 7] = [std::ptr::null_mut(); 7];
+        let mut answers = [0_u64; Self::ATTRIBUTES as usize];
+        let mut values = [std::ptr::null_mut::<c_void>(); Self::ATTRIBUTES as usize];
         for (value, answer) in values.iter_mut().zip(&mut answers) {
             *value = std::ptr::from_mut(answer).cast();
         }
         let _current = device.enter()?;
-        // SAFETY: both lists have 7 entries, each value 8 bytes that live during the call, and no
+        // SAFETY: both lists have so many entries, each value 8 bytes that live during the call, and no
         // attribute asked for is longer. `address` is not looked at, only looked up.
         unsafe {
             device.driver().cuPointerGetAttributes(
-                7,
+                Self::ATTRIBUTES,
                 attributes.as_ptr(),
                 values.as_mut_ptr(),
                 address,
             )
         }?;
         let [
+            context,
             memory_type,
             managed,
             ordinal,
@@ -81,6 +94,7 @@ impl Pointer {
             base,
             size,
             handle_types,
+            pool,
         ] = answers;
         let word = |answer: u64| u32::try_from(answer & u64::from(u32::MAX)).unwrap_or(0);
         let ordinal = word(ordinal).cast_signed();
@@ -98,6 +112,11 @@ impl Pointer {
             size,
             legacy_ipc: legacy != 0,
             posix_fd: handle_types & u64::from(POSIX_FD) != 0,
+            pool,
+            foreign_context: kind == DeviceKind::CUDA
+                && ordinal == device.ordinal()
+                && context != 0
+                && context != device.context() as u64,
         }))
     }
 
@@ -129,6 +148,25 @@ impl Pointer {
             ))),
             _ => Ok(pointer),
         }
+    }
+
+    /// [`on_device`](Self::on_device), of what a kernel of ours is to read. One that reads what it
+    /// cannot reach would end all work of this process on the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`on_device`](Self::on_device); `InvalidData` also for memory of another context.
+    pub fn for_kernels(device: &Device, address: u64, len: usize) -> Result<Self> {
+        let pointer = Self::on_device(device, address, len)?;
+        if pointer.foreign_context {
+            return Err(Error::invalid_data(format!(
+                "the buffer of {len} bytes at {address:#x} was allocated in another context than the \
+                 primary one of GPU {}: allocate what has lengths or bits to be read in the primary \
+                 one, which the CUDA runtime uses, too",
+                device.ordinal()
+            )));
+        }
+        Ok(pointer)
     }
 
     /// Whether `len` bytes at `address` lie in the allocation whole.

@@ -10,7 +10,7 @@ use crate::device::cuda::import::Mapping;
 use crate::device::cuda::{Access, Device, Registered};
 use crate::device::region::{MAX_REGION_BYTES, MappedRegion};
 use crate::error::{Error, Result};
-use crate::proto::Span;
+use crate::proto::{Span, UUID_BYTES};
 use crate::transport::lend::handle::GpuHandle;
 use crate::transport::lend::orders::Orders;
 use crate::transport::lend::split_address;
@@ -23,6 +23,9 @@ pub struct RegionTable {
     orders: Orders,
     /// The GPU to which bodies go from the host's regions.
     gpu: Option<Arc<Device>>,
+    /// The GPUs that the request names: of others nothing is mapped, since the driver would make a
+    /// context there for whatever a peer says.
+    accepted: Vec<[u8; UUID_BYTES]>,
 }
 
 /// A region of the peer's.
@@ -112,23 +115,27 @@ impl Mapped {
 }
 
 impl GpuRegion {
-    fn map(handle: &GpuHandle, fd: Option<OwnedFd>) -> Result<Self> {
+    fn map(
+        handle: &GpuHandle,
+        fd: Option<OwnedFd>,
+        accepted: &[[u8; UUID_BYTES]],
+    ) -> Result<Self> {
         let len = usize::try_from(handle.length)
             .ok()
             .filter(|len| *len > 0 && handle.length <= MAX_REGION_BYTES)
             .ok_or_else(|| {
                 Error::protocol(format!("memory of a GPU with {} bytes", handle.length))
             })?;
-        let device = Device::by_uuid(&handle.uuid)?.ok_or_else(|| {
-            let uuid: String = handle
-                .uuid
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            Error::protocol(format!(
-                "memory of GPU {uuid}, which this process does not have and did not ask for"
-            ))
-        })?;
+        let foreign = |what: &str| {
+            let bytes = handle.uuid.iter();
+            let uuid: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+            Error::protocol(format!("memory of GPU {uuid}, which {what}"))
+        };
+        if !accepted.contains(&handle.uuid) {
+            return Err(foreign("the request did not name"));
+        }
+        let device = Device::by_uuid(&handle.uuid)?
+            .ok_or_else(|| foreign("this process does not have any more"))?;
         let mapping = match (&handle.legacy, fd) {
             (None, Some(fd)) => Mapping::map(&device, &fd, len)?,
             (Some(legacy), None) => Mapping::open(&device, legacy, len)?,
@@ -166,7 +173,7 @@ impl RegionTable {
             )));
         }
         let on_gpu = GpuHandle::decode(handle).and_then(|handle| match handle {
-            Some(handle) => Ok(Ok(GpuRegion::map(&handle, fd)?)),
+            Some(handle) => Ok(Ok(GpuRegion::map(&handle, fd, &self.accepted)?)),
             None => Ok(Err(fd)),
         });
         let fd = match on_gpu.map_err(|error| error.context(format_args!("region {id}")))? {
@@ -206,6 +213,11 @@ impl RegionTable {
     /// Where bodies in the host's regions go next: to this GPU, or nowhere.
     pub fn receive_on(&mut self, gpu: Option<Arc<Device>>) {
         self.gpu = gpu;
+    }
+
+    /// See [`Connection::accept_gpus`](crate::transport::Connection::accept_gpus).
+    pub fn accept_gpus(&mut self, gpus: &[[u8; UUID_BYTES]]) {
+        self.accepted = gpus.to_vec();
     }
 
     /// Forgets what bodies wait for: the stream is over.

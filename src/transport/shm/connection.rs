@@ -224,6 +224,10 @@ impl Connection for ShmConnection {
         self.regions.receive_on(gpu.cloned());
     }
 
+    fn accept_gpus(&mut self, gpus: &[[u8; 16]]) {
+        self.regions.accept_gpus(gpus);
+    }
+
     fn map_region(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
         self.regions.map(id, handle, fd)
     }
