@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Builds the fake driver, for each set of flags once for each process, and gives its folder.
 pub fn build(name: &str, flags: &[&str]) -> PathBuf {
@@ -74,9 +74,94 @@ calls! {
     primary_reset as c"cuDevicePrimaryCtxReset_v2"(device: c_int) -> c_int;
     event_create as c"cuEventCreate"(event: *mut *mut c_void, flags: u32) -> c_int;
     memory_alloc as c"cuMemAlloc_v2"(address: *mut u64, len: usize) -> c_int;
+    pool_create as c"cuMemPoolCreate"(pool: *mut *mut c_void, properties: *const PoolProperties) -> c_int;
+    pool_destroy as c"cuMemPoolDestroy"(pool: *mut c_void) -> c_int;
+    pool_default as c"cuDeviceGetDefaultMemPool"(pool: *mut *mut c_void, device: c_int) -> c_int;
+    pool_alloc as c"cuMemAllocFromPoolAsync"(address: *mut u64, len: usize, pool: *mut c_void, stream: *mut c_void) -> c_int;
     memory_managed as c"cuMemAllocManaged"(address: *mut u64, len: usize, flags: u32) -> c_int;
     memory_free as c"cuMemFree_v2"(address: u64) -> c_int;
     memory_copy as c"cuMemcpy"(target: u64, source: u64, len: usize) -> c_int;
+}
+
+/// What a pool is made with (`CUmemPoolProps`).
+#[repr(C)]
+pub struct PoolProperties {
+    kind: u32,
+    handles: u32,
+    location: u32,
+    device: i32,
+    win32: *mut c_void,
+    reserved: [u8; 64],
+}
+
+/// A pool of GPU 0. Its memory is freed before it is dropped.
+pub struct Pool(*mut c_void);
+
+// SAFETY: a handle of the driver's, which belongs to no thread.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Pool {
+    /// One that can be exported. There is one at a time, as long as it is used: a later one may have
+    /// the same handle.
+    pub fn exportable() -> Arc<Self> {
+        static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
+        let mut known = POOL.lock().unwrap();
+        if let Some(pool) = known.upgrade() {
+            return pool;
+        }
+        let properties = PoolProperties {
+            kind: 1,
+            handles: 1,
+            location: 1,
+            device: 0,
+            win32: std::ptr::null_mut(),
+            reserved: [0; 64],
+        };
+        let mut pool = std::ptr::null_mut();
+        with_context(|| assert_eq!(pool_create(&raw mut pool, &raw const properties), 0));
+        let pool = Arc::new(Self(pool));
+        *known = Arc::downgrade(&pool);
+        pool
+    }
+
+    /// Memory of it, which is there when this returns.
+    pub fn alloc(&self, len: usize) -> u64 {
+        alloc_from(self.0, len)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        with_context(|| assert_eq!(pool_destroy(self.0), 0));
+    }
+}
+
+/// Memory of the default pool of GPU 0, which cannot be exported.
+pub fn alloc_async(len: usize) -> u64 {
+    let mut pool = std::ptr::null_mut();
+    with_context(|| assert_eq!(pool_default(&raw mut pool, 0), 0));
+    alloc_from(pool, len)
+}
+
+fn alloc_from(pool: *mut c_void, len: usize) -> u64 {
+    let device = dipc::device::cuda::Device::get(0).unwrap();
+    let stream = dipc::device::cuda::Stream::new(&device).unwrap();
+    let mut address = 0;
+    with_context(|| {
+        assert_eq!(
+            pool_alloc(&raw mut address, len, pool, stream.raw().cast()),
+            0
+        )
+    });
+    stream.synchronize().unwrap();
+    address
+}
+
+/// Frees memory of GPU 0.
+pub fn free(address: u64) {
+    with_context(|| assert_eq!(memory_free(address), 0));
 }
 
 /// The nth call of `function` from now on returns `code`; 0 for never.
@@ -137,6 +222,8 @@ pub struct Counts {
     pub pinned: i64,
     pub modules: i64,
     pub reservations: i64,
+    /// Those imported.
+    pub pools: i64,
     pub used: [usize; 2],
 }
 
@@ -160,6 +247,7 @@ impl Live {
             pinned: live(6),
             modules: live(7),
             reservations: live(8),
+            pools: live(9),
             used: [used(0), used(1)],
         }))
     }

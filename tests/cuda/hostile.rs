@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::device::cuda::export::{Exported, Handle};
 use dipc::device::cuda::{Device, DeviceMemory, Purpose, uuids};
 use dipc::device::region::Region;
 use dipc::error::{Error, Result, Status};
@@ -22,6 +23,7 @@ pub const CASES: &[Case] = &[
     ("hostile-bodies", bodies_are_checked),
     ("hostile-order", descriptors_find_their_message),
     ("hostile-unasked", nothing_unasked_is_opened),
+    ("hostile-pools", pools_are_checked),
 ];
 
 /// Both ends of a connection in this process.
@@ -125,8 +127,8 @@ fn regions_are_checked() {
         "kind 0",
     );
     refused(
-        link.map_region(1, &handle(len, 3, &uuid, &[]), again()),
-        "kind 3",
+        link.map_region(1, &handle(len, 5, &uuid, &[]), again()),
+        "kind 5",
     );
     refused(link.map_region(1, &good, None), "no descriptor");
     refused(link.map_region(1, &good, file()), "no memory of GPU 0");
@@ -134,7 +136,7 @@ fn regions_are_checked() {
     refused(link.map_region(1, &good[..32], again()), "32 bytes");
     refused(
         link.map_region(1, &handle(len, 1, &uuid, &[0]), again()),
-        "too many",
+        "not the 0 of a descriptor",
     );
     refused(
         link.map_region(1, &handle(len, 2, &uuid, &[7; 63]), None),
@@ -325,4 +327,110 @@ fn nothing_unasked_is_opened() {
     refused(answer, "did not name");
     drop(server.join().unwrap());
     assert_eq!(fake::Live::now().contexts, 0);
+}
+
+#[test]
+fn memory_of_pools_is_what_its_handle_says() {
+    run("hostile-pools", &[("FAKE_CUDA_DEVICES", "2")]);
+}
+
+fn pools_are_checked() {
+    let (mut pair, device) = client();
+    let link = &mut pair.client;
+    let pool = fake::Pool::exportable();
+    let address = pool.alloc(10_000);
+    let exported = Exported::of(&device, address + 5, 10).unwrap().unwrap();
+    let Handle::Pooled(share) = exported.handle else {
+        panic!("{exported:?}");
+    };
+    let before = fake::Live::now();
+    let uuid = *device.uuid();
+    let other = *Device::get(1).unwrap().uuid();
+    let fd = || Some(share.pool().fd().try_clone().unwrap());
+    let file = || Some(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+    let (_memory, memory_fd, _) = lendable(&device);
+    let of_pool = |uuid, id: &[u8]| handle(0, 3, uuid, id);
+    let pooled = |len, uuid, pool: u16, share: &[u8]| {
+        let rest = [&pool.to_le_bytes()[..], share].concat();
+        handle(len, 4, uuid, &rest)
+    };
+    let good = pooled(10_000, &uuid, 1, share.bytes());
+
+    // Pools.
+    refused(
+        link.map_region(1, &of_pool(&uuid, &[1; 15]), fd()),
+        "not the 16 of a pool's id",
+    );
+    refused(
+        link.map_region(1, &of_pool(&uuid, &[1; 16]), None),
+        "no descriptor",
+    );
+    refused(
+        link.map_region(1, &of_pool(&uuid, &[1; 16]), file()),
+        "no pool of GPU 0",
+    );
+    refused(
+        link.map_region(1, &of_pool(&uuid, &[1; 16]), Some(memory_fd)),
+        "no pool of GPU 0",
+    );
+    // Memory of none that was announced.
+    refused(link.map_region(2, &good, None), "pool 1");
+    let host = Region::create(8192, "dipc-test").unwrap();
+    link.map_region(
+        1,
+        &8192_u64.to_le_bytes(),
+        Some(host.fd().try_clone().unwrap()),
+    )
+    .unwrap();
+    refused(link.map_region(2, &good, None), "pool 1");
+    link.unmap_region(1).unwrap();
+    assert_eq!(fake::Live::now().pools, 0);
+
+    link.map_region(1, &of_pool(&uuid, share.pool().id()), fd())
+        .unwrap();
+    refused(
+        link.map_region(2, &pooled(10_000, &other, 1, share.bytes()), None),
+        "on this GPU",
+    );
+    refused(link.map_region(2, &good, file()), "to which none belongs");
+    refused(
+        link.map_region(2, &pooled(10_000, &uuid, 1, &[7; 63]), None),
+        "63 bytes",
+    );
+    refused(
+        link.map_region(2, &pooled(10_000, &uuid, 1, &[7; 64]), None),
+        "cuMemPoolImportPointer",
+    );
+    refused(
+        link.map_region(2, &pooled(0, &uuid, 1, share.bytes()), None),
+        "0 bytes",
+    );
+    refused(
+        link.map_region(2, &pooled(1 << 30, &uuid, 1, share.bytes()), None),
+        "it has",
+    );
+    assert_eq!(fake::Live::now().opened, before.opened);
+    link.map_region(2, &good, None).unwrap();
+    // In a pool itself nothing lies.
+    refused(link.resolve(1, &[span(1, 0, 1)]), "reach past region 1");
+    refused(link.resolve(1, &[span(2, 0, 10_001)]), "reach past");
+    fake::write(address + 128, b"seen");
+    let found = link.resolve(1, &[span(2, 128, 4)]).unwrap();
+    // What was found outlives the region, and the pool's.
+    link.unmap_region(1).unwrap();
+    link.unmap_region(2).unwrap();
+    assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
+    drop(found);
+    // The same pool announced for another GPU, where its memory does not lie.
+    link.map_region(1, &of_pool(&other, &[2; 16]), fd())
+        .unwrap();
+    refused(
+        link.map_region(2, &pooled(10_000, &other, 1, share.bytes()), None),
+        "and it is GPU 0's",
+    );
+    link.unmap_region(1).unwrap();
+    fake::free(address);
+    drop((share, pool));
+    let live = fake::Live::now();
+    assert_eq!((live.pools, live.opened), (0, before.opened));
 }

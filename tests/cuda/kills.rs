@@ -92,7 +92,7 @@ fn serving() -> (Server, String) {
     let server = Server::new(ServerOptions::default()).unwrap();
     let address = format!("shm:@dipc-test-gpu-{}", std::process::id());
     let uri = server.listen(&address).unwrap();
-    for place in [Place::Arena, Place::Own, Place::Host] {
+    for place in [Place::Arena, Place::Own, Place::Pool, Place::Host] {
         let table = Table::new(place, COUNT, ROWS).endless();
         let ticket = format!("{place:?}");
         let served = server.serve(ticket.as_bytes(), Box::new(table));
@@ -101,7 +101,7 @@ fn serving() -> (Server, String) {
     (server, uri)
 }
 
-const TICKETS: [&str; 3] = ["Arena", "Own", "Host"];
+const TICKETS: [&str; 4] = ["Arena", "Own", "Pool", "Host"];
 
 /// Fetches a table, and gives each batch to `taken`, which says whether it wants more; a few are kept
 /// at any time. Every value is checked.
@@ -247,9 +247,8 @@ fn servers_are_killed() {
                     thread::sleep(pause);
                     drop(other);
                 };
-                // Memory that the driver lends by a handle of its own must not be touched once its
-                // owner is dead: there the fetch stands still meanwhile, and then ends.
-                if ticket == "Own" {
+                // Memory that does not outlive its owner must not be touched once that is dead: there the fetch stands still meanwhile, and then ends.
+                if matches!(ticket, "Own" | "Pool") {
                     kill();
                     return false;
                 }
@@ -257,7 +256,10 @@ fn servers_are_killed() {
             }
             true
         });
-        assert!(outcome.is_err() || ticket == "Own", "the table has no end");
+        assert!(
+            outcome.is_err() || matches!(ticket, "Own" | "Pool"),
+            "the table has no end"
+        );
         if let Some(killer) = killer {
             killer.join().unwrap();
         }

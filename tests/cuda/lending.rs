@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("lent", bodies_are_lent),
     ("lent-late", events_order_reading),
     ("lent-legacy", legacy_memory_waits),
+    ("lent-twice", one_client_has_it_twice),
     ("lent-killed", killed_clients_leave_nothing),
     ("lent-cut", what_was_cut_is_kept),
     ("lent-random", clients_die_at_any_moment),
@@ -28,6 +29,15 @@ pub const CASES: &[Case] = &[
     ("lent-context", contexts_of_their_own),
     ("lent-faults", every_call_fails_while_lending),
     ("lent-events", events_are_few),
+];
+
+/// Each way in which memory reaches a client, copies among them.
+const EVERY_WAY: [Lies; 5] = [
+    Lies::Fd,
+    Lies::Legacy,
+    Lies::Pool,
+    Lies::Managed,
+    Lies::Arena,
 ];
 
 fn served(lies: Lies, options: ServerOptions) -> (Server, String, Producer) {
@@ -50,11 +60,12 @@ fn nothing_is_left(server: Server, what: &str) {
             live.opened,
             live.pinned,
             live.reservations,
+            live.pools,
             live.used,
         )
     };
     let start = std::time::Instant::now();
-    while left() != (0, 0, 0, 0, 0, [0, 0]) {
+    while left() != (0, 0, 0, 0, 0, 0, [0, 0]) {
         assert!(
             start.elapsed() < Duration::from_secs(10),
             "{what}: {:?}",
@@ -95,8 +106,15 @@ fn a_body_on_a_gpu_is_lent_to_another_process_without_a_copy() {
 
 fn bodies_are_lent() {
     let no_vmm = std::env::var_os("FAKE_CUDA_NO_VMM").is_some();
-    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena] {
-        if no_vmm && lies != Lies::Legacy {
+    for lies in [
+        Lies::Fd,
+        Lies::Legacy,
+        Lies::Pool,
+        Lies::DefaultPool,
+        Lies::Managed,
+        Lies::Arena,
+    ] {
+        if no_vmm && !matches!(lies, Lies::Legacy | Lies::Pool) {
             continue;
         }
         let what = format!("{lies:?}");
@@ -109,8 +127,8 @@ fn bodies_are_lent() {
         let stats = server.stats();
         let bytes = 3 * body_bytes();
         let expected = match lies {
-            Lies::Fd | Lies::Legacy | Lies::Arena => (bytes, 0),
-            Lies::Managed | Lies::OtherContext => (0, bytes),
+            Lies::Fd | Lies::Legacy | Lies::Pool | Lies::Arena => (bytes, 0),
+            Lies::Managed | Lies::DefaultPool | Lies::OtherContext => (0, bytes),
         };
         assert_eq!(
             (stats.bytes_lent, stats.bytes_copied_on_device),
@@ -132,7 +150,7 @@ fn what_reads_a_body_waits_for_its_producer_and_no_thread_does() {
 }
 
 fn events_order_reading() {
-    for lies in [Lies::Fd, Lies::Managed, Lies::Arena] {
+    for lies in [Lies::Fd, Lies::Pool, Lies::Managed, Lies::Arena] {
         let device = Device::get(0).unwrap();
         let stream = Arc::new(Stream::new(&device).unwrap());
         let (server, uri, producer) = served(lies, ServerOptions::default());
@@ -167,20 +185,51 @@ fn legacy_memory_is_released_once_the_client_has_closed_it() {
 }
 
 fn legacy_memory_waits() {
-    let (server, uri, producer) = served(Lies::Legacy, ServerOptions::default());
-    let mut other = client(&uri, "legacy");
-    for closed in 0..table("t").len() {
-        other.says("gone");
-        // Its addresses are back, and it is open at the client.
-        std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(producer.released(), closed);
-        other.tell("forget");
-        eventually("the array is released", || producer.released() > closed);
+    for lies in [Lies::Legacy, Lies::Pool] {
+        let (server, uri, producer) = served(lies, ServerOptions::default());
+        let mut other = client(&uri, "legacy");
+        for closed in 0..table("t").len() {
+            other.says("gone");
+            // Its addresses are back, and it is open at the client.
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(producer.released(), closed);
+            other.tell("forget");
+            eventually("the array is released", || producer.released() > closed);
+        }
+        other.says("closed");
+        other.tell("end");
+        other.succeeds();
+        nothing_is_left(server, "legacy");
     }
-    other.says("closed");
-    other.tell("end");
-    other.succeeds();
-    nothing_is_left(server, "legacy");
+}
+
+#[test]
+fn memory_that_a_client_gets_on_two_connections_is_opened_there_once() {
+    run("lent-twice", &[]);
+}
+
+/// The driver counts neither how often a legacy handle is open nor how often memory of a pool is
+/// imported: what one connection closes must stay open for the other.
+fn one_client_has_it_twice() {
+    for lies in [Lies::Legacy, Lies::Pool] {
+        let producer = Producer::new(lies);
+        let server = Server::new(ServerOptions::default()).unwrap();
+        let uri = server.listen(&address("shm")).unwrap();
+        let schema = dipc::arrow::schema_to_c(&table("p")[0].schema()).unwrap();
+        let arrays = table("p").into_iter().map(|batch| producer.array(&batch));
+        server
+            .publish(b"p", schema, arrays.collect())
+            .map_err(|(error, _)| error)
+            .unwrap();
+        let mut other = client(&uri, "twice");
+        other.says("done");
+        other.succeeds();
+        eventually("returned", || server.stats().lent_outstanding == 0);
+        assert_eq!(producer.released(), 0);
+        server.withdraw(b"p").unwrap();
+        eventually("released", || producer.released() == table("p").len());
+        nothing_is_left(server, "twice");
+    }
 }
 
 #[test]
@@ -189,7 +238,7 @@ fn memory_of_a_killed_client_is_released_when_it_is_gone() {
 }
 
 fn killed_clients_leave_nothing() {
-    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena] {
+    for lies in EVERY_WAY {
         let (server, uri, producer) = served(lies, ServerOptions::default());
         let mut other = client(&uri, "keep");
         other.says("kept");
@@ -207,7 +256,7 @@ fn what_a_client_was_lent_is_kept_beyond_a_cut_until_its_process_ends() {
 }
 
 fn what_was_cut_is_kept() {
-    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena] {
+    for lies in EVERY_WAY {
         let what = format!("{lies:?}");
         let (server, uri, producer) = served(lies, ServerOptions::default());
         let mut other = client(&uri, "desert");
@@ -238,7 +287,7 @@ fn clients_die_at_any_moment() {
     // A generator with a fixed start: a run can be repeated.
     let mut seed: u64 = 7;
     for kill in 0..52 {
-        let lies = [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena][kill % 4];
+        let lies = EVERY_WAY[kill % EVERY_WAY.len()];
         let (server, uri, producer) = served(lies, ServerOptions::default());
         let mut other = client(&uri, "endless");
         other.says("reading");
@@ -286,7 +335,7 @@ fn regions_on_a_gpu_are_retired_and_their_ids_used_again() {
 }
 
 fn regions_are_retired() {
-    for lies in [Lies::Fd, Lies::Legacy, Lies::Managed, Lies::Arena] {
+    for lies in EVERY_WAY {
         let mut options = ServerOptions::default();
         options.link.region_idle = Duration::from_millis(30);
         let (server, uri, producer) = served(lies, options);
@@ -311,27 +360,30 @@ fn another_allocation_at_the_same_addresses_is_told_apart() {
 }
 
 fn addresses_are_used_again() {
-    let (server, uri, producer) = served(Lies::Fd, ServerOptions::default());
-    let other_table = Served {
-        producer: producer.clone(),
-        batches: table("u"),
-    };
-    server
-        .serve(b"u", Box::new(other_table))
-        .map_err(|(error, _)| error)
-        .unwrap();
-    let mut other = client(&uri, "again");
-    other.says("ready");
-    for (round, ticket) in ["t", "u", "t", "u"].into_iter().enumerate() {
-        other.tell(ticket);
-        other.says("read");
-        eventually("released", || producer.released() == 5 * (round + 1));
-        // The addresses are free now, while the client still has the allocations mapped.
-        Device::get(0).unwrap().trim().unwrap();
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Pool] {
+        let (server, uri, producer) = served(lies, ServerOptions::default());
+        let other_table = Served {
+            producer: producer.clone(),
+            batches: table("u"),
+        };
+        server
+            .serve(b"u", Box::new(other_table))
+            .map_err(|(error, _)| error)
+            .unwrap();
+        let mut other = client(&uri, "again");
+        other.says("ready");
+        for (round, ticket) in ["t", "u", "t", "u"].into_iter().enumerate() {
+            other.tell(ticket);
+            other.says("read");
+            eventually("released", || producer.released() == 5 * (round + 1));
+            // The addresses are free now, while the client may still have the allocations mapped; so
+            // is the handle of the pool.
+            Device::get(0).unwrap().trim().unwrap();
+        }
+        drop(other.0.stdin.take());
+        other.succeeds();
+        nothing_is_left(server, "again");
     }
-    drop(other.0.stdin.take());
-    other.succeeds();
-    nothing_is_left(server, "again");
 }
 
 #[test]
@@ -340,7 +392,7 @@ fn a_client_in_the_servers_own_process_is_lent_copies_on_the_device() {
 }
 
 fn a_client_in_the_same_process() {
-    for lies in [Lies::Fd, Lies::Legacy, Lies::Arena] {
+    for lies in [Lies::Fd, Lies::Legacy, Lies::Pool, Lies::Arena] {
         let (server, uri, producer) = served(lies, ServerOptions::default());
         let mut client = RawClient::connect(&uri).unwrap();
         assert_eq!(read_all(&mut client, Wanted::on_gpus("t")).unwrap(), 5);
@@ -417,7 +469,7 @@ fn every_call_may_fail_while_lending() {
 }
 
 fn every_call_fails_while_lending() {
-    for lies in [Lies::Fd, Lies::Managed] {
+    for lies in [Lies::Fd, Lies::Pool, Lies::Managed] {
         let mut other = client("", "faults");
         other.says("ready");
         let mut attempt = || {
@@ -447,7 +499,13 @@ fn every_call_fails_while_lending() {
             // The producer of this test calls these too, and does not expect to fail; those that
             // give back tell nobody.
             if function.starts_with("cuCtx")
-                || matches!(function.as_str(), "cuMemFree_v2" | "cuMemAllocManaged")
+                // For the rest the others stand.
+                || (lies == Lies::Pool && !function.starts_with("cuMemPoolExport"))
+                || matches!(
+                    function.as_str(),
+                    "cuMemFree_v2"
+                        | "cuMemAllocManaged"
+                )
                 || (lies == Lies::Fd && function.starts_with("cuMemA"))
                 || (lies == Lies::Fd
                     && matches!(
@@ -475,10 +533,12 @@ fn every_call_fails_while_lending() {
                 nothing_is_left(server, &what);
             }
         }
-        assert!(
-            told > 3 && found_a_way > 20,
-            "{told} told, {found_a_way} lent or staged"
-        );
+        let enough = match lies {
+            // One export of the pool, and one of each allocation.
+            Lies::Pool => (told, found_a_way) == (0, 6),
+            _ => told > 3 && found_a_way > 20,
+        };
+        assert!(enough, "{told} told, {found_a_way} lent or staged");
         drop(other.0.stdin.take());
         other.succeeds();
     }

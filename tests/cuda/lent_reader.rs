@@ -149,8 +149,40 @@ fn reader() {
                 client.receive().unwrap();
             }
             assert_eq!(fake::Live::now().opened, 0);
+            while !client.pools.is_empty() {
+                client.receive().unwrap();
+            }
+            assert_eq!(fake::Live::now().pools, 0);
             say("closed");
             heard();
+        }
+        "twice" => {
+            let count = table("p").len();
+            let mut another = RawClient::connect(&uri).unwrap();
+            let first = keep_all(&mut client, "p");
+            let second = keep_all(&mut another, "p");
+            assert_eq!(fake::Live::now().opened, i64::try_from(count).unwrap());
+            assert!(fake::Live::now().pools <= 1);
+            for received in first {
+                client.give_back(received).unwrap();
+            }
+            while client.retired.len() < count {
+                client.receive().unwrap();
+            }
+            drop(client);
+            let mut encoded = Expected::new(&table("p")[0]);
+            for (received, batch) in second.iter().zip(&table("p")) {
+                encoded.assert_is(received, batch);
+            }
+            for received in second {
+                another.give_back(received).unwrap();
+            }
+            while another.retired.len() < count || !another.pools.is_empty() {
+                another.receive().unwrap();
+            }
+            assert_eq!(fake::Live::now().opened, 0);
+            assert_eq!(fake::Live::now().pools, 0);
+            say("done");
         }
         "keep" => {
             let kept = keep_all(&mut client, "t");
@@ -212,8 +244,14 @@ fn reader() {
 fn read_as_told() {
     say("ready");
     while let Some(uri) = heard() {
-        let outcome = RawClient::connect(&uri)
-            .and_then(|mut client| read_all(&mut client, Wanted::on_gpus("t")));
+        let outcome = RawClient::connect(&uri).and_then(|mut client| {
+            let on_gpu = read_all(&mut client, Wanted::on_gpus("t"))?;
+            // What this process has not closed when it goes is kept for seconds.
+            while !client.pools.is_empty() {
+                client.receive()?;
+            }
+            Ok(on_gpu)
+        });
         match outcome {
             Ok(on_gpu) => say(&format!("outcome {on_gpu}")),
             Err(error) => say(&format!("outcome {error}")),

@@ -132,6 +132,7 @@ fn import(exported: Exported, killed: bool) -> Other {
             variables.push((HANDLE, hex(&handle)));
             Other::new("importer", Stdio::null(), &variables)
         }
+        Handle::Pooled(_) => panic!("it is of no pool"),
     }
 }
 
@@ -152,8 +153,14 @@ fn exports_reach_another_process() {
         let (_, again, exported) = lend(purpose);
         let mut other = import(exported, true);
         other.says("mapped");
-        drop(again);
-        other.kill();
+        if legacy {
+            // What a legacy handle leads to must not be freed while it is open.
+            other.kill();
+            drop(again);
+        } else {
+            drop(again);
+            other.kill();
+        }
         drop(memory);
         device.trim().unwrap();
         let live = fake::Live::now();
@@ -323,6 +330,7 @@ fn exporter() {
     let (handle, _fd) = match exported.handle {
         Handle::Legacy(handle) => (hex(&handle), None),
         Handle::Fd(fd) => (fd.as_raw_fd().to_string(), Some(fd)),
+        Handle::Pooled(_) => panic!("it is of no pool"),
     };
     println!("exported {} {handle}", exported.size);
     std::io::stdout().flush().unwrap();

@@ -29,6 +29,10 @@ pub enum Lies {
     Fd,
     /// Managed memory: nothing leads another process to it.
     Managed,
+    /// Memory of a pool that can be exported.
+    Pool,
+    /// Memory of the default pool (`cuMemAllocAsync`), which cannot.
+    DefaultPool,
     /// A block of an arena.
     Arena,
     /// `cuMemAlloc` in a context of the producer's own.
@@ -38,7 +42,11 @@ pub enum Lies {
 /// Memory of a batch, freed with its array.
 enum Memory {
     Ours(DeviceMemory),
-    Managed(u64),
+    /// Freed by itself, and then its pool, if it is one of the producer's.
+    Plain(
+        u64,
+        #[expect(dead_code, reason = "it lives as long as its memory")] Option<Arc<fake::Pool>>,
+    ),
     Arena(Arena, NonNull<u8>),
     OtherContext(*mut c_void, u64),
 }
@@ -56,8 +64,13 @@ impl Memory {
                 let mut address = 0;
                 let _current = device.enter().unwrap();
                 assert_eq!(fake::memory_managed(&raw mut address, len, 1), 0);
-                Self::Managed(address)
+                Self::Plain(address, None)
             }
+            Lies::Pool => {
+                let pool = fake::Pool::exportable();
+                Self::Plain(pool.alloc(len), Some(pool))
+            }
+            Lies::DefaultPool => Self::Plain(fake::alloc_async(len), None),
             Lies::OtherContext => {
                 let (mut context, mut address) = (std::ptr::null_mut(), 0);
                 assert_eq!(fake::context_create(&raw mut context, 0, 0), 0);
@@ -81,7 +94,7 @@ impl Memory {
     fn address(&self) -> u64 {
         match self {
             Self::Ours(memory) => memory.address(),
-            Self::Managed(address) | Self::OtherContext(_, address) => *address,
+            Self::Plain(address, _) | Self::OtherContext(_, address) => *address,
             Self::Arena(_, block) => block.as_ptr() as u64,
         }
     }
@@ -97,10 +110,8 @@ impl Drop for Memory {
             // And its memory.
             assert_eq!(fake::context_destroy(*context), 0);
         }
-        if let Self::Managed(address) = self {
-            let device = Device::get(0).unwrap();
-            let _current = device.enter().unwrap();
-            assert_eq!(fake::memory_free(*address), 0);
+        if let Self::Plain(address, _) = self {
+            fake::free(*address);
         }
     }
 }

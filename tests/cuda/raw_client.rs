@@ -21,11 +21,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub struct RawClient {
     pub link: Box<dyn Connection>,
     uri: Uri,
-    /// Regions that were announced, in order.
+    /// Regions with memory that were announced, in order.
     pub announced: Vec<u16>,
+    /// Regions that are pools, and not retired.
+    pub pools: Vec<u16>,
     /// Regions that were retired, in order.
     pub retired: Vec<u16>,
-    /// Called before a retired region is forgotten.
+    /// Called before a retired region with memory is forgotten.
     pub on_gone: fn(),
     /// READY messages so far.
     pub ordered: usize,
@@ -78,6 +80,7 @@ impl RawClient {
             link,
             uri,
             announced: Vec::new(),
+            pools: Vec::new(),
             retired: Vec::new(),
             on_gone: || {},
             ordered: 0,
@@ -138,12 +141,19 @@ impl RawClient {
         match Control::decode(&bytes)? {
             Some(Control::Region { id, handle }) => {
                 self.link.map_region(id, &handle, fd)?;
-                self.announced.push(id);
+                match handle.get(8) {
+                    Some(3) => self.pools.push(id),
+                    _ => self.announced.push(id),
+                }
             }
             Some(Control::RegionGone { id }) => {
-                (self.on_gone)();
+                if let Some(at) = self.pools.iter().position(|pool| *pool == id) {
+                    self.pools.remove(at);
+                } else {
+                    (self.on_gone)();
+                    self.retired.push(id);
+                }
                 self.link.unmap_region(id)?;
-                self.retired.push(id);
                 let bytes = Control::RegionForgotten { id }.encode();
                 self.link.send(Outgoing::Control { bytes, fd: None })?;
             }

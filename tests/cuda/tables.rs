@@ -26,6 +26,8 @@ pub enum Place {
     Arena,
     /// In memory of GPU 0 that the driver gave for it.
     Own,
+    /// In a pool of GPU 0 that can be exported.
+    Pool,
 }
 
 /// One column of numbers, which each batch begins anew.
@@ -49,6 +51,18 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: the block came from `alloc`, and this is its only owner.
         unsafe { dipc::arena::dealloc(self.0) }.unwrap();
+    }
+}
+
+/// Memory of a pool, which outlives it.
+struct Pooled {
+    address: u64,
+    _pool: Arc<fake::Pool>,
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        fake::free(self.address);
     }
 }
 
@@ -79,6 +93,17 @@ impl Table {
                     let device = Device::get(0).unwrap();
                     let memory = DeviceMemory::new(&device, rows * 8, Purpose::Own).unwrap();
                     let address = usize::try_from(memory.address()).unwrap();
+                    let data = NonNull::without_provenance(address.try_into().unwrap());
+                    on_gpu(data, &host, Arc::new(AssertUnwindSafe(memory)))
+                }
+                Place::Pool => {
+                    let pool = fake::Pool::exportable();
+                    let address = pool.alloc(rows * 8);
+                    let memory = Pooled {
+                        address,
+                        _pool: pool,
+                    };
+                    let address = usize::try_from(address).unwrap();
                     let data = NonNull::without_provenance(address.try_into().unwrap());
                     on_gpu(data, &host, Arc::new(AssertUnwindSafe(memory)))
                 }
@@ -158,7 +183,7 @@ impl ArrayReader for Reader {
     fn device_type(&self) -> i32 {
         match self.table.place {
             Place::Host => DeviceKind::CPU.0,
-            Place::Arena | Place::Own => DeviceKind::CUDA.0,
+            Place::Arena | Place::Own | Place::Pool => DeviceKind::CUDA.0,
         }
     }
 }

@@ -12,7 +12,7 @@ shift
 mkdir -p "$folder"
 # A name of its own until it is whole: tests that run at the same time build the same file.
 cc -std=c11 -O1 -g -fPIC -shared -pthread -fvisibility=hidden -Wall -Wextra -Werror "$@" \
-  "$here"/main.c "$here"/memory.c "$here"/ipc.c "$here"/stream.c "$here"/kernel.c \
+  "$here"/main.c "$here"/memory.c "$here"/ipc.c "$here"/pool.c "$here"/stream.c "$here"/kernel.c \
   "$here"/ucx.c -Wl,-soname,libcuda.so.1 -o "$folder/libcuda.so.1.$$"
 mv "$folder/libcuda.so.1.$$" "$folder/libcuda.so.1"
 cc -std=c11 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror "$here"/nvml.c \

@@ -11,7 +11,7 @@
 //   FAKE_CUDA_DEVICES   how many GPUs there are (1); 0: cuInit fails as it does without a GPU
 //   FAKE_CUDA_VERSION   what cuDriverGetVersion says (12020)
 //   FAKE_CUDA_MEMORY    bytes of each GPU (1 GiB)
-//   FAKE_CUDA_NO_VMM, FAKE_CUDA_NO_PEER   if set: what the GPUs cannot do
+//   FAKE_CUDA_NO_VMM, FAKE_CUDA_NO_PEER, FAKE_CUDA_NO_POOLS   if set: what the GPUs cannot do
 //   FAKE_CUDA_DELAY_US  how long each piece of work on a stream waits before it begins (0)
 //   FAKE_CUDA_FAIL      FUNCTION:N:CODE, the N-th call of FUNCTION returns CODE
 #pragma once
@@ -89,17 +89,25 @@ struct range {
   struct allocation *allocation;
   uint64_t peer_id;  // of kind OPENED: the allocation in its own process
   struct context *context;
+  struct pool *pool;          // of kinds DEVICE and OPENED: what it was allocated from
+  struct importers *importers;  // likewise: who has it open, in memory that processes share
+};
+
+// Memory that other processes have open must not be freed: with the real driver what happens then is
+// not defined, so that the process is ended here.
+struct importers {
+  atomic_int pids[256];
 };
 
 extern struct device fake_devices[MAX_DEVICES];
 extern int fake_device_count;
-extern int fake_no_vmm, fake_no_peer;
+extern int fake_no_vmm, fake_no_peer, fake_no_pools;
 extern atomic_int fake_delay_us;
 // Guards devices, ranges, contexts and the lists of handles; never held while work waits.
 extern pthread_mutex_t fake_lock;
 
-// Live things, by kind; fakeCudaLive() gives the numbers.
-enum live { CONTEXTS, STREAMS, EVENTS, ALLOCATIONS, MAPPINGS, OPEN_HANDLES, PINNED, MODULES, RESERVATIONS, LIVE_KINDS };
+// Live things, by kind; fakeCudaLive() gives the numbers. POOLS are those imported.
+enum live { CONTEXTS, STREAMS, EVENTS, ALLOCATIONS, MAPPINGS, OPEN_HANDLES, PINNED, MODULES, RESERVATIONS, POOLS, LIVE_KINDS };
 extern atomic_long fake_live[LIVE_KINDS];
 
 // Counts the call and gives the error that was injected for it.
@@ -140,6 +148,21 @@ void fake_unmap(struct range *range);
 int fake_memfd(int device, uint64_t id, size_t size);
 uint64_t fake_next_id(void);
 void fake_forget_context(struct context *context);
+
+// Memory of a device that belongs to no context.
+CUresult fake_allocate_in(uintptr_t *out, size_t size, int device);
+// Whether another process that lives has it open. Under the lock.
+int fake_is_open_elsewhere(struct range *range);
+
+// ipc.c
+// Opens memory of another process by its descriptor there.
+CUresult fake_open(int pid, int fd, int device, size_t size, uint64_t id, struct range **out);
+
+// pool.c; under the lock
+struct pool;
+unsigned fake_pool_types(struct range *range);
+int fake_pool_readable(struct range *range, int device);
+void fake_leave_pool(struct range *range);
 
 CUresult cuPointerGetAttributes(unsigned count, const int *which, void **out, CUdeviceptr address);
 

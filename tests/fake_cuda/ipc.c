@@ -1,4 +1,4 @@
-// Legacy handles of memory. One of another process is opened by its descriptor there.
+// Memory of other processes, opened by its descriptor there; legacy handles.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +21,8 @@ EXPORT CUresult cuIpcGetMemHandle(struct handle *out, CUdeviceptr address) {
   NEED_CONTEXT;
   pthread_mutex_lock(&fake_lock);
   struct range *range = fake_find((uintptr_t)address);
-  CUresult code = range && range->kind == DEVICE && range->base == address ? OK : INVALID_VALUE;
+  int right = range && range->kind == DEVICE && !range->pool && range->base == address;
+  CUresult code = right ? OK : INVALID_VALUE;
   if (!code)
     *out = (struct handle){MAGIC, getpid(), range->fd, range->device, range->size, range->id, {0}};
   pthread_mutex_unlock(&fake_lock);
@@ -34,36 +35,44 @@ static struct range *opened(uint64_t id, uintptr_t address) {
   return NULL;
 }
 
+CUresult fake_open(int pid, int fd, int device, size_t size, uint64_t id, struct range **out) {
+  char path[64], name[128], wanted[64];
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+  ssize_t len = readlink(path, name, sizeof name - 1);
+  if (len < 0) return INVALID_HANDLE;
+  name[len] = 0;
+  snprintf(wanted, sizeof wanted, "/memfd:fake-cuda:%d:%llx:", device, (unsigned long long)id);
+  // The number may mean another file by now.
+  if (strncmp(name, wanted, strlen(wanted))) return INVALID_HANDLE;
+  int ours = open(path, O_RDWR | O_CLOEXEC);
+  if (ours < 0) return INVALID_HANDLE;
+  pthread_mutex_lock(&fake_lock);
+  CUresult code = opened(id, 0) ? ALREADY_MAPPED : fake_map(ours, size, device, OPENED, out);
+  if (code) {
+    close(ours);
+  } else {
+    (*out)->peer_id = id;
+    atomic_fetch_add(&fake_live[OPEN_HANDLES], 1);
+  }
+  pthread_mutex_unlock(&fake_lock);
+  return code;
+}
+
 EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, struct handle handle, unsigned flags) {
   CALL("cuIpcOpenMemHandle_v2");
   NEED_CONTEXT;
   if (flags != 1 || handle.magic != MAGIC) return INVALID_VALUE;
   if (handle.pid == getpid()) return INVALID_CONTEXT;
-  char path[64], name[128], wanted[64];
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
-  ssize_t len = readlink(path, name, sizeof name - 1);
-  if (len < 0) return INVALID_HANDLE;
-  name[len] = 0;
-  snprintf(wanted, sizeof wanted, "/memfd:fake-cuda:%d:%llx:", handle.device, (unsigned long long)handle.id);
-  // The number may mean another file by now.
-  if (strncmp(name, wanted, strlen(wanted))) return INVALID_HANDLE;
-  int fd = open(path, O_RDWR | O_CLOEXEC);
-  if (fd < 0) return INVALID_HANDLE;
-  pthread_mutex_lock(&fake_lock);
   struct range *range = NULL;
-  CUresult code = opened(handle.id, 0) ? ALREADY_MAPPED : fake_map(fd, handle.size, handle.device, OPENED, &range);
-  if (code) {
-    close(fd);
-  } else {
-    range->peer_id = handle.id;
-    range->context = context;
-    *out = range->base;
-    atomic_fetch_add(&fake_live[OPEN_HANDLES], 1);
-    // What the flag asks for.
-    context->peers |= 1u << handle.device;
-  }
+  CUresult code = fake_open(handle.pid, handle.fd, handle.device, handle.size, handle.id, &range);
+  if (code) return code;
+  pthread_mutex_lock(&fake_lock);
+  range->context = context;
+  *out = range->base;
+  // What the flag asks for.
+  context->peers |= 1u << handle.device;
   pthread_mutex_unlock(&fake_lock);
-  return code;
+  return OK;
 }
 
 EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
@@ -71,6 +80,7 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   NEED_CONTEXT;
   pthread_mutex_lock(&fake_lock);
   struct range *range = opened(0, (uintptr_t)address);
+  if (range && range->pool) range = NULL;
   if (range) {
     fake_unmap(range);
     atomic_fetch_sub(&fake_live[OPEN_HANDLES], 1);

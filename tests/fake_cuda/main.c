@@ -9,7 +9,7 @@
 
 struct device fake_devices[MAX_DEVICES];
 int fake_device_count = 1;
-int fake_no_vmm, fake_no_peer;
+int fake_no_vmm, fake_no_peer, fake_no_pools;
 atomic_int fake_delay_us;
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 atomic_long fake_live[LIVE_KINDS];
@@ -134,6 +134,7 @@ EXPORT CUresult cuInit(unsigned flags) {
       fake_devices[i].total = (size_t)number("FAKE_CUDA_MEMORY", 1L << 30);
     fake_no_vmm = getenv("FAKE_CUDA_NO_VMM") != NULL;
     fake_no_peer = getenv("FAKE_CUDA_NO_PEER") != NULL;
+    fake_no_pools = getenv("FAKE_CUDA_NO_POOLS") != NULL;
     atomic_store(&fake_delay_us, (int)number("FAKE_CUDA_DELAY_US", 0));
     if (fake_device_count > 0) initialised = getpid();
   }
@@ -199,6 +200,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     case 83: *value = 1; return OK;             // managed memory
     case 102: *value = !fake_no_vmm; return OK; // virtual memory management
     case 103: *value = !fake_no_vmm; return OK; // its handles as file descriptors
+    case 115: *value = !fake_no_pools; return OK; // pools
+    case 119: *value = !fake_no_pools; return OK; // their handles as file descriptors
     default: return INVALID_VALUE;
   }
 }

@@ -30,7 +30,8 @@ int fake_memfd(int device, uint64_t id, size_t size) {
   char name[64];
   snprintf(name, sizeof name, "fake-cuda:%d:%llx:%zu", device, (unsigned long long)id, size);
   int fd = memfd_create(name, MFD_CLOEXEC);
-  if (fd >= 0 && ftruncate(fd, (off_t)pages(size))) {
+  // The last page says who has it open.
+  if (fd >= 0 && ftruncate(fd, (off_t)(pages(size) + pages(1)))) {
     close(fd);
     return -1;
   }
@@ -48,6 +49,26 @@ struct range *fake_find(uintptr_t address) {
     return range;
   }
   return NULL;
+}
+
+// Who opens memory takes a place, and who closes it gives it back.
+static void enroll(struct importers *importers, int from, int to) {
+  for (size_t i = 0; i < sizeof importers->pids / sizeof *importers->pids; i++) {
+    int seen = from;
+    if (atomic_compare_exchange_strong(&importers->pids[i], &seen, to)) return;
+  }
+  abort();
+}
+
+int fake_is_open_elsewhere(struct range *range) {
+  for (size_t i = 0; i < sizeof range->importers->pids / sizeof *range->importers->pids; i++) {
+    int pid = atomic_load(&range->importers->pids[i]);
+    char path[64], name[8];
+    snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    // One that has ended has it open no more, also if nobody has waited for it.
+    if (pid && pid != getpid() && readlink(path, name, sizeof name) >= 0) return pid;
+  }
+  return 0;
 }
 
 CUresult fake_map(int fd, size_t size, int device, enum kind kind, struct range **out) {
@@ -70,6 +91,9 @@ CUresult fake_map(int fd, size_t size, int device, enum kind kind, struct range 
       return OUT_OF_MEMORY;
     }
     range->base = (uintptr_t)base;
+    range->importers = mmap(NULL, pages(1), PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)range->mapped);
+    if (range->importers == MAP_FAILED) abort();
+    if (kind == OPENED) enroll(range->importers, 0, getpid());
   } else {
     range->base = (uintptr_t)range->shadow;
   }
@@ -89,7 +113,10 @@ void fake_unmap(struct range *range) {
          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     munmap(range->shadow, range->mapped);
   } else {
+    if (range->kind == OPENED) enroll(range->importers, getpid(), 0);
+    if (range->importers) munmap(range->importers, pages(1));
     if ((uintptr_t)range->shadow != range->base) munmap((void *)range->base, range->mapped);
+    fake_leave_pool(range);
     munmap(range->shadow, range->mapped);
     close(range->fd);
   }
@@ -102,6 +129,7 @@ uint8_t *fake_reach(uintptr_t address, size_t len, int device, int kernel) {
     size_t offset = address - range->base;
     if (len > range->size - offset) return NULL;
     if (range->kind == MAPPED && !(range->readable & 1u << device)) return NULL;
+    if (range->pool && !fake_pool_readable(range, device)) return NULL;
     // Copies cross devices by themselves; kernels ask for peer access.
     struct context *context = fake_devices[device].primary;
     int foreign = range->device != device && (range->kind == DEVICE || range->kind == OPENED);
@@ -146,16 +174,16 @@ static int pay(int device, size_t size) {
   return 1;
 }
 
-static CUresult allocate(uintptr_t *out, size_t size, enum kind kind, struct context *context) {
+static CUresult allocate_on(uintptr_t *out, size_t size, enum kind kind, int device, struct context *context) {
   if (!size || !out) return INVALID_VALUE;
   pthread_mutex_lock(&fake_lock);
   CUresult code = OUT_OF_MEMORY;
-  int paid = kind == HOST || pay(context->device, size);
+  int paid = kind == HOST || pay(device, size);
   if (paid) {
     uint64_t id = fake_next_id();
-    int fd = fake_memfd(context->device, id, size);
+    int fd = fake_memfd(device, id, size);
     struct range *range = NULL;
-    if (fd >= 0) code = fake_map(fd, size, context->device, kind, &range);
+    if (fd >= 0) code = fake_map(fd, size, device, kind, &range);
     if (code == OK) {
       // What an allocation holds at first is not defined, and not zeros.
       memset(range->shadow, 0xA5, size);
@@ -165,11 +193,19 @@ static CUresult allocate(uintptr_t *out, size_t size, enum kind kind, struct con
       atomic_fetch_add(&fake_live[kind == HOST ? PINNED : ALLOCATIONS], 1);
     } else {
       if (fd >= 0) close(fd);
-      if (kind != HOST) fake_devices[context->device].used -= size;
+      if (kind != HOST) fake_devices[device].used -= size;
     }
   }
   pthread_mutex_unlock(&fake_lock);
   return code;
+}
+
+static CUresult allocate(uintptr_t *out, size_t size, enum kind kind, struct context *context) {
+  return allocate_on(out, size, kind, context->device, context);
+}
+
+CUresult fake_allocate_in(uintptr_t *out, size_t size, int device) {
+  return allocate_on(out, size, DEVICE, device, NULL);
 }
 
 static CUresult release(uintptr_t address, int host) {
@@ -177,7 +213,17 @@ static CUresult release(uintptr_t address, int host) {
   struct range *range = fake_find(address);
   CUresult code = INVALID_VALUE;
   int right = range && (host ? range->kind == HOST : range->kind == DEVICE || range->kind == MANAGED);
-  if (right && range->base == address) {
+  if (range && !host && range->kind == OPENED && range->pool && range->base == address) {
+    // What was imported from a pool.
+    fake_unmap(range);
+    atomic_fetch_sub(&fake_live[OPEN_HANDLES], 1);
+    code = OK;
+  } else if (right && range->base == address) {
+    int pid = range->kind == DEVICE ? fake_is_open_elsewhere(range) : 0;
+    if (pid) {
+      fprintf(stderr, "fake CUDA: memory is freed that process %d has open\n", pid);
+      abort();
+    }
     if (!host) fake_devices[range->device].used -= range->size;
     atomic_fetch_sub(&fake_live[host ? PINNED : ALLOCATIONS], 1);
     fake_unmap(range);
@@ -319,12 +365,14 @@ static CUresult attribute(int what, void *out, struct range *range) {
     case 2: *(unsigned *)out = !range ? 0 : range->kind == HOST ? 1 : 2; return OK;
     case 8: *(unsigned *)out = range && range->kind == MANAGED; return OK;
     case 9: *(int *)out = range ? range->device : -2; return OK;
-    case 10: *(uint8_t *)out = range && range->kind == DEVICE; return OK;
+    case 10: *(uint8_t *)out = range && range->kind == DEVICE && !range->pool; return OK;
     case 11: *(CUdeviceptr *)out = base; return OK;
     case 12: *(size_t *)out = size; return OK;
     case 13: *(uint8_t *)out = range != NULL; return OK;
-    case 17: *(void **)out = NULL; return OK;
-    case 14: *(uint64_t *)out = range && range->kind == MAPPED ? range->allocation->types : 0; return OK;
+    case 14:
+      *(uint64_t *)out = !range ? 0 : range->pool ? fake_pool_types(range) : range->kind == MAPPED ? range->allocation->types : 0;
+      return OK;
+    case 17: *(void **)out = range ? range->pool : NULL; return OK;
     default: return INVALID_VALUE;
   }
 }

@@ -86,9 +86,3 @@ EXPORT CUresult cuPointerSetAttribute(const void *value, int attribute, CUdevice
   }
 NOT_HERE(cuMemGetAllocationPropertiesFromHandle)
 NOT_HERE(cuMemRangeGetAttribute)
-NOT_HERE(cuMemPoolDestroy)
-NOT_HERE(cuMemPoolExportPointer)
-NOT_HERE(cuMemPoolExportToShareableHandle)
-NOT_HERE(cuMemPoolImportFromShareableHandle)
-NOT_HERE(cuMemPoolImportPointer)
-NOT_HERE(cuMemPoolSetAccess)

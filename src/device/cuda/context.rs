@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::kernels::Kernels;
+use crate::device::cuda::memory::POSIX_FD;
 use crate::device::cuda::recycle::Kept;
 use crate::error::{Error, Result};
 
@@ -281,6 +282,8 @@ pub struct Description {
     pub capability: (i32, i32),
     /// Whether memory of it can be allocated that goes to other processes as a file descriptor.
     pub exports_fds: bool,
+    /// Whether pools of its memory can be made that go to other processes so.
+    pub exports_pools: bool,
     /// The GPUs whose memory it reaches directly.
     pub peers: Vec<i32>,
 }
@@ -327,6 +330,8 @@ fn describe(driver: &Driver, ordinal: i32, count: i32) -> Result<Description> {
     let number = |which| attribute(driver, device, which);
     let vmm = Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     let fds = Attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
+    let pools = Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
+    let pool_handles = Attribute::CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES;
     Ok(Description {
         ordinal,
         name: name.to_string_lossy().into_owned(),
@@ -336,6 +341,7 @@ fn describe(driver: &Driver, ordinal: i32, count: i32) -> Result<Description> {
             number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         ),
         exports_fds: number(vmm)? != 0 && number(fds)? != 0,
+        exports_pools: number(pools)? != 0 && number(pool_handles)? & POSIX_FD.cast_signed() != 0,
         peers,
     })
 }

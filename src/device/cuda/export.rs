@@ -13,6 +13,7 @@ use crate::device::cuda::driver::{Failure, code};
 use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::memory::{self, export_fd};
 use crate::device::cuda::pointer::Pointer;
+use crate::device::cuda::pool::Share;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
@@ -36,6 +37,9 @@ pub enum Handle {
     /// Of memory made to be exported. It keeps the pages alive by itself, and goes from process to
     /// process over a Unix socket.
     Fd(OwnedFd),
+    /// Of memory of a pool made to be exported, to who has the pool. The exporter must not free it
+    /// before every importer has freed it there, and holds the share as long.
+    Pooled(Arc<Share>),
 }
 
 impl Exported {
@@ -47,26 +51,16 @@ impl Exported {
     /// # Errors
     ///
     /// `InvalidData` where that is no memory of the device; what the driver says.
-    pub fn of(device: &Device, address: u64, len: usize) -> Result<Option<Self>> {
-        let _current = device.enter()?;
-        let Some(pointer) = allocation_at(device, address, len)? else {
+    pub fn of(device: &Arc<Device>, address: u64, len: usize) -> Result<Option<Self>> {
+        let Some(allocation) = Allocation::of(device, address, len)? else {
             return Ok(None);
         };
-        let Pointer { base, size, .. } = pointer;
-        let mut handle = None;
-        if pointer.posix_fd
-            && let Some(retained) = retain(device, base)?
-        {
-            // SAFETY: the handle was retained above.
-            let fd = unsafe { export_fd(device, retained) };
-            // SAFETY: what was retained above is given back once; the descriptor stands by itself.
-            unsafe { release(device, retained) };
-            handle = unless_not_possible(fd)?.map(Handle::Fd);
-        }
-        if handle.is_none() && pointer.legacy_ipc {
-            handle = legacy_of(device, base)?.map(Handle::Legacy);
-        }
-        Ok(handle.map(|handle| Self { base, size, handle }))
+        let handle = allocation.export()?;
+        Ok(handle.map(|handle| Self {
+            base: allocation.base,
+            size: allocation.size,
+            handle,
+        }))
     }
 }
 
@@ -81,13 +75,26 @@ pub struct Allocation {
 }
 
 /// How an allocation can be given to another process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum Way {
     /// Not at all.
     None,
     Legacy,
     /// The driver's handle, which is this allocation's as long as it is held.
     Fd(CUmemGenericAllocationHandle),
+    /// The share is this allocation's as long as it is held.
+    Pooled(Arc<Share>),
+}
+
+impl Way {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, Self::None) | (Self::Legacy, Self::Legacy) => true,
+            (Self::Fd(one), Self::Fd(other)) => one == other,
+            (Self::Pooled(one), Self::Pooled(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
 }
 
 impl Allocation {
@@ -103,15 +110,21 @@ impl Allocation {
             return Ok(None);
         };
         let Pointer { base, size, .. } = pointer;
-        let retained = if pointer.posix_fd {
-            retain(device, base)?
+        let way = if pointer.pool != 0 {
+            // The default pool is none to be exported, and says so here.
+            let pool = usize::try_from(pointer.pool).unwrap_or(0);
+            let exportable = pointer.posix_fd.then(|| Share::of(device, pool, base));
+            exportable
+                .transpose()?
+                .flatten()
+                .map_or(Way::None, Way::Pooled)
         } else {
-            None
-        };
-        let way = match retained {
-            Some(handle) => Way::Fd(handle),
-            None if pointer.legacy_ipc => Way::Legacy,
-            None => Way::None,
+            let retained = pointer.posix_fd.then(|| retain(device, base));
+            match retained.transpose()?.flatten() {
+                Some(handle) => Way::Fd(handle),
+                None if pointer.legacy_ipc => Way::Legacy,
+                None => Way::None,
+            }
         };
         Ok(Some(Self {
             device: Arc::clone(device),
@@ -138,17 +151,27 @@ impl Allocation {
         (end <= self.size).then_some(offset)
     }
 
-    /// Whether it goes to other processes by a legacy handle: it must not be freed while that is
-    /// open anywhere.
-    pub fn is_legacy(&self) -> bool {
-        self.way == Way::Legacy
+    /// Whether it must not be freed while another process has it open: its pages do not go on living
+    /// by themselves.
+    pub fn must_outlive_importers(&self) -> bool {
+        matches!(self.way, Way::Legacy | Way::Pooled(_))
+    }
+
+    /// Of memory of a pool: what others are told of it by, which is to be held as long as they may
+    /// have it open.
+    pub fn share(&self) -> Option<&Arc<Share>> {
+        match &self.way {
+            Way::Pooled(share) => Some(share),
+            _ => None,
+        }
     }
 
     /// Whether both are the same allocation, the one known before and the one there now. Of legacy
     /// allocations that is so only while whoever has the memory keeps it.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.device, &other.device)
-            && (self.base, self.size, self.way) == (other.base, other.size, other.way)
+            && (self.base, self.size) == (other.base, other.size)
+            && self.way.is(&other.way)
     }
 
     /// What leads another process to it, `None` where nothing does.
@@ -158,12 +181,13 @@ impl Allocation {
     /// What the driver says; as [`Device::enter`].
     pub fn export(&self) -> Result<Option<Handle>> {
         let _current = self.device.enter()?;
-        match self.way {
+        match &self.way {
             Way::None => Ok(None),
+            Way::Pooled(share) => Ok(Some(Handle::Pooled(Arc::clone(share)))),
             Way::Legacy => Ok(legacy_of(&self.device, self.base)?.map(Handle::Legacy)),
             Way::Fd(handle) => {
                 // SAFETY: this holds the handle.
-                let fd = unsafe { export_fd(&self.device, handle) };
+                let fd = unsafe { export_fd(&self.device, *handle) };
                 Ok(unless_not_possible(fd)?.map(Handle::Fd))
             }
         }
@@ -207,8 +231,9 @@ fn allocation_at(device: &Device, address: u64, len: usize) -> Result<Option<Poi
     Ok(allocation.contains(address, len).then_some(allocation))
 }
 
-/// `None` where the driver says that memory of this kind has no such thing, as that of pools.
-fn unless_not_possible<T>(outcome: Result<T, Failure>) -> Result<Option<T>> {
+/// `None` where the driver says that memory of this kind has no such thing, as that of the default
+/// pool.
+pub(super) fn unless_not_possible<T>(outcome: Result<T, Failure>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
         // Invalid value, invalid handle, not supported.

@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use cudarc::driver::sys::{CUdeviceptr, CUipcMemHandle, CUmemGenericAllocationHandle};
-use parking_lot::{Condvar, Mutex};
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::Driver;
 use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::memory::{POSIX_FD, map, unmap};
+use crate::device::cuda::once::Once;
+use crate::device::cuda::pointer::Pointer;
+use crate::device::cuda::pool::{ImportedPool, SHARE_BYTES};
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
@@ -33,6 +35,8 @@ enum Kind {
     /// The driver has one opening of a handle for each process.
     Legacy([u8; HANDLE_BYTES]),
     Fd(CUmemGenericAllocationHandle),
+    /// Nor does it count how often memory of a pool was imported.
+    Pooled(Arc<ImportedPool>, [u8; SHARE_BYTES]),
 }
 
 impl fmt::Debug for Mapping {
@@ -45,17 +49,20 @@ impl fmt::Debug for Mapping {
     }
 }
 
-/// A legacy handle that is open: where, or `None` while it is being opened or closed.
-struct Open {
-    device: i32,
-    handle: [u8; HANDLE_BYTES],
-    mapping: Option<Weak<Mapping>>,
+/// What opens memory that is open once in a process.
+#[derive(Clone, PartialEq)]
+enum Key {
+    /// On a device, by a legacy handle.
+    Legacy(i32, [u8; HANDLE_BYTES]),
+    /// From a pool, which lives as long as what was opened of it.
+    Pooled(*const ImportedPool, [u8; SHARE_BYTES]),
 }
 
-/// The legacy handles that are open in this process. The lock is never held during a call of the
-/// driver, which may wait for the device.
-static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
-static CHANGED: Condvar = Condvar::new();
+// SAFETY: the pointer is only compared.
+unsafe impl Send for Key {}
+
+/// What is open in this process.
+static OPEN: Once<Key, Mapping> = Once::new();
 
 impl Mapping {
     /// Opens the allocation of another process behind a legacy handle, which the other says has
@@ -71,45 +78,48 @@ impl Mapping {
         handle: &[u8; HANDLE_BYTES],
         len: usize,
     ) -> Result<Arc<Self>> {
-        let ordinal = device.ordinal();
-        let same = |open: &Open| open.device == ordinal && open.handle == *handle;
-        let mut open = OPEN.lock();
-        loop {
-            let found = open.iter().find(|open| same(open));
-            match found.map(|open| open.mapping.as_ref().and_then(Weak::upgrade)) {
-                None => break,
-                Some(Some(mapping)) => {
-                    // Before anything else: dropping a mapping takes the lock.
-                    drop(open);
-                    mapping.ensure(len)?;
-                    return Ok(mapping);
-                }
-                // Another thread opens it, or closes it since its last user is gone.
-                Some(None) => CHANGED.wait(&mut open),
-            }
-        }
-        open.push(Open {
-            device: ordinal,
-            handle: *handle,
-            mapping: None,
-        });
-        drop(open);
-        let opened = Self::open_now(device, handle, len).map(Arc::new);
-        let mut open = OPEN.lock();
-        match &opened {
-            Ok(mapping) => {
-                if let Some(entry) = open.iter_mut().find(|open| same(open)) {
-                    entry.mapping = Some(Arc::downgrade(mapping));
-                }
-            }
-            Err(_) => open.retain(|open| !same(open)),
-        }
-        CHANGED.notify_all();
-        drop(open);
-        // After the lock: dropping it takes the lock.
-        let opened = opened?;
-        opened.ensure(len)?;
-        Ok(opened)
+        let key = Key::Legacy(device.ordinal(), *handle);
+        let mapping = OPEN.get(&key, || Self::open_now(device, handle, len))?;
+        mapping.ensure(len)?;
+        Ok(mapping)
+    }
+
+    /// Opens an allocation of another process's pool, which the other says has `len` bytes. Opened
+    /// already, it is shared.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn of_pool(
+        pool: &Arc<ImportedPool>,
+        share: &[u8; SHARE_BYTES],
+        len: usize,
+    ) -> Result<Arc<Self>> {
+        let key = Key::Pooled(Arc::as_ptr(pool), *share);
+        let mapping = OPEN.get(&key, || Self::open_of_pool(pool, share, len))?;
+        mapping.ensure(len)?;
+        Ok(mapping)
+    }
+
+    fn open_of_pool(
+        pool: &Arc<ImportedPool>,
+        share: &[u8; SHARE_BYTES],
+        len: usize,
+    ) -> Result<Self> {
+        let device = pool.device();
+        let _current = device.enter()?;
+        let address = pool.open(share)?;
+        let len = size_at(device, address, len).inspect_err(|_| {
+            // SAFETY: opened above, and nobody has used it.
+            let gone = unsafe { device.driver().cuMemFree_v2(address) };
+            left(gone.map_err(Error::from), "a peer's memory");
+        })?;
+        Ok(Self {
+            device: Arc::clone(device),
+            address,
+            len,
+            kind: Kind::Pooled(Arc::clone(pool), *share),
+        })
     }
 
     fn open_now(device: &Arc<Device>, handle: &[u8; HANDLE_BYTES], len: usize) -> Result<Self> {
@@ -121,23 +131,15 @@ impl Mapping {
         };
         // SAFETY: `address` is writable; the driver checks the handle.
         unsafe { driver.cuIpcOpenMemHandle_v2(&raw mut address, raw, LAZY_PEER_ACCESS) }?;
-        let close = |error: Error| {
+        let len = size_at(device, address, len).inspect_err(|_| {
             // SAFETY: opened above, and nobody has used it.
             let gone = unsafe { driver.cuIpcCloseMemHandle(address) };
             left(gone.map_err(Error::from), "a peer's memory");
-            error
-        };
-        // The peer's word for its length is not taken.
-        let found = super::pointer::Pointer::at(device, address).map_err(close)?;
-        // The handle may be of a part of what the driver allocated at once.
-        let size = found.map_or(len, |pointer| {
-            let end = pointer.base.saturating_add(pointer.size as u64);
-            usize::try_from(end.saturating_sub(address)).unwrap_or(0)
-        });
+        })?;
         Ok(Self {
             device: Arc::clone(device),
             address,
-            len: size,
+            len,
             kind: Kind::Legacy(*handle),
         })
     }
@@ -227,24 +229,43 @@ impl Drop for Mapping {
         }
         let gone = self.device.enter_to_drop().and_then(|_current| {
             let driver = self.device.driver();
-            match self.kind {
+            match &self.kind {
                 // SAFETY: opened by this mapping, whose users are done with it.
                 Kind::Legacy(_) => Ok(unsafe { driver.cuIpcCloseMemHandle(self.address) }?),
+                // SAFETY: as above; what is imported is freed as what was allocated is.
+                Kind::Pooled(..) => Ok(unsafe { driver.cuMemFree_v2(self.address) }?),
                 Kind::Fd(handle) => {
                     // SAFETY: mapped by this mapping, whose users are done with it.
                     let unmapped = unsafe { unmap(&self.device, self.address, self.len) };
                     // SAFETY: imported by this mapping, and released only here.
-                    let released = unsafe { driver.cuMemRelease(handle) };
+                    let released = unsafe { driver.cuMemRelease(*handle) };
                     Ok(unmapped.and(released)?)
                 }
             }
         });
         left(gone, "a peer's memory");
-        if let Kind::Legacy(handle) = self.kind {
-            let ordinal = self.device.ordinal();
-            OPEN.lock()
-                .retain(|open| open.device != ordinal || open.handle != handle);
-            CHANGED.notify_all();
+        match &self.kind {
+            Kind::Legacy(handle) => OPEN.closed(&Key::Legacy(self.device.ordinal(), *handle)),
+            // Before the pool may go.
+            Kind::Pooled(pool, share) => OPEN.closed(&Key::Pooled(Arc::as_ptr(pool), *share)),
+            Kind::Fd(_) => {}
         }
     }
+}
+
+/// Bytes of opened memory from its first one on, where the driver knows them: the peer's word for its
+/// length, `said`, is not taken. The handle may be of a part of what the driver allocated at once.
+fn size_at(device: &Device, address: CUdeviceptr, said: usize) -> Result<usize> {
+    let Some(pointer) = Pointer::at(device, address)? else {
+        return Ok(said);
+    };
+    if pointer.ordinal != device.ordinal() {
+        return Err(Error::protocol(format!(
+            "the peer said that its memory is GPU {}'s, and it is GPU {}'s",
+            device.ordinal(),
+            pointer.ordinal
+        )));
+    }
+    let end = pointer.base.saturating_add(pointer.size as u64);
+    Ok(usize::try_from(end.saturating_sub(address)).unwrap_or(0))
 }

@@ -9,7 +9,7 @@
 //! ([`Device::enter`]) and then puts back what was current. A child made by `fork` is refused.
 //!
 //! When a peer dies. Memory that was imported as a file descriptor stays, since the driver counts
-//! its users over all processes; memory of a legacy handle must not be touched any more. Memory
+//! its users over all processes; memory of a legacy handle, or of a pool, must not be touched any more. Memory
 //! that was exported is freed here as always: as a descriptor, its pages stay until the last
 //! mapping is gone, wherever that is, and nobody else gets them.
 //!
@@ -26,8 +26,10 @@ pub mod gather;
 pub mod import;
 mod kernels;
 pub mod memory;
+mod once;
 pub mod pinned;
 pub mod pointer;
+pub mod pool;
 mod recycle;
 pub mod region;
 pub mod room;

@@ -1,45 +1,68 @@
 //! The handle of a region of a GPU's memory: what REGION carries on shm (docs/wire.md).
 
-use std::os::fd::OwnedFd;
-
-use crate::device::cuda::export::Handle;
+use crate::device::cuda::pool::{POOL_ID_BYTES, SHARE_BYTES};
 use crate::error::{Error, Result};
 use crate::proto::{IPC_HANDLE_BYTES, UUID_BYTES};
 
-/// Bytes before the legacy handle.
+/// Bytes before what is different from kind to kind.
 const FIXED_BYTES: usize = 33;
 const FD: u8 = 1;
 const LEGACY: u8 = 2;
+const POOL: u8 = 3;
+const POOLED: u8 = 4;
 
 /// A handle as it was sent, without the descriptor beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuHandle {
-    /// Bytes of the allocation.
+    /// Bytes of the allocation; of a pool none.
     pub length: u64,
     /// The GPU.
     pub uuid: [u8; UUID_BYTES],
-    /// `None`: a descriptor comes beside it.
-    pub legacy: Option<[u8; IPC_HANDLE_BYTES]>,
+    /// What leads to it.
+    pub way: Way,
+}
+
+/// What leads to memory of another process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// The descriptor beside it.
+    Descriptor,
+    /// This.
+    Legacy([u8; IPC_HANDLE_BYTES]),
+    /// To a pool, in which nothing lies by itself: the descriptor beside it, if this is not known here.
+    Pool([u8; POOL_ID_BYTES]),
+    /// A pool that was announced, and this.
+    Pooled {
+        /// Number of its region.
+        pool: u16,
+        /// What leads to the allocation in it.
+        share: [u8; SHARE_BYTES],
+    },
 }
 
 impl GpuHandle {
-    /// The bytes, and the descriptor that goes with them.
-    pub fn encode(
-        length: u64,
-        uuid: &[u8; UUID_BYTES],
-        handle: Handle,
-    ) -> (Vec<u8>, Option<OwnedFd>) {
-        let mut bytes = Vec::with_capacity(FIXED_BYTES + IPC_HANDLE_BYTES);
-        bytes.extend_from_slice(&length.to_le_bytes());
-        let (kind, legacy, fd) = match handle {
-            Handle::Fd(fd) => (FD, None, Some(fd)),
-            Handle::Legacy(legacy) => (LEGACY, Some(legacy), None),
-        };
-        bytes.push(kind);
-        bytes.extend_from_slice(uuid);
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(FIXED_BYTES + 2 + SHARE_BYTES);
+        bytes.extend_from_slice(&self.length.to_le_bytes());
+        bytes.push(match self.way {
+            Way::Descriptor => FD,
+            Way::Legacy(_) => LEGACY,
+            Way::Pool(_) => POOL,
+            Way::Pooled { .. } => POOLED,
+        });
+        bytes.extend_from_slice(&self.uuid);
         bytes.extend_from_slice(&[0; 8]);
-        bytes.extend(legacy.into_iter().flatten());
-        (bytes, fd)
+        match &self.way {
+            Way::Descriptor => {}
+            Way::Legacy(handle) => bytes.extend_from_slice(handle),
+            Way::Pool(id) => bytes.extend_from_slice(id),
+            Way::Pooled { pool, share } => {
+                bytes.extend_from_slice(&pool.to_le_bytes());
+                bytes.extend_from_slice(share);
+            }
+        }
+        bytes
     }
 
     /// Reads a handle; `None` for one of the host's memory, which has another length.
@@ -51,7 +74,6 @@ impl GpuHandle {
         let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED_BYTES>() else {
             return Ok(None);
         };
-        let wrong = |what: String| Error::protocol(format!("the handle of a GPU's memory {what}"));
         let (length, fixed) = fixed.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
         let (kind, fixed) = fixed.split_first().unwrap_or((&0, &[]));
         let (uuid, reserved) = fixed
@@ -60,73 +82,84 @@ impl GpuHandle {
         if reserved.iter().any(|byte| *byte != 0) {
             return Err(wrong("has something in its reserved bytes".to_owned()));
         }
-        let legacy = match *kind {
-            FD if rest.is_empty() => None,
-            LEGACY => Some(rest.try_into().map_err(|_| {
-                wrong(format!(
-                    "has {} bytes behind its fields, not the {IPC_HANDLE_BYTES} of a legacy handle",
-                    rest.len()
-                ))
-            })?),
-            FD => return Err(wrong(format!("has {} bytes too many", rest.len()))),
+        let way = match *kind {
+            FD => exact(rest, "a descriptor").map(|_: [u8; 0]| Way::Descriptor)?,
+            LEGACY => Way::Legacy(exact(rest, "a legacy handle")?),
+            POOL => Way::Pool(exact(rest, "a pool's id")?),
+            POOLED => {
+                let (pool, share) = rest.split_first_chunk().unwrap_or((&[0; 2], rest));
+                Way::Pooled {
+                    pool: u16::from_le_bytes(*pool),
+                    share: exact(share, "an allocation of a pool")?,
+                }
+            }
             other => {
                 return Err(wrong(format!(
-                    "is of kind {other}: 1 is a descriptor, 2 a legacy handle"
+                    "is of kind {other}: 1 is a descriptor, 2 a legacy handle, 3 a pool, 4 an \
+                     allocation of a pool"
                 )));
             }
         };
         Ok(Some(Self {
             length: u64::from_le_bytes(*length),
             uuid: *uuid,
-            legacy,
+            way,
         }))
     }
 
     /// Whether a descriptor belongs to the REGION message with this handle.
     pub fn brings_descriptor(handle: &[u8]) -> bool {
-        handle.get(8) != Some(&LEGACY)
+        !matches!(handle.get(8), Some(&(LEGACY | POOLED)))
     }
+}
+
+fn wrong(what: String) -> Error {
+    Error::protocol(format!("the handle of a GPU's memory {what}"))
+}
+
+/// What stands behind the fixed part, if it has its length.
+fn exact<const N: usize>(bytes: &[u8], what: &str) -> Result<[u8; N]> {
+    bytes.try_into().map_err(|_| {
+        wrong(format!(
+            "has {} bytes behind its fields, not the {N} of {what}",
+            bytes.len()
+        ))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// docs/wire.md, REGION on shm: the bytes of both kinds.
+    /// docs/wire.md, REGION on shm: the bytes of every kind, and which brings a descriptor.
     #[test]
     fn handles_have_the_documented_bytes() {
-        let (bytes, fd) = GpuHandle::encode(0x0201, &[7; 16], Handle::Legacy([9; 64]));
-        assert!(fd.is_none());
-        let expected = [
-            &[1, 2, 0, 0, 0, 0, 0, 0, 2][..],
-            &[7; 16],
-            &[0; 8],
-            &[9; 64],
-        ]
-        .concat();
-        assert_eq!(bytes, expected);
-        let read = GpuHandle::decode(&bytes).unwrap().unwrap();
-        assert_eq!(
-            read,
-            GpuHandle {
+        let share = [9; 64];
+        for (way, kind, rest, descriptor) in [
+            (Way::Descriptor, 1, vec![], true),
+            (Way::Legacy([9; 64]), 2, vec![9; 64], false),
+            (Way::Pool([8; 16]), 3, vec![8; 16], true),
+            (
+                Way::Pooled {
+                    pool: 0x0605,
+                    share,
+                },
+                4,
+                [&[5, 6][..], &share].concat(),
+                false,
+            ),
+        ] {
+            let handle = GpuHandle {
                 length: 0x0201,
                 uuid: [7; 16],
-                legacy: Some([9; 64]),
-            }
-        );
-        assert!(!GpuHandle::brings_descriptor(&bytes));
-
-        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        let (bytes, fd) = GpuHandle::encode(1 << 40, &[8; 16], Handle::Fd(file));
-        assert!(fd.is_some());
-        let expected = [&[0, 0, 0, 0, 0, 1, 0, 0, 1][..], &[8; 16], &[0; 8]].concat();
-        assert_eq!(bytes, expected);
-        let read = GpuHandle::decode(&bytes).unwrap().unwrap();
-        assert_eq!(
-            (read.length, read.uuid, read.legacy),
-            (1 << 40, [8; 16], None)
-        );
-        assert!(GpuHandle::brings_descriptor(&bytes));
+                way,
+            };
+            let bytes = handle.encode();
+            let fixed = [1, 2, 0, 0, 0, 0, 0, 0, kind];
+            assert_eq!(bytes, [&fixed[..], &[7; 16], &[0; 8], &rest].concat());
+            assert_eq!(GpuHandle::decode(&bytes).unwrap(), Some(handle));
+            assert_eq!(GpuHandle::brings_descriptor(&bytes), descriptor);
+        }
         // One of the host's memory is its length.
         assert_eq!(GpuHandle::decode(&[0; 8]).unwrap(), None);
         assert!(GpuHandle::brings_descriptor(&[0; 8]));
@@ -135,11 +168,22 @@ mod tests {
     /// docs/wire.md, REGION on shm: what does not fit is refused, and the text says why.
     #[test]
     fn malformed_handles_are_refused() {
-        let (good, _) = GpuHandle::encode(1, &[7; 16], Handle::Legacy([9; 64]));
+        let good = GpuHandle {
+            length: 1,
+            uuid: [7; 16],
+            way: Way::Legacy([9; 64]),
+        }
+        .encode();
         for (at, value, text) in [
             (8, 0, "kind 0"),
-            (8, 3, "kind 3"),
-            (8, 1, "64 bytes too many"),
+            (8, 5, "kind 5"),
+            (
+                8,
+                1,
+                "64 bytes behind its fields, not the 0 of a descriptor",
+            ),
+            (8, 3, "not the 16 of a pool's id"),
+            (8, 4, "62 bytes behind its fields, not the 64"),
             (32, 1, "reserved"),
         ] {
             let mut bad = good.clone();

@@ -33,7 +33,7 @@ pub(super) struct State {
 }
 
 /// A region that the peer was told to forget, until it says that it has.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Retiring {
     pub(super) _charge: Option<Charge>,
     /// What keeps memory alive that the peer may still have open.

@@ -7,11 +7,12 @@ use std::sync::{Arc, OnceLock};
 
 use crate::device::BufferRef;
 use crate::device::cuda::import::Mapping;
+use crate::device::cuda::pool::ImportedPool;
 use crate::device::cuda::{Access, Device, Registered};
 use crate::device::region::{MAX_REGION_BYTES, MappedRegion};
 use crate::error::{Error, Result};
 use crate::proto::{Span, UUID_BYTES};
-use crate::transport::lend::handle::GpuHandle;
+use crate::transport::lend::handle::{GpuHandle, Way};
 use crate::transport::lend::orders::Orders;
 use crate::transport::lend::split_address;
 use crate::transport::{Resolved, ResolvedGpu};
@@ -26,6 +27,8 @@ pub struct RegionTable {
     /// The GPUs that the request names: of others nothing is mapped, since the driver would make a
     /// context there for whatever a peer says.
     accepted: Vec<[u8; UUID_BYTES]>,
+    /// Number of the peer's process, 0 where it is not known.
+    peer: i32,
 }
 
 /// A region of the peer's.
@@ -33,6 +36,8 @@ pub struct RegionTable {
 enum Mapped {
     Host(Arc<HostRegion>),
     Gpu(Arc<GpuRegion>),
+    /// No memory lies in it by itself: regions that come later name it.
+    Pool(Arc<ImportedPool>),
 }
 
 /// Memory of the host of the peer's.
@@ -80,6 +85,7 @@ impl Mapped {
         match self {
             Self::Host(region) => region.mapped.len(),
             Self::Gpu(region) => region.len,
+            Self::Pool(_) => 0,
         }
     }
 
@@ -87,6 +93,7 @@ impl Mapped {
         let region = match self {
             Self::Host(region) => return region.mapped.slice(offset, len),
             Self::Gpu(region) => region,
+            Self::Pool(_) => return None,
         };
         let len = usize::try_from(len).ok()?;
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
@@ -103,6 +110,7 @@ impl Mapped {
         match self {
             Self::Host(_) => None,
             Self::Gpu(region) => Some(&region.device),
+            Self::Pool(pool) => Some(pool.device()),
         }
     }
 
@@ -110,55 +118,20 @@ impl Mapped {
         match self {
             Self::Host(region) => Arc::clone(region) as _,
             Self::Gpu(region) => Arc::clone(region) as _,
+            Self::Pool(pool) => Arc::clone(pool) as _,
         }
-    }
-}
-
-impl GpuRegion {
-    fn map(
-        handle: &GpuHandle,
-        fd: Option<OwnedFd>,
-        accepted: &[[u8; UUID_BYTES]],
-    ) -> Result<Self> {
-        let len = usize::try_from(handle.length)
-            .ok()
-            .filter(|len| *len > 0 && handle.length <= MAX_REGION_BYTES)
-            .ok_or_else(|| {
-                Error::protocol(format!("memory of a GPU with {} bytes", handle.length))
-            })?;
-        let foreign = |what: &str| {
-            let bytes = handle.uuid.iter();
-            let uuid: String = bytes.map(|byte| format!("{byte:02x}")).collect();
-            Error::protocol(format!("memory of GPU {uuid}, which {what}"))
-        };
-        if !accepted.contains(&handle.uuid) {
-            return Err(foreign("the request did not name"));
-        }
-        let device = Device::by_uuid(&handle.uuid)?
-            .ok_or_else(|| foreign("this process does not have any more"))?;
-        let mapping = match (&handle.legacy, fd) {
-            (None, Some(fd)) => Mapping::map(&device, &fd, len)?,
-            (Some(legacy), None) => Mapping::open(&device, legacy, len)?,
-            (None, None) => {
-                return Err(Error::protocol(
-                    "no descriptor came with the REGION message",
-                ));
-            }
-            (Some(_), Some(_)) => {
-                return Err(Error::protocol(
-                    "a descriptor came with a legacy handle, to which none belongs",
-                ));
-            }
-        };
-        Ok(Self {
-            device,
-            mapping,
-            len,
-        })
     }
 }
 
 impl RegionTable {
+    /// The table of the connection to the process with this number; 0 where it has none here.
+    pub fn of_peer(peer: i32) -> Self {
+        Self {
+            peer,
+            ..Self::default()
+        }
+    }
+
     /// Maps a region: see [`Connection::map_region`](crate::transport::Connection::map_region).
     pub fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
         if id == 0 {
@@ -172,17 +145,12 @@ impl RegionTable {
                  REGION_GONE)"
             )));
         }
-        let on_gpu = GpuHandle::decode(handle).and_then(|handle| match handle {
-            Some(handle) => Ok(Ok(GpuRegion::map(&handle, fd, &self.accepted)?)),
-            None => Ok(Err(fd)),
-        });
-        let fd = match on_gpu.map_err(|error| error.context(format_args!("region {id}")))? {
-            Ok(region) => {
-                self.regions.insert(id, Mapped::Gpu(Arc::new(region)));
-                return Ok(());
-            }
-            Err(fd) => fd,
-        };
+        let here = |error: Error| error.context(format_args!("region {id}"));
+        if let Some(handle) = GpuHandle::decode(handle).map_err(here)? {
+            let mapped = self.map_gpu(&handle, fd).map_err(here)?;
+            self.regions.insert(id, mapped);
+            return Ok(());
+        }
         let len = handle.try_into().map(u64::from_le_bytes).map_err(|_| {
             Error::protocol(format!(
                 "the handle of region {id} has {} bytes, not the 8 of its length",
@@ -202,6 +170,62 @@ impl RegionTable {
         };
         self.regions.insert(id, Mapped::Host(Arc::new(region)));
         Ok(())
+    }
+
+    fn map_gpu(&self, handle: &GpuHandle, fd: Option<OwnedFd>) -> Result<Mapped> {
+        let foreign = |what: &str| {
+            let bytes = handle.uuid.iter();
+            let uuid: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+            Error::protocol(format!("memory of GPU {uuid}, which {what}"))
+        };
+        if !self.accepted.contains(&handle.uuid) {
+            return Err(foreign("the request did not name"));
+        }
+        let device = Device::by_uuid(&handle.uuid)?
+            .ok_or_else(|| foreign("this process does not have any more"))?;
+        let len = || {
+            usize::try_from(handle.length)
+                .ok()
+                .filter(|len| *len > 0 && handle.length <= MAX_REGION_BYTES)
+                .ok_or_else(|| {
+                    Error::protocol(format!("memory of a GPU with {} bytes", handle.length))
+                })
+        };
+        let mapping = match (&handle.way, fd) {
+            (Way::Pool(id), Some(fd)) => {
+                let pool = ImportedPool::import(&device, (self.peer, *id), &fd)?;
+                return Ok(Mapped::Pool(pool));
+            }
+            (Way::Descriptor, Some(fd)) => Mapping::map(&device, &fd, len()?)?,
+            (Way::Legacy(legacy), None) => Mapping::open(&device, legacy, len()?)?,
+            (Way::Pooled { pool, share }, None) => match self.regions.get(pool) {
+                Some(Mapped::Pool(pool)) if Arc::ptr_eq(pool.device(), &device) => {
+                    Mapping::of_pool(pool, share, len()?)?
+                }
+                _ => {
+                    return Err(Error::protocol(format!(
+                        "memory of pool {pool}, which the peer has not announced on this GPU"
+                    )));
+                }
+            },
+            (Way::Descriptor | Way::Pool(_), None) => {
+                return Err(Error::protocol(
+                    "no descriptor came with the REGION message",
+                ));
+            }
+            (Way::Legacy(_) | Way::Pooled { .. }, Some(_)) => {
+                return Err(Error::protocol(
+                    "a descriptor came with a handle to which none belongs",
+                ));
+            }
+        };
+        let len = len()?;
+        let region = GpuRegion {
+            device,
+            mapping,
+            len,
+        };
+        Ok(Mapped::Gpu(Arc::new(region)))
     }
 
     /// Remembers what a body waits for: see

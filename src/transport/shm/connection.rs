@@ -73,7 +73,7 @@ impl ShmConnection {
             channel: Channel::new(socket, peer.to_string(), unexpected, intake),
             death,
             same_user: peer.is_same_user(),
-            regions: RegionTable::default(),
+            regions: RegionTable::of_peer(peer.pid),
             lender: Arc::new(pool),
         })
     }

@@ -25,12 +25,12 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    pub(super) fn new(shared: &Arc<Shared>, block: Option<Block>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, block: Option<Block>, keep: Keep) -> Self {
         Self {
             shared: Arc::clone(shared),
             block,
             lent: Vec::new(),
-            keep: Keep::default(),
+            keep,
             busy: None,
             returned: false,
         }

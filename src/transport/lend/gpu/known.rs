@@ -1,11 +1,14 @@
 //! The memory of GPUs that the peer of one connection knows, under the pool's lock.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::device::cuda::export::Allocation;
+use crate::device::cuda::export::{Allocation, Handle};
+use crate::device::cuda::pool::{ExportedPool, POOL_ID_BYTES, Share};
 use crate::device::cuda::{CudaRegion, Device};
+use crate::transport::lend::handle::{GpuHandle, Way};
 use crate::transport::lend::state::{self, Charge, NoRoom, Retiring};
 use crate::transport::{Keep, RegionNotice};
 
@@ -23,6 +26,8 @@ pub(in crate::transport::lend) struct State {
     pub(super) lent: BTreeMap<u16, Lent>,
     /// The same, by where it begins.
     by_base: HashMap<u64, u16>,
+    /// The pools that some of it is of.
+    pools: BTreeMap<u16, Pool>,
     /// Regions for copies.
     pub(super) pooled: BTreeMap<u16, Pooled>,
     /// Retired, and the peer is still to be told.
@@ -45,8 +50,25 @@ pub(in crate::transport::lend) struct Lent {
 #[derive(Debug)]
 enum Memory {
     Allocation(Allocation),
+    /// Of the pool with this number. Who keeps the allocation alive keeps the share.
+    Pooled {
+        base: u64,
+        share: Weak<Share>,
+        pool: u16,
+    },
     /// Weak, so that an arena can give the region up.
     Arena(Weak<CudaRegion>),
+}
+
+/// A pool of a producer's. It has a number of its own, and is retired with the last memory of it: then
+/// the producer may destroy it.
+#[derive(Debug)]
+struct Pool {
+    id: [u8; POOL_ID_BYTES],
+    notice: RegionNotice,
+    announced: bool,
+    /// Lent memory of it.
+    lent: usize,
 }
 
 /// A region for copies.
@@ -78,6 +100,14 @@ impl Found {
         match self {
             Self::Allocation(allocation) => allocation.size(),
             Self::Arena(region) => region.len(),
+        }
+    }
+
+    /// Of memory of a pool: what the peer is told of it by.
+    pub(super) fn share(&self) -> Option<&Arc<Share>> {
+        match self {
+            Self::Allocation(allocation) => allocation.share(),
+            Self::Arena(_) => None,
         }
     }
 
@@ -128,6 +158,12 @@ impl State {
             if let Some(known) = self.lent.get_mut(id)
                 && !std::mem::replace(&mut known.announced, true)
             {
+                if let Memory::Pooled { pool, .. } = &known.memory
+                    && let Some(pool) = self.pools.get_mut(pool)
+                    && !std::mem::replace(&mut pool.announced, true)
+                {
+                    notices.push(pool.notice.clone());
+                }
                 notices.push(known.notice.clone());
             }
         }
@@ -159,6 +195,9 @@ impl Lent {
     fn is(&self, found: &Found) -> bool {
         match (&self.memory, found) {
             (Memory::Allocation(known), Found::Allocation(found)) => known.is(found),
+            (Memory::Pooled { share, .. }, Found::Allocation(found)) => found
+                .share()
+                .is_some_and(|found| std::ptr::eq(share.as_ptr(), Arc::as_ptr(found))),
             (Memory::Arena(known), Found::Arena(found)) => {
                 std::ptr::eq(known.as_ptr(), Arc::as_ptr(found))
             }
@@ -168,15 +207,19 @@ impl Lent {
 
     fn arena(&self) -> Option<Arc<CudaRegion>> {
         match &self.memory {
-            Memory::Allocation(_) => None,
+            Memory::Allocation(_) | Memory::Pooled { .. } => None,
             Memory::Arena(region) => region.upgrade(),
         }
     }
 
     /// Whether it must not be freed before the peer has closed it, so that it is not kept open
     /// without need.
-    fn is_legacy(&self) -> bool {
-        matches!(&self.memory, Memory::Allocation(allocation) if allocation.is_legacy())
+    fn must_be_closed(&self) -> bool {
+        match &self.memory {
+            Memory::Allocation(allocation) => allocation.must_outlive_importers(),
+            Memory::Pooled { .. } => true,
+            Memory::Arena(_) => false,
+        }
     }
 
     /// Whether its arena is done with it.
@@ -205,21 +248,42 @@ impl state::State {
     /// Numbers memory that is not known; `None` when no id is left, or nothing may be lent any more.
     pub(super) fn learn_gpu(
         &mut self,
+        device: &Device,
         found: Found,
-        notice: impl FnOnce(u16) -> RegionNotice,
+        handle: Handle,
     ) -> Option<u16> {
         if self.abandoned {
             return None;
         }
         let id = self.ids.take()?;
-        let base = found.base();
-        let memory = match found {
+        let (base, size) = (found.base(), found.size());
+        let mut memory = match found {
             Found::Allocation(allocation) => Memory::Allocation(allocation),
             Found::Arena(region) => Memory::Arena(Arc::downgrade(&region)),
         };
+        let (way, fd) = match handle {
+            Handle::Fd(fd) => (Way::Descriptor, Some(Arc::new(fd))),
+            Handle::Legacy(handle) => (Way::Legacy(handle), None),
+            Handle::Pooled(share) => {
+                let Some(pool) = self.join_pool(device, share.pool()) else {
+                    self.ids.free(id);
+                    return None;
+                };
+                let way = Way::Pooled {
+                    pool,
+                    share: *share.bytes(),
+                };
+                memory = Memory::Pooled {
+                    base,
+                    share: Arc::downgrade(&share),
+                    pool,
+                };
+                (way, None)
+            }
+        };
         let known = Lent {
             memory,
-            notice: notice(id),
+            notice: notice(id, device, size, way, fd),
             announced: false,
             leases: 1,
             superseded: false,
@@ -230,8 +294,51 @@ impl state::State {
         Some(id)
     }
 
-    /// One lease of `id` is back. Legacy memory is retired with the last one, and `keep` held until
-    /// the peer has closed it.
+    /// The number of a pool, with one more allocation of it lent; `None` when no id is left for it.
+    fn join_pool(&mut self, device: &Device, pool: &ExportedPool) -> Option<u16> {
+        let mut known = self.gpu.pools.iter_mut();
+        if let Some((id, known)) = known.find(|(_, known)| known.id == *pool.id()) {
+            known.lent += 1;
+            return Some(*id);
+        }
+        let id = self.ids.take()?;
+        let fd = Some(Arc::clone(pool.fd()));
+        let fresh = Pool {
+            id: *pool.id(),
+            notice: notice(id, device, 0, Way::Pool(*pool.id()), fd),
+            announced: false,
+            lent: 1,
+        };
+        self.gpu.pools.insert(id, fresh);
+        Some(id)
+    }
+
+    /// One allocation of a pool less is lent.
+    fn leave_pool(&mut self, id: u16) {
+        let Some(pool) = self.gpu.pools.get_mut(&id) else {
+            return;
+        };
+        pool.lent -= 1;
+        if pool.lent > 0 {
+            return;
+        }
+        let announced = pool.announced;
+        self.gpu.pools.remove(&id);
+        self.retire_id(id, announced, Retiring::default());
+    }
+
+    /// The peer is to be told that `id` is gone, where it knows of it: by whoever looks at `due`.
+    fn retire_id(&mut self, id: u16, announced: bool, retiring: Retiring) {
+        if announced {
+            self.retiring.insert(id, retiring);
+            self.gpu.due.push(id);
+        } else {
+            self.ids.free(id);
+        }
+    }
+
+    /// One lease of `id` is back. What must be closed first is retired with the last one, and `keep`
+    /// held until the peer has closed it.
     pub(super) fn return_gpu(&mut self, id: u16, keep: &Keep) -> Option<GivenUp> {
         let known = self.gpu.lent.get_mut(&id)?;
         known.leases = known.leases.saturating_sub(1);
@@ -239,21 +346,20 @@ impl state::State {
             // The arrays behind the others keep the allocation.
             return None;
         }
-        let legacy = known.is_legacy();
-        if legacy || known.superseded {
-            return self.retire_gpu(id, true, legacy.then(|| keep.clone()));
+        let owned = known.must_be_closed();
+        if owned || known.superseded {
+            return self.retire_gpu(id, owned.then(|| keep.clone()));
         }
         known.idle_since = Some(Instant::now());
         None
     }
 
-    /// Takes out memory that nothing is out of. The peer is to be told where it knows of it: by
-    /// whoever looks at `due`, where that is so, else by the caller. `owner` keeps the memory alive
-    /// until the peer has closed it.
-    fn retire_gpu(&mut self, id: u16, due: bool, owner: Option<Keep>) -> Option<GivenUp> {
+    /// Takes out memory that nothing is out of. `owner` keeps it alive until the peer has closed it.
+    fn retire_gpu(&mut self, id: u16, owner: Option<Keep>) -> Option<GivenUp> {
         let lent = self.gpu.lent.remove(&id)?;
         let base = match &lent.memory {
             Memory::Allocation(allocation) => Some(allocation.base()),
+            Memory::Pooled { base, .. } => Some(*base),
             Memory::Arena(_) => None,
         };
         match base {
@@ -263,18 +369,13 @@ impl state::State {
             Some(_) => {}
             None => self.gpu.by_base.retain(|_, known| *known != id),
         }
-        if lent.announced {
-            let retiring = Retiring {
-                _charge: None,
-                owner,
-            };
-            self.retiring.insert(id, retiring);
-            if due {
-                self.gpu.due.push(id);
-            }
-        } else {
-            // The peer never heard of it.
-            self.ids.free(id);
+        let retiring = Retiring {
+            owner,
+            ..Retiring::default()
+        };
+        self.retire_id(id, lent.announced, retiring);
+        if let Memory::Pooled { pool, .. } = &lent.memory {
+            self.leave_pool(*pool);
         }
         Some(GivenUp::Lent(lent))
     }
@@ -317,14 +418,15 @@ impl state::State {
         &mut self,
         region: Arc<CudaRegion>,
         charge: Charge,
-        notice: impl FnOnce(u16) -> RegionNotice,
+        fd: OwnedFd,
     ) -> Option<()> {
         if self.abandoned {
             return None;
         }
         let id = self.ids.take()?;
+        let fd = Some(Arc::new(fd));
         let pooled = Pooled {
-            notice: notice(id),
+            notice: notice(id, region.device(), region.len(), Way::Descriptor, fd),
             announced: false,
             region,
             charge,
@@ -359,7 +461,6 @@ impl state::State {
         let soon = idle.min(MOST_IDLE);
         let left_of = |since: Instant| soon.saturating_sub(now.saturating_duration_since(since));
         let mut next: Option<Duration> = None;
-        gone.append(&mut self.gpu.due);
         let mut due = Vec::new();
         for (id, lent) in &self.gpu.lent {
             if lent.leases > 0 {
@@ -380,36 +481,49 @@ impl state::State {
             }
         }
         for id in due {
-            let told = self.gpu.lent.get(&id).is_some_and(|lent| lent.announced);
-            given_up.extend(self.retire_gpu(id, false, None));
-            if told {
-                gone.push(id);
-            }
+            given_up.extend(self.retire_gpu(id, None));
         }
-        let idle_regions =
-            self.gpu
-                .pooled
-                .extract_if(.., |_, pooled| match pooled.idle_since.map(left) {
-                    Some(Duration::ZERO) => true,
-                    Some(left) => {
-                        next = Some(next.map_or(left, |next| next.min(left)));
-                        false
-                    }
-                    None => false,
-                });
+        let idle_regions: Vec<_> = self
+            .gpu
+            .pooled
+            .extract_if(.., |_, pooled| match pooled.idle_since.map(left) {
+                Some(Duration::ZERO) => true,
+                Some(left) => {
+                    next = Some(next.map_or(left, |next| next.min(left)));
+                    false
+                }
+                None => false,
+            })
+            .collect();
         for (id, pooled) in idle_regions {
             given_up.push(GivenUp::Pooled(pooled.region));
-            if pooled.announced {
-                let retiring = Retiring {
-                    _charge: Some(pooled.charge),
-                    owner: None,
-                };
-                self.retiring.insert(id, retiring);
-                gone.push(id);
-            } else {
-                self.ids.free(id);
-            }
+            let retiring = Retiring {
+                _charge: Some(pooled.charge),
+                ..Retiring::default()
+            };
+            self.retire_id(id, pooled.announced, retiring);
         }
+        gone.append(&mut self.gpu.due);
         next
+    }
+}
+
+/// A region of a GPU as the peer is told of it.
+fn notice(
+    id: u16,
+    device: &Device,
+    len: usize,
+    way: Way,
+    fd: Option<Arc<OwnedFd>>,
+) -> RegionNotice {
+    let handle = GpuHandle {
+        length: u64::try_from(len).unwrap_or(u64::MAX),
+        uuid: *device.uuid(),
+        way,
+    };
+    RegionNotice {
+        id,
+        handle: handle.encode(),
+        fd,
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! Who owns what. While a lease is out its [`Hold`](hold::Hold) has the block of copies, and a place
 //! ([`Keep`]) for the producer's array. When the lease is back, the array is let go, unless some
-//! of it is legacy memory: that must not be freed while the peer has it open, so the array stays until
-//! the peer has acknowledged REGION_GONE. When the connection ends first, everything that is out, or
+//! of it is legacy memory or of a pool: that must not be freed while the peer has it open, so the array
+//! stays until the peer has acknowledged REGION_GONE. When the connection ends first, everything that is out, or
 //! may be open, stays until the peer's process has ended ([`afterlife`](super::afterlife)).
 
 mod events;
@@ -25,10 +25,9 @@ use crate::device::cuda::{CudaRegion, Device, DeviceMemory, Event, Stream, uuids
 use crate::error::Result;
 use crate::proto::Span;
 use crate::transport::lend::address;
-use crate::transport::lend::handle::GpuHandle;
 use crate::transport::lend::pool::{ALIGNMENT, FIRST_REGION_BYTES, Shared};
 use crate::transport::lend::state::{Charge, NoRoom};
-use crate::transport::{Keep, Lease, OnGpu, Placement, RegionNotice};
+use crate::transport::{Keep, Lease, OnGpu, Placement};
 pub(super) use events::Events;
 use hold::Hold;
 use known::{Block, Found};
@@ -163,16 +162,6 @@ fn look_up(
     Ok(Some((found, handle)))
 }
 
-fn notice_of(device: &Device, size: usize, handle: Handle) -> impl FnOnce(u16) -> RegionNotice {
-    let length = u64::try_from(size).unwrap_or(u64::MAX);
-    let (handle, fd) = GpuHandle::encode(length, device.uuid(), handle);
-    move |id| RegionNotice {
-        id,
-        handle,
-        fd: fd.map(Arc::new),
-    }
-}
-
 impl Shared {
     /// Whether this client is lent memory of GPUs, as far as can be told before any is seen. Where the
     /// answer is no, none is lent until the client asks anew: it has been told so.
@@ -229,8 +218,10 @@ impl Shared {
         } else {
             None
         };
+        let shares = found.iter().filter_map(|(found, _)| found.share().cloned());
+        let keep = Keep::with(Box::new(shares.collect::<Vec<_>>()));
         // Made at once: it gives everything back where the rest fails.
-        let mut hold = Hold::new(self, block);
+        let mut hold = Hold::new(self, block, keep);
         for (found, handle) in found {
             let Some(id) = self.borrow_on_gpu(device, found, handle)? else {
                 return Ok(None);
@@ -310,8 +301,7 @@ impl Shared {
         let Some(handle) = handle else {
             return Ok(None);
         };
-        let notice = notice_of(device, found.size(), handle);
-        Ok(self.state.lock().learn_gpu(found, notice))
+        Ok(self.state.lock().learn_gpu(device, found, handle))
     }
 
     /// Enqueues the copies of a lease.
@@ -396,10 +386,9 @@ impl Shared {
         let cleared = unsafe { clearing.fill(region.base(), 0, region.len()) };
         let settled = clearing.settle();
         cleared.and(settled)?;
-        let handle = Handle::Fd(region.memory().export()?);
-        let notice = notice_of(device, region.len(), handle);
+        let fd = region.memory().export()?;
         let mut state = self.state.lock();
-        if state.add_gpu_region(region, charge, notice).is_none() {
+        if state.add_gpu_region(region, charge, fd).is_none() {
             return Ok(None);
         }
         Ok(state.take_gpu_block(device, len).ok().flatten())
