@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::Target;
+use crate::driver::clock;
 use crate::driver::fetch::Fetch;
 pub use crate::driver::fetch::StreamStats;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
@@ -100,6 +101,9 @@ struct Inner {
     /// URIs that were read before, by their text: reading one takes longer than asking for a stream.
     known: Mutex<HashMap<String, Arc<[Known]>>>,
     pool: Mutex<HashMap<Key, Vec<Arc<FetchLink>>>>,
+    /// A timer is set at which the I/O thread begins to watch the connections kept.
+    watching: AtomicBool,
+    ids: StreamIds,
     streams: AtomicU64,
     connections: AtomicU64,
 }
@@ -110,11 +114,15 @@ struct Known {
     name: Arc<str>,
 }
 
+/// How long a connection may be kept before it is watched.
+const UNWATCHED: Duration = Duration::from_millis(100);
+
 /// Most URIs that are kept; then they are read anew.
 const MOST_KNOWN: usize = 64;
 
-/// What tells connections apart: the URI, and how many sockets there are.
-type Key = (Arc<str>, u16);
+/// What tells connections apart: the URI, how many sockets there are, and whether the client looks for
+/// messages before it sleeps.
+type Key = (Arc<str>, u16, bool);
 
 /// A connection to a URI, and how it was come by.
 struct Connected {
@@ -140,6 +148,8 @@ impl Client {
                 io: IoThread::start("dipc-client-io", Duration::ZERO)?,
                 known: Mutex::default(),
                 pool: Mutex::default(),
+                watching: AtomicBool::new(false),
+                ids: StreamIds::new()?,
                 streams: AtomicU64::new(0),
                 connections: AtomicU64::new(0),
             }),
@@ -236,7 +246,8 @@ impl Inner {
     fn connect(&self, known: &Known, keep: bool, options: &GetOptions) -> Result<Connected> {
         let uri = &known.uri;
         // Connections made otherwise are other connections.
-        let key = (Arc::clone(&known.name), options.connections);
+        let looks = !options.spin.is_zero();
+        let key = (Arc::clone(&known.name), options.connections, looks);
         if keep
             && let Some(link) = self.pool.lock().get_mut(&key).and_then(|kept| {
                 loop {
@@ -258,6 +269,7 @@ impl Inner {
             connect_timeout: options.connect_timeout,
             any_user: self.options.any_user,
             unexpected_bytes: options.window.bytes,
+            looks,
             connections: options.connections,
             settings: self.options.settings.clone(),
             ..LinkOptions::default()
@@ -287,7 +299,7 @@ impl Inner {
         };
         let request = Request {
             lent_limit: options.lent_limit,
-            stream_id: stream_id()?,
+            stream_id: self.ids.next(data.is_some())?,
             device_type: options.device.device_type(),
             gpus: options.device.reachable_gpus()?,
             ..Request::new(ticket, options.window)
@@ -336,20 +348,71 @@ impl Inner {
         })
     }
 
-    fn keep(&self, fetch: &Fetch, key: Option<Key>) {
+    /// Takes the connections of a stream that is over. One that can serve the next stream is watched a
+    /// little later: most often that stream comes first, and the system is spared telling of it.
+    fn keep(self: &Arc<Self>, fetch: &Fetch, key: Option<Key>) {
         for link in fetch.links() {
             link.clear_posted();
-            // Watched also when it is not kept: arrays may still need it.
-            if link.watch().is_ok()
-                && let Some(key) = &key
-            {
-                self.pool.lock().entry(key.clone()).or_default().push(link);
+            match &key {
+                Some(key) if link.closed().is_none() => {
+                    self.pool.lock().entry(key.clone()).or_default().push(link);
+                    self.watch_soon();
+                }
+                Some(_) => {}
+                // Arrays may still need it. Where it cannot be watched it has ended.
+                None => drop(link.watch()),
             }
+        }
+    }
+
+    fn watch_soon(self: &Arc<Self>) {
+        if !self.watching.swap(true, Ordering::AcqRel) {
+            let me: Weak<dyn Source> = Arc::downgrade(self) as Weak<Self>;
+            self.io.call_at(clock::after(UNWATCHED), me);
         }
     }
 }
 
-fn stream_id() -> Result<u128> {
+impl Source for Inner {
+    fn ready(&self) {}
+
+    fn timer(&self) {
+        // First: what is kept from now on asks for a timer of its own.
+        self.watching.store(false, Ordering::Release);
+        // Nobody takes a connection out meanwhile.
+        let mut pool = self.pool.lock();
+        for kept in pool.values_mut() {
+            kept.retain(|link| link.watch().is_ok());
+        }
+    }
+}
+
+/// The numbers of a client's streams.
+struct StreamIds {
+    base: u128,
+    next: AtomicU64,
+}
+
+impl StreamIds {
+    fn new() -> Result<Self> {
+        Ok(Self {
+            base: draw_id()?,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// The next one. Nobody else may guess that of a stream on two connections, by which a server joins
+    /// them (rule E6); the others only have to differ.
+    fn next(&self, joined: bool) -> Result<u128> {
+        if joined {
+            return draw_id();
+        }
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        Ok(self.base.wrapping_add(u128::from(next)))
+    }
+}
+
+fn draw_id() -> Result<u128> {
     let mut id = [0; 16];
     rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| Error::os("cannot draw a stream id", errno))?;
@@ -384,7 +447,7 @@ struct Draining {
 }
 
 impl Draining {
-    fn start(client: &Weak<Inner>, fetch: Fetch, key: Option<Key>) {
+    fn start(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
         let links = fetch.links();
         let Some(io) = links.first().map(|link| link.io().clone()) else {
             return;

@@ -19,4 +19,5 @@ pub mod fuzzing;
 pub mod log;
 pub mod proto;
 pub mod server;
+mod sync;
 pub mod transport;

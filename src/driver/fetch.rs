@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use smallvec::SmallVec;
 
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
 use crate::cancel::Cancel;
@@ -68,6 +69,11 @@ pub struct Fetch {
     failed: Option<Error>,
     /// Whether the metadata and the data connection have ended: there is nothing to read there.
     gone: [bool; 2],
+    /// The system has said that a server's process has ended: what it left is read, and then no more
+    /// is waited for.
+    suspected: bool,
+    /// The request has just left: nothing can have come yet.
+    fresh: bool,
 }
 
 impl Fetch {
@@ -112,6 +118,8 @@ impl Fetch {
             stats: StreamStats::default(),
             failed: None,
             gone: [false; 2],
+            suspected: false,
+            fresh: true,
         };
         fetch.pump();
         Ok(fetch)
@@ -125,9 +133,16 @@ impl Fetch {
         vec![Arc::clone(&self.metadata), Arc::clone(&self.data)]
     }
 
-    /// What an I/O thread watches when it drives the stream.
-    pub fn descriptors(&self) -> Vec<Arc<OwnedFd>> {
+    /// What an I/O thread watches when it drives the stream from now on; it begins by
+    /// [`discard`](Self::discard).
+    pub fn descriptors(&mut self) -> Vec<Arc<OwnedFd>> {
+        // What woke it may be the end of the server.
+        self.suspected = true;
         let links = self.links();
+        for link in &links {
+            // Whatever is there is read at once.
+            link.doze();
+        }
         let readiness = links.iter().map(|link| link.readiness());
         readiness
             .flat_map(|ready| [Some(Arc::clone(&ready.fd)), ready.peer_death.clone()])
@@ -284,7 +299,7 @@ impl Fetch {
         {
             return Err(self.abort(error));
         }
-        if self.step() {
+        if !std::mem::take(&mut self.fresh) && self.step() {
             return Ok(());
         }
         // Rule E5: before sleeping, the server is told of everything taken, or both would wait.
@@ -301,8 +316,12 @@ impl Fetch {
 
     /// Spins for a while. Returns whether something came, or the token was triggered.
     fn look_on(&mut self, cancel: Option<&Cancel>) -> bool {
+        if self.spin.is_zero() {
+            return false;
+        }
+        self.links().iter().for_each(|link| link.wake());
         let start = clock::now();
-        while !self.spin.is_zero() && clock::since(start) < self.spin {
+        while clock::since(start) < self.spin {
             if self.step() || cancel.is_some_and(Cancel::is_cancelled) {
                 return true;
             }
@@ -367,7 +386,7 @@ impl Fetch {
             link.write_on();
             return Ok(0);
         }
-        let mut turn = link.turn().map_err(Broken::Connection)?;
+        let mut turn = link.turn(self.suspected).map_err(Broken::Connection)?;
         let mut read = 0;
         while read < most && self.may_read(side) {
             match turn.receive() {
@@ -475,8 +494,9 @@ impl Fetch {
         }
     }
 
-    fn sleep(&self, cancel: Option<&Cancel>) -> Result<()> {
-        let mut fds = Vec::with_capacity(5);
+    fn sleep(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+        let mut fds = SmallVec::<[PollFd<'_>; 5]>::new();
+        let mut deaths = SmallVec::<[usize; 2]>::new();
         let sides = [(Side::Metadata, &self.metadata), (Side::Data, &self.data)];
         let count = if self.has_one_link() { 1 } else { 2 };
         for (side, link) in sides.into_iter().take(count) {
@@ -486,12 +506,16 @@ impl Fetch {
             if self.gone[side_index(side)] || !(reads || writes) {
                 continue;
             }
+            if link.doze() && reads {
+                return Ok(());
+            }
             let readiness = link.readiness();
             let mut events = PollFlags::empty();
             events.set(PollFlags::IN, reads || !readiness.socket);
             events.set(PollFlags::OUT, writes && readiness.socket);
             fds.push(PollFd::new(&readiness.fd, events));
             if let Some(death) = &readiness.peer_death {
+                deaths.push(fds.len());
                 fds.push(PollFd::new(death, PollFlags::IN));
             }
         }
@@ -500,9 +524,12 @@ impl Fetch {
         }
         let timeout = self.receiver.poll_timeout().map(timespec_until);
         match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(Error::os("cannot wait for the server", errno)),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Error::os("cannot wait for the server", errno)),
         }
+        let ended = |at: &usize| fds.get(*at).is_some_and(|fd| !fd.revents().is_empty());
+        self.suspected = deaths.iter().any(ended);
+        Ok(())
     }
 }
 

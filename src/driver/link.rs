@@ -104,6 +104,17 @@ impl FetchLink {
         }
     }
 
+    /// Messages are looked for from now on, until [`doze`](Self::doze).
+    pub fn wake(&self) {
+        self.state.lock().link.wake();
+    }
+
+    /// The caller is about to wait for the descriptors. Returns whether there is something to be
+    /// read first.
+    pub fn doze(&self) -> bool {
+        self.state.lock().link.doze()
+    }
+
     /// Whether the connection holds a body back whose header has not been seen.
     pub fn is_waiting(&self) -> bool {
         self.state.lock().link.is_waiting()
@@ -154,12 +165,14 @@ impl FetchLink {
     }
 
     /// Begins a turn of reading: what is queued is written on, and the connection is this thread's
-    /// until the turn is dropped. The caller must not call the host, or this link, meanwhile.
+    /// until the turn is dropped. The caller must not call the host, or this link, meanwhile. It is
+    /// asked whether the server's process has ended where that is `suspected`, once nothing is left
+    /// to be read.
     ///
     /// # Errors
     ///
     /// The connection is over.
-    pub fn turn(&self) -> Result<Turn<'_>> {
+    pub fn turn(&self, suspected: bool) -> Result<Turn<'_>> {
         self.generation.ensure_same_process()?;
         let mut state = self.state.lock();
         if let Some(error) = &state.closed {
@@ -169,7 +182,11 @@ impl FetchLink {
             // The end of the connection is found by reading, behind what was said before it.
             let _ = state.link.flush();
         }
-        Ok(Turn { link: self, state })
+        Ok(Turn {
+            link: self,
+            state,
+            suspected,
+        })
     }
 
     /// Forgets announced bodies: the stream is over.
@@ -195,7 +212,7 @@ impl FetchLink {
         Error::disconnected(format!("the server's process ({}) has ended", self.peer))
     }
 
-    fn receive_with(&self, state: &mut State) -> Result<Option<Incoming>> {
+    fn receive_with(&self, state: &mut State, suspected: bool) -> Result<Option<Incoming>> {
         let unwritten = state.link.flush().err();
         loop {
             match state.link.receive()? {
@@ -205,7 +222,7 @@ impl FetchLink {
                     }
                 }
                 Some(message) => return Ok(Some(message)),
-                None if self.readiness.peer_has_died() => {
+                None if suspected && self.readiness.peer_has_died() => {
                     return Err(self.has_ended());
                 }
                 None => return unwritten.map_or(Ok(None), Err),
@@ -231,8 +248,8 @@ impl FetchLink {
         self.state.lock().close(error);
     }
 
-    /// Watches the connection while no stream is on it: the server's end is noticed, and regions it
-    /// retires are let go.
+    /// Watches the connection while no stream is on it, if it is not watched already: the server's end
+    /// is noticed, and regions it retires are let go.
     ///
     /// # Errors
     ///
@@ -243,13 +260,21 @@ impl FetchLink {
             Some(Arc::clone(&self.readiness.fd)),
             self.readiness.peer_death.clone(),
         ];
-        self.with(|state| {
+        let watched = self.with(|state| {
+            if state.registration.is_some() {
+                return Ok(true);
+            }
             let registration =
                 self.io
                     .register(source, fds.into_iter().flatten(), Interest::Read)?;
             state.registration = Some(registration);
-            Ok(())
-        })
+            Ok(false)
+        })?;
+        if !watched && self.doze() {
+            // It came by a way that the descriptors do not tell of.
+            self.ready();
+        }
+        Ok(())
     }
 
     /// Stops watching: a consumer drives the connection from now on.
@@ -336,6 +361,7 @@ fn outgoing(message: FreeMessage) -> Outgoing {
 pub struct Turn<'a> {
     link: &'a FetchLink,
     state: MutexGuard<'a, State>,
+    suspected: bool,
 }
 
 impl Turn<'_> {
@@ -347,7 +373,8 @@ impl Turn<'_> {
     /// The connection is over; every later call says the same.
     pub fn receive(&mut self) -> Result<Option<Incoming>> {
         let link = self.link;
-        link.receive_with(&mut self.state).map_err(|error| {
+        let received = link.receive_with(&mut self.state, self.suspected);
+        received.map_err(|error| {
             // A killed process's sockets end a moment before the process does.
             let ended = error.status() == Status::Disconnected
                 && link.readiness.peer_dies_within(DEATH_WAIT);
@@ -402,7 +429,7 @@ impl Source for FetchLink {
             if state.registration.is_none() {
                 return Ok(());
             }
-            match self.receive_with(state)? {
+            match self.receive_with(state, true)? {
                 None if state.link.is_waiting() => Err(Error::protocol(
                     "the server sent a body while no stream was asked for (rule E4)",
                 )),

@@ -283,7 +283,7 @@ const REGION: u8 = 5;
 const REGION_GONE: u8 = 6;
 const REGION_FORGOTTEN: u8 = 7;
 const READY: u8 = 9;
-const RETURN: u8 = 10;
+const RETURN: u8 = 11;
 
 /// `ARROW_DEVICE_CPU`
 const HOST: i32 = 1;
@@ -384,7 +384,7 @@ impl Control {
             READY => ("READY", Self::ready(payload)),
             RETURN => ("RETURN", Self::returned(payload)),
             // Rule E3: unknown kinds are ignored.
-            // 8 is JOIN, which the tcp transport reads itself.
+            // 8 is JOIN, which the tcp transport reads itself, and 10 RING, which shm does.
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {

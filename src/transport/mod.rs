@@ -262,13 +262,24 @@ pub trait Connection: Send {
         let _ = gpus;
     }
 
-    /// The next message, or `None` when there is none now.
+    /// The next message, or `None` when there is none now: whoever gets `None` waits for the
+    /// descriptor, or asks again.
     ///
     /// # Errors
     ///
     /// `Disconnected` when the peer is gone, `Protocol` when what came is not a message,
     /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
     fn receive(&mut self) -> Result<Option<Incoming>>;
+
+    /// The caller looks for messages, and does not wait for the descriptor, until it says
+    /// [`doze`](Self::doze): messages may come without a system call meanwhile.
+    fn wake(&mut self) {}
+
+    /// The caller is about to wait for the descriptor. Returns whether something is there to be
+    /// received first.
+    fn doze(&mut self) -> bool {
+        false
+    }
 
     /// Whether a body came that was not announced and is too large to be read on the chance: nothing
     /// more is read before [`post_body`](Self::post_body) announces it or

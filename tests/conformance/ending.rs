@@ -71,6 +71,8 @@ fn what_was_sent_before_the_end_arrives() {
             let message = next(pair.client.as_mut()).unwrap();
             assert!(matches!(message, Incoming::Control { bytes, .. } if bytes == [n]));
         }
+        let error = next(pair.client.as_mut()).unwrap_err();
+        assert_eq!(error.status(), Status::Disconnected, "{error}");
         for _ in 0..3 {
             let error = pair.client.receive().unwrap_err();
             assert_eq!(error.status(), Status::Disconnected, "{error}");

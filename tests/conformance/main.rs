@@ -50,6 +50,8 @@ pub(crate) struct Subject {
     pub(crate) whoever_accepts: bool,
     /// A client takes tagged messages that it was not told to expect.
     pub(crate) unposted: bool,
+    /// The client looks for messages before it sleeps (`LinkOptions::looks`).
+    pub(crate) looks: bool,
     /// `LinkOptions::settings`.
     pub(crate) settings: &'static [(&'static str, &'static str)],
 }
@@ -74,7 +76,7 @@ impl IntoIterator for Subjects {
     }
 }
 
-const ALL: [Subject; 6] = [
+const ALL: [Subject; 7] = [
     Subject {
         scheme: "mem",
         bounded: false,
@@ -83,6 +85,7 @@ const ALL: [Subject; 6] = [
         ..SHM
     },
     SHM,
+    Subject { looks: true, ..SHM },
     TCP,
     Subject {
         connections: 3,
@@ -108,6 +111,7 @@ const SHM: Subject = Subject {
     knows_users: true,
     whoever_accepts: false,
     unposted: true,
+    looks: false,
     settings: &[],
 };
 
@@ -138,6 +142,17 @@ pub(crate) struct Pair {
     pub(crate) _listener: Box<dyn Listener>,
     pub(crate) server: Box<dyn Connection>,
     pub(crate) client: Box<dyn Connection>,
+}
+
+impl Pair {
+    /// What both ends say of looking and sleeping is said, and the client looks.
+    fn begin_to_look(&mut self) {
+        self.client.write_queued().unwrap();
+        assert!(self.server.receive().unwrap().is_none());
+        self.server.write_queued().unwrap();
+        assert!(self.client.receive().unwrap().is_none());
+        self.client.wake();
+    }
 }
 
 impl Subject {
@@ -176,6 +191,7 @@ impl Subject {
         LinkOptions {
             connections: self.connections,
             trusted_network: true,
+            looks: self.looks,
             settings,
             ..options.clone()
         }
@@ -253,11 +269,15 @@ impl Subject {
             <[_; 1]>::try_from(clients).ok().unwrap(),
             <[_; 1]>::try_from(servers).ok().expect("the connection"),
         );
-        Pair {
+        let mut pair = Pair {
             _listener: listener,
             server,
             client,
+        };
+        if self.looks {
+            pair.begin_to_look();
         }
+        pair
     }
 
     pub(crate) fn pair(self) -> Pair {
@@ -291,7 +311,13 @@ pub(crate) fn next(connection: &mut dyn Connection) -> Result<Incoming> {
             start.elapsed() < Duration::from_secs(10),
             "no message within ten seconds"
         );
-        wait(&connection.readiness().fd, PollFlags::IN);
+        if !connection.doze() {
+            wait(&connection.readiness().fd, PollFlags::IN);
+        }
+        if let Some(message) = connection.receive()? {
+            return Ok(message);
+        }
+        connection.wake();
     }
 }
 

@@ -12,6 +12,7 @@
 mod addresses;
 mod hostile;
 mod limits;
+mod ring;
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -124,6 +125,12 @@ fn readable(fd: &impl AsFd) -> bool {
     };
     let mut polled = [PollFd::new(fd, PollFlags::IN)];
     poll(&mut polled, Some(&timeout)).unwrap() > 0
+}
+
+/// Whether it is readable now.
+fn ready(fd: &impl AsFd) -> bool {
+    let mut polled = [PollFd::new(fd, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).unwrap() > 0
 }
 
 /// Descriptors that this process has open on the same file as `fd`.

@@ -1,55 +1,43 @@
 //! One Unix stream socket to one peer.
 
-use std::collections::VecDeque;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
-
 use crate::device::cuda::Device;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::proto::Span;
-use crate::transport::lend::{ByDescriptor, GpuHandle, PeerProcess, Pool, RegionTable};
-use crate::transport::shm::REGION_KIND;
+use crate::transport::lend::{ByDescriptor, PeerProcess, Pool, RegionTable};
+use crate::transport::shm::RING_KIND;
+use crate::transport::shm::intake::Beside;
+use crate::transport::shm::ring::{FILE_BYTES, Reader, Writer};
 use crate::transport::shm::socket::Peer;
-use crate::transport::stream::{Channel, Frame, Intake};
-use crate::transport::{Connection, Incoming, Lender, LinkOptions, Outgoing, Readiness, Resolved};
-
-/// Descriptors that one message can carry at most (`SCM_MAX_FD`); room for all of them, so that
-/// only a lack of descriptors can cut them off.
-const MAX_DESCRIPTORS: usize = 253;
-/// Descriptors that wait for their REGION message; an honest peer has at most two on the way
-/// between two system calls.
-const MAX_WAITING: usize = 4;
+use crate::transport::stream::Channel;
+use crate::transport::{
+    Budget, Connection, Incoming, Lender, LinkOptions, Outgoing, Readiness, Resolved,
+};
 
 /// [`Connection`] over shared memory.
 pub struct ShmConnection {
-    channel: Channel<Descriptors>,
+    channel: Channel<Beside>,
     death: Option<Arc<OwnedFd>>,
     same_user: bool,
     regions: RegionTable,
     lender: Arc<dyn Lender>,
+    /// What memory of ours for the peer counts against.
+    budget: Arc<Budget>,
+    role: Role,
 }
 
-/// What comes beside the bytes: descriptors of regions.
-#[derive(Default)]
-struct Descriptors {
-    /// Bytes received since the start.
-    received: u64,
-    waiting: VecDeque<Descriptor>,
-    /// Descriptors that came with the last read.
-    came: usize,
-    /// Whether the last read had some that found no room in this process.
-    cut_off: bool,
-}
+/// What a ring counts for, and the length that RING names.
+const RING_FILE_BYTES: u64 = FILE_BYTES as u64;
 
-struct Descriptor {
-    fd: OwnedFd,
-    /// Where in the stream the bytes end that it came with. Its message begins before.
-    arrived: u64,
+/// Which end of a connection this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The end that connected.
+    Client,
+    /// The end that accepted.
+    Server,
 }
 
 impl ShmConnection {
@@ -58,11 +46,11 @@ impl ShmConnection {
     /// # Errors
     ///
     /// `Permission` when the peer is a user that the options do not admit.
-    pub fn new(socket: OwnedFd, options: &LinkOptions) -> Result<Self> {
+    pub fn new(socket: OwnedFd, options: &LinkOptions, role: Role) -> Result<Self> {
         let peer = Peer::of(&socket)?;
         peer.ensure_admitted(options.any_user)?;
         let unexpected = options.unexpected_bytes;
-        let intake = Descriptors::default();
+        let intake = Beside::default();
         let death = peer.watch_death();
         let process = death.clone().map(|death| PeerProcess {
             death,
@@ -75,91 +63,70 @@ impl ShmConnection {
             same_user: peer.is_same_user(),
             regions: RegionTable::of_peer(peer.pid),
             lender: Arc::new(pool),
+            budget: Arc::clone(&options.budget),
+            role,
         })
     }
-}
 
-impl Intake for Descriptors {
-    fn read(&mut self, socket: &OwnedFd, runs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let message = rustix::net::recvmsg(socket, runs, &mut control, flags)?;
-        self.received += u64::try_from(message.bytes).unwrap_or(0);
-        let arrived = self.received;
-        let before = self.waiting.len();
-        for item in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(fds) = item {
-                self.waiting
-                    .extend(fds.map(|fd| Descriptor { fd, arrived }));
-            }
-        }
-        self.came = self.waiting.len() - before;
-        self.cut_off = message.flags.contains(ReturnFlags::CTRUNC);
-        Ok(message.bytes)
+    /// Client: asks the server for a ring, with the first message that is sent.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over.
+    pub fn ask_for_ring(&mut self) -> Result<()> {
+        self.channel.queue(ring_message(&[], None))
     }
 
-    fn check(&mut self) -> Result<()> {
-        if self.cut_off {
-            return Err(Error::new(
-                Status::OutOfResources,
-                "no file descriptor is left to receive a region of the peer; raise the limit of \
-                 open files (ulimit -n)",
-            ));
+    /// What came about a ring: a client asks for one, or a server brings it.
+    fn handle_ring(&mut self, bytes: &[u8], fd: Option<OwnedFd>) -> Result<()> {
+        if self.channel.intake().has_ring() {
+            return Err(Error::protocol("RING on a connection that has a ring"));
         }
-        if self.came > 1 {
+        let (Role::Client, Some(fd)) = (self.role, fd) else {
+            if self.role == Role::Server && bytes == [RING_KIND] {
+                return self.give_ring();
+            }
+            return Err(Error::protocol(
+                "the peer sent a RING that makes no sense: servers send it, with a descriptor and its \
+                 length",
+            ));
+        };
+        if bytes.get(1..) != Some(&RING_FILE_BYTES.to_le_bytes()) {
             return Err(Error::protocol(format!(
-                "the peer sent {} descriptors with one message; a REGION has one",
-                self.came
+                "the server sent a ring of another size than {RING_FILE_BYTES} bytes"
             )));
         }
-        if self.waiting.len() > MAX_WAITING {
-            return Err(stray());
-        }
+        let reader = Reader::map(&fd)?;
+        self.channel.reader().allow_switches();
+        self.channel.intake().set_reader(reader);
         Ok(())
     }
 
-    /// Joins a REGION message with its descriptor. One that came with any other message is stray,
-    /// and closed.
-    fn deliver(&mut self, frame: Frame, unread: usize) -> Result<Incoming> {
-        let incoming = match frame {
-            Frame::Metadata(bytes) => Incoming::Metadata(bytes),
-            Frame::Tagged { tag, bytes } => Incoming::Tagged { tag, bytes },
-            Frame::Body { seq, memory } => Incoming::Body { seq, memory },
-            Frame::Control(bytes) => {
-                // A legacy handle of a GPU's memory comes alone: the descriptor that waits is a later
-                // message's.
-                let brings = match bytes.split_first_chunk() {
-                    Some(([REGION_KIND, _, _], handle)) => GpuHandle::brings_descriptor(handle),
-                    _ => bytes.first() == Some(&REGION_KIND),
-                };
-                let fd = if brings {
-                    self.waiting.pop_front()
-                } else {
-                    None
-                };
-                Incoming::Control {
-                    bytes,
-                    fd: fd.map(|descriptor| descriptor.fd),
-                }
-            }
-        };
-        // The system gives a descriptor out with the first byte sent beside it and ends the read
-        // there, so a message that ends where that read ended, or later, was the one it came with.
-        let read_to = self.received - u64::try_from(unread).unwrap_or(0);
-        match self.waiting.front() {
-            Some(waiting) if waiting.arrived <= read_to => Err(stray()),
-            _ => Ok(incoming),
+    /// Server: makes a ring. Without one everything goes on through the socket.
+    fn give_ring(&mut self) -> Result<()> {
+        if let Err(error) = self.budget.take(RING_FILE_BYTES) {
+            tracing::debug!("a client that asked for a ring gets none: {error}");
+            return Ok(());
         }
-    }
-
-    fn clear(&mut self) {
-        self.waiting.clear();
+        match Writer::new() {
+            Ok((writer, fd)) => {
+                self.channel.intake().set_writer(writer);
+                self.channel
+                    .queue(ring_message(&RING_FILE_BYTES.to_le_bytes(), Some(fd)))
+            }
+            Err(error) => {
+                self.budget.give_back(RING_FILE_BYTES);
+                tracing::debug!("a client that asked for a ring gets none: {error}");
+                Ok(())
+            }
+        }
     }
 }
 
-fn stray() -> Error {
-    Error::protocol("the peer sent a descriptor that belongs to no REGION message")
+/// A RING message (`docs/wire.md`).
+fn ring_message(len: &[u8], fd: Option<Arc<OwnedFd>>) -> Outgoing {
+    let bytes = [&[RING_KIND], len].concat();
+    Outgoing::Control { bytes, fd }
 }
 
 impl Connection for ShmConnection {
@@ -208,12 +175,32 @@ impl Connection for ShmConnection {
     }
 
     fn clear_posted(&mut self) {
-        self.channel.reader().clear_posted();
+        self.channel.clear_posted();
         self.regions.clear_orders();
     }
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
-        self.channel.receive()
+        loop {
+            match self.channel.receive()? {
+                // Rule E3 leaves such kinds to the transport; the state machines never see one.
+                Some(Incoming::Control { bytes, fd }) if bytes.first() == Some(&RING_KIND) => {
+                    self.handle_ring(&bytes, fd)
+                        .inspect_err(|error| self.channel.fail(error))?;
+                }
+                other => return Ok(other),
+            }
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(reader) = self.channel.intake().reader() {
+            reader.wake();
+        }
+    }
+
+    fn doze(&mut self) -> bool {
+        let reader = self.channel.intake().reader();
+        reader.is_some_and(Reader::doze)
     }
 
     fn lender(&self) -> Option<Arc<dyn Lender>> {
@@ -258,5 +245,8 @@ impl Drop for ShmConnection {
         // process lives on.
         self.regions = RegionTable::default();
         self.close();
+        if self.role == Role::Server && self.channel.intake().has_ring() {
+            self.budget.give_back(RING_FILE_BYTES);
+        }
     }
 }

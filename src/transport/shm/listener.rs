@@ -18,7 +18,7 @@ use rustix::net::SocketFlags;
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::transport::shm::connection::ShmConnection;
+use crate::transport::shm::connection::{Role, ShmConnection};
 use crate::transport::shm::socket::{Address, Probe, new_socket, probe};
 use crate::transport::{Connection, LinkOptions, Listener};
 
@@ -99,7 +99,11 @@ impl Listener for ShmListener {
         loop {
             match rustix::net::accept_with(&self.socket, flags) {
                 Ok(socket) => {
-                    return Ok(Some(Box::new(ShmConnection::new(socket, &self.options)?)));
+                    return Ok(Some(Box::new(ShmConnection::new(
+                        socket,
+                        &self.options,
+                        Role::Server,
+                    )?)));
                 }
                 Err(Errno::AGAIN) => return Ok(None),
                 // The peer has given up, or a signal came.

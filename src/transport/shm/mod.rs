@@ -1,10 +1,13 @@
-//! Shared memory on one host: a Unix stream socket for messages, sealed memfds for bodies.
+//! Shared memory on one host: a Unix stream socket for messages, sealed memfds for bodies, and a
+//! [`ring`] for the messages to a client that spins.
 //!
 //! See "Our transports" of the protocol rules for the bytes. Nothing here waits, except
 //! [`connect`](Transport::connect), which takes the time that its options give it.
 
 mod connection;
+mod intake;
 mod listener;
+mod ring;
 mod socket;
 
 use std::os::fd::OwnedFd;
@@ -16,14 +19,15 @@ use rustix::net::{SocketFlags, sockopt};
 
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
-use crate::transport::shm::connection::ShmConnection;
+use crate::transport::shm::connection::{Role, ShmConnection};
 use crate::transport::shm::listener::ShmListener;
 use crate::transport::shm::socket::{Address, new_socket};
 use crate::transport::{Connection, LinkOptions, Listener, Transport};
 
-/// The first byte of a REGION message (rule E3), the one control message that a descriptor
-/// belongs to.
+/// The first byte of a REGION message (rule E3), to which a descriptor belongs.
 const REGION_KIND: u8 = 5;
+/// The first byte of a RING message (`docs/wire.md`), to which one belongs where a server sends it.
+const RING_KIND: u8 = 10;
 
 /// [`Transport`] for `shm:/path` and `shm:@name`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,8 +60,12 @@ impl Transport for Shm {
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = Address::of(uri)?;
         let socket = connect(&address, options.connect_timeout)?;
-        let connection = ShmConnection::new(socket, options)
+        let mut connection = ShmConnection::new(socket, options, Role::Client)
             .map_err(|error| error.context(format_args!("cannot use the server at {address}")))?;
+        // Rule E1: a baseline server sees no control message.
+        if options.looks && uri.extension {
+            connection.ask_for_ring()?;
+        }
         Ok(Box::new(connection))
     }
 }

@@ -15,6 +15,17 @@ use crate::transport::{Incoming, Outgoing};
 /// Bytes read at once beyond the body that is under way: many small frames per system call.
 const BUFFER_BYTES: usize = 64 << 10;
 
+/// What [`Intake::read_aside`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aside {
+    /// Bytes.
+    Some,
+    /// Nothing, and this side goes on looking there.
+    Awake,
+    /// Nothing, and the socket is what it sleeps on.
+    Asleep,
+}
+
 /// How a transport reads its sockets, and what it makes of a frame.
 pub trait Intake: Send {
     /// Reads what the socket has into `runs`, without blocking; 0 is the end.
@@ -27,6 +38,12 @@ pub trait Intake: Send {
     /// It is not: the connection is over.
     fn check(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether the last read may have ended before the socket was empty, although there was room for
+    /// more.
+    fn was_cut_short(&self) -> bool {
+        false
     }
 
     /// Makes a message of a frame; `unread` bytes behind it have been read and not been looked at.
@@ -44,6 +61,26 @@ pub trait Intake: Send {
         })
     }
 
+    /// Sends what can go another way than through the socket, and commits the rest to the socket.
+    ///
+    /// # Errors
+    ///
+    /// The peer broke a rule of the other way.
+    fn divert(&mut self, outbox: &mut Outbox) -> Result<()> {
+        outbox.commit();
+        Ok(())
+    }
+
+    /// Adds to `bytes` what came another way than through the socket.
+    ///
+    /// # Errors
+    ///
+    /// As [`divert`](Self::divert).
+    fn read_aside(&mut self, bytes: &mut Vec<u8>) -> Result<Aside> {
+        let _ = bytes;
+        Ok(Aside::Asleep)
+    }
+
     /// Lets go of what came beside bytes: the connection is over.
     fn clear(&mut self) {}
 }
@@ -59,6 +96,13 @@ pub struct Channel<I> {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Whether the next frame comes another way than through the socket, and the bytes that came
+    /// there and have not been cut into frames, from `aside_start` on.
+    is_aside: bool,
+    aside: Vec<u8>,
+    aside_start: usize,
+    /// The last read left the socket empty: it is not asked again before somebody has waited for it.
+    drained: bool,
     outbox: Outbox,
     /// The socket took no more when it was last written to.
     full: bool,
@@ -83,12 +127,21 @@ impl<I: Intake> Channel<I> {
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             start: 0,
             end: 0,
+            is_aside: false,
+            aside: Vec::new(),
+            aside_start: 0,
+            drained: false,
             outbox: Outbox::default(),
             full: false,
             over: None,
             ended: false,
             broken: None,
         }
+    }
+
+    /// What comes beside the bytes.
+    pub fn intake(&mut self) -> &mut I {
+        &mut self.intake
     }
 
     /// The socket.
@@ -104,6 +157,13 @@ impl<I: Intake> Channel<I> {
     /// Whether the peer has ended the connection between two messages, and all of them were taken.
     pub fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// See [`Connection::clear_posted`](crate::transport::Connection::clear_posted).
+    pub fn clear_posted(&mut self) {
+        self.reader.clear_posted();
+        // The next stream begins with a look at the socket.
+        self.drained = false;
     }
 
     /// Where bodies are posted.
@@ -165,6 +225,10 @@ impl<I: Intake> Channel<I> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
+        if let Err(error) = self.intake.divert(&mut self.outbox) {
+            self.break_off(error.clone());
+            return Err(error);
+        }
         let written = self.outbox.flush(&self.socket).map_err(|errno| {
             let error = self.write_error(errno);
             // What the peer sent before it went can still be received.
@@ -194,6 +258,11 @@ impl<I: Intake> Channel<I> {
             .inspect_err(|error| self.give_up(error.clone()))
     }
 
+    /// The peer broke a rule that the caller knows of: the connection is over.
+    pub fn fail(&mut self, error: &Error) {
+        self.give_up(error.clone());
+    }
+
     /// Nothing more is received, and nobody is there to send to.
     fn give_up(&mut self, error: Error) {
         self.over.get_or_insert_with(|| error.clone());
@@ -208,7 +277,28 @@ impl<I: Intake> Channel<I> {
             if let Some(frame) = self.next_frame()? {
                 return self.intake.deliver(frame, self.end - self.start).map(Some);
             }
+            if self.reader.take_switch() {
+                self.is_aside = !self.is_aside;
+                self.drained = false;
+                continue;
+            }
             if self.reader.is_waiting() {
+                return Ok(None);
+            }
+            if self.is_aside {
+                match self.intake.read_aside(&mut self.aside)? {
+                    Aside::Some => continue,
+                    Aside::Awake => return Ok(None),
+                    Aside::Asleep => {}
+                }
+                if self.start < self.end {
+                    return Err(Error::protocol(
+                        "the peer sent through the socket what it had not announced in the ring",
+                    ));
+                }
+            }
+            // Whoever gets nothing waits for the descriptor, which tells if more has come since.
+            if std::mem::take(&mut self.drained) {
                 return Ok(None);
             }
             match self.fill() {
@@ -225,9 +315,20 @@ impl<I: Intake> Channel<I> {
     }
 
     fn next_frame(&mut self) -> Result<Option<Frame>> {
-        let mut input = &self.buffer[self.start..self.end];
+        if !self.is_aside {
+            let mut input = &self.buffer[self.start..self.end];
+            let frame = self.reader.read(&mut input);
+            self.start = self.end - input.len();
+            return frame;
+        }
+        let mut input = self.aside.get(self.aside_start..).unwrap_or_default();
         let frame = self.reader.read(&mut input);
-        self.start = self.end - input.len();
+        let left = input.len();
+        self.aside_start = self.aside.len() - left;
+        if left == 0 {
+            self.aside.clear();
+            self.aside_start = 0;
+        }
         frame
     }
 
@@ -237,7 +338,9 @@ impl<I: Intake> Channel<I> {
         let body = self.reader.body_space().unwrap_or(&mut empty);
         let body_len = body.len();
         let mut runs = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buffer)];
+        let room = body_len + runs[1].len();
         let read = self.intake.read(&self.socket, &mut runs)?;
+        self.drained = read < room && !self.intake.was_cut_short();
         let in_body = read.min(body_len);
         self.reader.body_filled(in_body);
         self.start = 0;

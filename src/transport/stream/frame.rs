@@ -31,7 +31,16 @@ pub enum Class {
     Tagged = 1,
     /// Rule E3.
     Control = 2,
+    /// Nothing: the next frame is in the other place, where there are two.
+    Switch = 3,
 }
+
+/// The whole of a SWITCH: [`encode_header`] of no bytes.
+pub const SWITCH: [u8; HEADER_BYTES] = {
+    let mut header = [0; HEADER_BYTES];
+    header[16] = Class::Switch as u8;
+    header
+};
 
 /// The header of a frame.
 pub fn encode_header(length: u64, tag: u64, class: Class) -> [u8; HEADER_BYTES] {
@@ -114,6 +123,10 @@ pub struct FrameReader {
     posted: HashMap<u32, Posted>,
     /// Bodies that came before they were posted.
     early: HashSet<u32>,
+    /// Frames may come in two places.
+    switches: bool,
+    /// The frame read last says that the next one is in the other place.
+    switched: bool,
     failed: Option<Error>,
 }
 
@@ -125,12 +138,25 @@ impl FrameReader {
             unexpected_bytes,
             posted: HashMap::new(),
             early: HashSet::new(),
+            switches: false,
+            switched: false,
             failed: None,
         }
     }
 
+    /// From now on frames may come in two places, one after the other.
+    pub fn allow_switches(&mut self) {
+        self.switches = true;
+    }
+
+    /// Whether the next frame is in the other place than the one read last; asked once.
+    pub fn take_switch(&mut self) -> bool {
+        std::mem::take(&mut self.switched)
+    }
+
     /// Reads from the front of `input` until a frame is whole, and leaves the rest there. `None`
-    /// means that all was read, or that [`is_waiting`](Self::is_waiting).
+    /// means that all was read, that [`is_waiting`](Self::is_waiting), or that
+    /// [`take_switch`](Self::take_switch) has something to say.
     ///
     /// # Errors
     ///
@@ -264,6 +290,7 @@ impl FrameReader {
                 Err(_) => (Class::Tagged, "tagged", MAX_TAGGED_BYTES),
             },
             2 => (Class::Control, "control", MAX_CONTROL_BYTES),
+            3 if self.switches => (Class::Switch, "switch", 0),
             class => {
                 return Err(Error::protocol(format!(
                     "the peer sent a frame of class {class}; 0 to 2 are known"
@@ -348,6 +375,13 @@ impl FrameReader {
                 bytes,
                 ..
             } => Some(Frame::Control(bytes)),
+            State::Bytes {
+                class: Class::Switch,
+                ..
+            } => {
+                self.switched = true;
+                None
+            }
             State::Body { seq, memory, .. } => Some(Frame::Body { seq, memory }),
             State::Header { .. } | State::Waiting { .. } | State::Discard { .. } => None,
         }

@@ -7,8 +7,8 @@ mod frame;
 pub(crate) mod fuzzing;
 mod outbox;
 
-pub(super) use channel::{Channel, Intake};
+pub(super) use channel::{Aside, Channel, Intake};
 pub(super) use frame::{
-    Frame, FrameReader, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES,
+    Frame, FrameReader, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, SWITCH,
 };
-use outbox::Outbox;
+pub(super) use outbox::{OutFrame, Outbox};

@@ -12,7 +12,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 use crate::transport::stream::frame::{
-    Class, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, encode_header,
+    Class, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, SWITCH, encode_header,
 };
 use crate::transport::{Outgoing, Payload, sends_host_memory_only};
 
@@ -24,11 +24,15 @@ const PREFIX_BYTES: usize = 5;
 /// Frames queued for one socket.
 #[derive(Default)]
 pub struct Outbox {
+    /// Frames whose place is the socket.
     frames: VecDeque<OutFrame>,
+    /// Frames behind those, whose place is not chosen yet.
+    fresh: VecDeque<OutFrame>,
     queued: u64,
 }
 
-struct OutFrame {
+/// One frame.
+pub struct OutFrame {
     /// Header, then the prefix of a metadata message.
     head: [u8; HEADER_BYTES + PREFIX_BYTES],
     head_len: usize,
@@ -68,6 +72,7 @@ impl OutFrame {
         let most = match class {
             Class::Untagged => MAX_METADATA_BYTES,
             Class::Control => MAX_CONTROL_BYTES,
+            Class::Switch => 0,
             Class::Tagged => u64::MAX - 64,
         };
         if length > most {
@@ -91,6 +96,30 @@ impl OutFrame {
             },
             whole,
         ))
+    }
+
+    /// The frame after which the next one is in the other place.
+    fn switch() -> Self {
+        let mut head = [0; HEADER_BYTES + PREFIX_BYTES];
+        head[..HEADER_BYTES].copy_from_slice(&SWITCH);
+        Self {
+            head,
+            head_len: HEADER_BYTES,
+            payload: Payload::Bytes(Vec::new()),
+            fd: None,
+            run: 0,
+            written: 0,
+        }
+    }
+
+    /// Whether a descriptor goes with it.
+    pub fn brings_descriptor(&self) -> bool {
+        self.fd.is_some()
+    }
+
+    /// Its bytes, in runs.
+    pub fn runs(&self) -> impl Iterator<Item = &[u8]> {
+        (0..=self.parts()).map(|index| self.run(index))
     }
 
     /// The runs after the head.
@@ -161,7 +190,7 @@ impl Outbox {
     /// `InvalidArgument` when it is longer than the peer would take; nothing was queued.
     pub fn push(&mut self, message: Outgoing) -> Result<()> {
         let (frame, len) = OutFrame::new(message)?;
-        self.frames.push_back(frame);
+        self.fresh.push_back(frame);
         self.queued = self.queued.saturating_add(len);
         Ok(())
     }
@@ -171,13 +200,53 @@ impl Outbox {
         self.queued
     }
 
+    /// Whether the socket has taken all that is to go there.
+    pub fn is_flushed(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// The first frame whose place is not chosen.
+    pub fn fresh(&self) -> Option<&OutFrame> {
+        self.fresh.front()
+    }
+
+    /// Takes that frame, which has left another way.
+    pub fn pop_fresh(&mut self) -> Option<OutFrame> {
+        let frame = self.fresh.pop_front()?;
+        let len = frame.runs().map(<[u8]>::len).sum::<usize>();
+        self.count_off(len);
+        Some(frame)
+    }
+
+    /// All frames go to the socket.
+    pub fn commit(&mut self) {
+        if self.frames.is_empty() {
+            std::mem::swap(&mut self.frames, &mut self.fresh);
+        } else {
+            self.frames.append(&mut self.fresh);
+        }
+    }
+
+    /// Adds a SWITCH to what goes to the socket.
+    pub fn push_switch(&mut self) {
+        self.frames.push_back(OutFrame::switch());
+        self.queued = self.queued.saturating_add(HEADER_BYTES as u64);
+    }
+
     /// Drops everything queued.
     pub fn clear(&mut self) {
         self.frames.clear();
+        self.fresh.clear();
         self.queued = 0;
     }
 
-    /// Writes until all is written or the socket is full. Returns whether all is written.
+    fn count_off(&mut self, len: usize) {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        self.queued = self.queued.saturating_sub(len);
+    }
+
+    /// Writes until all that goes to the socket is written, or it is full. Returns whether all is
+    /// written.
     ///
     /// # Errors
     ///
@@ -222,9 +291,7 @@ impl Outbox {
     }
 
     fn advance(&mut self, mut sent: usize) {
-        self.queued = self
-            .queued
-            .saturating_sub(u64::try_from(sent).unwrap_or(u64::MAX));
+        self.count_off(sent);
         while let Some(frame) = self.frames.front_mut() {
             if sent > 0 {
                 // It left with the first byte.

@@ -159,7 +159,7 @@ impl Connection for TcpConnection {
 
     fn clear_posted(&mut self) {
         if let Ok(channel) = self.channel() {
-            channel.reader().clear_posted();
+            channel.clear_posted();
         }
     }
 

@@ -238,7 +238,7 @@ impl Connection for JoinedConnection {
 
     fn clear_posted(&mut self) {
         for index in 0..self.parts.len() {
-            self.parts[index].line.channel.reader().clear_posted();
+            self.parts[index].line.channel.clear_posted();
             self.watch(index);
         }
     }

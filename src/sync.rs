@@ -1,0 +1,7 @@
+//! Atomics: those of std, or loom's where a model of hand-written synchronisation is tried
+//! (`tools/test-slow.sh loom`).
+
+#[cfg(all(loom, test))]
+pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(all(loom, test)))]
+pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

@@ -1,0 +1,237 @@
+//! What a connection over shared memory has beside the bytes of its socket: descriptors, and where
+//! there is one a ring.
+
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result, Status};
+use crate::transport::Incoming;
+use crate::transport::lend::GpuHandle;
+use crate::transport::shm::ring::{Reader, Writer};
+use crate::transport::shm::{REGION_KIND, RING_KIND};
+use crate::transport::stream::{Aside, Frame, Intake, OutFrame, Outbox, SWITCH};
+
+/// Descriptors that one message can carry at most (`SCM_MAX_FD`); room for all of them, so that
+/// only a lack of descriptors can cut them off.
+const MAX_DESCRIPTORS: usize = 253;
+/// Descriptors that wait for their message; an honest peer has at most three on the way between two
+/// system calls.
+const MAX_WAITING: usize = 4;
+
+/// What is beside the bytes of a socket.
+#[derive(Default)]
+pub struct Beside {
+    /// Bytes received since the start.
+    received: u64,
+    waiting: VecDeque<Descriptor>,
+    /// Descriptors that came with the last read.
+    came: usize,
+    /// Whether the last read had some that found no room in this process.
+    cut_off: bool,
+    /// The server's end of a ring, and whether the next frame goes there.
+    writer: Option<(Writer, Lane)>,
+    /// The client's end of one.
+    reader: Option<Reader>,
+}
+
+struct Descriptor {
+    fd: OwnedFd,
+    /// Where in the stream the bytes end that it came with. Its message begins before.
+    arrived: u64,
+}
+
+/// Where the next frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Socket,
+    Ring,
+}
+
+impl Beside {
+    /// The server's end of the ring, once the client is told of it.
+    pub fn set_writer(&mut self, writer: Writer) {
+        self.writer = Some((writer, Lane::Socket));
+    }
+
+    /// Whether the connection has a ring.
+    pub fn has_ring(&self) -> bool {
+        self.writer.is_some() || self.reader.is_some()
+    }
+
+    /// The client's end of the ring.
+    pub fn set_reader(&mut self, reader: Reader) {
+        self.reader = Some(reader);
+    }
+
+    /// The client's end of the ring.
+    pub fn reader(&mut self) -> Option<&mut Reader> {
+        self.reader.as_mut()
+    }
+}
+
+/// Puts a frame into the ring, if there is room for it.
+///
+/// Two SWITCHes must find room behind it whatever happens: that by which the client is woken, and the
+/// one before what then goes through the socket.
+fn put(writer: &mut Writer, frame: &OutFrame) -> Result<bool> {
+    let len = frame.runs().map(<[u8]>::len).sum::<usize>();
+    let fits =
+        !frame.brings_descriptor() && writer.has_room(len.saturating_add(2 * SWITCH.len()))?;
+    if fits {
+        frame.runs().for_each(|run| writer.write(run));
+    }
+    Ok(fits)
+}
+
+impl Intake for Beside {
+    fn read(&mut self, socket: &OwnedFd, runs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let message = rustix::net::recvmsg(socket, runs, &mut control, flags)?;
+        self.received += u64::try_from(message.bytes).unwrap_or(0);
+        let arrived = self.received;
+        let before = self.waiting.len();
+        for item in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = item {
+                self.waiting
+                    .extend(fds.map(|fd| Descriptor { fd, arrived }));
+            }
+        }
+        self.came = self.waiting.len() - before;
+        self.cut_off = message.flags.contains(ReturnFlags::CTRUNC);
+        Ok(message.bytes)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        if self.cut_off {
+            return Err(Error::new(
+                Status::OutOfResources,
+                "no file descriptor is left to receive a region of the peer; raise the limit of \
+                 open files (ulimit -n)",
+            ));
+        }
+        if self.came > 1 {
+            return Err(Error::protocol(format!(
+                "the peer sent {} descriptors with one message; a REGION or a RING has one",
+                self.came
+            )));
+        }
+        if self.waiting.len() > MAX_WAITING {
+            return Err(stray());
+        }
+        Ok(())
+    }
+
+    /// The system ends a read behind the bytes that a descriptor came with.
+    fn was_cut_short(&self) -> bool {
+        self.came > 0
+    }
+
+    /// Joins a REGION or RING message with its descriptor. One that came with any other message is stray,
+    /// and closed.
+    fn deliver(&mut self, frame: Frame, unread: usize) -> Result<Incoming> {
+        let incoming = match frame {
+            Frame::Metadata(bytes) => Incoming::Metadata(bytes),
+            Frame::Tagged { tag, bytes } => Incoming::Tagged { tag, bytes },
+            Frame::Body { seq, memory } => Incoming::Body { seq, memory },
+            Frame::Control(bytes) => {
+                // A legacy handle of a GPU's memory comes alone: the descriptor that waits is a later
+                // message's.
+                let brings = match bytes.split_first_chunk() {
+                    Some(([REGION_KIND, _, _], handle)) => GpuHandle::brings_descriptor(handle),
+                    // A client asks for a ring by a RING of the kind alone.
+                    _ => {
+                        bytes.first() == Some(&REGION_KIND)
+                            || (bytes.first() == Some(&RING_KIND) && bytes.len() > 1)
+                    }
+                };
+                let fd = if brings {
+                    self.waiting.pop_front()
+                } else {
+                    None
+                };
+                Incoming::Control {
+                    bytes,
+                    fd: fd.map(|descriptor| descriptor.fd),
+                }
+            }
+        };
+        // The system gives a descriptor out with the first byte sent beside it and ends the read
+        // there, so a message that ends where that read ended, or later, was the one it came with.
+        let read_to = self.received - u64::try_from(unread).unwrap_or(0);
+        match self.waiting.front() {
+            Some(waiting) if waiting.arrived <= read_to => Err(stray()),
+            _ => Ok(incoming),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// The ring takes what it can while the client looks there, up to the first frame that has to go
+    /// through the socket.
+    fn divert(&mut self, outbox: &mut Outbox) -> Result<()> {
+        let Some((writer, lane)) = self.writer.as_mut().filter(|_| outbox.fresh().is_some()) else {
+            outbox.commit();
+            return Ok(());
+        };
+        let awake = writer.is_awake();
+        // Dropped when the client has been shown them: who owned their memory may have work to do.
+        let mut gone = SmallVec::<[OutFrame; 4]>::new();
+        if *lane == Lane::Socket {
+            // What is before it must be seen to leave, or the client would wait for the socket.
+            let Some(first) = outbox.fresh().filter(|_| awake && outbox.is_flushed()) else {
+                outbox.commit();
+                return Ok(());
+            };
+            if !put(writer, first)? {
+                outbox.commit();
+                return Ok(());
+            }
+            gone.extend(outbox.pop_fresh());
+            outbox.push_switch();
+            *lane = Lane::Ring;
+        }
+        while let Some(frame) = outbox.fresh() {
+            if !awake || !put(writer, frame)? {
+                writer.write(&SWITCH);
+                *lane = Lane::Socket;
+                break;
+            }
+            gone.extend(outbox.pop_fresh());
+        }
+        outbox.commit();
+        if writer.publish() && *lane == Lane::Ring {
+            // It fell asleep meanwhile: there and back, by way of the socket on which it sleeps.
+            writer.write(&SWITCH);
+            writer.publish();
+            outbox.push_switch();
+        }
+        Ok(())
+    }
+
+    fn read_aside(&mut self, bytes: &mut Vec<u8>) -> Result<Aside> {
+        let Some(reader) = &mut self.reader else {
+            return Ok(Aside::Asleep);
+        };
+        Ok(if reader.read(bytes)? {
+            Aside::Some
+        } else if reader.is_awake() {
+            Aside::Awake
+        } else {
+            Aside::Asleep
+        })
+    }
+}
+
+fn stray() -> Error {
+    Error::protocol("the peer sent a descriptor that belongs to no REGION or RING message")
+}

@@ -1,0 +1,354 @@
+//! A ring of bytes in shared memory, beside the socket: how a server's messages reach a client that
+//! looks for them instead of sleeping, without a system call.
+//!
+//! **Who has one.** A client that spins asks for a ring when it connects; the server makes it, a
+//! sealed memfd, and sends its descriptor (RING, `docs/wire.md`). It carries one direction, from the
+//! server to the client: what a client says (requests, credit, addresses) hurries nobody.
+//!
+//! **What is in it.** The same frames as on the socket. A frame SWITCH says that the next frame is in
+//! the other place; so there is one order, and each frame is in one place whole. The writer uses the
+//! ring while the client looks, and the socket for all else: while the client sleeps, for frames that
+//! bring a descriptor, for what does not fit. A byte on the socket is what wakes a sleeping client,
+//! as without a ring, and its end is the end of the connection.
+//!
+//! **No wake-up is lost.** The client says `awake` in the ring's head, and no more before it sleeps;
+//! then it looks at the ring once more. The writer first moves `written` and then looks whether the
+//! client is awake. A full fence stands between the two steps on both sides, so that one of them sees
+//! the other: the client finds the frame, or the writer finds it asleep, and wakes it by a SWITCH
+//! there and back. `ring_model.rs` has loom try [`Positions`] in every order of the steps.
+//!
+//! **Nobody trusts the other.** A position is read once, and then checked: more than the ring holds is a
+//! broken rule and ends the connection. Each side goes by its own copy of the position that it
+//! moves. Bytes are copied out before they are looked at. The memfd cannot shrink.
+
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::error::{Error, Result};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Bytes of frames that the ring holds: the messages of a window of small batches.
+pub const CAPACITY: usize = 64 << 10;
+/// Where they begin: behind the head, on a page of their own.
+const DATA_OFFSET: usize = 4096;
+/// Bytes of the whole file.
+pub const FILE_BYTES: usize = DATA_OFFSET + CAPACITY;
+
+/// The seals that the client insists on. (It writes to the ring, so that writing is not sealed.)
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// A line of the caches: what one side writes is not on that which the other writes.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+struct Line<T>(T);
+
+/// The head of the ring.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Positions {
+    /// Bytes put into the ring since the start; the server's.
+    written: Line<AtomicU64>,
+    /// Bytes taken out of it; the client's.
+    read: Line<AtomicU64>,
+    /// Whether the client looks at the ring (not 0) or sleeps on the socket; the client's.
+    awake: Line<AtomicU32>,
+}
+
+impl Positions {
+    /// Server: all before `written` may be read.
+    fn publish(&self, written: u64) {
+        self.written.0.store(written, Ordering::Release);
+    }
+
+    /// Server: whether it is worth while to use the ring.
+    fn is_awake(&self) -> bool {
+        self.awake.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// Server, after [`publish`](Self::publish): whether the client may have gone to sleep without
+    /// having seen that.
+    fn must_be_woken(&self) -> bool {
+        fence(Ordering::SeqCst);
+        !self.is_awake()
+    }
+
+    /// Server: bytes that the client has taken.
+    fn taken(&self) -> u64 {
+        self.read.0.load(Ordering::Acquire)
+    }
+
+    /// Client: it looks at the ring from now on.
+    fn wake(&self) {
+        self.awake.0.store(1, Ordering::Relaxed);
+    }
+
+    /// Client: it is about to sleep. Returns whether there is something behind `read`, so that it
+    /// must not.
+    fn doze(&self, read: u64) -> bool {
+        self.awake.0.store(0, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.written() != read
+    }
+
+    /// Client: bytes that there have been.
+    fn written(&self) -> u64 {
+        self.written.0.load(Ordering::Acquire)
+    }
+
+    /// Client: all before `read` may be written again.
+    fn give_back(&self, read: u64) {
+        self.read.0.store(read, Ordering::Release);
+    }
+}
+
+/// The memory of a ring, mapped.
+#[derive(Debug)]
+struct Memory {
+    base: NonNull<u8>,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; what is in it is reached by atomics, or
+// copied by the one owner of a `Writer` or a `Reader`.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn map(fd: &OwnedFd) -> Result<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: no address is asked for, so the kernel picks one where nothing is mapped.
+        let mapped = unsafe { mmap(std::ptr::null_mut(), FILE_BYTES, access, flags, fd, 0) }
+            .map_err(|errno| Error::os("cannot map the ring of a connection", errno))?;
+        NonNull::new(mapped.cast())
+            .map(|base| Self { base })
+            .ok_or_else(|| Error::out_of_memory("the system mapped a ring at address 0"))
+    }
+
+    fn positions(&self) -> &Positions {
+        // SAFETY: the mapping is longer than the head, begins on a page and so is aligned to its
+        // lines, and lives as long as `self`. Every value of the bytes is one of the atomics', by
+        // which alone either process touches them.
+        unsafe { self.base.cast::<Positions>().as_ref() }
+    }
+
+    /// Where the byte at `position` is, and how many there are up to the ring's end.
+    fn place(&self, position: u64) -> (*mut u8, usize) {
+        let at = usize::try_from(position % CAPACITY as u64).unwrap_or(0);
+        let data = self.base.as_ptr().wrapping_add(DATA_OFFSET + at);
+        (data, CAPACITY - at)
+    }
+
+    /// Copies `bytes`, at most [`CAPACITY`], to `position` and on.
+    fn copy_in(&self, position: u64, bytes: &[u8]) {
+        let (data, left) = self.place(position);
+        let (front, back) = bytes.split_at(bytes.len().min(left));
+        // SAFETY: `front` is not longer than what is left up to the end of the mapping, which is no
+        // memory of Rust's, so that the two do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(front.as_ptr(), data, front.len()) };
+        let (begin, _) = self.place(0);
+        // SAFETY: as above: `back` is shorter than `bytes`, and so than the ring.
+        unsafe { std::ptr::copy_nonoverlapping(back.as_ptr(), begin, back.len()) };
+    }
+
+    /// Appends `len` bytes from `position` on, at most [`CAPACITY`], to `bytes`.
+    fn copy_out(&self, position: u64, len: usize, bytes: &mut Vec<u8>) {
+        bytes.reserve(len);
+        let (data, left) = self.place(position);
+        let front = len.min(left);
+        let (begin, _) = self.place(0);
+        for (from, len) in [(data, front), (begin, len - front)] {
+            let target = bytes.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+            // SAFETY: `front` ends at the end of the mapping at most, and the rest before where it
+            // began; room for both was reserved. What the other process writes meanwhile may show
+            // in the copy, which is checked as everything that a peer sends.
+            unsafe { std::ptr::copy_nonoverlapping(from, target, len) };
+            let filled = bytes.len() + len;
+            // SAFETY: the bytes up to there have just been written.
+            unsafe { bytes.set_len(filled) };
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: a whole mapping made by `map`; whoever points into it borrows this value.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), FILE_BYTES) };
+        debug_assert!(unmapped.is_ok(), "a whole mapping can always be unmapped");
+    }
+}
+
+/// The server's end of a ring.
+#[derive(Debug)]
+pub struct Writer {
+    memory: Memory,
+    written: u64,
+    /// What the client had taken when that was last looked at.
+    taken: u64,
+}
+
+impl Writer {
+    /// Makes a ring, and the descriptor that the client maps it by.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfMemory`, `OutOfResources`: of the system.
+    pub fn new() -> Result<(Self, Arc<OwnedFd>)> {
+        let failed = |errno| Error::os("cannot make a ring for a connection", errno);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("dipc-ring", flags).map_err(failed)?;
+        // Every page is there from the start: neither side can run out of memory in it.
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, FILE_BYTES as u64)
+            .map_err(failed)?;
+        rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::SEAL).map_err(failed)?;
+        let writer = Self {
+            memory: Memory::map(&fd)?,
+            written: 0,
+            taken: 0,
+        };
+        Ok((writer, Arc::new(fd)))
+    }
+
+    /// Whether the client looks at the ring.
+    pub fn is_awake(&self) -> bool {
+        self.memory.positions().is_awake()
+    }
+
+    /// Whether there is room for `len` bytes more.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol`: the client has written nonsense into the ring's head.
+    pub fn has_room(&mut self, len: usize) -> Result<bool> {
+        if self.room() < len {
+            let taken = self.memory.positions().taken();
+            // As far as it has not gone back, and is not ahead of what there was.
+            if taken.wrapping_sub(self.taken) > self.written.wrapping_sub(self.taken) {
+                return Err(Error::protocol(
+                    "the client has moved its position in the ring to where nothing was written",
+                ));
+            }
+            self.taken = taken;
+        }
+        Ok(self.room() >= len)
+    }
+
+    fn room(&self) -> usize {
+        let waiting = self.written.wrapping_sub(self.taken);
+        CAPACITY.saturating_sub(usize::try_from(waiting).unwrap_or(CAPACITY))
+    }
+
+    /// Adds bytes, for which there is [room](Self::has_room). The client does not see them before
+    /// [`publish`](Self::publish).
+    pub fn write(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= self.room(), "the caller has asked for room");
+        self.memory.copy_in(self.written, bytes);
+        self.written = self.written.wrapping_add(bytes.len() as u64);
+    }
+
+    /// Shows the client what was written. Returns whether it has to be woken.
+    pub fn publish(&self) -> bool {
+        let positions = self.memory.positions();
+        positions.publish(self.written);
+        positions.must_be_woken()
+    }
+}
+
+/// The client's end of a ring.
+#[derive(Debug)]
+pub struct Reader {
+    memory: Memory,
+    read: u64,
+    /// As [`Positions::awake`] says.
+    awake: bool,
+}
+
+impl Reader {
+    /// Maps the ring behind `fd`, and closes `fd`.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when it is not a memfd of the size of a ring that can neither shrink nor grow, with
+    /// all its pages there; `OutOfMemory` when it cannot be mapped.
+    pub fn map(fd: &OwnedFd) -> Result<Self> {
+        let failed = |errno| Error::os("cannot examine the server's ring", errno);
+        let stat = rustix::fs::fstat(fd).map_err(failed)?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let sealed =
+            is_file && rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
+        if !sealed {
+            return Err(Error::protocol(
+                "the server's ring is not a file in memory that is sealed against shrinking",
+            ));
+        }
+        // Read after the seals were seen: from then on the size cannot change.
+        let stat = rustix::fs::fstat(fd).map_err(failed)?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        let allocated = u64::try_from(stat.st_blocks)
+            .unwrap_or(0)
+            .saturating_mul(512);
+        if size != FILE_BYTES as u64 || allocated < size {
+            return Err(Error::protocol(format!(
+                "the server's ring has {size} bytes, {allocated} of them allocated; a ring has \
+                 {FILE_BYTES}"
+            )));
+        }
+        Ok(Self {
+            memory: Memory::map(fd)?,
+            read: 0,
+            awake: false,
+        })
+    }
+
+    /// Copies what there is to the end of `bytes`. Returns whether there was something.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol`: the server has written nonsense into the ring's head.
+    pub fn read(&mut self, bytes: &mut Vec<u8>) -> Result<bool> {
+        let positions = self.memory.positions();
+        let waiting = positions.written().wrapping_sub(self.read);
+        if waiting == 0 {
+            return Ok(false);
+        }
+        let len = usize::try_from(waiting).ok().filter(|len| *len <= CAPACITY);
+        let len = len.ok_or_else(|| {
+            Error::protocol(format!(
+                "the server says that {waiting} bytes are in a ring that holds {CAPACITY}"
+            ))
+        })?;
+        self.memory.copy_out(self.read, len, bytes);
+        self.read = self.read.wrapping_add(waiting);
+        positions.give_back(self.read);
+        Ok(true)
+    }
+
+    /// Says that this side looks at the ring from now on.
+    pub fn wake(&mut self) {
+        if !std::mem::replace(&mut self.awake, true) {
+            self.memory.positions().wake();
+        }
+    }
+
+    /// Says that this side is about to sleep on the socket. Returns whether there is something in
+    /// the ring to be read first.
+    pub fn doze(&mut self) -> bool {
+        self.awake = false;
+        self.memory.positions().doze(self.read)
+    }
+
+    /// Whether this side has said that it looks at the ring.
+    pub fn is_awake(&self) -> bool {
+        self.awake
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "ring_tests.rs"]
+mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "ring_model.rs"]
+mod model;

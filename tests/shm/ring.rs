@@ -1,0 +1,370 @@
+//! The ring beside the socket (`docs/wire.md`, "A ring"): one order of frames, no wake-up lost, and peers
+//! that break its rules.
+
+use std::io::{IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use dipc::device::region::Region;
+use dipc::error::Status;
+use dipc::proto::{Control, Uri};
+use dipc::transport::{Connection, Incoming, LinkOptions, Listener, Outgoing, Payload};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::{
+    bare_peer, frame, listen, name, next, open_copies, ready, send_with, shm, until_error,
+};
+
+/// RING, and the length of a ring.
+const RING: u8 = 10;
+const FILE_BYTES: u64 = 69_632;
+/// A frame that says that the next one is in the other place.
+const SWITCH: u8 = 3;
+
+/// Both ends of a connection whose client looks for messages.
+fn looking() -> (Box<dyn Listener>, Box<dyn Connection>, Box<dyn Connection>) {
+    let name = name();
+    let mut listener = listen(&format!("@{name}")).unwrap();
+    let mut client = connect_looking(&name);
+    let mut server = listener.accept().unwrap().expect("a connection");
+    // What asks for the ring leaves with the first message.
+    client.send(control(0)).unwrap();
+    assert!(next(server.as_mut()).is_ok());
+    server.send(control(0)).unwrap();
+    assert!(next(client.as_mut()).is_ok());
+    (listener, server, client)
+}
+
+fn connect_looking(name: &str) -> Box<dyn Connection> {
+    let options = LinkOptions {
+        looks: true,
+        ..LinkOptions::default()
+    };
+    let uri = Uri::parse(&format!("shm:@{name}")).unwrap();
+    shm().connect(&uri, &options).unwrap()
+}
+
+/// A message of a kind that nobody knows, with a number in it.
+fn control(number: u32) -> Outgoing {
+    let bytes = [&[200][..], &number.to_le_bytes()].concat();
+    Outgoing::Control { bytes, fd: None }
+}
+
+fn number(message: &Incoming) -> u32 {
+    let bytes = match message {
+        Incoming::Control { bytes, .. } if bytes[0] == 5 => {
+            return u32::from(u16::from_le_bytes([bytes[1], bytes[2]]));
+        }
+        Incoming::Control { bytes, .. } => &bytes[1..5],
+        Incoming::Tagged { bytes, .. } => {
+            assert!(bytes[4..].iter().all(|byte| *byte == bytes[0]));
+            &bytes[..4]
+        }
+        other => panic!("{other:?}"),
+    };
+    u32::from_le_bytes(bytes.try_into().unwrap())
+}
+
+/// Small frames, frames larger than the ring, and frames that bring a descriptor, to a client that looks
+/// and sleeps by turns: all of them come, in their order, and none is left where a sleeping client
+/// does not see it.
+#[test]
+fn one_order_whichever_way_the_frames_go() {
+    let region = Region::create(4096, "dipc-test").unwrap();
+    for seed in 0..20 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (_listener, mut server, mut client) = looking();
+        let (mut sent, mut came) = (0_u32, 0);
+        while came < 2000 {
+            match random.u32(0..10) {
+                0 => client.wake(),
+                1..=5 if sent < 2000 && sent - came < 400 => {
+                    for _ in 0..random.u32(1..6) {
+                        let message = match random.u32(0..40) {
+                            0 => Outgoing::Control {
+                                bytes: Control::Region {
+                                    id: u16::try_from(sent).unwrap(),
+                                    handle: 4096_u64.to_le_bytes().to_vec(),
+                                }
+                                .encode(),
+                                fd: Some(Arc::clone(region.fd())),
+                            },
+                            1 | 2 => tagged(sent, random.usize(4..100_000)),
+                            3..=9 => tagged(sent, random.usize(4..5000)),
+                            _ => control(sent),
+                        };
+                        server.queue(message).unwrap();
+                        sent += 1;
+                    }
+                    server.write_queued().unwrap();
+                }
+                _ => {
+                    // What the socket had no room for.
+                    server.flush().unwrap();
+                    let mut nothing = false;
+                    for _ in 0..random.u32(1..30) {
+                        let Some(message) = client.receive().unwrap() else {
+                            nothing = true;
+                            break;
+                        };
+                        assert_eq!(number(&message), came, "seed {seed}");
+                        came += 1;
+                    }
+                    // As a driver does it: nothing, and a last look, and then to sleep.
+                    if nothing && random.bool() && !client.doze() {
+                        let left = came < sent && server.queued_bytes() == 0;
+                        let fd = client.readiness().fd;
+                        assert!(!left || ready(&fd), "seed {seed}: a wake-up was lost");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn tagged(number: u32, len: usize) -> Outgoing {
+    let low = number.to_le_bytes();
+    let mut bytes = vec![low[0]; len];
+    bytes[..4].copy_from_slice(&low);
+    Outgoing::Tagged {
+        tag: u64::MAX,
+        payload: Payload::Bytes(bytes),
+    }
+}
+
+/// `docs/performance.md`: to a client that looks, small messages go without a system call.
+#[test]
+fn nothing_goes_through_the_socket_while_the_client_looks() {
+    let (_listener, mut server, mut client) = looking();
+    client.wake();
+    // The first one says on the socket that the rest is in the ring.
+    server.send(control(7)).unwrap();
+    assert_eq!(number(&next(client.as_mut()).unwrap()), 7);
+    for round in 0..5000 {
+        server.send(control(round)).unwrap();
+        assert!(!ready(&client.readiness().fd));
+        assert_eq!(number(&client.receive().unwrap().unwrap()), round);
+    }
+    // Asleep, it is woken by each.
+    assert!(!client.doze());
+    server.send(control(1)).unwrap();
+    assert!(ready(&client.readiness().fd));
+    assert_eq!(number(&client.receive().unwrap().unwrap()), 1);
+    // So it is by the end.
+    drop(server);
+    let (_, error) = until_error(client.as_mut());
+    assert_eq!(error.status(), Status::Disconnected);
+}
+
+/// Rule E1, and the promise of `LinkOptions::looks`: nobody is told of rings who was not asked for one,
+/// or did not ask.
+#[test]
+fn rings_are_for_those_who_ask() {
+    let (mut connection, mut peer) = bare_peer();
+    connection.send(control(1)).unwrap();
+    let mut bytes = [0; 29];
+    peer.read_exact(&mut bytes).unwrap();
+    assert_eq!((bytes[16], bytes[24]), (2, 200), "no RING before it");
+    let (uri, server) = (name(), &mut [0; 29]);
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&uri).unwrap()).unwrap();
+    let baseline = Uri::parse(&format!("shm:@{uri}?want_data=281474976710656")).unwrap();
+    let options = LinkOptions {
+        looks: true,
+        ..LinkOptions::default()
+    };
+    let mut client = shm().connect(&baseline, &options).unwrap();
+    client.send(control(2)).unwrap();
+    listener.accept().unwrap().0.read_exact(server).unwrap();
+    assert_eq!((server[16], server[24]), (2, 200), "nothing before it");
+}
+
+/// A ring as a peer of another program maps it.
+struct Bare {
+    fd: OwnedFd,
+    base: *mut u8,
+}
+
+impl Bare {
+    fn map(fd: OwnedFd) -> Self {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let len = usize::try_from(FILE_BYTES).unwrap();
+        // SAFETY: a new mapping at an address that the system chooses; it stays for the process's life.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &fd, 0)
+        };
+        let base = base.unwrap().cast();
+        Self { fd, base }
+    }
+
+    fn make() -> Self {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("dipc-test", flags).unwrap();
+        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, FILE_BYTES).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        Self::map(fd)
+    }
+
+    fn position(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: within the mapping, aligned, and touched by atomics alone.
+        unsafe { &*self.base.wrapping_add(at).cast::<AtomicU64>() }
+    }
+
+    fn awake(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { &*self.base.wrapping_add(128).cast::<AtomicU32>() }
+    }
+
+    fn put(&self, bytes: &[u8]) {
+        let target = self.base.wrapping_add(4096);
+        // SAFETY: the tests put in less than the ring holds.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        self.position(0)
+            .store(bytes.len() as u64, Ordering::Release);
+    }
+}
+
+/// Reads one RING with its descriptor.
+fn take_ring(peer: &UnixStream) -> Bare {
+    let mut bytes = [0; 33];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut runs = [IoSliceMut::new(&mut bytes)];
+    let read = rustix::net::recvmsg(peer, &mut runs, &mut control, RecvFlags::empty()).unwrap();
+    assert_eq!(read.bytes, 33);
+    let mut fds = control.drain().filter_map(|item| match item {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    let fd = fds.next().expect("a descriptor");
+    assert_eq!(bytes[24], RING);
+    assert_eq!(bytes[25..], FILE_BYTES.to_le_bytes());
+    Bare::map(fd)
+}
+
+/// A client that moves its position to where nothing was written loses its connection; the server goes on.
+#[test]
+fn a_client_that_writes_nonsense_is_cut() {
+    for read in [1 << 20, u64::MAX] {
+        let (mut connection, mut peer) = bare_peer();
+        peer.write_all(&frame(2, 0, &[RING])).unwrap();
+        peer.write_all(&frame(2, 0, &[200, 1, 0, 0, 0])).unwrap();
+        assert_eq!(number(&next(connection.as_mut()).unwrap()), 1);
+        connection.write_queued().unwrap();
+        let ring = take_ring(&peer);
+        ring.awake().store(u32::MAX, Ordering::SeqCst);
+        ring.position(64).store(read, Ordering::SeqCst);
+        let failed = (0..10_000).find_map(|at| connection.send(control(at)).err());
+        let error = failed.expect("no room without a look at the position");
+        assert_eq!(error.status(), Status::Protocol, "{error}");
+        assert!(error.text().contains("position"), "{error}");
+    }
+    // And one that asks twice, or brings a ring of its own.
+    let region = Region::create(4096, "dipc-test").unwrap();
+    let own = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
+    for second in [&[RING][..], &own] {
+        let (mut connection, mut peer) = bare_peer();
+        peer.write_all(&frame(2, 0, &[RING])).unwrap();
+        if second.len() > 1 {
+            send_with(&peer, &frame(2, 0, second), &[region.fd().as_fd()]);
+        } else {
+            peer.write_all(&frame(2, 0, second)).unwrap();
+        }
+        let (_, error) = until_error(connection.as_mut());
+        assert_eq!(error.status(), Status::Protocol, "{error}");
+        assert!(error.text().contains("RING"), "{error}");
+    }
+    assert_eq!(open_copies(region.fd()), 1);
+    // Frames of the ring's are none of a client's.
+    let (mut connection, mut peer) = bare_peer();
+    peer.write_all(&frame(2, 0, &[RING])).unwrap();
+    peer.write_all(&frame(SWITCH, 0, &[])).unwrap();
+    let (_, error) = until_error(connection.as_mut());
+    assert!(error.text().contains("class 3"), "{error}");
+}
+
+/// What a server does with a ring, and how the client's connection ends by it.
+fn server_ends_in(text: &str, act: impl FnOnce(&Bare, &mut UnixStream)) {
+    let name = name();
+    let listener =
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let mut client = connect_looking(&name);
+    client.send(control(1)).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let mut asked = [0; 25 + 29];
+    server.read_exact(&mut asked).unwrap();
+    assert_eq!(asked[..25], frame(2, 0, &[RING]));
+    let ring = Bare::make();
+    let message = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
+    send_with(&server, &frame(2, 0, &message), &[ring.fd.as_fd()]);
+    act(&ring, &mut server);
+    let (_, error) = until_error(client.as_mut());
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert!(error.text().contains(text), "{error}");
+    assert_eq!(client.receive().unwrap_err(), error, "an error lasts");
+}
+
+/// A server that writes nonsense into the ring is cut: positions, frames, and what goes through the
+/// socket when the ring said nothing of it.
+#[test]
+fn a_server_that_writes_nonsense_is_cut() {
+    let switch = frame(SWITCH, 0, &[]);
+    for written in [65_537, u64::MAX] {
+        server_ends_in("a ring that holds 65536", |ring, socket| {
+            ring.position(0).store(written, Ordering::SeqCst);
+            socket.write_all(&switch).unwrap();
+        });
+    }
+    server_ends_in("padding", |ring, socket| {
+        ring.put(b"GET /lineitem HTTP/1.1\r\nHost: x\r\n\r\n");
+        socket.write_all(&switch).unwrap();
+    });
+    server_ends_in("not announced", |_, socket| {
+        socket.write_all(&switch).unwrap();
+        socket.write_all(&frame(0, 0, b"x")).unwrap();
+    });
+    server_ends_in("switch message of 1 bytes", |_, socket| {
+        socket.write_all(&frame(SWITCH, 0, b"x")).unwrap();
+    });
+    let ring = Bare::make();
+    server_ends_in("has a ring", |_, socket| {
+        let message = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
+        send_with(socket, &frame(2, 0, &message), &[ring.fd.as_fd()]);
+    });
+    assert_eq!(open_copies(&ring.fd), 1);
+}
+
+/// A RING whose descriptor is missing, or is none of a ring's, ends the connection.
+#[test]
+fn what_is_no_ring_is_refused() {
+    let region = Region::create(FILE_BYTES, "dipc-test").unwrap();
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let unsealed = rustix::fs::memfd_create("dipc-test", flags).unwrap();
+    rustix::fs::fallocate(&unsealed, FallocateFlags::empty(), 0, FILE_BYTES).unwrap();
+    let short = 4096_u64.to_le_bytes();
+    for (len, fd, text) in [
+        (FILE_BYTES.to_le_bytes(), None, "makes no sense"),
+        (FILE_BYTES.to_le_bytes(), Some(unsealed.as_fd()), "sealed"),
+        (short, Some(region.fd().as_fd()), "another size"),
+    ] {
+        let name = name();
+        let listener =
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let mut client = connect_looking(&name);
+        let (server, _) = listener.accept().unwrap();
+        let message = frame(2, 0, &[&[RING][..], &len].concat());
+        match fd {
+            Some(fd) => send_with(&server, &message, &[fd]),
+            None => (&server).write_all(&message).unwrap(),
+        }
+        let (_, error) = until_error(client.as_mut());
+        assert_eq!(error.status(), Status::Protocol, "{error}");
+        assert!(error.text().contains(text), "{error}");
+        assert_eq!(open_copies(&unsealed), 1);
+    }
+}
