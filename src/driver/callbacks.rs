@@ -4,6 +4,7 @@
 //! not do that: a release that blocks would stop every connection. So whatever holds such a thing
 //! is wrapped in a [`Deferred`], and dropping it, on any thread, moves the thing here.
 
+use std::cell::RefCell;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -59,8 +60,15 @@ impl Callbacks {
         let _ = reach.recv();
     }
 
-    /// Drops `thing` on the callback thread.
+    /// Drops `thing` on the callback thread, or at the end of [`release_here`].
     pub fn drop_later(&self, thing: Thing) {
+        let Some(thing) = (if self.pulled {
+            Some(thing)
+        } else {
+            keep_here(thing)
+        }) else {
+            return;
+        };
         // A closed queue gives the thing back: the host has freed its server of the pull form, on
         // its own thread, where things may be dropped. What still comes later, kept for a client that
         // was cut off, comes on a thread of ours, which must not call the host.
@@ -75,6 +83,33 @@ impl Callbacks {
             let _left = std::mem::ManuallyDrop::new(unsent);
         }
     }
+}
+
+thread_local! {
+    /// What waits for the end of [`release_here`], while this thread is in one.
+    static HERE: RefCell<Option<Vec<Thing>>> = const { RefCell::new(None) };
+}
+
+/// Runs `step`, and drops on this thread what it would have had dropped on the callback thread, once
+/// it is done and holds no locks. For threads that call the host anyway: no other has to be woken.
+pub fn release_here<R>(step: impl FnOnce() -> R) -> R {
+    HERE.set(Some(Vec::new()));
+    let result = step();
+    // Taken out first: a drop may bring things of its own.
+    drop(HERE.take());
+    result
+}
+
+/// Keeps `thing` until the end of [`release_here`]; gives it back where this thread is in none.
+fn keep_here(thing: Thing) -> Option<Thing> {
+    let mut thing = Some(thing);
+    // A thread that is ending has nothing of the kind.
+    let _ = HERE.try_with(|here| {
+        if let Some(kept) = here.borrow_mut().as_mut() {
+            kept.extend(thing.take());
+        }
+    });
+    thing
 }
 
 /// Whether this thread is the library's: they all have such names.
@@ -153,6 +188,26 @@ mod tests {
     #[test]
     fn deferred_things_drop_on_the_callback_thread() {
         let (callbacks, thread) = Callbacks::start().unwrap();
+        let (sender, seen) = mpsc::channel();
+        drop(Deferred::new(Where(sender), callbacks.clone()));
+        assert_eq!(seen.recv().unwrap(), thread.thread().id());
+        drop(callbacks);
+        thread.join().unwrap();
+    }
+
+    /// design.md, "Threads": a thread that calls the host anyway releases what its own step gives back,
+    /// when it is done with it.
+    #[test]
+    fn a_thread_of_the_hosts_code_releases_for_itself() {
+        let (callbacks, thread) = Callbacks::start().unwrap();
+        let (sender, seen) = mpsc::channel();
+        let deferred = Deferred::new(Where(sender), callbacks.clone());
+        release_here(|| {
+            drop(deferred);
+            assert!(seen.try_recv().is_err(), "not in the middle of the step");
+        });
+        assert_eq!(seen.try_recv().unwrap(), thread::current().id());
+        // Afterwards it is as before.
         let (sender, seen) = mpsc::channel();
         drop(Deferred::new(Where(sender), callbacks.clone()));
         assert_eq!(seen.recv().unwrap(), thread.thread().id());

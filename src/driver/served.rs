@@ -83,6 +83,8 @@ struct Half {
     signal: Option<Arc<dyn Wake>>,
     /// More messages are about to follow: they are written together.
     corked: bool,
+    /// When that ends at the latest; a timer is set for it.
+    uncork_at: Option<Timestamp>,
     /// The peer has cancelled the stream now served.
     cancelled: bool,
     /// Bytes of the stream that were queued when it was last acted on.
@@ -116,6 +118,9 @@ const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
 /// As many bytes as are worth a system call although more are about to follow: the peer works on
 /// them meanwhile.
 const CORKED_BYTES: u64 = 32 << 10;
+
+/// How long a schema waits for the first batch, give or take the system's timers (a millisecond).
+const BRIEF: Duration = Duration::from_micros(200);
 
 /// More bytes of answers than this waiting to be written behind those of a stream, and nothing more
 /// is read: the peer asks and does not read.
@@ -161,6 +166,7 @@ impl ServedLink {
                 registration: None,
                 signal: None,
                 corked: false,
+                uncork_at: None,
                 cancelled: false,
                 stream_queued: 0,
                 retire_at: None,
@@ -318,12 +324,26 @@ impl ServedLink {
         self.half.lock().corked = true;
     }
 
+    /// As [`cork`](Self::cork), for a moment, in which the caller may call the host: the schema then
+    /// leaves with the first batch, if that comes at once, and the client is woken once. On the I/O
+    /// thread.
+    pub fn cork_briefly(&self) {
+        let until = clock::after(BRIEF);
+        {
+            let mut half = self.half.lock();
+            half.corked = true;
+            half.uncork_at = Some(until);
+        }
+        self.io.call_at(until, self.source());
+    }
+
     /// Writes what has waited.
     pub fn uncork(&self) {
         let mut effects = Effects::default();
         {
             let mut half = self.half.lock();
             half.corked = false;
+            half.uncork_at = None;
             self.pump(&mut half, &mut effects);
         }
         self.finish(effects);
@@ -337,6 +357,8 @@ impl ServedLink {
             if half.closed.is_some() {
                 return;
             }
+            // It is written at once, or never.
+            half.corked = false;
             let state = half.sender.state();
             if half.sender.is_extension() && state == SenderState::Streaming {
                 // Both fail only in another state.
@@ -478,8 +500,9 @@ impl ServedLink {
         }
     }
 
-    /// Reads a bounded number of messages. Returns whether there may be more.
-    fn receive(&self, half: &mut Half, effects: &mut Effects) -> bool {
+    /// Reads a bounded number of messages; `told`: some were read since the descriptors were said to be
+    /// ready. Returns whether there may be more.
+    fn receive(&self, half: &mut Half, mut told: bool, effects: &mut Effects) -> bool {
         for _ in 0..MESSAGES_AT_ONCE {
             if half.closed.is_some() || half.is_flooded() {
                 break;
@@ -490,7 +513,8 @@ impl ServedLink {
                     "the client sent a body, which only servers send (rule D1)",
                 )),
                 Ok(None) => {
-                    if self.readiness.peer_has_died() {
+                    // Where something came, that was it; the end of the peer's process is told again.
+                    if !told && self.readiness.peer_has_died() {
                         let text = format!("the peer's process ({}) has ended", self.peer);
                         self.close(half, Error::disconnected(text), effects);
                     }
@@ -502,6 +526,7 @@ impl ServedLink {
                 self.close(half, error, effects);
                 return false;
             }
+            told = true;
             // A request, a return or a credit may be followed by the next at once.
             self.pump(half, effects);
             if effects.asked.is_some() {
@@ -523,7 +548,7 @@ impl ServedLink {
 
 impl Source for ServedLink {
     fn ready(&self) {
-        for _ in 0..REQUESTS_AT_ONCE {
+        for answered in 0..REQUESTS_AT_ONCE {
             let mut effects = Effects::default();
             let more = {
                 let mut half = self.half.lock();
@@ -541,7 +566,7 @@ impl Source for ServedLink {
                         Err(error) => self.close(&mut half, error, &mut effects),
                     }
                 }
-                let more = self.receive(&mut half, &mut effects);
+                let more = self.receive(&mut half, answered > 0, &mut effects);
                 self.pump(&mut half, &mut effects);
                 more
             };
@@ -559,6 +584,7 @@ impl Source for ServedLink {
     }
 
     fn timer(&self) {
+        self.uncork_when_due();
         self.retire();
         self.probe_when_due();
         self.ready();

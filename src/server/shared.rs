@@ -11,7 +11,7 @@ use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
 use crate::arrow::{EncodeOptions, share};
 use crate::device::DeviceKind;
 use crate::driver::acceptor::Acceptor;
-use crate::driver::callbacks::Callbacks;
+use crate::driver::callbacks::{Callbacks, release_here};
 use crate::driver::clock;
 use crate::driver::io::IoThread;
 use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production, Replay};
@@ -151,11 +151,14 @@ impl Shared {
                 self.pulls.put(Request::for_pull(stream, production, slot));
                 Ok(())
             }
-            Entry::Provider(provider) => self.spawn(stream, slot, move |stream, production| {
-                if let Some(provider) = provider.get() {
-                    provide(&**provider, stream, production);
-                }
-            }),
+            Entry::Provider(provider) => {
+                link.cork_briefly();
+                self.spawn(stream, slot, move |stream, production| {
+                    if let Some(provider) = provider.get() {
+                        provide(&**provider, stream, production);
+                    }
+                })
+            }
             Entry::Published(table) => self.spawn(stream, slot, move |_, production| {
                 if let Some(table) = table.get() {
                     replay(table, production);
@@ -280,9 +283,8 @@ fn provide(provider: &dyn Provider, stream: &Arc<OutStream>, production: &mut Pr
             // First room, then a batch: a slow consumer stops the producer being pulled.
             production.wait_for_room(None)?;
             let Some(batch) = reader.next()? else { break };
-            production
-                .push(batch, None, None)
-                .map_err(|(error, _)| error)?;
+            // What has left already is released by this thread, which calls the host anyway.
+            release_here(|| production.push(batch, None, None)).map_err(|(error, _)| error)?;
         }
         production.finish(None)
     })();

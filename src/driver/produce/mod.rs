@@ -95,6 +95,8 @@ pub struct Production {
     linger: Option<Timestamp>,
     /// What went wrong after a batch had been taken: the next call says it.
     broken: Option<Error>,
+    /// What was said before the first batch need not wait for it any more.
+    uncorked: bool,
     /// Called when the last word is about to be sent.
     ending: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -135,6 +137,7 @@ impl Production {
             finished: false,
             linger: None,
             broken: None,
+            uncorked: false,
             ending: Some(ending),
         }
     }
@@ -207,7 +210,20 @@ impl Production {
             }
         }
         self.broken = self.advance().err();
+        self.uncork();
         Ok(())
+    }
+
+    /// Nothing waits for a first batch any more ([`ServedLink::cork_briefly`]).
+    fn uncork(&mut self) {
+        if std::mem::replace(&mut self.uncorked, true) {
+            return;
+        }
+        for cursor in &self.cursors {
+            if let Some(link) = &cursor.link {
+                link.uncork();
+            }
+        }
     }
 
     /// Ends the stream: waits until everything has been sent, to both parts where it has two.
@@ -226,7 +242,10 @@ impl Production {
             self.log.push_back(Item::End);
         }
         let linger = *self.linger.get_or_insert_with(|| clock::after(LINGER));
-        self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)))
+        let finished =
+            self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)));
+        self.uncork();
+        finished
     }
 
     /// Ends the stream with an error that the consumer is told, unless it has been told the end.
@@ -247,6 +266,7 @@ impl Production {
             // The consumer may be gone; then there is nobody left to tell on this connection.
             let _ = self.advance_one(index);
         }
+        self.uncork();
     }
 
     fn wait_until(
@@ -262,6 +282,7 @@ impl Production {
             if done(self)? {
                 return Ok(());
             }
+            self.uncork();
             // The end of lingering is no event: it has to be waited for.
             let linger = self.linger.filter(|linger| clock::now() < *linger);
             let wake = [deadline, linger].into_iter().flatten().min();
