@@ -171,6 +171,11 @@ impl IoThread {
         }
     }
 
+    /// Whether the caller is the thread.
+    pub fn is_current(&self) -> bool {
+        self.handle.shared.is_current()
+    }
+
     /// Calls [`Source::turn`] once every source that is ready now has had its turn.
     pub fn call_soon(&self, source: Weak<dyn Source>) {
         let shared = &self.handle.shared;
@@ -221,11 +226,15 @@ impl Drop for Handle {
 impl Shared {
     fn wake(&self) {
         // Before it sleeps again it looks at everything that a call of its own may have added.
-        if self.thread.get() == Some(&std::thread::current().id()) {
+        if self.is_current() {
             return;
         }
         // A full counter is a wake-up already under way.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    fn is_current(&self) -> bool {
+        self.thread.get() == Some(&std::thread::current().id())
     }
 
     fn run(&self) {

@@ -9,7 +9,8 @@
 //!   10 ms (rule F5). It never calls the host.
 //! - **A producing thread** ([`produce::Production`], one per provider stream or large
 //!   published one, or the host's own in the pull form) pulls the provider, builds headers, copies bodies where that is needed, and
-//!   writes to the connection itself.
+//!   writes to the connection itself. Between two streams it waits for the next request on the
+//!   connection of the last one, and reads it.
 //! - **The consumer's thread** ([`fetch::Fetch`]) reads its own stream in `get_next`: no hand-over
 //!   stands between it and the socket.
 //! - **The callback thread** ([`callbacks::Callbacks`], one per server) releases the producer's

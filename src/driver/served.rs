@@ -89,6 +89,8 @@ struct Half {
     cancelled: bool,
     /// Bytes of the stream that were queued when it was last acted on.
     stream_queued: u64,
+    /// Between two streams another thread than the I/O thread waits for the next request.
+    parked: bool,
     /// When to look for idle regions next; a timer is set for it.
     retire_at: Option<Timestamp>,
     /// When to ask next whether the peer's machine still answers; a timer is set for it.
@@ -169,6 +171,7 @@ impl ServedLink {
                 uncork_at: None,
                 cancelled: false,
                 stream_queued: 0,
+                parked: false,
                 retire_at: None,
                 probe_at: None,
                 closed: None,
@@ -199,6 +202,38 @@ impl ServedLink {
     /// The I/O thread that watches it.
     pub fn io(&self) -> &IoThread {
         &self.io
+    }
+
+    /// What a thread sleeps on that has [parked](Self::park) it.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// From now on the caller waits for the descriptor between two streams, and calls `ready`, until
+    /// it [leaves](Self::leave); the I/O thread goes on looking for the peer's end. Returns whether
+    /// that is so.
+    pub fn park(&self) -> bool {
+        let mut effects = Effects::default();
+        let parked = {
+            let mut half = self.half.lock();
+            let idle = half.sender.state() == SenderState::Idle && half.link.queued_bytes() == 0;
+            half.parked = half.closed.is_none() && idle && self.readiness.socket;
+            self.pump(&mut half, &mut effects);
+            half.parked
+        };
+        self.finish(effects);
+        parked
+    }
+
+    /// The I/O thread waits for the descriptor again.
+    pub fn leave(&self) {
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            half.parked = false;
+            self.pump(&mut half, &mut effects);
+        }
+        self.finish(effects);
     }
 
     /// Memory for lending, where the transport has it and the peer understands it.
@@ -408,6 +443,8 @@ impl ServedLink {
             Interest::Read
         } else if half.link.queued_bytes() > 0 && !half.corked {
             Interest::ReadWrite
+        } else if half.parked && half.sender.state() == SenderState::Idle {
+            Interest::Nothing
         } else {
             Interest::Read
         };

@@ -152,14 +152,17 @@ impl Shared {
                 Ok(())
             }
             Entry::Provider(provider) => {
-                link.cork_briefly();
-                self.spawn(stream, slot, move |stream, production| {
+                // The timer costs the thread nothing.
+                if link.io().is_current() {
+                    link.cork_briefly();
+                }
+                self.spawn(stream, slot, link, move |stream, production| {
                     if let Some(provider) = provider.get() {
                         provide(&**provider, stream, production);
                     }
                 })
             }
-            Entry::Published(table) => self.spawn(stream, slot, move |_, production| {
+            Entry::Published(table) => self.spawn(stream, slot, link, move |_, production| {
                 if let Some(table) = table.get() {
                     replay(table, production);
                 }
@@ -183,9 +186,12 @@ impl Shared {
         &self,
         stream: Arc<OutStream>,
         slot: Arc<Slot>,
+        link: &Arc<ServedLink>,
         run: impl FnOnce(&Arc<OutStream>, &mut Production) + Send + 'static,
     ) -> Result<()> {
         let options = self.produce(self.callbacks()?);
+        // An I/O thread that spins is awake already.
+        let next = self.options.spin.is_zero().then(|| Arc::clone(link));
         self.threads
             .run(move || {
                 // Made here, so that a thread that cannot be had leaves the refusal to the caller.
@@ -194,6 +200,7 @@ impl Shared {
                 // In this order: the stream has ended before its place is free.
                 drop(production);
                 drop(slot);
+                next
             })
             .map_err(|error| Error::io("cannot start a thread for the stream", &error))
     }

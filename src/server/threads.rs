@@ -1,20 +1,81 @@
 //! Threads for streams. One serves stream after stream, since to wake a thread takes less time than to
 //! make one; it ends when it has had nothing to do for a while.
+//!
+//! Meanwhile it reads the connection of its last stream itself: the next request there wakes the thread
+//! that is going to serve it, and not first the I/O thread and then that one. To wake a second thread
+//! takes longer than all the rest where its core sleeps.
 
+use std::cell::RefCell;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use smallvec::SmallVec;
+
+use crate::driver::clock;
+use crate::driver::io::Source as _;
+use crate::driver::served::ServedLink;
+use crate::proto::Timestamp;
+use crate::transport::Readiness;
 
 /// How long a thread waits for its next stream.
 const IDLE: Duration = Duration::from_secs(2);
 /// Most threads that wait. Others end with their stream.
 const MOST_IDLE: usize = 16;
 
-type Work = Box<dyn FnOnce() + Send>;
+/// One stream, from which the thread comes back with the connection that it was on.
+type Work = Box<dyn FnOnce() -> Option<Arc<ServedLink>> + Send>;
+
+thread_local! {
+    /// While a waiting thread reads the request that has woken it: the stream that it serves next.
+    static OWN: RefCell<Option<Option<Work>>> = const { RefCell::new(None) };
+}
+
+/// What a waiting thread sleeps on, beside a connection.
+#[derive(Clone)]
+struct Bell {
+    reader: Arc<OwnedFd>,
+    writer: Arc<OwnedFd>,
+}
+
+impl Bell {
+    fn new() -> io::Result<Self> {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self {
+            reader: Arc::new(reader),
+            writer: Arc::new(writer),
+        })
+    }
+
+    fn ring(&self) {
+        // A full pipe has rung already.
+        let _ = rustix::io::write(&self.writer, &[0]);
+    }
+
+    /// Sleeps until it has rung, until `link` has something to read, or until the time. Returns
+    /// whether it was the link.
+    fn wait(&self, until: Timestamp, link: Option<&Readiness>) -> bool {
+        let time = Timespec::try_from(clock::until(until)).ok();
+        let mut polled = SmallVec::<[PollFd<'_>; 2]>::new();
+        polled.push(PollFd::new(&self.reader, PollFlags::IN));
+        if let Some(link) = link {
+            polled.push(PollFd::new(&link.fd, PollFlags::IN));
+        }
+        let _ = poll(&mut polled, time.as_ref());
+        let happened = |at: usize| polled.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        let (rung, asked) = (happened(0), happened(1));
+        if rung {
+            let _ = rustix::io::read(&self.reader, &mut [0; 8]);
+        }
+        asked
+    }
+}
 
 /// The threads of one server. Dropping it ends those that wait; those that work end after it.
 #[derive(Default)]
@@ -25,24 +86,41 @@ pub(super) struct Threads {
 #[derive(Default)]
 struct Shared {
     /// Those that wait, by number; the last one began to wait last.
-    idle: Vec<(u64, Sender<Work>)>,
+    idle: Vec<Idle>,
     next: u64,
     closed: bool,
 }
 
+/// A thread that waits.
+struct Idle {
+    number: u64,
+    sender: Sender<Work>,
+    bell: Bell,
+}
+
 impl Threads {
-    /// Runs `work` on a thread of its own.
+    /// Runs `work` on a thread of its own, which may be this one, later. It gives the connection whose
+    /// next request the thread may wait for.
     ///
     /// # Errors
     ///
     /// Of the system, which has no thread left; `work` was dropped.
-    pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let waiting = self.shared.lock().idle.pop();
+    pub(super) fn run(
+        &self,
+        work: impl FnOnce() -> Option<Arc<ServedLink>> + Send + 'static,
+    ) -> io::Result<()> {
         let work: Work = Box::new(work);
+        let Some(work) = keep_own(work) else {
+            return Ok(());
+        };
+        let waiting = self.shared.lock().idle.pop();
         let work = match waiting {
             // Whoever was taken off the list waits until it is told: this never fails.
-            Some((_, waiting)) => match waiting.send(work) {
-                Ok(()) => return Ok(()),
+            Some(waiting) => match waiting.sender.send(work) {
+                Ok(()) => {
+                    waiting.bell.ring();
+                    return Ok(());
+                }
                 Err(unsent) => unsent.0,
             },
             None => work,
@@ -61,7 +139,10 @@ impl Threads {
             shared.closed = true;
             std::mem::take(&mut shared.idle)
         };
-        drop(idle);
+        for waiting in idle {
+            drop(waiting.sender);
+            waiting.bell.ring();
+        }
     }
 }
 
@@ -71,38 +152,98 @@ impl Drop for Threads {
     }
 }
 
+/// Keeps `work` for this thread, if it is one that has read a request for itself.
+fn keep_own(work: Work) -> Option<Work> {
+    OWN.with_borrow_mut(|own| match own {
+        Some(own @ None) => {
+            *own = Some(work);
+            None
+        }
+        _ => Some(work),
+    })
+}
+
 /// Works until nothing comes. A panic ends the thread as it would one of its own.
 fn serve(shared: &Mutex<Shared>, first: Work) {
     let mut work = first;
+    let mut bell = None;
     loop {
-        work();
+        let link = work();
+        // Without a descriptor to sleep on, the next stream has a thread made.
+        let bell = match &bell {
+            Some(bell) => bell,
+            None => match Bell::new() {
+                Ok(made) => bell.insert(made),
+                Err(_) => return,
+            },
+        };
+        match wait(shared, bell, link.and_then(Parked::new)) {
+            Some(next) => work = next,
+            None => return,
+        }
+    }
+}
+
+/// A connection that this thread waits for, and the I/O thread again once this is dropped.
+struct Parked(Arc<ServedLink>);
+
+impl Parked {
+    /// `None` where the I/O thread has to go on.
+    fn new(link: Arc<ServedLink>) -> Option<Self> {
+        link.park().then(|| Self(link))
+    }
+
+    /// Reads what has come. Returns the stream that was asked for, if this thread is to serve it.
+    fn read(&self) -> Option<Work> {
+        OWN.set(Some(None));
+        self.0.ready();
+        OWN.take().flatten()
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// What a thread does next; `None` once nothing has come for a while, or nothing will.
+fn wait(shared: &Mutex<Shared>, bell: &Bell, mut parked: Option<Parked>) -> Option<Work> {
+    let until = clock::after(IDLE);
+    loop {
         let (sender, receiver) = mpsc::channel();
         let number = {
             let mut shared = shared.lock();
             if shared.closed || shared.idle.len() >= MOST_IDLE {
-                return;
+                return None;
             }
             let number = shared.next;
             shared.next += 1;
-            shared.idle.push((number, sender));
+            shared.idle.push(Idle {
+                number,
+                sender,
+                bell: bell.clone(),
+            });
             number
         };
-        work = match receiver.recv_timeout(IDLE) {
-            Ok(next) => next,
-            Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {
-                let idle = &mut shared.lock().idle;
-                if let Some(place) = idle.iter().position(|(other, _)| *other == number) {
-                    idle.remove(place);
-                    return;
-                }
-                // Taken off the list a moment ago: its work is on the way.
-                match receiver.recv() {
-                    Ok(next) => next,
-                    Err(_) => return,
-                }
-            }
+        let readiness = parked.as_ref().map(|parked| parked.0.readiness());
+        let asked = bell.wait(until, readiness);
+        let taken = {
+            let idle = &mut shared.lock().idle;
+            let place = idle.iter().position(|waiting| waiting.number == number);
+            place.map(|place| idle.remove(place)).is_none()
         };
+        if taken {
+            // Its work is on the way, or the server has ended.
+            return receiver.recv().ok();
+        }
+        let link = parked.as_ref().filter(|_| asked)?;
+        let own = link.read();
+        if own.is_some() {
+            return own;
+        }
+        // Not where more is under way there than one request after the other.
+        parked = parked.take().filter(|parked| parked.0.park());
     }
 }
 
@@ -112,7 +253,10 @@ mod tests {
 
     fn run_on(threads: &Threads) -> mpsc::Receiver<thread::ThreadId> {
         let (sender, seen) = mpsc::channel();
-        let work = move || sender.send(thread::current().id()).unwrap();
+        let work = move || {
+            sender.send(thread::current().id()).unwrap();
+            None
+        };
         threads.run(work).unwrap();
         seen
     }
@@ -133,7 +277,9 @@ mod tests {
         // While it works, another stream gets another thread.
         wait_idle(&threads, 1);
         let (go, told) = mpsc::channel::<()>();
-        threads.run(move || told.recv().unwrap()).unwrap();
+        threads
+            .run(move || told.recv().map(|()| None).unwrap())
+            .unwrap();
         assert_ne!(run_on(&threads).recv().unwrap(), first);
         go.send(()).unwrap();
         wait_idle(&threads, 2);
@@ -146,7 +292,9 @@ mod tests {
         run_on(&threads).recv().unwrap();
         let (go, told) = mpsc::channel::<()>();
         wait_idle(&threads, 1);
-        threads.run(move || told.recv().unwrap()).unwrap();
+        threads
+            .run(move || told.recv().map(|()| None).unwrap())
+            .unwrap();
         run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
         let shared = Arc::downgrade(&threads.shared);

@@ -2,15 +2,18 @@
 //! tests have threads too.
 
 use std::process::Command;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::proto::Credit;
-use dipc::server::ServerOptions;
+use dipc::server::{Request, ServerOptions};
 
 use crate::common;
-use crate::common::{batch, export, export_schema, read_all};
-use crate::{SHM, SUBJECTS, assert_same, client, eventually, server};
+use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
+use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server};
 
 /// Batches of a table that outlasts a turn of the I/O thread, and a window.
 const MANY: i64 = 600;
@@ -84,5 +87,126 @@ fn published_streams_go_on_with_credit() {
             });
         }
         assert_eq!(server.stats().streams_served, 6);
+    }
+}
+
+/// How often the thread of that name in this process has gone to sleep.
+fn sleeps_of(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+    let of = |status: &str, field: &str| {
+        let mut lines = status.lines();
+        let value = lines.find_map(|line| line.strip_prefix(field)).unwrap();
+        value.trim().to_owned()
+    };
+    let mut named = statuses.filter(|status| of(status, "Name:") == name);
+    let status = named.next().expect("a thread of that name");
+    of(&status, "voluntary_ctxt_switches:").parse().unwrap()
+}
+
+/// `server/threads.rs`: the thread of a connection's last stream reads its next request; the I/O thread
+/// is not woken for it.
+#[test]
+fn a_provider_stream_wakes_one_thread() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "threads::child_provides", "--ignored"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+}
+
+#[test]
+#[ignore = "run by a_provider_stream_wakes_one_thread"]
+fn child_provides() {
+    let (server, uri) = server(SHM, ServerOptions::default());
+    serve(&server, "t", counting(1, 1));
+    let client = client();
+    let stream = || {
+        let mut stream = client.get(&[&uri], b"t", &GetOptions::default(), None);
+        assert_eq!(read_all(stream.as_mut().unwrap()).unwrap().len(), 1);
+        // The thread has come back, and looks after the connection.
+        eventually("it is over", || server.stats().streams_active == 0);
+        thread::sleep(Duration::from_millis(10));
+    };
+    stream();
+    let before = sleeps_of("dipc-server-io");
+    (0..20).for_each(|_| stream());
+    let woken = sleeps_of("dipc-server-io") - before;
+    // One for each would be 20; a thread that was late is excused.
+    assert!(woken < 10, "{woken}");
+}
+
+/// A connection that a stream's thread looks after is served whatever comes: another stream for that
+/// thread, the end of its patience, the end of the client or the server.
+#[test]
+fn connections_are_served_whoever_looks_after_them() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "t", counting(2, 1));
+        let published = server.publish(
+            b"p",
+            export_schema(&common::schema()),
+            vec![export(&batch(0, 1))],
+        );
+        published.map_err(|(error, _)| error).unwrap();
+        let clients = [client(), client(), client()];
+        let get = |index: usize, ticket: &str| {
+            let options = subject.options();
+            let stream = clients[index].get(&[&uri], ticket.as_bytes(), &options, None);
+            read_all(&mut stream.unwrap()).unwrap().len()
+        };
+        for round in 0..30 {
+            // Its own connection, another's, and one that asks for a table.
+            assert_eq!(get(round % 3, "t"), 2);
+            assert_eq!(get(round / 3 % 3, "t"), 2);
+            assert_eq!(get(round % 3, "p"), 1);
+            if round % 10 == 0 {
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        // Longer than a thread waits.
+        thread::sleep(Duration::from_millis(2500));
+        assert_eq!(get(0, "t"), 2);
+        assert_eq!(get(1, "p"), 1);
+        drop(clients);
+        eventually("the connections have ended", || {
+            server.stats().connections == 0
+        });
+        let client = client();
+        let stream = client.get(&[&uri], b"t", &subject.options(), None);
+        read_all(&mut stream.unwrap()).unwrap();
+        server.stop(Duration::from_secs(5)).unwrap();
+    }
+}
+
+/// `dipc_client_get` returns after the schema: that waits for a first batch which comes at once, and not
+/// for one that takes its time.
+#[test]
+fn a_schema_does_not_wait_for_a_slow_batch() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let (go, told) = mpsc::channel::<()>();
+        let told = Arc::new(Mutex::new(told));
+        let provider = FnProvider(move |_: &Request| {
+            let told = Arc::clone(&told);
+            let batches = (0..2).map(move |index| {
+                told.lock().unwrap().recv().unwrap();
+                Ok(batch(index, 1))
+            });
+            Ok(stream_of(common::schema(), batches))
+        });
+        serve(&server, "t", Box::new(provider));
+        let client = client();
+        for _ in 0..3 {
+            let stream = client.get(&[&uri], b"t", &subject.options(), None);
+            go.send(()).unwrap();
+            go.send(()).unwrap();
+            assert_eq!(read_all(&mut stream.unwrap()).unwrap().len(), 2);
+        }
     }
 }
