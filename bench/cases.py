@@ -169,7 +169,13 @@ def _shape(*, quick: bool) -> list[Group]:
             (("dipc shm arena", *FLIGHT), replace(small, batch_bytes=65_520, columns=10)),
             (("dipc shm arena",), replace(small, batch_bytes=65_520, columns=10, default_window=True)),
         ),
-        _group("256 streams", (shared, replace(small, streams=256)), (shared, small)),
+        # One stream as everywhere, with the wide window, and one with the window that each of the many has.
+        _group(
+            "256 streams",
+            (shared, replace(small, streams=256)),
+            (shared, small),
+            (shared, replace(small, default_window=True)),
+        ),
         _group(
             "tiny batches",
             (("dipc shm arena",), replace(tiny, batches=100_000)),
