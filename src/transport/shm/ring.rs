@@ -345,10 +345,12 @@ impl Reader {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 #[path = "ring_tests.rs"]
 mod tests;
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 #[path = "ring_model.rs"]
 mod model;
