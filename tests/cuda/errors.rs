@@ -1,11 +1,12 @@
 //! Every call of the driver fails once, in each way: the error says which call, nothing is left behind,
 //! and the process goes on.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use dipc::device::cuda::export::Exported;
+use dipc::device::cuda::export::{Exported, Handle};
 use dipc::device::cuda::gather::Reads;
 use dipc::device::cuda::import::Mapping;
+use dipc::device::cuda::pool::ImportedPool;
 use dipc::device::cuda::shift::Shifts;
 use dipc::device::cuda::{
     Access, Device, DeviceMemory, Event, PinnedMemory, Purpose, Registered, Stream, SyncEvent,
@@ -68,6 +69,14 @@ fn scenario() -> Result<()> {
     let exported = Exported::of(&device, lent.address() + 5, 10)?;
     let legacy = Exported::of(&device, own.address() + 5, 10)?;
     assert!(exported.is_some() && legacy.is_some());
+    // Memory of a pool, which is the host's own.
+    let pooled = Exported::of(&device, pool_memory() + 5, 10)?;
+    let Some(Handle::Pooled(share)) = pooled.map(|pooled| pooled.handle) else {
+        panic!("nothing leads to it");
+    };
+    let pool = ImportedPool::import(&device, (0, *share.pool().id()), share.pool().fd())?;
+    drop(Mapping::of_pool(&pool, share.bytes(), 1000)?);
+    drop((pool, share));
     // A mapping of its own of what this process exported stands for a peer's.
     let fd = lent.export()?;
     let mapping = Mapping::map(&device, &fd, lent.len())?;
@@ -75,6 +84,16 @@ fn scenario() -> Result<()> {
     drop(mapping);
     drop((own, lent, pinned, pages));
     device.trim()
+}
+
+fn pool_memory() -> u64 {
+    static MEMORY: OnceLock<(Arc<fake::Pool>, u64)> = OnceLock::new();
+    let make = || {
+        let pool = fake::Pool::exportable();
+        let memory = pool.alloc(1000);
+        (pool, memory)
+    };
+    MEMORY.get_or_init(make).1
 }
 
 /// Functions that give something back. They are called by drops, which have nobody to tell.
@@ -88,6 +107,7 @@ const GIVING_BACK: &[&str] = &[
     "cuMemRelease",
     "cuMemUnmap",
     "cuMemAddressFree",
+    "cuMemPoolDestroy",
 ];
 
 #[test]
@@ -96,6 +116,7 @@ fn every_call_may_fail_once() {
 }
 
 fn every_call_fails() {
+    pool_memory();
     scenario().unwrap();
     let before = fake::Live::now();
     let was = fake::counts();
@@ -136,7 +157,9 @@ fn every_call_fails() {
                         let peers = code == 999
                             && matches!(
                                 function.as_str(),
-                                "cuMemImportFromShareableHandle" | "cuMemMap"
+                                "cuMemImportFromShareableHandle"
+                                    | "cuMemMap"
+                                    | "cuMemPoolImportFromShareableHandle"
                             );
                         let good = error.status() == status
                             || (peers && error.status() == Status::Protocol);
