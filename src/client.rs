@@ -1,12 +1,16 @@
 //! A client: connections kept for the next stream, and the streams fetched over them.
 
-use std::collections::HashMap;
+mod again;
+
+use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+
+use again::Again;
 
 use crate::arrow::decode::{DecodeOptions, Decoder, Level};
 use crate::arrow::stream::ArrayReader;
@@ -104,6 +108,8 @@ struct Inner {
     /// A timer is set at which the I/O thread begins to watch the connections kept.
     watching: AtomicBool,
     ids: StreamIds,
+    /// Servers whose memory on GPUs cannot be opened here, by URI: they are asked for none.
+    closed_gpus: Mutex<HashSet<Arc<str>>>,
     streams: AtomicU64,
     connections: AtomicU64,
 }
@@ -150,6 +156,7 @@ impl Client {
                 pool: Mutex::default(),
                 watching: AtomicBool::new(false),
                 ids: StreamIds::new()?,
+                closed_gpus: Mutex::default(),
                 streams: AtomicU64::new(0),
                 connections: AtomicU64::new(0),
             }),
@@ -174,33 +181,8 @@ impl Client {
         self.inner.generation.ensure_same_process()?;
         options.device.ensure_available()?;
         let uris = self.inner.read(uris)?;
-        let (metadata, data) = match &*uris {
-            [metadata] => (metadata, None),
-            [metadata, data] => (metadata, Some(data)),
-            _ => return Err(Error::invalid_argument("a stream has one URI, or two")),
-        };
         self.inner.streams.fetch_add(1, Ordering::Relaxed);
-        loop {
-            let first = self.inner.connect(metadata, data.is_none(), options)?;
-            let second = data
-                .map(|known| self.inner.connect(known, false, options))
-                .transpose()?;
-            let reused = first.reused;
-            match self.inner.begin(
-                &metadata.uri,
-                first,
-                data.map(|known| &known.uri).zip(second),
-                ticket,
-                options,
-                cancel,
-            ) {
-                // The server may have gone, and come back, since the connection was last used.
-                Err(error)
-                    if reused
-                        && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
-                outcome => return outcome,
-            }
-        }
+        self.inner.ask(&uris, ticket, options, true, cancel)
     }
 
     /// Figures of the client.
@@ -241,6 +223,55 @@ impl Inner {
             all.insert((*text).to_owned(), Arc::clone(&known));
         }
         Ok(known)
+    }
+
+    /// `on_gpus`: bodies may lie in memory on GPUs that the server lends, where it can.
+    fn ask(
+        self: &Arc<Self>,
+        uris: &Arc<[Known]>,
+        ticket: &[u8],
+        options: &GetOptions,
+        on_gpus: bool,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
+        let (metadata, data) = match &**uris {
+            [metadata] => (metadata, None),
+            [metadata, data] => (metadata, Some(data)),
+            _ => return Err(Error::invalid_argument("a stream has one URI, or two")),
+        };
+        let bodies = data.unwrap_or(metadata);
+        let gpus = if on_gpus && !self.closed_gpus.lock().contains(&bodies.name) {
+            options.device.reachable_gpus()?
+        } else {
+            Vec::new()
+        };
+        let asks_for_gpus = !gpus.is_empty();
+        let mut stream = loop {
+            let request = Request {
+                lent_limit: options.lent_limit,
+                stream_id: self.ids.next(data.is_some())?,
+                device_type: options.device.device_type(),
+                gpus: gpus.clone(),
+                ..Request::new(ticket, options.window)
+            };
+            let first = self.connect(metadata, data.is_none(), options)?;
+            let second = data
+                .map(|known| self.connect(known, false, options))
+                .transpose()?;
+            let reused = first.reused;
+            let second = data.map(|known| &known.uri).zip(second);
+            match self.begin(&metadata.uri, first, second, request, options, cancel) {
+                // The server may have gone, and come back, since the connection was last used.
+                Err(error)
+                    if reused
+                        && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
+                outcome => break outcome?,
+            }
+        };
+        if asks_for_gpus {
+            stream.again = Some(Box::new(Again::new(self, uris, ticket, options)));
+        }
+        Ok(stream)
     }
 
     fn connect(&self, known: &Known, keep: bool, options: &GetOptions) -> Result<Connected> {
@@ -289,20 +320,13 @@ impl Inner {
         uri: &Uri,
         metadata: Connected,
         data: Option<(&Uri, Connected)>,
-        ticket: &[u8],
+        request: Request,
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Stream> {
         let side = |uri: &Uri| SideConfig {
             tags: uri.tags,
             extension: uri.extension,
-        };
-        let request = Request {
-            lent_limit: options.lent_limit,
-            stream_id: self.ids.next(data.is_some())?,
-            device_type: options.device.device_type(),
-            gpus: options.device.reachable_gpus()?,
-            ..Request::new(ticket, options.window)
         };
         let config = ReceiverConfig {
             request,
@@ -345,6 +369,7 @@ impl Inner {
             custom_metadata: Vec::new(),
             stats: StreamStats::default(),
             error: None,
+            again: None,
         })
     }
 
@@ -354,13 +379,13 @@ impl Inner {
         for link in fetch.links() {
             link.clear_posted();
             match &key {
-                Some(key) if link.closed().is_none() => {
+                // What could not be opened stays so on its connection.
+                Some(key) if link.closed().is_none() && !link.misses_gpus() => {
                     self.pool.lock().entry(key.clone()).or_default().push(link);
                     self.watch_soon();
                 }
-                Some(_) => {}
                 // Arrays may still need it. Where it cannot be watched it has ended.
-                None => drop(link.watch()),
+                _ => drop(link.watch()),
             }
         }
     }
@@ -517,6 +542,8 @@ pub struct Stream {
     custom_metadata: Vec<(String, String)>,
     stats: StreamStats,
     error: Option<Error>,
+    /// How to ask without GPUs, until there is an array.
+    again: Option<Box<Again>>,
 }
 
 impl Stream {
@@ -565,8 +592,15 @@ impl ArrayReader for Stream {
         let Some(fetch) = &mut self.fetch else {
             return Ok(None);
         };
-        let outcome = fetch.next(self.cancel.as_ref());
+        let mut outcome = fetch.next(self.cancel.as_ref());
         self.stats = fetch.stats();
+        if let Some(again) = self.again.take()
+            && let Err(error) = &outcome
+            && fetch.misses_gpus()
+        {
+            let error = error.clone();
+            outcome = self.go_on_without_gpus(*again, &error);
+        }
         match outcome {
             Ok(Some(batch)) => {
                 self.custom_metadata = batch.custom_metadata;

@@ -165,6 +165,11 @@ impl Fetch {
         self.failed.as_ref()
     }
 
+    /// Whether it failed since this process cannot open the server's memory on a GPU.
+    pub fn misses_gpus(&self) -> bool {
+        self.data.misses_gpus()
+    }
+
     /// Whether the server has said its last word on this stream, so that its connection can serve
     /// another.
     pub fn is_settled(&self) -> bool {

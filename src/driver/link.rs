@@ -159,6 +159,11 @@ impl FetchLink {
         self.state.lock().link.accept_gpus(gpus);
     }
 
+    /// See [`Connection::misses_gpus`].
+    pub fn misses_gpus(&self) -> bool {
+        self.state.lock().link.misses_gpus()
+    }
+
     /// Announces the body of a header that has been seen (rule D8).
     pub fn post_body(&self, seq: u32, packed: u64, list: u64) {
         self.state.lock().link.post_body(seq, packed, list);

@@ -262,6 +262,12 @@ pub trait Connection: Send {
         let _ = gpus;
     }
 
+    /// Whether a body was not found ([`resolve`](Self::resolve)) since this process cannot open memory or
+    /// an event of the peer's on a GPU, since the GPUs were accepted: it is better asked for bodies elsewhere.
+    fn misses_gpus(&self) -> bool {
+        false
+    }
+
     /// The next message, or `None` when there is none now: whoever gets `None` waits for the
     /// descriptor, or asks again.
     ///
@@ -305,7 +311,8 @@ pub trait Connection: Send {
     /// The sending side's memory for lending, where the transport can lend.
     fn lender(&self) -> Option<Arc<dyn Lender>>;
 
-    /// Maps a region that the peer announced (rule E3, REGION).
+    /// Maps a region that the peer announced (rule E3, REGION). One on a GPU that cannot be opened is an
+    /// error only for the bodies in it.
     ///
     /// # Errors
     ///
@@ -341,7 +348,8 @@ pub trait Connection: Send {
     ///
     /// # Errors
     ///
-    /// `Protocol` when a span is not inside a region that the peer announced.
+    /// `Protocol` when a span is not inside a region that the peer announced; what the driver said of
+    /// a region on a GPU.
     fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved>;
 
     /// Cuts the connection; the peer sees the end, and later calls fail with `Disconnected`.

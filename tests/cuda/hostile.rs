@@ -78,6 +78,17 @@ fn refused<T>(outcome: Result<T>, text: &str) {
     assert!(error.text().contains(text), "{text}: {error}");
 }
 
+/// What cannot be opened is an error for the bodies in it.
+fn unopened(link: &mut Box<dyn Connection>, handle: &[u8], fd: Option<OwnedFd>, text: &str) {
+    link.map_region(9, handle, fd).unwrap();
+    assert!(!link.misses_gpus());
+    refused(link.resolve(1, &[span(9, 0, 1)]), text);
+    assert!(link.misses_gpus());
+    link.unmap_region(9).unwrap();
+    // As the next request does.
+    link.accept_gpus(&uuids().unwrap());
+}
+
 fn span(id: u16, offset: u64, length: u64) -> Span {
     Span {
         address: u64::from(id) << 48 | offset,
@@ -110,8 +121,10 @@ fn regions_are_checked() {
         link.map_region(1, &handle(len, 1, &[9; 16], &[]), again()),
         "0909",
     );
-    refused(
-        link.map_region(1, &handle(len + 1, 1, &uuid, &[]), again()),
+    unopened(
+        link,
+        &handle(len + 1, 1, &uuid, &[]),
+        again(),
         "no memory of GPU 0",
     );
     refused(
@@ -131,8 +144,8 @@ fn regions_are_checked() {
         "kind 5",
     );
     refused(link.map_region(1, &good, None), "no descriptor");
-    refused(link.map_region(1, &good, file()), "no memory of GPU 0");
-    refused(link.map_region(1, &good, memfd()), "no memory of GPU 0");
+    unopened(link, &good, file(), "no memory of GPU 0");
+    unopened(link, &good, memfd(), "no memory of GPU 0");
     refused(link.map_region(1, &good[..32], again()), "32 bytes");
     refused(
         link.map_region(1, &handle(len, 1, &uuid, &[0]), again()),
@@ -142,8 +155,10 @@ fn regions_are_checked() {
         link.map_region(1, &handle(len, 2, &uuid, &[7; 63]), None),
         "legacy",
     );
-    refused(
-        link.map_region(1, &handle(len, 2, &uuid, &[7; 64]), None),
+    unopened(
+        link,
+        &handle(len, 2, &uuid, &[7; 64]),
+        None,
         "cuIpcOpenMemHandle",
     );
     refused(
@@ -365,14 +380,17 @@ fn pools_are_checked() {
         link.map_region(1, &of_pool(&uuid, &[1; 16]), None),
         "no descriptor",
     );
-    refused(
-        link.map_region(1, &of_pool(&uuid, &[1; 16]), file()),
+    unopened(link, &of_pool(&uuid, &[1; 16]), file(), "no pool of GPU 0");
+    unopened(
+        link,
+        &of_pool(&uuid, &[1; 16]),
+        Some(memory_fd),
         "no pool of GPU 0",
     );
-    refused(
-        link.map_region(1, &of_pool(&uuid, &[1; 16]), Some(memory_fd)),
-        "no pool of GPU 0",
-    );
+    link.map_region(1, &of_pool(&uuid, &[1; 16]), file())
+        .unwrap();
+    unopened(link, &good, None, "no pool of GPU 0");
+    link.unmap_region(1).unwrap();
     // Memory of none that was announced.
     refused(link.map_region(2, &good, None), "pool 1");
     let host = Region::create(8192, "dipc-test").unwrap();
@@ -397,16 +415,20 @@ fn pools_are_checked() {
         link.map_region(2, &pooled(10_000, &uuid, 1, &[7; 63]), None),
         "63 bytes",
     );
-    refused(
-        link.map_region(2, &pooled(10_000, &uuid, 1, &[7; 64]), None),
+    unopened(
+        link,
+        &pooled(10_000, &uuid, 1, &[7; 64]),
+        None,
         "cuMemPoolImportPointer",
     );
     refused(
         link.map_region(2, &pooled(0, &uuid, 1, share.bytes()), None),
         "0 bytes",
     );
-    refused(
-        link.map_region(2, &pooled(1 << 30, &uuid, 1, share.bytes()), None),
+    unopened(
+        link,
+        &pooled(1 << 30, &uuid, 1, share.bytes()),
+        None,
         "it has",
     );
     assert_eq!(fake::Live::now().opened, before.opened);
@@ -424,8 +446,10 @@ fn pools_are_checked() {
     // The same pool announced for another GPU, where its memory does not lie.
     link.map_region(1, &of_pool(&other, &[2; 16]), fd())
         .unwrap();
-    refused(
-        link.map_region(2, &pooled(10_000, &other, 1, share.bytes()), None),
+    unopened(
+        link,
+        &pooled(10_000, &other, 1, share.bytes()),
+        None,
         "and it is GPU 0's",
     );
     link.unmap_region(1).unwrap();

@@ -41,6 +41,7 @@ mod serving;
 mod streams;
 mod tables;
 mod ucx;
+mod unopened;
 mod values;
 
 use std::path::Path;
@@ -92,6 +93,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(moving::CASES)
         .chain(gathering::CASES)
         .chain(ucx::CASES)
+        .chain(unopened::CASES)
 }
 
 /// This program, to run the case `name` with the driver in `folder`.

@@ -29,6 +29,8 @@ pub struct RegionTable {
     accepted: Vec<[u8; UUID_BYTES]>,
     /// Number of the peer's process, 0 where it is not known.
     peer: i32,
+    /// Something on a GPU could not be opened when it was needed.
+    missed: bool,
 }
 
 /// A region of the peer's.
@@ -38,6 +40,9 @@ enum Mapped {
     Gpu(Arc<GpuRegion>),
     /// No memory lies in it by itself: regions that come later name it.
     Pool(Arc<ImportedPool>),
+    /// On a GPU, and why it is not open here: the handles of a container that shares too little with
+    /// this one, say. Whoever needs it is told.
+    Unopened(Error),
 }
 
 /// Memory of the host of the peer's.
@@ -85,7 +90,7 @@ impl Mapped {
         match self {
             Self::Host(region) => region.mapped.len(),
             Self::Gpu(region) => region.len,
-            Self::Pool(_) => 0,
+            Self::Pool(_) | Self::Unopened(_) => 0,
         }
     }
 
@@ -93,7 +98,7 @@ impl Mapped {
         let region = match self {
             Self::Host(region) => return region.mapped.slice(offset, len),
             Self::Gpu(region) => region,
-            Self::Pool(_) => return None,
+            Self::Pool(_) | Self::Unopened(_) => return None,
         };
         let len = usize::try_from(len).ok()?;
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
@@ -108,7 +113,7 @@ impl Mapped {
 
     fn device(&self) -> Option<&Arc<Device>> {
         match self {
-            Self::Host(_) => None,
+            Self::Host(_) | Self::Unopened(_) => None,
             Self::Gpu(region) => Some(&region.device),
             Self::Pool(pool) => Some(pool.device()),
         }
@@ -119,6 +124,7 @@ impl Mapped {
             Self::Host(region) => Arc::clone(region) as _,
             Self::Gpu(region) => Arc::clone(region) as _,
             Self::Pool(pool) => Arc::clone(pool) as _,
+            Self::Unopened(_) => Arc::new(()),
         }
     }
 }
@@ -193,15 +199,16 @@ impl RegionTable {
         };
         let mapping = match (&handle.way, fd) {
             (Way::Pool(id), Some(fd)) => {
-                let pool = ImportedPool::import(&device, (self.peer, *id), &fd)?;
-                return Ok(Mapped::Pool(pool));
+                let pool = ImportedPool::import(&device, (self.peer, *id), &fd);
+                return Ok(pool.map_or_else(Mapped::Unopened, Mapped::Pool));
             }
-            (Way::Descriptor, Some(fd)) => Mapping::map(&device, &fd, len()?)?,
-            (Way::Legacy(legacy), None) => Mapping::open(&device, legacy, len()?)?,
+            (Way::Descriptor, Some(fd)) => Mapping::map(&device, &fd, len()?),
+            (Way::Legacy(legacy), None) => Mapping::open(&device, legacy, len()?),
             (Way::Pooled { pool, share }, None) => match self.regions.get(pool) {
                 Some(Mapped::Pool(pool)) if Arc::ptr_eq(pool.device(), &device) => {
-                    Mapping::of_pool(pool, share, len()?)?
+                    Mapping::of_pool(pool, share, len()?)
                 }
+                Some(Mapped::Unopened(error)) => Err(error.clone()),
                 _ => {
                     return Err(Error::protocol(format!(
                         "memory of pool {pool}, which the peer has not announced on this GPU"
@@ -220,12 +227,14 @@ impl RegionTable {
             }
         };
         let len = len()?;
-        let region = GpuRegion {
-            device,
-            mapping,
-            len,
-        };
-        Ok(Mapped::Gpu(Arc::new(region)))
+        Ok(match mapping {
+            Ok(mapping) => Mapped::Gpu(Arc::new(GpuRegion {
+                device,
+                mapping,
+                len,
+            })),
+            Err(error) => Mapped::Unopened(error),
+        })
     }
 
     /// Remembers what a body waits for: see
@@ -242,6 +251,12 @@ impl RegionTable {
     /// See [`Connection::accept_gpus`](crate::transport::Connection::accept_gpus).
     pub fn accept_gpus(&mut self, gpus: &[[u8; UUID_BYTES]]) {
         self.accepted = gpus.to_vec();
+        self.missed = false;
+    }
+
+    /// See [`Connection::misses_gpus`](crate::transport::Connection::misses_gpus).
+    pub fn misses_gpus(&self) -> bool {
+        self.missed
     }
 
     /// Forgets what bodies wait for: the stream is over.
@@ -280,8 +295,13 @@ impl RegionTable {
                         span.address
                     ))
                 })?;
-                if let (Mapped::Host(region), Some(gpu)) = (region, &self.gpu) {
-                    region.register(gpu);
+                match (region, &self.gpu) {
+                    (Mapped::Host(region), Some(gpu)) => region.register(gpu),
+                    (Mapped::Unopened(error), _) => {
+                        self.missed = true;
+                        return Err(error.clone().context(format_args!("region {id}")));
+                    }
+                    _ => {}
                 }
                 let known = Known { id, region };
                 if first.is_none() {
@@ -328,7 +348,9 @@ impl RegionTable {
         };
         let gpu = match device {
             Some(device) => {
-                let ready = self.orders.take(seq, &device)?;
+                let ready = self.orders.take(seq, &device);
+                self.missed |= ready.is_err();
+                let ready = ready?;
                 Some(ResolvedGpu { device, ready })
             }
             None => {

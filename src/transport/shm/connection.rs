@@ -215,6 +215,10 @@ impl Connection for ShmConnection {
         self.regions.accept_gpus(gpus);
     }
 
+    fn misses_gpus(&self) -> bool {
+        self.regions.misses_gpus()
+    }
+
     fn map_region(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
         self.regions.map(id, handle, fd)
     }
