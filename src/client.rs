@@ -1,6 +1,7 @@
 //! A client: connections kept for the next stream, and the streams fetched over them.
 
 mod again;
+mod draining;
 
 use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use again::Again;
+use draining::Draining;
 
 use crate::arrow::decode::{DecodeOptions, Decoder, Level};
 use crate::arrow::stream::ArrayReader;
@@ -20,7 +22,7 @@ use crate::device::Target;
 use crate::driver::clock;
 use crate::driver::fetch::Fetch;
 pub use crate::driver::fetch::StreamStats;
-use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::driver::io::IoThread;
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
@@ -457,75 +459,6 @@ fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
         fetch.close();
     } else {
         Draining::start(client, fetch, key);
-    }
-}
-
-/// A stream that its consumer has left: the I/O thread reads it to its end.
-///
-/// It owns itself until then: the client may be gone, and the connection must still be read, since
-/// arrays of the stream may keep it.
-struct Draining {
-    client: Weak<Inner>,
-    state: Mutex<Option<(Fetch, Option<Key>)>>,
-    registration: Mutex<Option<Registration>>,
-    own: Mutex<Option<Arc<Self>>>,
-}
-
-impl Draining {
-    fn start(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
-        let links = fetch.links();
-        let Some(io) = links.first().map(|link| link.io().clone()) else {
-            return;
-        };
-        let fds = fetch.descriptors();
-        let draining = Arc::new(Self {
-            client: Weak::clone(client),
-            state: Mutex::new(Some((fetch, key))),
-            registration: Mutex::new(None),
-            own: Mutex::new(None),
-        });
-        *draining.own.lock() = Some(Arc::clone(&draining));
-        let source = Arc::downgrade(&draining);
-        let registered = {
-            // Under the lock, so that an end waits until the registration is in its place.
-            let mut registration = draining.registration.lock();
-            match io.register(source, fds, Interest::Read) {
-                Ok(registered) => *registration = Some(registered),
-                Err(error) => tracing::warn!("a cancelled stream is cut: {error}"),
-            }
-            registration.is_some()
-        };
-        if registered {
-            draining.ready();
-        } else {
-            draining.end();
-        }
-    }
-
-    /// Forgets the stream, and gives its connection back where it can be used again.
-    fn end(&self) {
-        self.registration.lock().take();
-        let state = self.state.lock().take();
-        if let Some((fetch, key)) = state {
-            match self.client.upgrade() {
-                Some(client) if fetch.is_settled() => client.keep(&fetch, key),
-                _ => fetch.close(),
-            }
-        }
-        let own = self.own.lock().take();
-        drop(own);
-    }
-}
-
-impl Source for Draining {
-    fn ready(&self) {
-        let over = match &mut *self.state.lock() {
-            Some((fetch, _)) => fetch.discard(),
-            None => return,
-        };
-        if over {
-            self.end();
-        }
     }
 }
 

@@ -18,7 +18,6 @@ pub const CASES: &[Case] = &[
     ("lent", bodies_are_lent),
     ("lent-late", events_order_reading),
     ("lent-legacy", legacy_memory_waits),
-    ("lent-twice", one_client_has_it_twice),
     ("lent-killed", killed_clients_leave_nothing),
     ("lent-cut", what_was_cut_is_kept),
     ("lent-random", clients_die_at_any_moment),
@@ -26,7 +25,6 @@ pub const CASES: &[Case] = &[
     ("lent-idle", regions_are_retired),
     ("lent-again", addresses_are_used_again),
     ("lent-here", a_client_in_the_same_process),
-    ("lent-context", contexts_of_their_own),
     ("lent-faults", every_call_fails_while_lending),
     ("lent-events", events_are_few),
 ];
@@ -40,7 +38,7 @@ const EVERY_WAY: [Lies; 5] = [
     Lies::Arena,
 ];
 
-fn served(lies: Lies, options: ServerOptions) -> (Server, String, Producer) {
+pub fn served(lies: Lies, options: ServerOptions) -> (Server, String, Producer) {
     let producer = Producer::new(lies);
     let server = Server::new(options).unwrap();
     let uri = server.listen(&address("shm")).unwrap();
@@ -49,7 +47,7 @@ fn served(lies: Lies, options: ServerOptions) -> (Server, String, Producer) {
 }
 
 /// Everything is back, and the driver has nothing of ours but events that peers may wait for.
-fn nothing_is_left(server: Server, what: &str) {
+pub fn nothing_is_left(server: Server, what: &str) {
     drop(server);
     let left = || {
         Device::get(0).unwrap().trim().unwrap();
@@ -200,35 +198,6 @@ fn legacy_memory_waits() {
         other.tell("end");
         other.succeeds();
         nothing_is_left(server, "legacy");
-    }
-}
-
-#[test]
-fn memory_that_a_client_gets_on_two_connections_is_opened_there_once() {
-    run("lent-twice", &[]);
-}
-
-/// The driver counts neither how often a legacy handle is open nor how often memory of a pool is
-/// imported: what one connection closes must stay open for the other.
-fn one_client_has_it_twice() {
-    for lies in [Lies::Legacy, Lies::Pool] {
-        let producer = Producer::new(lies);
-        let server = Server::new(ServerOptions::default()).unwrap();
-        let uri = server.listen(&address("shm")).unwrap();
-        let schema = dipc::arrow::schema_to_c(&table("p")[0].schema()).unwrap();
-        let arrays = table("p").into_iter().map(|batch| producer.array(&batch));
-        server
-            .publish(b"p", schema, arrays.collect())
-            .map_err(|(error, _)| error)
-            .unwrap();
-        let mut other = client(&uri, "twice");
-        other.says("done");
-        other.succeeds();
-        eventually("returned", || server.stats().lent_outstanding == 0);
-        assert_eq!(producer.released(), 0);
-        server.withdraw(b"p").unwrap();
-        eventually("released", || producer.released() == table("p").len());
-        nothing_is_left(server, "twice");
     }
 }
 
@@ -428,39 +397,6 @@ fn a_client_in_the_same_process() {
         drop((kept, client));
         nothing_is_left(Server::new(ServerOptions::default()).unwrap(), "here");
     }
-}
-
-#[test]
-fn memory_of_another_context_is_copied_or_refused() {
-    run("lent-context", &[]);
-}
-
-/// Copies reach memory of every context, kernels do not: one that tried would end all work of the
-/// process on the device.
-fn contexts_of_their_own() {
-    let (server, uri, producer) = served(Lies::OtherContext, ServerOptions::default());
-    let plain_table = Served {
-        producer: producer.clone(),
-        batches: plain(),
-    };
-    server
-        .serve(b"plain", Box::new(plain_table))
-        .map_err(|(error, _)| error)
-        .unwrap();
-    let mut other = client(&uri, "faults");
-    other.says("ready");
-    // Its strings have lengths that lie on the device.
-    other.tell(&uri);
-    let said = other.says("outcome ");
-    assert!(said.contains("another context than the primary"), "{said}");
-    let mut other = client(&uri, "plain");
-    other.says("done");
-    other.succeeds();
-    eventually("released", || producer.released() == 1 + plain().len());
-    let stats = server.stats();
-    assert_eq!((stats.bytes_lent, stats.bytes_staged), (0, 0));
-    assert!(stats.bytes_copied_on_device > 0);
-    nothing_is_left(server, "another context");
 }
 
 #[test]

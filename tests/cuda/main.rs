@@ -31,6 +31,7 @@ mod hostile;
 mod info;
 mod kills;
 mod lending;
+mod lent_kinds;
 mod lent_reader;
 mod loading;
 mod moving;
@@ -82,6 +83,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(serving::CASES)
         .chain(lending::CASES)
         .chain(kills::CASES)
+        .chain(lent_kinds::CASES)
         .chain(lent_reader::CASES)
         .chain(hostile::CASES)
         .chain(arenas::CASES)

@@ -6,9 +6,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::device::cuda::export::{Allocation, Handle};
-use crate::device::cuda::pool::{ExportedPool, POOL_ID_BYTES, Share};
+use crate::device::cuda::pool::Share;
 use crate::device::cuda::{CudaRegion, Device};
-use crate::transport::lend::handle::{GpuHandle, Way};
+use crate::transport::lend::gpu::notice;
+use crate::transport::lend::gpu::pools::Pool;
+use crate::transport::lend::handle::Way;
 use crate::transport::lend::state::{self, Charge, NoRoom, Retiring};
 use crate::transport::{Keep, RegionNotice};
 
@@ -27,7 +29,7 @@ pub(in crate::transport::lend) struct State {
     /// The same, by where it begins.
     by_base: HashMap<u64, u16>,
     /// The pools that some of it is of.
-    pools: BTreeMap<u16, Pool>,
+    pub(super) pools: BTreeMap<u16, Pool>,
     /// Regions for copies.
     pub(super) pooled: BTreeMap<u16, Pooled>,
     /// Retired, and the peer is still to be told.
@@ -58,17 +60,6 @@ enum Memory {
     },
     /// Weak, so that an arena can give the region up.
     Arena(Weak<CudaRegion>),
-}
-
-/// A pool of a producer's. It has a number of its own, and is retired with the last memory of it: then
-/// the producer may destroy it.
-#[derive(Debug)]
-struct Pool {
-    id: [u8; POOL_ID_BYTES],
-    notice: RegionNotice,
-    announced: bool,
-    /// Lent memory of it.
-    lent: usize,
 }
 
 /// A region for copies.
@@ -294,41 +285,8 @@ impl state::State {
         Some(id)
     }
 
-    /// The number of a pool, with one more allocation of it lent; `None` when no id is left for it.
-    fn join_pool(&mut self, device: &Device, pool: &ExportedPool) -> Option<u16> {
-        let mut known = self.gpu.pools.iter_mut();
-        if let Some((id, known)) = known.find(|(_, known)| known.id == *pool.id()) {
-            known.lent += 1;
-            return Some(*id);
-        }
-        let id = self.ids.take()?;
-        let fd = Some(Arc::clone(pool.fd()));
-        let fresh = Pool {
-            id: *pool.id(),
-            notice: notice(id, device, 0, Way::Pool(*pool.id()), fd),
-            announced: false,
-            lent: 1,
-        };
-        self.gpu.pools.insert(id, fresh);
-        Some(id)
-    }
-
-    /// One allocation of a pool less is lent.
-    fn leave_pool(&mut self, id: u16) {
-        let Some(pool) = self.gpu.pools.get_mut(&id) else {
-            return;
-        };
-        pool.lent -= 1;
-        if pool.lent > 0 {
-            return;
-        }
-        let announced = pool.announced;
-        self.gpu.pools.remove(&id);
-        self.retire_id(id, announced, Retiring::default());
-    }
-
     /// The peer is to be told that `id` is gone, where it knows of it: by whoever looks at `due`.
-    fn retire_id(&mut self, id: u16, announced: bool, retiring: Retiring) {
+    pub(super) fn retire_id(&mut self, id: u16, announced: bool, retiring: Retiring) {
         if announced {
             self.retiring.insert(id, retiring);
             self.gpu.due.push(id);
@@ -505,25 +463,5 @@ impl state::State {
         }
         gone.append(&mut self.gpu.due);
         next
-    }
-}
-
-/// A region of a GPU as the peer is told of it.
-fn notice(
-    id: u16,
-    device: &Device,
-    len: usize,
-    way: Way,
-    fd: Option<Arc<OwnedFd>>,
-) -> RegionNotice {
-    let handle = GpuHandle {
-        length: u64::try_from(len).unwrap_or(u64::MAX),
-        uuid: *device.uuid(),
-        way,
-    };
-    RegionNotice {
-        id,
-        handle: handle.encode(),
-        fd,
     }
 }

@@ -13,6 +13,7 @@
 mod events;
 mod hold;
 mod known;
+mod pools;
 mod stage;
 
 use std::os::fd::OwnedFd;
@@ -25,9 +26,10 @@ use crate::device::cuda::{CudaRegion, Device, DeviceMemory, Event, Stream, uuids
 use crate::error::Result;
 use crate::proto::Span;
 use crate::transport::lend::address;
+use crate::transport::lend::handle::{GpuHandle, Way};
 use crate::transport::lend::pool::{ALIGNMENT, FIRST_REGION_BYTES, Shared};
 use crate::transport::lend::state::{Charge, NoRoom};
-use crate::transport::{Keep, Lease, OnGpu, Placement};
+use crate::transport::{Keep, Lease, OnGpu, Placement, RegionNotice};
 pub(super) use events::Events;
 use hold::Hold;
 use known::{Block, Found};
@@ -403,5 +405,25 @@ pub(super) fn let_go(peer: Option<&PeerProcess>, owners: Vec<Keep>) {
         && !owners.is_empty()
     {
         super::afterlife::keep_for_a_while(&peer.death, Box::new(owners));
+    }
+}
+
+/// A region of a GPU as the peer is told of it.
+fn notice(
+    id: u16,
+    device: &Device,
+    len: usize,
+    way: Way,
+    fd: Option<Arc<OwnedFd>>,
+) -> RegionNotice {
+    let handle = GpuHandle {
+        length: u64::try_from(len).unwrap_or(u64::MAX),
+        uuid: *device.uuid(),
+        way,
+    };
+    RegionNotice {
+        id,
+        handle: handle.encode(),
+        fd,
     }
 }
