@@ -72,6 +72,15 @@ fn fetch_on(
     Ok(stream.stats())
 }
 
+/// A client in a process that has nothing open any more: what is open already is not opened again.
+fn fresh_client() -> Client {
+    eventually("nothing is left open", || {
+        let live = fake::Live::now();
+        (live.opened, live.pools, live.mappings) == (0, 0, 0)
+    });
+    Client::new(ClientOptions::default()).unwrap()
+}
+
 fn client() {
     let uri = std::env::var(URI).unwrap();
     let bytes = (COUNT * ROWS * 8) as u64;
@@ -93,7 +102,7 @@ fn client() {
     ] {
         for device in [Target::Cuda(0), Target::AsSent] {
             for code in [1, 304, 801, 999] {
-                let client = Client::new(ClientOptions::default()).unwrap();
+                let client = fresh_client();
                 fake::fail_call(function, 1, code);
                 by_the_host(fetch(&client, &uri, ticket, device).unwrap());
                 fake::fail_call(function, 0, 0);
@@ -109,7 +118,7 @@ fn client() {
                 assert_eq!(fake::count(function), tried, "{function}");
             }
             // What is full is not full for ever.
-            let client = Client::new(ClientOptions::default()).unwrap();
+            let client = fresh_client();
             fake::fail_call(function, 1, 2);
             by_the_host(fetch(&client, &uri, ticket, device).unwrap());
             fake::fail_call(function, 0, 0);
@@ -117,15 +126,12 @@ fn client() {
         }
     }
     // Once there is an array, the rest of its stream is that of the same request.
-    let client = Client::new(ClientOptions::default()).unwrap();
+    let client = fresh_client();
     fake::fail_call("cuIpcOpenMemHandle_v2", 2, 999);
     let error = fetch(&client, &uri, "Own", Target::Cuda(0)).unwrap_err();
     assert!(error.text().contains("cuIpcOpenMemHandle_v2"), "{error}");
     as_it_lies(fetch(&client, &uri, "Own", Target::Cuda(0)).unwrap());
     drop(client);
-    eventually("nothing is left open", || {
-        let live = fake::Live::now();
-        (live.opened, live.pools) == (0, 0)
-    });
+    drop(fresh_client());
     println!("done");
 }
