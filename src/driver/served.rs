@@ -81,6 +81,8 @@ struct Half {
     registration: Option<Registration>,
     /// Woken when credit, room or the connection's life changes.
     signal: Option<Arc<dyn Wake>>,
+    /// Somebody was told that there is no room, since too many bytes are queued.
+    is_full: bool,
     /// More messages are about to follow: they are written together.
     corked: bool,
     /// When that ends at the latest; a timer is set for it.
@@ -167,6 +169,7 @@ impl ServedLink {
                 announced: HashMap::new(),
                 registration: None,
                 signal: None,
+                is_full: false,
                 corked: false,
                 uncork_at: None,
                 cancelled: false,
@@ -273,9 +276,10 @@ impl ServedLink {
     ///
     /// Why the stream cannot go on: the connection is over, or the peer has cancelled.
     pub fn has_room(&self, body_len: Option<u64>, in_place: bool) -> Result<bool> {
-        let half = self.half.lock();
+        let mut half = self.half.lock();
         half.ensure_streaming()?;
-        if half.link.queued_bytes() > QUEUE_HIGH_WATER_BYTES {
+        half.is_full = half.link.queued_bytes() > QUEUE_HIGH_WATER_BYTES;
+        if half.is_full {
             return Ok(false);
         }
         Ok(match body_len {
@@ -431,6 +435,11 @@ impl ServedLink {
         // Everything that the turn said in one system call: a header, its list, an end.
         if let Err(error) = half.write() {
             return self.close(half, error, effects);
+        }
+        // Not where it is flushed: over UCX sends come to their end in any call, also while receiving.
+        if half.is_full && half.link.queued_bytes() <= QUEUE_HIGH_WATER_BYTES {
+            half.is_full = false;
+            effects.signal.clone_from(&half.signal);
         }
         let interest = if half.is_flooded() {
             if self.readiness.socket {
@@ -589,19 +598,11 @@ impl Source for ServedLink {
             let mut effects = Effects::default();
             let more = {
                 let mut half = self.half.lock();
-                let queued = half.link.queued_bytes();
-                if half.closed.is_none() && queued > 0 {
-                    match half.link.flush() {
-                        // Who waits for room has it now.
-                        Ok(_)
-                            if queued > QUEUE_HIGH_WATER_BYTES
-                                && half.link.queued_bytes() <= QUEUE_HIGH_WATER_BYTES =>
-                        {
-                            effects.signal.clone_from(&half.signal);
-                        }
-                        Ok(_) => {}
-                        Err(error) => self.close(&mut half, error, &mut effects),
-                    }
+                if half.closed.is_none()
+                    && half.link.queued_bytes() > 0
+                    && let Err(error) = half.link.flush()
+                {
+                    self.close(&mut half, error, &mut effects);
                 }
                 let more = self.receive(&mut half, answered > 0, &mut effects);
                 self.pump(&mut half, &mut effects);
@@ -627,3 +628,6 @@ impl Source for ServedLink {
         self.ready();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -143,6 +143,34 @@ fn a_server_of_ours_serves_the_peer() {
     });
 }
 
+/// Rule E5: more than is queued at once, in bodies of many buffers over shared memory, where the peer fetches
+/// nothing by itself and the sends end in whatever call lets UCX go on.
+#[test]
+fn a_server_of_ours_serves_more_than_is_queued_at_once() {
+    let Some(peer) = peer() else { return };
+    let folder = folder("more");
+    let mut options = crate::options();
+    for (key, value) in [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")] {
+        options.link.settings.set(key, value).unwrap();
+    }
+    let server = crate::Server::new(options).unwrap();
+    server.listen("ucx://127.0.0.1:0").unwrap();
+    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..500_000));
+    let columns = ["a", "b", "c", "d"].map(|name| (name, Arc::clone(&column)));
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let batches = vec![batch; 12];
+    let arrays = batches.iter().map(export).collect();
+    server
+        .publish(b"more", export_schema(&batches[0].schema()), arrays)
+        .map_err(|(error, _)| error)
+        .unwrap();
+    let uris = [Role::Metadata, Role::Data].map(|role| server.location(role).unwrap());
+    let output = folder.join("got");
+    let outcome = peer.get(WAYS[0], &uris, "more", &output);
+    assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+    assert!(read(&output).1 == batches, "it has changed on its way");
+}
+
 /// Rules D4, U2, F1: a baseline peer reads what a server of ours that lends always lends it, with the key
 /// in the URI, and gives it back; from every other server it gets all bodies packed.
 #[test]
