@@ -27,6 +27,19 @@ fn said(messages: Vec<FlightData>) -> Messages {
     messages.into_iter().map(Ok).collect()
 }
 
+/// Whether ucx works here; if not, it says so.
+fn has_ucx() -> bool {
+    let transports = json(&["info", "--json"]);
+    let transports = transports["transports"].as_array().unwrap();
+    let has_ucx = transports
+        .iter()
+        .any(|one| one["name"] == "ucx" && one["available"] == true);
+    if !has_ucx {
+        println!("skipped: ucx, which dipc info says is not available");
+    }
+    has_ucx
+}
+
 /// Promise of `get grpc://`: the table is asked for by Flight and comes by libdipc, at the address
 /// that the server listens at.
 #[test]
@@ -59,11 +72,6 @@ fn the_table_comes_over_tcp_and_ucx_too() {
     let path = path_in(&folder, "table.parquet");
     write_parquet(Path::new(&path), &table(5000));
     let (tcp, ucx) = ("tcp://127.0.0.1:0", "ucx://127.0.0.1:0");
-    let transports = json(&["info", "--json"]);
-    let transports = transports["transports"].as_array().unwrap();
-    let has_ucx = transports
-        .iter()
-        .any(|one| one["name"] == "ucx" && one["available"] == true);
     let verified = |server: &Server, more: &[&str]| {
         let report = get(&server.uri, &[&["--verify", &path], more].concat());
         assert_eq!(report["verified"]["equal"], true);
@@ -83,8 +91,7 @@ fn the_table_comes_over_tcp_and_ucx_too() {
     assert!(report["bytes_received"].as_u64().unwrap() > 0);
     assert!(server.stop().0.success());
 
-    if !has_ucx {
-        println!("skipped: ucx, which dipc info says is not available");
+    if !has_ucx() {
         return;
     }
     let server = Server::start_flight(&["--listen", ucx, "--trusted-network", &path]);
@@ -101,6 +108,40 @@ fn the_table_comes_over_tcp_and_ucx_too() {
         assert_eq!(by(&report), ["libdipc"]);
         assert!(from(&report).starts_with(scheme));
     }
+    assert!(server.stop().0.success());
+}
+
+/// Rule R4: with `--roles` the first two locations are metadata and data of a ucx address, which is what
+/// the reference peer's client takes; one of libdipc takes them as one way, on two connections.
+#[test]
+fn roles_are_told_by_flight_first() {
+    if !has_ucx() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_in(&folder, "table.parquet");
+    write_parquet(Path::new(&path), &table(5000));
+    let listen = [
+        "--listen",
+        "tcp://127.0.0.1:0",
+        "--listen",
+        "ucx://127.0.0.1:0",
+    ];
+    let server =
+        Server::start_flight(&[&listen[..], &["--trusted-network", "--roles", &path]].concat());
+    let report = get(&server.uri, &["--verify", &path, "--trusted-network"]);
+    assert_eq!(report["verified"]["equal"], true);
+    let from = report["taken"][0]["from"].as_array().unwrap();
+    let from: Vec<_> = from.iter().map(|uri| uri.as_str().unwrap()).collect();
+    assert_eq!(from.len(), 2);
+    for (uri, role) in from.iter().zip(["metadata", "data"]) {
+        assert!(uri.starts_with("ucx://127.0.0.1:"), "{uri}");
+        assert!(uri.contains(&format!("dipc_role={role}")), "{uri}");
+    }
+    // Who does not trust the network gets it where it would without the roles.
+    let report = get(&server.uri, &["--verify", &path]);
+    let from = report["taken"][0]["from"][0].as_str().unwrap();
+    assert!(from.starts_with("tcp://127.0.0.1:"), "{from}");
     assert!(server.stop().0.success());
 }
 

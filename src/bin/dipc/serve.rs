@@ -95,7 +95,8 @@ pub struct Args {
     #[arg(long, value_name = "HOW", default_value = "auto")]
     body: Body,
 
-    /// Print two URIs more for each address: for clients that take metadata and bodies from two
+    /// Print two URIs more for each address: for clients that take metadata and bodies from two. With
+    /// --flight, those of ucx addresses are told before all others
     #[arg(long)]
     roles: bool,
 
@@ -183,7 +184,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let flight = flight
         .map(|listener| {
-            let uris = server.locations(Role::Both);
+            let uris = flight_locations(&server, args.roles);
             FlightServer::start(listener, tables, uris, args.max_streams.get()).map(Arc::new)
         })
         .transpose()?;
@@ -193,6 +194,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     // An error means that the watching thread is gone, which it never is.
     let _ = stops.recv();
     stop(server, flight, stops, args)
+}
+
+/// The locations that Flight clients are told. The reference peer's client knows no other than its
+/// own, metadata and data, and takes the first two (rule R4).
+fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
+    let both = server.locations(Role::Both);
+    if !roles {
+        return both;
+    }
+    let data = server.locations(Role::Data);
+    let pairs = server.locations(Role::Metadata).into_iter().zip(data);
+    pairs
+        .filter(|(metadata, _)| metadata.starts_with("ucx:"))
+        .flat_map(|(metadata, data)| [metadata, data])
+        .chain(both)
+        .collect()
 }
 
 /// What is served under each ticket. Every source is opened once, so that a file that cannot be
