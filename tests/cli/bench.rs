@@ -134,6 +134,46 @@ fn fetches_are_measured_on_every_transport() {
     }
 }
 
+/// Promise of `--consumer-pause`: the client keeps each batch that long, so that the server, which may be
+/// ahead by the window alone, waits for it.
+#[test]
+fn a_consumer_that_pauses_is_measured() {
+    for transport in transports() {
+        let args = ["--op=get", "--transport", &transport, "--memory=heap"];
+        let more = [
+            "--touch=none",
+            "--batch-bytes=64K",
+            "--batches=10",
+            "--consumer-pause=5ms",
+        ];
+        let lines = lines(&[&args[..], &more].concat());
+        let line = &lines[0];
+        check_common(line, "get", &transport);
+        assert!((rate(line, "consumer_pause_seconds") - 0.005).abs() < 1e-9);
+        assert!(rate(line, "seconds") >= 0.05, "{line}");
+    }
+}
+
+/// Promise of `--values bool`: a bit a row, so 64 times the rows of int64 in as many bytes, read as they
+/// were written.
+#[test]
+fn rows_of_bits_are_measured() {
+    let args = [
+        "--op=get",
+        "--memory=arena,heap",
+        "--touch=sum",
+        "--values=bool",
+    ];
+    let lines = lines(&[&args[..], &["--batch-bytes=64K", "--batches=7"]].concat());
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        assert_eq!(line["values"], "bool");
+        assert_eq!(number(line, "batch_bytes"), 64 << 10);
+        assert_eq!(number(line, "rows"), 8 * (64 << 10));
+        assert_eq!(number(line, "bytes"), 7 * (64 << 10));
+    }
+}
+
 /// Several streams at once share the batches, and each one's rate is told.
 #[test]
 fn streams_are_measured_at_once() {
@@ -291,6 +331,19 @@ fn what_cannot_be_measured_is_explained() {
     assert!(told.contains("is taken"), "{told}");
     let told = failure(2, &["bench", "--op=get", "--columns=9", "--batch-bytes=64"]);
     assert!(told.contains("has 72 bytes"), "{told}");
+    for (args, expected) in [
+        (
+            ["--op=metadata", "--values=bool"],
+            "metadata is of int64 columns",
+        ),
+        (
+            ["--op=idle", "--consumer-pause=1ms"],
+            "idle has no consumer that could pause",
+        ),
+    ] {
+        let told = failure(2, &[&["bench"][..], &args].concat());
+        assert!(told.contains(expected), "{told}");
+    }
     let told = failure(
         2,
         &[

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use arrow::datatypes::{DataType, Field, Schema};
 use clap::ValueEnum;
 use dipc::arrow::decode;
 use dipc::client::GetOptions;
@@ -120,6 +121,44 @@ choice! {
 }
 
 choice! {
+    /// What columns are made of.
+    Values {
+        Int64 = "int64",
+        /// A bit each, so that a batch has 64 times as many rows
+        Bool = "bool",
+    }
+}
+
+impl Values {
+    /// How many of them are in eight bytes, in which batches are written and read.
+    pub fn in_word(self) -> u64 {
+        match self {
+            Self::Int64 => 1,
+            Self::Bool => 64,
+        }
+    }
+}
+
+/// The columns of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    pub columns: u32,
+    pub values: Values,
+}
+
+impl Shape {
+    /// Columns without nulls.
+    pub fn schema(self) -> Schema {
+        let kind = match self.values {
+            Values::Int64 => DataType::Int64,
+            Values::Bool => DataType::Boolean,
+        };
+        let field = |number| Field::new(format!("c{number}"), kind.clone(), false);
+        Schema::new((0..self.columns).map(field).collect::<Vec<_>>())
+    }
+}
+
+choice! {
     /// How much of what arrives is checked.
     Level {
         Structure = "structure",
@@ -157,6 +196,7 @@ pub struct Case {
     pub body: Body,
     pub rows: u64,
     pub columns: u32,
+    pub values: Values,
     pub streams: u32,
     pub connections: u16,
     /// Batches to fetch, all streams together; `None`: as many as come in `seconds`.
@@ -164,6 +204,8 @@ pub struct Case {
     pub seconds: Duration,
     /// Between two batches of `latency`, two streams of `connect`.
     pub interval: Duration,
+    /// How long the client of `get` keeps each batch.
+    pub pause: Duration,
     pub spin: Duration,
     /// Bound on the memory of distinct batches.
     pub ring_bytes: u64,
@@ -204,7 +246,20 @@ const MOST_COLUMNS: u64 = 1 << 18;
 impl Case {
     /// Bytes of values in one batch.
     pub fn batch_bytes(&self) -> u64 {
-        self.rows * u64::from(self.columns) * 8
+        self.words() * u64::from(self.columns) * 8
+    }
+
+    /// Eight bytes each, of one column of a batch.
+    pub fn words(&self) -> u64 {
+        self.rows.div_ceil(self.values.in_word())
+    }
+
+    /// What the batches have for columns.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            columns: self.columns,
+            values: self.values,
+        }
     }
 
     /// How many batches a stream fetches, where that is known.

@@ -155,7 +155,7 @@ impl Fetcher<'_> {
     /// Fetches a few batches in the same way, to the end, so that the connection can be used again.
     fn warm_up(&self) -> Result<()> {
         let mut stream = self.get(WARM_UP)?;
-        let values = Values::of(&mut stream, self.case.columns)?;
+        let values = Values::of(&mut stream, self.case.shape())?;
         let mut index = 0;
         while let Some(array) = stream.next()? {
             self.touch(&values, &array, index)?;
@@ -182,12 +182,15 @@ impl Fetcher<'_> {
         let mut done = false;
         while !done {
             let mut stream = self.get(TABLE)?;
-            let values = Values::of(&mut stream, self.case.columns)?;
+            let values = Values::of(&mut stream, self.case.shape())?;
             fetched.fetches += 1;
             let mut index = 0;
             while !done {
                 let Some(array) = stream.next()? else { break };
                 self.touch(&values, &array, index)?;
+                if !self.case.pause.is_zero() {
+                    thread::sleep(self.case.pause);
+                }
                 drop(array);
                 index += 1;
                 fetched.batches += 1;

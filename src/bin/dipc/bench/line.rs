@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, What};
+use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, Values, What};
 use super::message::{Latency, Outcome, Usage};
 use crate::report::as_float;
 
@@ -108,6 +108,7 @@ pub struct TableLine {
     /// Bytes of values in one batch.
     pub batch_bytes: u64,
     pub columns: u32,
+    pub values: Values,
     pub rows: u64,
     /// How many different batches there were.
     pub distinct_batches: u64,
@@ -117,6 +118,8 @@ pub struct TableLine {
     pub total_bytes: u64,
     pub spin: bool,
     pub spin_seconds: f64,
+    /// How long the client kept each batch.
+    pub consumer_pause_seconds: f64,
     pub window_batches: u64,
     pub window_bytes: u64,
     pub level: Level,
@@ -181,6 +184,7 @@ impl TableLine {
             body: case.body,
             batch_bytes: case.batch_bytes(),
             columns: case.columns,
+            values: case.values,
             rows: case.rows,
             distinct_batches: case.distinct(),
             streams: case.streams,
@@ -190,6 +194,7 @@ impl TableLine {
                 .map_or(bytes, |batches| batches * case.batch_bytes()),
             spin: !case.spin.is_zero(),
             spin_seconds: case.spin.as_secs_f64(),
+            consumer_pause_seconds: case.pause.as_secs_f64(),
             window_batches: case.window_batches,
             window_bytes: case.window_bytes,
             level: case.level,

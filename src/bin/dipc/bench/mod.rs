@@ -140,7 +140,7 @@ fn allow_descriptors() {
 /// A small case, at an address of its own.
 #[cfg(test)]
 fn test_case(name: &str) -> Case {
-    use case::{Body, Level, Memory, Scheme, Source, Touch, What};
+    use case::{Body, Level, Memory, Scheme, Source, Touch, Values, What};
     use dipc::device::Target;
 
     Case {
@@ -156,11 +156,13 @@ fn test_case(name: &str) -> Case {
         body: Body::Auto,
         rows: 100,
         columns: 3,
+        values: Values::Int64,
         streams: 1,
         connections: 1,
         batches: None,
         seconds: Duration::from_millis(10),
         interval: Duration::from_millis(1),
+        pause: Duration::ZERO,
         spin: Duration::ZERO,
         ring_bytes: 1 << 20,
         distinct: None,

@@ -7,7 +7,7 @@ use clap::ValueEnum as _;
 use dipc::client::GetOptions;
 use dipc::device::Target;
 
-use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, What};
+use super::case::{Body, Case, Level, Memory, Op, Scheme, Source, Touch, Values, What};
 use crate::Usage;
 
 /// Arguments of `dipc bench`.
@@ -47,9 +47,13 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = crate::parse_bytes)]
     batch_bytes: Vec<u64>,
 
-    /// int64 columns of a batch (several)
+    /// Columns of a batch (several)
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
     columns: Vec<u32>,
+
+    /// What the columns are made of; bool, a bit each, is for get and idle
+    #[arg(long, default_value = "int64")]
+    values: Values,
 
     /// Streams at once, each on a connection and a thread of its own; for idle: 100, otherwise: 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -91,6 +95,10 @@ pub struct Args {
     /// Time between two batches of latency, and between two streams of connect
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = crate::parse_duration)]
     interval: Duration,
+
+    /// get: how long the client keeps each batch before it releases it and takes the next
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
+    consumer_pause: Duration,
 
     /// connect: a new client for each stream, so that it makes a connection, too
     #[arg(long)]
@@ -277,11 +285,13 @@ impl Args {
             body: self.body,
             rows: 0,
             columns: 1,
+            values: self.values,
             streams: self.streams.unwrap_or(defaults.streams),
             connections: self.connections,
             batches: self.batches,
             seconds: self.seconds.unwrap_or(seconds),
             interval: self.interval,
+            pause: self.consumer_pause,
             spin: self.spin,
             ring_bytes: self.ring_bytes,
             distinct: self.distinct,
@@ -299,12 +309,24 @@ impl Args {
         let (bytes, row) = (case.rows, u64::from(case.columns) * 8);
         case.rows = match case.op {
             Op::Metadata => 1,
-            _ => bytes / row,
+            _ => bytes / row * case.values.in_word(),
         };
         if case.rows == 0 {
             let text = format!(
-                "--batch-bytes {bytes}: one row of {} int64 columns has {row} bytes",
-                case.columns
+                "--batch-bytes {bytes}: the least batch of {} {} columns has {row} bytes",
+                case.columns, case.values
+            );
+            return Err(Usage(text).into());
+        }
+        // The others measure rows, or write a time into them.
+        if case.values == Values::Bool && !matches!(case.op, Op::Get | Op::Idle) {
+            let text = format!("--values bool: {} is of int64 columns", case.op);
+            return Err(Usage(text).into());
+        }
+        if !case.pause.is_zero() && case.op != Op::Get {
+            let text = format!(
+                "--consumer-pause: {} has no consumer that could pause, get has",
+                case.op
             );
             return Err(Usage(text).into());
         }

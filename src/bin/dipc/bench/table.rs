@@ -12,7 +12,6 @@ use std::slice;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use arrow::datatypes::{DataType, Field, Schema};
 use dipc::arena::{self, Arena, ArenaOptions};
 use dipc::arrow::abi::{ArrowArray, ArrowDeviceArray};
 use dipc::arrow::stream::ArrayReader;
@@ -20,7 +19,7 @@ use dipc::arrow::{OwnedDeviceArray, OwnedSchema, schema_to_c};
 use dipc::device::DeviceKind;
 use dipc::device::cuda::{DeviceMemory, Purpose};
 
-use super::case::{Case, Memory};
+use super::case::{Case, Memory, Shape};
 use super::gpu::Gpu;
 
 /// What Arrow recommends.
@@ -167,15 +166,18 @@ unsafe impl Sync for Batch {}
 
 impl Batch {
     /// A batch filled with numbers that depend on `seed`.
-    pub fn new(store: &Store, columns: u32, rows: u64, seed: u64) -> Result<Self> {
-        let rows = usize::try_from(rows)?;
-        let mut all = (0..columns)
-            .map(|_| store.column(rows))
+    ///
+    /// It is written in words of eight bytes, of which each column has `words`.
+    pub fn new(store: &Store, shape: Shape, words: u64, seed: u64) -> Result<Self> {
+        let rows = usize::try_from(words * shape.values.in_word())?;
+        let words = usize::try_from(words)?;
+        let mut all = (0..shape.columns)
+            .map(|_| store.column(words))
             .collect::<Result<Vec<_>>>()?;
         let mut sum = 0_u64;
         let mut number = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for column in &mut all {
-            let values = (0..rows).map(|_| {
+            let values = (0..words).map(|_| {
                 let value = number;
                 sum = sum.wrapping_add(value);
                 number = number.wrapping_add(1);
@@ -293,7 +295,7 @@ unsafe extern "C" fn release_table(array: *mut ArrowArray) {
 /// The distinct batches of a case, which come round in turn.
 pub struct Ring {
     batches: Vec<Arc<Batch>>,
-    columns: u32,
+    shape: Shape,
     device_type: i32,
 }
 
@@ -301,14 +303,14 @@ impl Ring {
     /// Writes them.
     pub fn new(case: &Case) -> Result<Self> {
         let store = Store::new(case)?;
-        let batch = |seed| Batch::new(&store, case.columns, case.rows, seed).map(Arc::new);
+        let batch = |seed| Batch::new(&store, case.shape(), case.words(), seed).map(Arc::new);
         let batches = (1..=case.distinct())
             .map(batch)
             .collect::<Result<_>>()
             .context("cannot hold the batches in memory; --ring-bytes says how much they take")?;
         Ok(Self {
             batches,
-            columns: case.columns,
+            shape: case.shape(),
             device_type: store.device_type(),
         })
     }
@@ -324,7 +326,7 @@ impl Ring {
     }
 
     pub fn schema(&self) -> Result<OwnedSchema> {
-        Ok(schema_to_c(&schema(self.columns))?)
+        Ok(schema_to_c(&self.shape.schema())?)
     }
 
     /// A reader of `count` of them, or of as many as are asked for.
@@ -337,12 +339,6 @@ impl Ring {
     }
 }
 
-/// The schema of `columns` int64 columns without nulls.
-pub fn schema(columns: u32) -> Schema {
-    let field = |number| Field::new(format!("c{number}"), DataType::Int64, false);
-    Schema::new((0..columns).map(field).collect::<Vec<_>>())
-}
-
 /// What a provider hands out.
 pub struct RingReader {
     ring: Arc<Ring>,
@@ -352,7 +348,7 @@ pub struct RingReader {
 
 impl ArrayReader for RingReader {
     fn schema(&mut self) -> dipc::error::Result<OwnedSchema> {
-        schema_to_c(&schema(self.ring.columns))
+        schema_to_c(&self.ring.shape.schema())
     }
 
     fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
@@ -375,23 +371,37 @@ impl ArrayReader for RingReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::case::Values as Kind;
     use crate::bench::test_case;
     use crate::bench::values::Values;
+
+    /// As many int64 columns.
+    fn int64(columns: u32) -> Shape {
+        Shape {
+            columns,
+            values: Kind::Int64,
+        }
+    }
 
     /// What is read of an exported batch is what was written, for either memory, and its memory goes
     /// with the last array.
     #[test]
     fn batches_are_read_as_they_were_written() {
-        for memory in [Memory::Arena, Memory::Heap] {
+        for (memory, values) in [
+            (Memory::Arena, Kind::Int64),
+            (Memory::Heap, Kind::Int64),
+            (Memory::Arena, Kind::Bool),
+        ] {
             let case = Case {
                 memory,
+                values,
                 ..test_case("table")
             };
             let ring = Arc::new(Ring::new(&case).unwrap());
             let sums = ring.sums();
             assert_ne!(sums[0], sums[1]);
             let mut reader = ring.reader(Some(3));
-            let values = Values::of(&mut reader, case.columns).unwrap();
+            let values = Values::of(&mut reader, case.shape()).unwrap();
             for sum in sums.iter().cycle().take(3) {
                 let array = reader.next().unwrap().unwrap();
                 // SAFETY: the array is one of `reader`'s, of which `values` was made.
@@ -416,7 +426,7 @@ mod tests {
             ..test_case("moved")
         })
         .unwrap();
-        let batch = Arc::new(Batch::new(&store, 2, 10, 1).unwrap());
+        let batch = Arc::new(Batch::new(&store, int64(2), 10, 1).unwrap());
         let kept = Arc::downgrade(&batch);
         let table = batch.export();
         drop(batch);
@@ -435,21 +445,21 @@ mod tests {
     #[test]
     fn other_columns_are_refused() {
         let ring = Arc::new(Ring::new(&test_case("other")).unwrap());
-        assert!(Values::of(&mut ring.reader(None), 4).is_err());
+        assert!(Values::of(&mut ring.reader(None), int64(4)).is_err());
     }
 
     /// The time in a batch is what was stamped on it last.
     #[test]
     fn stamps_are_read() {
         let store = Store::new(&test_case("stamps")).unwrap();
-        let mut batch = Batch::new(&store, 1, 4, 1).unwrap();
+        let mut batch = Batch::new(&store, int64(1), 4, 1).unwrap();
         batch.stamp(77).unwrap();
         let case = Case {
             columns: 1,
             ..test_case("stamps")
         };
         let mut reader = Arc::new(Ring::new(&case).unwrap()).reader(None);
-        let values = Values::of(&mut reader, 1).unwrap();
+        let values = Values::of(&mut reader, int64(1)).unwrap();
         // SAFETY: a batch of `store` is of the same schema as those of `reader`.
         let first = unsafe { values.first(&Arc::new(batch).export()) };
         assert_eq!(first.unwrap(), Some(77));

@@ -16,7 +16,7 @@ use super::case::Case;
 use super::client::new_client;
 use super::message::{Latency, Outcome, Ready, Usage, histogram, now_ns};
 use super::server::TABLE;
-use super::table::{Batch, Store, schema};
+use super::table::{Batch, Store};
 use super::values::Values;
 use super::worker::Parent;
 
@@ -82,7 +82,7 @@ impl Stamps {
                 self.batches.swap(index, last);
             }
             None => {
-                let batch = Batch::new(&self.store, self.case.columns, self.case.rows, 1)?;
+                let batch = Batch::new(&self.store, self.case.shape(), self.case.words(), 1)?;
                 self.batches.push(Arc::new(batch));
             }
         }
@@ -92,7 +92,7 @@ impl Stamps {
 
 impl ArrayReader for Stamps {
     fn schema(&mut self) -> dipc::error::Result<OwnedSchema> {
-        schema_to_c(&schema(self.case.columns))
+        schema_to_c(&self.case.shape().schema())
     }
 
     fn next(&mut self) -> dipc::error::Result<Option<OwnedDeviceArray>> {
@@ -156,7 +156,7 @@ impl Run {
 pub fn latency(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let client = new_client(case)?;
     let mut stream = client.get(&[&ready.uri], TABLE, &case.get_options(), None)?;
-    let values = Values::of(&mut stream, case.columns)?;
+    let values = Values::of(&mut stream, case.shape())?;
     for _ in 0..if case.cold { 0 } else { WARM_UP } {
         delay(&mut stream, &values)?;
     }

@@ -9,22 +9,25 @@ use dipc::arrow::{OwnedDeviceArray, schema_from_c};
 use dipc::device::DeviceKind;
 use parking_lot::Mutex;
 
+use super::case::Shape;
 use super::gpu::Reader;
-use super::table::schema;
 
 /// Reads the values of arrays of one stream.
 pub struct Values {
+    /// How many rows are in eight bytes.
+    in_word: u64,
     /// For arrays on a GPU, once the first has come.
     reader: Mutex<Option<Reader>>,
 }
 
 impl Values {
-    /// Checks that the stream has int64 columns without nulls, as the server's table.
-    pub fn of(stream: &mut dyn ArrayReader, columns: u32) -> Result<Self> {
-        if schema_from_c(&stream.schema()?)?.fields() != schema(columns).fields() {
+    /// Checks that the stream has the columns of the server's table.
+    pub fn of(stream: &mut dyn ArrayReader, shape: Shape) -> Result<Self> {
+        if schema_from_c(&stream.schema()?)?.fields() != shape.schema().fields() {
             bail!("the server's table has other columns than it was told to have");
         }
         Ok(Self {
+            in_word: shape.values.in_word(),
             reader: Mutex::default(),
         })
     }
@@ -58,7 +61,7 @@ impl Values {
         work(reader.as_mut())
     }
 
-    /// Where the values of each column of an array lie, and how many there are.
+    /// Where the values of each column of an array lie, and how many words of eight bytes they are.
     ///
     /// # Safety
     ///
@@ -67,6 +70,7 @@ impl Values {
         &self,
         array: &'a OwnedDeviceArray,
     ) -> impl Iterator<Item = (*const u64, usize)> + use<'a> {
+        let in_word = self.in_word;
         let table = &array.raw().array;
         let children: &'a [*mut ArrowArray] = match usize::try_from(table.n_children) {
             // SAFETY: a table has as many pointers to children as it says, for as long as it is not
@@ -74,17 +78,21 @@ impl Values {
             Ok(count @ 1..) => unsafe { slice::from_raw_parts(table.children, count) },
             _ => &[],
         };
-        children.iter().map(|column| {
+        children.iter().map(move |column| {
             // SAFETY: as above; each leads to an ArrowArray.
             let column = unsafe { &**column };
-            let rows = usize::try_from(column.length).unwrap_or(0);
-            let offset = usize::try_from(column.offset).unwrap_or(0);
+            // Batches are written in whole words, and sent as they are.
+            let words = |rows: i64| {
+                let rows = u64::try_from(rows).unwrap_or(0);
+                usize::try_from(rows / in_word).unwrap_or(0)
+            };
+            let (rows, offset) = (words(column.length), words(column.offset));
             if rows == 0 {
                 return (ptr::null(), 0);
             }
-            // SAFETY: an int64 array has two buffers.
+            // SAFETY: an array of int64 or bool has two buffers.
             let buffers = unsafe { slice::from_raw_parts(column.buffers.cast_const(), 2) };
-            // The second buffer has `offset + rows` values of 8 bytes.
+            // The second buffer has `offset + rows` words of 8 bytes.
             (buffers[1].cast::<u64>().wrapping_add(offset), rows)
         })
     }
@@ -107,8 +115,8 @@ impl Values {
             let Some(reader) = reader else {
                 let values = columns.map(|(first, rows)| match rows {
                     0 => work(&[]),
-                    // SAFETY: a column on the host has these values; libdipc hands out buffers aligned
-                    // for their type, and each 8 bytes are a u64. Nobody writes to them: the server is
+                    // SAFETY: a column on the host has these values; libdipc hands out buffers of batches
+                    // that were written 64-aligned so, and each 8 bytes are a u64. Nobody writes to them: the server is
                     // this command's own.
                     _ => work(unsafe { slice::from_raw_parts(first, rows) }),
                 });
