@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -52,7 +53,7 @@ def measure(arguments: argparse.Namespace) -> int:
                 print(f"{group.name} / {entry.peer}: {report.describe(entry.case)}")
         return 0
     wanted = {entry.peer for group in groups for entry in group.entries}
-    peers = {name: peer for name, peer in all_peers(arguments.dipc).items() if name in wanted}
+    peers = {name: peer for name, peer in all_peers(arguments.dipc, arguments.reference_peer).items() if name in wanted}
     rounds = arguments.rounds or (2 if arguments.quick else 5)
     mode = "quick" if arguments.quick else "full"
     folder: Path = arguments.output
@@ -85,6 +86,14 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench", help="folder of results and report")
     parser.add_argument(
         "--dipc", type=Path, default=ROOT / "target" / "release" / "dipc", help="the command to measure"
+    )
+    here = os.environ.get("DIPC_REFERENCE_PEER")
+    parser.add_argument(
+        "--reference-peer",
+        type=Path,
+        metavar="DIR",
+        default=Path(here) if here else None,
+        help="folder with the programs `server` and `client` of the reference peer (DIPC_REFERENCE_PEER)",
     )
     arguments = parser.parse_args()
     if arguments.command == "report":

@@ -23,7 +23,9 @@ class Case:
 
     `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, sum or socket_round_trip.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
-    other. `default_window`: libdipc's window as it is where nobody sets it.
+    other. `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
+    `pause`: seconds for which the consumer keeps each batch. `values` is int64, or bool with 8 rows to a byte.
+    `free_bytes` is memory that has to be free, or the case is left out.
     """
 
     op: str
@@ -37,6 +39,11 @@ class Case:
     default_window: bool = False
     batches: int | None = None
     seconds: float = 0.5
+    window_batches: int | None = None
+    window_bytes: int | None = None
+    pause: float = 0
+    values: str = "int64"
+    free_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,6 +71,9 @@ class Group:
 
 DIPC = ("dipc shm arena", "dipc shm heap", "dipc tcp")
 FLIGHT = ("Flight tcp", "Flight unix")
+# Shared memory and UCX, too: what a slow consumer makes wait is not the same on each.
+SLOW = (*DIPC, "dipc ucx tcp")
+REFERENCE_SIZES = (128 * KIB, 2 * MIB, 32 * MIB)
 # How UCX reaches the other process. Debian's UCX 1.13 has no shared memory in the error mode PEER.
 UCX = ("tcp", "posix+cma", "sysv+cma")
 # posix and sysv differ little: both only carry what cma then reads.
@@ -85,6 +95,11 @@ def _group(name: str, *parts: tuple[tuple[str, ...], Case]) -> Group:
 def dipc_ucx(paths: tuple[str, ...]) -> tuple[str, ...]:
     """libdipc over these ways of UCX."""
     return tuple(f"dipc ucx {path}" for path in paths)
+
+
+def reference(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The reference peer over these ways of UCX."""
+    return tuple(f"reference peer {path}" for path in paths)
 
 
 def _pairs(paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -194,6 +209,36 @@ def _shape(*, quick: bool) -> list[Group]:
     ]
 
 
+def _reference(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
+    """Each transport with the reference peer's own client and server beside it."""
+    return [
+        Group(
+            f"reference peer {size_text(size)}",
+            tuple(
+                Entry(peer, Case("get", batch_bytes=size))
+                for pair in zip(dipc_ucx(paths), reference(paths), strict=True)
+                for peer in pair
+            ),
+        )
+        for size in sizes
+    ]
+
+
+def _slow_consumer() -> list[Group]:
+    """What a consumer that pauses holds up, beside a stream with room for one batch in which nothing happens."""
+    size = 4 * MIB
+    # One buffer, so that the batches themselves take next to nothing.
+    slow = Case("get", batch_bytes=size, reuse=True, batches=60, pause=0.01, window_batches=128, window_bytes=16 * size)
+    idle = Case("idle", batch_bytes=size, reuse=True, seconds=0.2, window_batches=1, window_bytes=size)
+    return [_group("slow consumer", (SLOW, slow), (SLOW, idle))]
+
+
+def _long() -> list[Group]:
+    """One column of bits, as long as 32-bit row numbers go and longer than signed ones do, and an eighth of that."""
+    many = Case("get", batch_bytes=256 * MIB, values="bool", batches=8, free_bytes=4 << 30)
+    return [_group("2^31 rows", (DIPC, many), (DIPC, replace(many, batch_bytes=32 * MIB, batches=64)))]
+
+
 def matrix(*, quick: bool) -> list[Group]:
     """All groups of a run, in the order in which they are measured."""
     paths = QUICK_UCX if quick else UCX
@@ -203,6 +248,9 @@ def matrix(*, quick: bool) -> list[Group]:
         *_metadata((10, 1_000) if quick else (10, 100, 1_000)),
         *_headers((1_000,) if quick else (10, 1_000)),
         *_shape(quick=quick),
+        *_slow_consumer(),
+        *_long(),
+        *_reference((2 * MIB,) if quick else REFERENCE_SIZES, paths),
     ]
     # Each run also starts processes and fills memory, so that less than this saves nothing.
     seconds = 0.2 if quick else 0.3

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bench.cases import FLIGHT, KIB, MIB, SIZES, UCX, dipc_ucx, size_text
+from bench.cases import DIPC, FLIGHT, KIB, MIB, REFERENCE_SIZES, SIZES, SLOW, UCX, dipc_ucx, reference, size_text
 from bench.lookup import Ratio, figures, find, median, ratio
 from bench.results import Row, Run
 
@@ -231,19 +231,53 @@ def _linear(run: Run) -> Iterator[Outcome]:
     found = ratio(few, many, "batches_per_second")
     yield _absent(case, goal, many) if found is None else Outcome(case, goal, _text(found), found.value <= 1.25)
 
+    for peer in DIPC:
+        case = f"{peer.removeprefix('dipc ')}: cost of a row, 2^31 rows of one column in that of 2^28"
+        long, short = (find(run, peer, "get", group="2^31", batch_bytes=size) for size in (256 * MIB, 32 * MIB))
+        found = ratio(short, long, RATE)
+        absent = _problem(long, short)
+        yield _absent(case, goal, absent) if found is None else Outcome(case, goal, _text(found), found.value <= 1.25)
 
-def _elsewhere() -> Iterator[Outcome]:
-    """Goals that other tools measure."""
-    for case, goal, where in (
-        ("reference peer's data on UCX", "≥ 5 × its own client and server", "the reference peer is not installed here"),
-        ("slow consumer", "memory at both ends within the window + 10 %", "the tests of streams show it"),
-        ("1 column, 2^31 rows", "linear", "it takes more memory than a usual machine has free"),
-    ):
-        yield Outcome(case, goal, f"not measured: {where}", None)
+
+def _reference(run: Run) -> Iterator[Outcome]:
+    goal = "≥ 5 × its own client and server"
+    pairs = [
+        (path, size, ours, theirs)
+        for path, peer, other in zip(UCX, dipc_ucx(UCX), reference(UCX), strict=True)
+        for size in REFERENCE_SIZES
+        if (theirs := find(run, other, "get", batch_bytes=size))
+        for ours in [find(run, peer, "get", group="reference peer", batch_bytes=size)]
+    ]
+    # Where nobody has built it, once is enough.
+    if not any(theirs.rounds for *_, theirs in pairs):
+        yield _absent("reference peer's data on UCX", goal, _problem(*(theirs for *_, theirs in pairs)))
+        return
+    for path, size, ours, theirs in pairs:
+        yield _at_least(f"ucx {path}: {size_text(size)}, in the reference peer's", goal, 5, ours, theirs)
+
+
+def _slow(run: Run) -> Iterator[Outcome]:
+    for peer in SLOW:
+        case = f"{peer.removeprefix('dipc ')}: slow consumer, memory at both ends beyond that of an idle stream"
+        goal = "≤ the window + 10 %"
+        slow, idle = (find(run, peer, op, group="slow consumer") for op in ("get", "idle"))
+        window = slow.case.window_bytes if slow is not None else None
+        grown = [
+            (end, most - least)
+            for end in ("server", "client")
+            if (most := median(slow, f"peak_memory_{end}_bytes")) is not None
+            and (least := median(idle, f"peak_memory_{end}_bytes")) is not None
+        ]
+        if not grown or window is None:
+            yield _absent(case, goal, _problem(slow, idle))
+            continue
+        sizes = ", ".join(f"{end} {size / MIB:.1f} MiB" for end, size in grown)
+        met = all(size <= 1.1 * window for _, size in grown)
+        yield Outcome(case, goal, f"{sizes}; window {window / MIB:.0f} MiB", met)
 
 
 def outcomes(run: Run) -> list[Outcome]:
     """Every goal, in the order of the list of goals."""
-    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _ucx, _headers, _many, _linear)
-    found = [outcome for part in parts for outcome in part(run)]
-    return [replace(outcome, measured=outcome.measured.replace("|", "/")) for outcome in (*found, *_elsewhere())]
+    parts = (_per_batch, _shared_memory, _first_batch, _tcp, _ucx, _reference, _headers, _many, _slow, _linear)
+    found = (outcome for part in parts for outcome in part(run))
+    return [replace(outcome, measured=outcome.measured.replace("|", "/")) for outcome in found]

@@ -10,14 +10,15 @@ from bench.peers.flight import Flight
 from bench.peers.header import Header
 from bench.peers.ipc import ArrowIpc
 from bench.peers.iperf3 import Iperf3
+from bench.peers.reference import Reference
 from bench.peers.ucx import Perftest, UcxPath, paths
 
 
-def all_peers(dipc: Path) -> dict[str, Peer]:
-    """Every peer by its name. `dipc` is the command that is measured."""
+def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
+    """Every peer by its name. `dipc` is the command that is measured, `reference` the folder of the reference peer."""
 
     def ucx(path: UcxPath) -> list[Peer]:
-        return [Dipc(f"dipc ucx {path.name}", dipc, "ucx", "heap", path), Perftest(path)]
+        return [Dipc(f"dipc ucx {path.name}", dipc, "ucx", "heap", path), Perftest(path), Reference(reference, path)]
 
     peers: list[Peer] = [
         Dipc("dipc shm arena", dipc, "shm", "arena"),

@@ -37,6 +37,11 @@ def gigabytes(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def mebibytes(value: float) -> str:
+    """Bytes as MiB."""
+    return f"{value / (1 << 20):.1f}"
+
+
 def micros(value: float) -> str:
     """Nanoseconds as microseconds."""
     value /= 1e3
@@ -109,6 +114,12 @@ def describe(case: Case) -> str:
         words.append(f"{case.batches:,} batches")
     if case.spin:
         words.append("spinning")
+    if case.values != "int64":
+        words.append(f"{case.batch_bytes * 8 // case.columns:,} rows of {case.values}")
+    if case.pause:
+        words.append(f"{case.pause * 1000:g} ms for each")
+    if case.window_bytes:
+        words.append(f"window {size_text(case.window_bytes)}")
     if case.default_window:
         words.append("default window")
     return ", ".join(words)
@@ -234,6 +245,22 @@ def markdown(run: Run) -> str:
                 ("client CPU s", "cpu_client_seconds", lambda value: f"{value:.4f}"),
                 ("KiB of the server per stream", "stream_memory_server_bytes", lambda value: f"{value / 1024:.1f}"),
             ],
+        ),
+        _listed(run, "2^31 rows in one column", ["2^31"], [("GB/s", "bytes_per_second", gigabytes), rate]),
+        _listed(
+            run,
+            "A slow consumer: peak memory",
+            ["slow consumer"],
+            [
+                ("MiB of the server", "peak_memory_server_bytes", mebibytes),
+                ("MiB of the client", "peak_memory_client_bytes", mebibytes),
+            ],
+        ),
+        _listed(
+            run,
+            "Beside the reference peer",
+            ["reference peer"],
+            [("GB/s", "bytes_per_second", gigabytes), rate],
         ),
         _problems(run),
     ]

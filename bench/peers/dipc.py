@@ -50,6 +50,12 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f}ms"
 
 
+def available_memory() -> int:
+    """Bytes that programs can have without any being written out."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
+
+
 def _has_bench(command: Path) -> str | None:
     if not os.access(command, os.X_OK):
         return f"{command} is not there: cargo build --release --features cli --bin dipc"
@@ -90,8 +96,16 @@ class Dipc:
             arguments += ["--batches", str(case.batches)]
         # Over UCX more bodies would be received at once than the caches hold, and with many streams copied.
         wide = case.op in ("get", "metadata") and self._transport != "ucx" and case.streams == 1
-        if wide and not case.default_window:
+        if wide and not case.default_window and case.window_batches is None:
             arguments += ["--window-batches", str(WINDOW_BATCHES)]
+        for option, value in (
+            ("--window-batches", case.window_batches),
+            ("--window-bytes", case.window_bytes),
+            ("--consumer-pause", _milliseconds(case.pause) if case.pause else None),
+            ("--values", case.values if case.values != "int64" else None),
+        ):
+            if value is not None:
+                arguments += [option, str(value)]
         if case.reuse:
             arguments += ["--distinct", "1"]
         if case.spin:
@@ -101,6 +115,8 @@ class Dipc:
         return [*arguments, "--json"]
 
     def run(self, case: Case) -> Result:
+        if available_memory() < case.free_bytes:
+            raise PeerError(f"it takes {case.free_bytes >> 30} GiB of free memory")
         try:
             output = run([str(self._command), "bench", *self.arguments(case)], timeout=60 + 4 * case.seconds)
         except PeerError as error:

@@ -1,5 +1,6 @@
 """What the peers' programs print, as recorded from them."""
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.cases import Case
-from bench.peers import dipc, header, iperf3, ucx
+from bench.peers import dipc, header, iperf3, reference, ucx
 from bench.processes import PeerError
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -142,3 +143,35 @@ def test_criterion_s_middle_time_is_in_nanoseconds_wherever_the_line_breaks() ->
     for output in ("", recorded("criterion-short.txt") * 2):
         with pytest.raises(PeerError, match="where one was expected"):
             header.parse(output)
+
+
+def test_a_client_of_the_reference_peer_ends_with_its_figures() -> None:
+    result = reference.parse('schema\n{"seconds": 0.5, "bytes": 1000, "batches": 4}\n', 1000)
+    assert result.figures == {"seconds": 0.5, "bytes_per_second": 2000.0, "batches_per_second": 8.0}
+    for output in ("", "done\n", '{"seconds": 1}\n', "3\n"):
+        with pytest.raises(PeerError, match="line of figures"):
+            reference.parse(output, 1000)
+    with pytest.raises(PeerError, match="had 999 bytes of 1,000"):
+        reference.parse('{"seconds": 0.5, "bytes": 999, "batches": 4}', 1000)
+
+
+def test_the_reference_peer_has_two_programs(tmp_path: Path) -> None:
+    (path, *_) = ucx.paths()
+    assert "--reference-peer" in (reference.Reference(None, path).missing() or "")
+    assert str(tmp_path / "server") in (reference.Reference(tmp_path, path).missing() or "")
+
+
+def test_a_case_asks_dipc_bench_for_window_pause_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = dipc.Dipc("dipc tcp", Path("dipc"), "tcp", "heap")
+    case = Case("get", batch_bytes=64, window_batches=3, window_bytes=99, pause=0.01, values="bool")
+    asked = peer.arguments(case)
+    pairs = set(itertools.pairwise(asked))
+    wanted = {("--window-batches", "3"), ("--window-bytes", "99"), ("--consumer-pause", "10ms"), ("--values", "bool")}
+    assert wanted <= pairs
+    # Each once: the usual window is not asked for as well.
+    assert asked.count("--window-batches") == 1
+    usual = peer.arguments(Case("get", batch_bytes=64))
+    assert not {"--window-bytes", "--consumer-pause", "--values"} & set(usual)
+    monkeypatch.setattr(dipc, "available_memory", lambda: (1 << 30) - 1)
+    with pytest.raises(PeerError, match="1 GiB of free memory"):
+        peer.run(replace(case, free_bytes=1 << 30))

@@ -151,6 +151,56 @@ def test_idle_streams_are_judged_by_processor_and_memory() -> None:
     assert measured(Run(ABOUT, [idle(0.0, 0.0, 33 * KIB)]), case)[1] is False
 
 
+def peak(op: str, server: float, client: float) -> Row:
+    case = Case(op, batch_bytes=4 * MIB, reuse=True, window_bytes=64 * MIB)
+    figures = {"peak_memory_server_bytes": server * MIB, "peak_memory_client_bytes": client * MIB}
+    return Row("slow consumer", "dipc tcp", case, [Result(figures)])
+
+
+def test_a_slow_consumer_is_judged_by_what_both_ends_take_beyond_an_idle_stream() -> None:
+    case = "tcp: slow consumer, memory at both ends beyond that of an idle stream"
+    for server, client, met in ((30.0, 90.0, True), (30.0, 91.0, False), (101.0, 20.0, False)):
+        run = Run(ABOUT, [peak("get", server, client), peak("idle", 30.0, 19.6)])
+        expected = f"server {server - 30:.1f} MiB, client {client - 19.6:.1f} MiB; window 64 MiB"
+        assert measured(run, case) == (expected, met)
+    assert measured(Run(ABOUT, [peak("get", 1.0, 1.0)]), case)[1] is None
+
+
+def test_long_columns_are_judged_by_the_cost_of_a_row() -> None:
+    def long(size: int, rate: float) -> Row:
+        case = Case("get", batch_bytes=size, values="bool")
+        return row("2^31 rows", "dipc tcp", case, "bytes_per_second", rate)
+
+    case = "tcp: cost of a row, 2^31 rows of one column in that of 2^28"
+    for rate, met in ((80.0, True), (79.0, False)):
+        run = Run(ABOUT, [long(256 * MIB, rate), long(32 * MIB, 100.0)])
+        assert measured(run, case)[1] is met
+    short = Row("2^31 rows", "dipc tcp", Case("get", batch_bytes=256 * MIB), problem="no room")
+    assert measured(Run(ABOUT, [short, long(32 * MIB, 1.0)]), case) == ("not measured: no room", None)
+
+
+def test_the_reference_peer_is_judged_on_each_transport() -> None:
+    case = Case("get", batch_bytes=2 * MIB)
+
+    def pair(ours: float, theirs: float) -> Run:
+        figure = "bytes_per_second"
+        rows = [
+            row("reference peer 2 MiB", "dipc ucx tcp", case, figure, ours),
+            row("reference peer 2 MiB", "reference peer tcp", case, figure, theirs),
+        ]
+        return Run(ABOUT, rows)
+
+    name = "ucx tcp: 2 MiB, in the reference peer's"
+    assert measured(pair(50.0, 10.0), name) == ("5.00 × (5.00 to 5.00)", True)
+    assert measured(pair(49.0, 10.0), name)[1] is False
+    # Where it is nowhere, one line says so.
+    absent = [
+        Row("reference peer", f"reference peer {path}", case, problem="nobody built it")
+        for path in ("tcp", "posix+cma")
+    ]
+    assert measured(Run(ABOUT, absent), "reference peer's data on UCX") == ("not measured: nobody built it", None)
+
+
 def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
     row_that_failed = Row("256 streams", "dipc tcp", Case("get", batch_bytes=64 * KIB, streams=256), problem="it broke")
     run = Run(ABOUT, [row_that_failed])
