@@ -45,7 +45,7 @@ enum Command {
     /// Fetch a table
     Get(get::Args),
     /// Measure how fast tables move on this machine, between two processes that it starts
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     /// One of the two
     #[command(name = bench::SUBCOMMAND, hide = true)]
     BenchProcess,
