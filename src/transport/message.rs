@@ -87,3 +87,14 @@ pub enum Incoming {
         fd: Option<OwnedFd>,
     },
 }
+
+impl Incoming {
+    /// Length in bytes of the packed body that it is, or 0.
+    pub fn body_len(&self) -> usize {
+        match self {
+            Self::Body { memory, .. } => memory.len(),
+            Self::GpuBody { body, .. } => body.len(),
+            Self::Metadata(_) | Self::Tagged { .. } | Self::Control { .. } => 0,
+        }
+    }
+}

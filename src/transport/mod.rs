@@ -278,12 +278,24 @@ pub trait Connection: Send {
     fn receive(&mut self) -> Result<Option<Incoming>>;
 
     /// The caller looks for messages, and does not wait for the descriptor, until it says
-    /// [`doze`](Self::doze): messages may come without a system call meanwhile.
+    /// [`doze`](Self::doze): messages may come without a system call, and the descriptor need not tell
+    /// of them meanwhile.
     fn wake(&mut self) {}
 
     /// The caller is about to wait for the descriptor. Returns whether something is there to be
     /// received first.
     fn doze(&mut self) -> bool {
+        false
+    }
+
+    /// Whether looking is cheaper than asking the descriptor: a thread that spins looks by itself.
+    fn is_for_looking(&self) -> bool {
+        false
+    }
+
+    /// Whether a body costs its sender the same whatever its size: it is announced, and moved while
+    /// the connection is turned.
+    fn announces_bodies(&self) -> bool {
         false
     }
 

@@ -287,6 +287,66 @@ fn a_body_of_another_length_than_posted_is_refused() {
     }
 }
 
+/// `Connection::post_body`: bodies that were announced come in whatever order they are sent, however
+/// large they are, also where the sender waits until each has left.
+#[test]
+fn announced_bodies_come_in_any_order() {
+    const LEN: usize = 1 << 20;
+    for subject in SUBJECTS.into_iter().filter(|subject| subject.posts) {
+        let mut pair = subject.pair();
+        for seq in 1..=4 {
+            pair.client.post_body(seq, LEN as u64, 32);
+        }
+        for seq in [4, 2, 3, 1] {
+            let tag = body_tag(seq, BodyKind::Packed);
+            let fill = u8::try_from(seq).unwrap();
+            pair.server.send(tagged(tag, vec![fill; LEN])).unwrap();
+            let body = loop {
+                pair.server.flush().unwrap();
+                if let Some(message) = pair.client.receive().unwrap() {
+                    break message;
+                }
+            };
+            let Incoming::Body { seq: came, memory } = body else {
+                panic!("{body:?}")
+            };
+            assert_eq!(came, seq);
+            assert!(memory.as_slice() == vec![fill; LEN]);
+        }
+    }
+}
+
+/// `Connection::wake`, `Connection::doze`: whoever looks gets what comes, and after a doze that found
+/// nothing the descriptor tells of it again.
+#[test]
+fn whoever_looks_can_sleep_again() {
+    for subject in SUBJECTS {
+        let mut pair = subject.pair();
+        let ready = pair.client.readiness();
+        for seq in [1, 3] {
+            pair.client.wake();
+            pair.server.send(metadata(seq, vec![1])).unwrap();
+            let looked = loop {
+                pair.server.flush().unwrap();
+                if let Some(message) = pair.client.receive().unwrap() {
+                    break message;
+                }
+            };
+            assert!(matches!(looked, Incoming::Metadata(_)), "{looked:?}");
+            assert!(pair.client.receive().unwrap().is_none());
+            assert!(!pair.client.doze());
+            assert!(!ready_within(&ready.fd, PollFlags::IN, 0));
+            pair.server.send(metadata(seq + 1, vec![1])).unwrap();
+            assert!(wait(&ready.fd, PollFlags::IN));
+            assert!(matches!(
+                next(pair.client.as_mut()).unwrap(),
+                Incoming::Metadata(_)
+            ));
+            assert!(pair.client.receive().unwrap().is_none());
+        }
+    }
+}
+
 /// Those whose bodies hold up what comes behind them.
 fn in_order() -> impl Iterator<Item = Subject> {
     SUBJECTS

@@ -195,7 +195,7 @@ unsafe fn on_active(
     let attributes = unsafe { (*param).recv_attr };
     if attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 {
         shared.guarded(|state| {
-            state.announced.push(Announced {
+            state.announced(Announced {
                 description: data,
                 length,
                 class,
@@ -215,7 +215,7 @@ unsafe fn on_active(
             // SAFETY: the contract; the bytes are UCX's and nobody writes to them meanwhile.
             unsafe { std::slice::from_raw_parts(data.cast_const().cast::<u8>(), length) }.to_vec()
         };
-        state.arrived.push(class.incoming(bytes));
+        state.arrived(class.incoming(bytes));
     });
     UCS_OK
 }

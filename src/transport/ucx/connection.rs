@@ -12,7 +12,6 @@ use std::time::Instant;
 
 use ucx1_sys::{Api, UCS_OK, ucp_conn_request_h};
 
-use self::progress::note;
 use crate::device::cuda::{Current, Device};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
@@ -24,7 +23,7 @@ use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::pull::{Line, Pulls};
-use crate::transport::ucx::shared::Shared;
+use crate::transport::ucx::shared::{Shared, Told};
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{
@@ -52,6 +51,10 @@ pub struct UcxConnection {
     /// of them may begin or finish a copy.
     gpu: Option<Arc<Device>>,
     inbox: VecDeque<Incoming>,
+    /// What callbacks told and is being dealt with; its memory is used again.
+    told: Told,
+    /// Whoever reads looks for messages, and does not sleep.
+    awake: bool,
     queued_bytes: u64,
     peer: String,
     /// Why nothing more comes, once the inbox is empty.
@@ -107,7 +110,7 @@ impl UcxConnection {
     }
 
     fn new(
-        worker: Worker,
+        mut worker: Worker,
         shared: Arc<Shared>,
         endpoint: Endpoint,
         tagged: Tagged,
@@ -126,6 +129,8 @@ impl UcxConnection {
             pulls: None,
             lender: None,
             inbox: VecDeque::new(),
+            told: Told::default(),
+            awake: false,
             queued_bytes: 0,
             peer,
             over: None,
@@ -184,10 +189,52 @@ impl UcxConnection {
         self.over.clone().map_or(Ok(()), Err)
     }
 
+    /// The next message. Where there is none the descriptor tells when to ask again, or whoever is awake
+    /// does it by himself.
+    fn next(&mut self) -> Result<Option<Incoming>> {
+        self.generation.ensure_same_process()?;
+        let gpu = self.gpu.clone();
+        let _current = match enter(gpu.as_ref()) {
+            Ok(current) => current,
+            Err(error) => return Err(self.over.get_or_insert(error).clone()),
+        };
+        for _ in 0..ROUNDS_AT_ONCE {
+            if let Some(message) = self.inbox.pop_front() {
+                return Ok(Some(message));
+            }
+            if let Some(error) = &self.over {
+                return Err(error.clone());
+            }
+            if self.go_on() {
+                continue;
+            }
+            if self.awake {
+                return Ok(None);
+            }
+            let Some(link) = &mut self.link else {
+                return Err(closed());
+            };
+            match link.worker.rest() {
+                // Callbacks may have run while it was asked for rest.
+                Ok(asleep) => {
+                    if !self.settle() && asleep {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => self.over = Some(error),
+            }
+        }
+        // A large body is coming in: others have their turn, and this goes on at once after.
+        if let Some(link) = &mut self.link {
+            link.worker.signal();
+        }
+        Ok(None)
+    }
+
     /// Keeps the promise of [`Readiness`]: whoever sleeps wakes for what is in the inbox, although
     /// another thread's call has put it there.
-    fn wake_for_inbox(&self) {
-        if let Some(link) = &self.link
+    fn wake_for_inbox(&mut self) {
+        if let Some(link) = &mut self.link
             && (!self.inbox.is_empty() || self.over.is_some())
         {
             link.worker.signal();
@@ -282,12 +329,11 @@ impl Connection for UcxConnection {
                 return self.wake_for_inbox();
             }
         };
-        if let Some(link) = &mut self.link {
+        if self.link.is_some() {
             if let Some(pulls) = &mut self.pulls {
                 pulls.expect(seq, packed);
             }
-            let posted = (self.tagged).post(&mut link.worker, &self.shared, seq, packed, list);
-            note(&mut self.over, posted);
+            self.tagged.expect(seq, packed, list);
             self.settle();
             self.wake_for_inbox();
         }
@@ -320,40 +366,33 @@ impl Connection for UcxConnection {
     }
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
-        self.generation.ensure_same_process()?;
-        let gpu = self.gpu.clone();
-        let _current = match enter(gpu.as_ref()) {
-            Ok(current) => current,
-            Err(error) => return Err(self.over.get_or_insert(error).clone()),
-        };
-        for _ in 0..ROUNDS_AT_ONCE {
-            if let Some(message) = self.inbox.pop_front() {
-                return Ok(Some(message));
-            }
-            if let Some(error) = &self.over {
-                return Err(error.clone());
-            }
-            if self.progress() {
-                continue;
-            }
-            let Some(link) = &mut self.link else {
-                return Err(closed());
-            };
-            match link.worker.rest() {
-                // Callbacks may have run while it was asked for rest.
-                Ok(asleep) => {
-                    if !self.settle() && asleep {
-                        return Ok(None);
-                    }
-                }
-                Err(error) => self.over = Some(error),
-            }
+        self.next()
+    }
+
+    fn wake(&mut self) {
+        self.awake = true;
+    }
+
+    fn doze(&mut self) -> bool {
+        if !std::mem::take(&mut self.awake) {
+            return false;
         }
-        // A large body is coming in: others have their turn, and this goes on at once after.
-        if let Some(link) = &self.link {
-            link.worker.signal();
+        match self.next() {
+            Ok(None) => false,
+            Ok(Some(message)) => {
+                self.inbox.push_front(message);
+                true
+            }
+            Err(_) => true,
         }
-        Ok(None)
+    }
+
+    fn is_for_looking(&self) -> bool {
+        true
+    }
+
+    fn announces_bodies(&self) -> bool {
+        true
     }
 
     fn is_waiting(&self) -> bool {

@@ -26,17 +26,16 @@ struct Run {
 /// A message on its way out, and what keeps its memory alive.
 pub(super) struct Sending {
     memory: Memory,
+    /// Keeps the memory of others alive. Dropped with the message, also where that is a copy: letting
+    /// go of it may wake a thread, and the message leaves first.
+    _owner: Option<Box<dyn Send>>,
     /// Its length in bytes.
     length: usize,
 }
 
 enum Memory {
     Bytes(Vec<u8>),
-    Runs {
-        runs: Vec<Run>,
-        /// Dropped with the message.
-        _owner: Box<dyn Send>,
-    },
+    Runs(Vec<Run>),
     Gpu(GpuBody),
 }
 
@@ -49,6 +48,7 @@ impl Sending {
         Self {
             length: bytes.len(),
             memory: Memory::Bytes(bytes),
+            _owner: None,
         }
     }
 
@@ -65,6 +65,7 @@ impl Sending {
         Self {
             length: body.len(),
             memory: Memory::Gpu(body),
+            _owner: None,
         }
     }
 
@@ -77,8 +78,10 @@ impl Sending {
                 // written to, as Arrow's C data interface asks of a producer ("immutable").
                 bytes.extend_from_slice(unsafe { part.as_slice() });
             }
-            drop(owner);
-            return Self::bytes(bytes);
+            return Self {
+                _owner: Some(owner),
+                ..Self::bytes(bytes)
+            };
         }
         let mut runs: Vec<Run> = Vec::with_capacity(parts.len());
         for part in parts.iter().filter(|part| part.len > 0) {
@@ -94,10 +97,8 @@ impl Sending {
             }
         }
         Self {
-            memory: Memory::Runs {
-                runs,
-                _owner: owner,
-            },
+            memory: Memory::Runs(runs),
+            _owner: Some(owner),
             length,
         }
     }
@@ -124,7 +125,7 @@ impl Sending {
                 params.memory_type = UCS_MEMORY_TYPE_CUDA;
                 (address_of(body), body.len(), params)
             }
-            Memory::Runs { runs, .. } => match &runs[..] {
+            Memory::Runs(runs) => match &runs[..] {
                 [run] => (run.buffer, run.length, params),
                 runs => {
                     params.datatype = ucp_datatype_t::from(UCP_DATATYPE_IOV);
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(params.datatype, ucp_datatype_t::from(UCP_DATATYPE_IOV));
     }
 
-    /// A small body is put together, and its owner is let go at once.
+    /// A small body is put together, and its owner is let go with it.
     #[test]
     fn a_small_body_is_put_together() {
         let parts = [vec![1_u8; 3], vec![2; 2]];
@@ -177,8 +178,9 @@ mod tests {
             parts: parts.iter().map(|part| BufferRef::of(part)).collect(),
             owner: Box::new(std::sync::Arc::clone(&owner)),
         });
+        assert!(matches!(&sending.memory, Memory::Bytes(bytes) if bytes == &[1, 1, 1, 2, 2]));
+        drop(sending);
         assert_eq!(std::sync::Arc::strong_count(&owner), 1);
-        assert!(matches!(sending.memory, Memory::Bytes(bytes) if bytes == [1, 1, 1, 2, 2]));
     }
 
     /// An empty body is a message of no bytes (rule D1).

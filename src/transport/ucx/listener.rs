@@ -99,7 +99,7 @@ impl UcxListener {
         };
         listener.fill_in_port()?;
         if !listener.doze()?
-            && let Some(worker) = &listener.worker
+            && let Some(worker) = &mut listener.worker
         {
             worker.signal();
         }
@@ -188,7 +188,7 @@ impl Listener for UcxListener {
         loop {
             let next = self.waiting.0.lock().pop_front();
             if let Some(Request(request)) = next
-                && let Some(worker) = &self.worker
+                && let Some(worker) = &mut self.worker
             {
                 let peer = peer_of(worker, request);
                 return match UcxConnection::accept(&self.context, request, peer) {

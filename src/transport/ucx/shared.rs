@@ -9,6 +9,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use ucx1_sys::{
@@ -20,7 +21,6 @@ use ucx1_sys::{
 use crate::device::HostBuffer;
 use crate::device::cuda::GpuBody;
 use crate::error::{Error, Status};
-use crate::proto::BodyKind;
 use crate::transport::Incoming;
 use crate::transport::ucx::active::Class;
 use crate::transport::ucx::gather::Sending;
@@ -28,20 +28,28 @@ use crate::transport::ucx::gather::Sending;
 /// What the callbacks of one worker share with their connection.
 #[derive(Default)]
 pub(super) struct Shared {
+    /// Something was told since it was last taken: most often nothing was, and the lock is left alone.
+    news: AtomicBool,
+    /// Operations that are not over. Whoever calls UCX for the worker writes it, one thread at a time.
+    under_way: AtomicUsize,
     state: Mutex<State>,
 }
 
-/// What was told and not yet looked at.
+/// Messages and ends of operations that were told.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct Told {
     /// Active messages that came whole.
     pub arrived: Vec<Incoming>,
     /// Active messages that are still to be fetched.
     pub announced: Vec<Announced>,
     /// Operations that are over.
     pub finished: Vec<Finished>,
-    /// Operations that are not.
-    pub under_way: usize,
+}
+
+/// What was told and not yet looked at.
+#[derive(Default)]
+pub(super) struct State {
+    told: Told,
     /// The endpoint has failed.
     pub failed: Option<ucs_status_t>,
     /// The peer sent what no peer may, or a callback panicked.
@@ -68,8 +76,6 @@ pub(super) enum Work {
         id: u64,
         /// Sequence number of the body.
         seq: u32,
-        /// What the body was posted as.
-        kind: BodyKind,
         /// Where it goes.
         memory: BodyMemory,
     },
@@ -139,14 +145,52 @@ const NO_INFO: ucp_tag_recv_info_t = ucp_tag_recv_info_t {
 
 // SAFETY: the raw pointers inside are descriptions of active messages and requests, which belong to
 // the worker and not to a thread; the owner of the worker uses them, one thread at a time.
-unsafe impl Send for Shared {}
-// SAFETY: as above; everything is behind the lock.
-unsafe impl Sync for Shared {}
+unsafe impl Send for Told {}
+
+impl State {
+    /// Takes note of an active message that came whole.
+    pub(super) fn arrived(&mut self, message: Incoming) {
+        self.told.arrived.push(message);
+    }
+
+    /// Takes note of one that is to be fetched.
+    pub(super) fn announced(&mut self, message: Announced) {
+        self.told.announced.push(message);
+    }
+}
 
 impl Shared {
-    /// Looks at, or takes, what was told. `look` must not call UCX.
+    /// Looks at what was told of the connection. `look` must not call UCX.
     pub(super) fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
         look(&mut self.state.lock())
+    }
+
+    /// Whether [`take`](Self::take) has not been called since something was told.
+    pub(super) fn has_news(&self) -> bool {
+        self.news.load(Ordering::Acquire)
+    }
+
+    /// Takes what was told into `told`, which is empty. Returns whether anything was, the end of the
+    /// connection included.
+    pub(super) fn take(&self, told: &mut Told) -> bool {
+        if !self.has_news() {
+            return false;
+        }
+        let mut state = self.state.lock();
+        self.news.store(false, Ordering::Release);
+        std::mem::swap(&mut state.told, told);
+        true
+    }
+
+    /// Operations that are not over.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Acquire)
+    }
+
+    /// Counts operations. Not in one step with the reading: no other thread writes at the same time.
+    fn count(&self, change: isize) {
+        let counted = self.under_way().saturating_add_signed(change);
+        self.under_way.store(counted, Ordering::Release);
     }
 
     /// Starts an operation: `call` makes the call with the parameters it is given, which keep
@@ -182,7 +226,7 @@ impl Shared {
             }
         }
         // Counted before: the callback of what gets a request may run inside this very call.
-        self.state.lock().under_way += 1;
+        self.count(1);
         let returned = call(&raw const params);
         if UCS_PTR_IS_PTR(returned) {
             return NonNull::new(returned);
@@ -190,28 +234,36 @@ impl Shared {
         // SAFETY: made above; UCX calls no callback for an operation that gets no request, so
         // nobody else takes it.
         let operation = unsafe { Box::from_raw(operation) };
-        let mut state = self.state.lock();
-        state.under_way -= 1;
-        state.finished.push(Finished {
-            work: operation.work,
-            request: std::ptr::null_mut(),
-            status: UCS_PTR_STATUS(returned),
-            info: NO_INFO,
+        self.count(-1);
+        self.tell(&mut self.state.lock(), |state| {
+            state.told.finished.push(Finished {
+                work: operation.work,
+                request: std::ptr::null_mut(),
+                status: UCS_PTR_STATUS(returned),
+                info: NO_INFO,
+            });
         });
         None
     }
 
     /// Runs a callback's part in Rust: a panic must not unwind into UCX.
     pub(super) fn guarded(&self, step: impl FnOnce(&mut State)) {
-        let step = AssertUnwindSafe(|| step(&mut self.state.lock()));
+        let step = AssertUnwindSafe(|| self.tell(&mut self.state.lock(), step));
         if catch_unwind(step).is_err() {
-            self.state.lock().refused.get_or_insert_with(|| {
-                Error::new(
-                    Status::Panic,
-                    "a callback of UCX's panicked: please report this bug",
-                )
+            self.tell(&mut self.state.lock(), |state| {
+                state.refused.get_or_insert_with(|| {
+                    Error::new(
+                        Status::Panic,
+                        "a callback of UCX's panicked: please report this bug",
+                    )
+                });
             });
         }
+    }
+
+    fn tell(&self, state: &mut State, step: impl FnOnce(&mut State)) {
+        step(state);
+        self.news.store(true, Ordering::Release);
     }
 
     /// Takes note of the end of an operation.
@@ -228,9 +280,9 @@ impl Shared {
     ) {
         // SAFETY: `start` made it and gave it up to UCX, which hands it back here and forgets it.
         let Operation { shared, work } = *unsafe { Box::from_raw(user_data.cast::<Operation>()) };
+        shared.count(-1);
         shared.guarded(|state| {
-            state.under_way -= 1;
-            state.finished.push(Finished {
+            state.told.finished.push(Finished {
                 work,
                 request,
                 status,

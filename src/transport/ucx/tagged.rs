@@ -4,7 +4,7 @@
 //! is to stay (rule D8). A server waits for requests and free lists, which have any tag and any
 //! length: it looks what has come and takes memory for just that.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -29,11 +29,18 @@ use crate::transport::ucx::worker::Worker;
 /// What of a tag must be equal for a posted receive: the number and the body kind's lowest bit. A
 /// body with any other bit set comes too, and is refused with its tag in the text (rule D6).
 const POSTED_MASK: u64 = 0x0100_0000_FFFF_FFFF;
+/// The same for a receive of either kind (rule D5).
+const NUMBER_MASK: u64 = 0x0000_0000_FFFF_FFFF;
 
 /// Packed bodies shorter than this are received on the host, whatever is wished: a body on a GPU costs
 /// the decoder a kernel and a wait for the few values that it looks at, tens of microseconds, in
 /// which the host receives, checks and begins to upload as many bytes.
 const GPU_BYTES: u64 = 16 << 10;
+
+/// Bytes of bodies for which UCX has a receive at one time, while it has something to do: what has
+/// just been read is then received into again, and lies in a cache. When it has nothing to do, another
+/// body is added, so that one that comes over a network has its receive before it comes.
+const POSTED_BYTES: u64 = 256 << 10;
 
 /// Receives of tagged messages on one worker.
 pub(super) struct Tagged {
@@ -41,23 +48,39 @@ pub(super) struct Tagged {
     any: bool,
     /// Where packed bodies go; `None`: to the host.
     gpu: Option<Arc<Device>>,
-    posted: HashMap<u32, Posted>,
-    /// Receives that UCX has, by number, for cancelling.
-    requests: HashMap<u64, NonNull<c_void>>,
+    /// Bodies that were announced and have no receive yet.
+    expected: VecDeque<Expected>,
+    posted: Vec<Posted>,
+    /// Bytes of the packed bodies in `posted`.
+    posted_bytes: u64,
     next_id: u64,
 }
 
-/// The receives of one body: for each kind the number of the receive and the length.
+/// A body as its header announces it.
+#[derive(Debug, Clone, Copy)]
+struct Expected {
+    seq: u32,
+    /// Length of the packed body.
+    packed: u64,
+    /// Length of the list that may come in its place.
+    list: u64,
+}
+
+/// The receives of one body.
 #[derive(Debug, Clone, Copy)]
 struct Posted {
-    packed: Receive,
-    list: Receive,
+    body: Expected,
+    /// For the packed body, or for either kind.
+    first: Receive,
+    /// For the list, where the first does not take it.
+    second: Option<Receive>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Receive {
     id: u64,
-    length: u64,
+    /// For cancelling, until its end has been taken up.
+    request: Option<NonNull<c_void>>,
 }
 
 /// A receive that is over.
@@ -66,8 +89,6 @@ pub(super) struct Received {
     pub id: u64,
     /// Sequence number that it was posted for.
     pub seq: u32,
-    /// The kind that it was posted for.
-    pub kind: BodyKind,
     /// What was received.
     pub memory: BodyMemory,
     /// How it ended.
@@ -86,8 +107,9 @@ impl Tagged {
         Self {
             any,
             gpu: None,
-            posted: HashMap::new(),
-            requests: HashMap::new(),
+            expected: VecDeque::new(),
+            posted: Vec::new(),
+            posted_bytes: 0,
             next_id: 0,
         }
     }
@@ -97,7 +119,15 @@ impl Tagged {
         self.gpu = gpu;
     }
 
-    /// Posts the receives for the body of `seq`: `packed` bytes, or a list of `list` bytes.
+    /// Takes note of a body to come: `packed` bytes, or a list of `list` bytes.
+    pub(super) fn expect(&mut self, seq: u32, packed: u64, list: u64) {
+        if !self.any {
+            self.expected.push_back(Expected { seq, packed, list });
+        }
+    }
+
+    /// Posts receives for bodies to come, as far as is useful now. Where UCX is `idle`, one at least.
+    /// Returns whether there was one.
     ///
     /// # Errors
     ///
@@ -106,17 +136,58 @@ impl Tagged {
         &mut self,
         worker: &mut Worker,
         shared: &Arc<Shared>,
-        seq: u32,
-        packed: u64,
-        list: u64,
-    ) -> Result<()> {
-        if self.any {
-            return Ok(());
+        mut idle: bool,
+    ) -> Result<bool> {
+        let mut moved = false;
+        while let Some(body) = self.expected.front().copied() {
+            let within = self.posted_bytes.saturating_add(body.packed) <= POSTED_BYTES;
+            if !within && !self.posted.is_empty() && !std::mem::take(&mut idle) {
+                break;
+            }
+            self.expected.pop_front();
+            let posted = self.post_one(worker, shared, body)?;
+            self.posted.push(posted);
+            self.posted_bytes = self.posted_bytes.saturating_add(body.packed);
+            moved = true;
         }
-        let packed = self.receive(worker, shared, seq, BodyKind::Packed, packed)?;
-        let list = self.receive(worker, shared, seq, BodyKind::List, list)?;
-        self.posted.insert(seq, Posted { packed, list });
-        Ok(())
+        Ok(moved)
+    }
+
+    /// Posts the receives of one body. Rule D8 has two, by exact tag, since one for both could truncate
+    /// a list, or put it into a GPU's memory: where it can do neither, one is enough (rule D5).
+    fn post_one(
+        &mut self,
+        worker: &mut Worker,
+        shared: &Arc<Shared>,
+        body: Expected,
+    ) -> Result<Posted> {
+        let gpu = (self.gpu.as_ref()).filter(|_| body.packed >= GPU_BYTES);
+        let on_gpu = match gpu.map(|device| GpuBody::to_fill(device, length_of(body.packed)?)) {
+            // It comes to the host then, and finds room on the GPU when it is its turn, or none.
+            Some(Err(error)) if error.status() == Status::OutOfMemory => None,
+            body => body.transpose()?,
+        };
+        let both = on_gpu.is_none() && body.packed >= body.list;
+        let target = match on_gpu {
+            Some(on_gpu) => BodyMemory::Gpu(on_gpu),
+            None => BodyMemory::Host(memory(body.packed)?),
+        };
+        let (seq, packed) = (body.seq, body_tag(body.seq, BodyKind::Packed));
+        let mask = if both { NUMBER_MASK } else { POSTED_MASK };
+        let first = self.receive(worker, shared, seq, target, packed, mask);
+        let second = match both {
+            true => None,
+            false => {
+                let target = BodyMemory::Host(memory(body.list)?);
+                let list = body_tag(seq, BodyKind::List);
+                Some(self.receive(worker, shared, seq, target, list, POSTED_MASK))
+            }
+        };
+        Ok(Posted {
+            body,
+            first,
+            second,
+        })
     }
 
     fn receive(
@@ -124,48 +195,28 @@ impl Tagged {
         worker: &mut Worker,
         shared: &Arc<Shared>,
         seq: u32,
-        kind: BodyKind,
-        length: u64,
-    ) -> Result<Receive> {
-        let gpu = (self.gpu.as_ref()).filter(|_| kind == BodyKind::Packed && length >= GPU_BYTES);
+        mut memory: BodyMemory,
+        tag: u64,
+        mask: u64,
+    ) -> Receive {
         let mut params = bytes_on_the_host();
-        let length_there = length_of(length)?;
-        let on_gpu = match gpu.map(|device| GpuBody::to_fill(device, length_there)) {
-            // It comes to the host then, and finds room on the GPU when it is its turn, or none.
-            Some(Err(error)) if error.status() == Status::OutOfMemory => None,
-            body => body.transpose()?,
-        };
-        let (memory, buffer, count): (_, *mut c_void, _) = match on_gpu {
-            Some(body) => {
+        let (buffer, count): (*mut c_void, _) = match &mut memory {
+            BodyMemory::Gpu(body) => {
                 params.memory_type = UCS_MEMORY_TYPE_CUDA;
-                let (buffer, count) = (address_of(&body), body.len());
-                (BodyMemory::Gpu(body), buffer, count)
+                (address_of(body), body.len())
             }
-            None => {
-                let mut memory = memory(length)?;
-                let (buffer, count) = (memory.as_mut_slice().as_mut_ptr(), memory.len());
-                (BodyMemory::Host(memory), buffer.cast(), count)
-            }
+            BodyMemory::Host(memory) => (memory.as_mut_slice().as_mut_ptr().cast(), memory.len()),
         };
         let id = self.next_id;
         self.next_id += 1;
-        let work = Work::Body {
-            id,
-            seq,
-            kind,
-            memory,
-        };
+        let work = Work::Body { id, seq, memory };
         let (api, handle) = (worker.api(), worker.handle());
-        let started = shared.start(work, Ends::Tagged, params, |params| {
-            let tag = body_tag(seq, kind);
+        let request = shared.start(work, Ends::Tagged, params, |params| {
             // SAFETY: the worker lives; the buffer has `count` bytes of the memory that the parameters
             // say and is the operation's, which owns it, until that is over.
-            unsafe { api.ucp_tag_recv_nbx(handle, buffer, count, tag, POSTED_MASK, params) }
+            unsafe { api.ucp_tag_recv_nbx(handle, buffer, count, tag, mask, params) }
         });
-        if let Some(request) = started {
-            self.requests.insert(id, request);
-        }
-        Ok(Receive { id, length })
+        Receive { id, request }
     }
 
     /// Takes up a receive that is over. Its request must not have been freed before, and no later
@@ -179,66 +230,61 @@ impl Tagged {
         worker: &mut Worker,
         received: Received,
     ) -> Result<Option<Incoming>> {
-        self.requests.remove(&received.id);
         let Received {
-            seq, kind, info, ..
+            id,
+            seq,
+            info,
+            status,
+            memory,
         } = received;
-        let ours = self.posted.get(&seq).and_then(|posted| {
-            let receive = match kind {
-                BodyKind::Packed => posted.packed,
-                BodyKind::List => posted.list,
-            };
-            (receive.id == received.id).then_some((*posted, receive))
-        });
-        let Some((posted, receive)) = ours else {
+        let is_its = |posted: &Posted| {
+            posted.first.id == id || posted.second.is_some_and(|second| second.id == id)
+        };
+        let Some(index) = self.posted.iter().position(is_its) else {
             // Cancelled: the other kind came, or the stream is over.
             return Ok(None);
         };
-        self.posted.remove(&seq);
-        // The one that is over is not there any more.
-        self.cancel(worker, posted.packed.id);
-        self.cancel(worker, posted.list.id);
-        match received.status {
+        let Posted {
+            body,
+            first,
+            second,
+        } = self.posted.swap_remove(index);
+        self.posted_bytes = self.posted_bytes.saturating_sub(body.packed);
+        // The other one; this one is over.
+        let other = if first.id == id { second } else { Some(first) };
+        cancel(worker, other);
+        match status {
             UCS_OK | UCS_ERR_MESSAGE_TRUNCATED => {}
             status => return Err(error(worker.api(), "a body was not received", status)),
         }
-        let (sent_seq, sent_kind) = parse_body_tag(info.sender_tag)?; // Rule D6
-        if (sent_seq, sent_kind) != (seq, kind) || info.length as u64 != receive.length {
+        let (sent_seq, kind) = parse_body_tag(info.sender_tag)?; // Rule D6
+        let announced = match kind {
+            BodyKind::Packed => body.packed,
+            BodyKind::List => body.list,
+        };
+        if sent_seq != seq || info.length as u64 != announced {
             return Err(Error::protocol(format!(
-                "the body of message {seq} has {} bytes; its header announces {} (rule D8)",
-                info.length, receive.length
+                "the body of message {seq} has {} bytes; its header announces {announced} (rule D8)",
+                info.length
             )));
         }
-        Ok(Some(match (kind, received.memory) {
+        Ok(Some(match (kind, memory) {
             (_, BodyMemory::Gpu(body)) => Incoming::GpuBody { seq, body },
             (BodyKind::Packed, BodyMemory::Host(memory)) => Incoming::Body { seq, memory },
             (BodyKind::List, BodyMemory::Host(memory)) => Incoming::Tagged {
                 tag: info.sender_tag,
-                bytes: memory.as_slice().to_vec(),
+                bytes: memory.as_slice()[..info.length].to_vec(),
             },
         }))
     }
 
-    /// Takes back every posted receive.
+    /// Forgets the bodies to come, and takes back every posted receive.
     pub(super) fn clear(&mut self, worker: &mut Worker) {
-        self.posted.clear();
-        let ids: Vec<_> = self.requests.keys().copied().collect();
-        for id in ids {
-            self.cancel(worker, id);
-        }
-    }
-
-    /// Cancels a receive if it is still under way. It ends with an error then, or with success if it
-    /// had begun to receive; either is ignored.
-    fn cancel(&self, worker: &mut Worker, id: u64) {
-        if let Some(request) = self.requests.get(&id) {
-            // SAFETY: the request was not freed: its end has not been taken up, which would have
-            // removed it here first. UCX lets one that is over alone.
-            unsafe {
-                worker
-                    .api()
-                    .ucp_request_cancel(worker.handle(), request.as_ptr())
-            };
+        self.expected.clear();
+        self.posted_bytes = 0;
+        for posted in std::mem::take(&mut self.posted) {
+            cancel(worker, Some(posted.first));
+            cancel(worker, posted.second);
         }
     }
 
@@ -287,6 +333,20 @@ impl Tagged {
                 return Err(error);
             }
         }
+    }
+}
+
+/// Cancels a receive whose end has not been taken up. It ends with an error then, or with success if
+/// it had begun to receive; either is ignored.
+fn cancel(worker: &mut Worker, receive: Option<Receive>) {
+    if let Some(request) = receive.and_then(|receive| receive.request) {
+        // SAFETY: the request was not freed: its end has not been taken up, which would have removed
+        // it from those posted first. UCX lets one that is over alone.
+        unsafe {
+            worker
+                .api()
+                .ucp_request_cancel(worker.handle(), request.as_ptr())
+        };
     }
 }
 

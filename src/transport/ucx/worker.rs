@@ -36,6 +36,9 @@ pub(super) struct Worker {
     ready: Arc<OwnedFd>,
     timer: OwnedFd,
     timer_set: bool,
+    /// Whether somebody may sleep on the descriptor and has not been woken since. Where not, the
+    /// descriptor is readable.
+    asleep: bool,
 }
 
 /// Readable for ever: what the descriptor of a connection that is over is given to watch.
@@ -90,6 +93,7 @@ impl Worker {
             ready: Arc::new(ready),
             timer,
             timer_set: false,
+            asleep: true,
         };
         let mut fd = -1;
         // SAFETY: the worker lives; `fd` is writable.
@@ -161,6 +165,8 @@ impl Worker {
     ///
     /// As [`arm`](Self::arm).
     pub(super) fn rest(&mut self) -> Result<bool> {
+        // Arming forgets earlier signals.
+        self.asleep = true;
         if std::mem::take(&mut self.timer_set) {
             // Stopped, and forgotten where it had run out: it would keep the descriptor readable.
             self.set_timer(Duration::ZERO)?;
@@ -178,6 +184,19 @@ impl Worker {
         Ok(true)
     }
 
+    /// Something is under way: has whoever sleeps wake when it comes on, or at once where that cannot
+    /// be had.
+    ///
+    /// # Errors
+    ///
+    /// As [`arm`](Self::arm).
+    pub(super) fn see_to(&mut self) -> Result<()> {
+        if self.asleep && self.arm()? == Armed::Busy {
+            self.signal();
+        }
+        Ok(())
+    }
+
     /// Makes the descriptor readable after `pause`, or with 0 not at all.
     fn set_timer(&mut self, pause: Duration) -> Result<()> {
         let zero = Timespec::default();
@@ -190,8 +209,12 @@ impl Worker {
             .map_err(|errno| Error::os("cannot set a timer", errno))
     }
 
-    /// Makes the descriptor readable now, for whoever has armed it.
-    pub(super) fn signal(&self) {
+    /// Makes the descriptor readable now, for whoever sleeps on it. It stays so until the next
+    /// [`rest`](Self::rest), so that one system call is enough for all that happens before.
+    pub(super) fn signal(&mut self) {
+        if !std::mem::take(&mut self.asleep) {
+            return;
+        }
         // SAFETY: the worker lives; this call may come from any thread.
         let status = unsafe { self.api().ucp_worker_signal(self.handle) };
         if status != UCS_OK {

@@ -12,13 +12,34 @@ use crate::transport::ucx::shared::{Finished, Shared, Work};
 use crate::transport::ucx::tagged::{self, Received, Tagged};
 
 impl UcxConnection {
+    /// Goes on: with what UCX has, or else by giving it one body more to receive. Returns whether
+    /// anything moved.
+    pub(super) fn go_on(&mut self) -> bool {
+        self.progress() || self.post_another()
+    }
+
+    fn post_another(&mut self) -> bool {
+        let Some(link) = self.link.as_mut().filter(|_| self.over.is_none()) else {
+            return false;
+        };
+        match self.tagged.post(&mut link.worker, &self.shared, true) {
+            Ok(false) => return false,
+            posted => note(&mut self.over, posted.map(drop)),
+        }
+        self.settle();
+        true
+    }
+
     /// Lets UCX go on, and deals with what it told. Returns whether anything moved.
     pub(super) fn progress(&mut self) -> bool {
         let Some(link) = &mut self.link else {
             return false;
         };
         let mut moved = link.worker.progress();
-        if self.over.is_none() && self.shared.with(|state| state.failed.is_some()) {
+        if self.over.is_none()
+            && self.shared.has_news()
+            && self.shared.with(|state| state.failed.is_some())
+        {
             // What came before the end may still lie in shared memory.
             for _ in 0..ROUNDS_AT_ONCE {
                 if !link.worker.progress() {
@@ -37,31 +58,28 @@ impl UcxConnection {
             return false;
         };
         let (tagged, shared, pulls) = (&mut self.tagged, &self.shared, &mut self.pulls);
+        let told = &mut self.told;
         let mut moved = false;
         loop {
             let mut failed = Ok(());
             if self.over.is_none() {
-                failed = tagged.fetch_arrived(worker, shared);
+                failed = match tagged.fetch_arrived(worker, shared) {
+                    Ok(()) => tagged.post(worker, shared, false).map(drop),
+                    failed => failed,
+                };
             }
-            let (arrived, announced, finished) = shared.with(|state| {
-                (
-                    std::mem::take(&mut state.arrived),
-                    std::mem::take(&mut state.announced),
-                    std::mem::take(&mut state.finished),
-                )
-            });
-            if arrived.is_empty() && announced.is_empty() && finished.is_empty() {
+            if !shared.take(told) {
                 note(&mut self.over, failed);
                 break;
             }
             moved = true;
             // The reason, before what operations end with because of it.
             note_failure(&mut self.over, shared, self.api, &self.peer);
-            self.inbox.extend(arrived);
-            for announced in announced {
+            self.inbox.extend(told.arrived.drain(..));
+            for announced in told.announced.drain(..) {
                 failed = failed.and(active::fetch(worker, shared, announced));
             }
-            for finished in finished {
+            for finished in told.finished.drain(..) {
                 let request = finished.request;
                 if let Work::Send(sending) = &finished.work {
                     self.queued_bytes -= sending.len() as u64;
@@ -83,7 +101,6 @@ impl UcxConnection {
             }
             note(&mut self.over, failed);
         }
-        note_failure(&mut self.over, shared, self.api, &self.peer);
         moved
     }
 }
@@ -123,17 +140,11 @@ fn finish(
         // Why a send failed is told by the endpoint's error handler, where there is one.
         Work::Send(_) if status == UCS_OK || status == UCS_ERR_CANCELED => Ok(None),
         Work::Send(_) => Err(error(worker.api(), "a message was not sent", status)),
-        Work::Body {
-            id,
-            seq,
-            kind,
-            memory,
-        } => tagged.finish(
+        Work::Body { id, seq, memory } => tagged.finish(
             worker,
             Received {
                 id,
                 seq,
-                kind,
                 memory,
                 status,
                 info,

@@ -40,7 +40,7 @@ impl UcxConnection {
                 call(api, endpoint, buffer, count, params)
             });
         if under_way.is_some() {
-            worker.signal();
+            worker.see_to()?;
         }
         self.settle();
         self.wake_for_inbox();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Link, UcxConnection};
 use crate::transport::ucx::pull::Pulls;
+use crate::transport::ucx::shared::Told;
 
 /// How long the end of a connection waits for what was sent to leave.
 const FLUSH_WAIT: Duration = Duration::from_millis(50);
@@ -35,19 +36,15 @@ impl UcxConnection {
         self.tagged.clear(worker);
         let (shared, api) = (&self.shared, self.api);
         let idle = worker
-            .drive(deadline, || shared.with(|state| state.under_way == 0))
+            .drive(deadline, || shared.under_way() == 0)
             .unwrap_or(false);
-        let (announced, finished) = shared.with(|state| {
-            (
-                std::mem::take(&mut state.announced),
-                std::mem::take(&mut state.finished),
-            )
-        });
-        for message in announced {
+        let mut told = Told::default();
+        shared.take(&mut told);
+        for message in told.announced {
             // SAFETY: a description that was kept, given back only here.
             unsafe { api.ucp_am_data_release(worker.handle(), message.description) };
         }
-        for done in finished.iter().filter(|done| !done.request.is_null()) {
+        for done in told.finished.iter().filter(|done| !done.request.is_null()) {
             // SAFETY: the request of an operation that is over, freed only here.
             unsafe { api.ucp_request_free(done.request) };
         }
