@@ -2,13 +2,11 @@
 
 mod decode;
 mod packed;
+mod waiting;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use smallvec::SmallVec;
 
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
 use crate::cancel::Cancel;
@@ -279,7 +277,8 @@ impl Fetch {
             link.clear_posted();
             link.write_on();
         }
-        self.step();
+        // To the end of what is there: the descriptor tells of nothing that was read past.
+        while self.step() {}
         self.is_settled() || self.links().iter().any(|link| link.closed().is_some())
     }
 
@@ -304,36 +303,16 @@ impl Fetch {
         {
             return Err(self.abort(error));
         }
-        if !std::mem::take(&mut self.fresh) && self.step() {
+        let fresh = std::mem::take(&mut self.fresh);
+        if self.look_on(cancel) || (self.spin.is_zero() && !fresh && self.step()) {
             return Ok(());
         }
         // Rule E5: before sleeping, the server is told of everything taken, or both would wait.
-        self.receiver.flush_credit();
-        self.pump();
-        if self.look_on(cancel) {
-            return Ok(());
-        }
+        self.tell_credit();
         self.sleep(cancel)?;
         self.receiver.handle_timeout(clock::now());
         self.pump();
         Ok(())
-    }
-
-    /// Spins for a while. Returns whether something came, or the token was triggered.
-    fn look_on(&mut self, cancel: Option<&Cancel>) -> bool {
-        if self.spin.is_zero() {
-            return false;
-        }
-        self.links().iter().for_each(|link| link.wake());
-        let start = clock::now();
-        while clock::since(start) < self.spin {
-            if self.step() || cancel.is_some_and(Cancel::is_cancelled) {
-                return true;
-            }
-            // Whoever is to send it may need this core: there may be more who look than cores.
-            std::thread::yield_now();
-        }
-        false
     }
 
     /// Reads everything there is and may be read. Returns whether there was something.
@@ -392,10 +371,13 @@ impl Fetch {
             return Ok(0);
         }
         let mut turn = link.turn(self.suspected).map_err(Broken::Connection)?;
-        let mut read = 0;
-        while read < most && self.may_read(side) {
+        let (mut read, mut bytes) = (0, 0);
+        while read < most && bytes < BODY_BYTES_AT_ONCE && self.may_read(side) {
             match turn.receive() {
-                Ok(Some(message)) => self.deliver(side, message),
+                Ok(Some(message)) => {
+                    bytes += message.body_len();
+                    self.deliver(side, message);
+                }
                 Ok(None) if turn.is_waiting() && self.has_one_link() => {
                     return Err(Broken::Rule(Error::protocol(
                         "the server sent a large body before its header, on one connection (rule \
@@ -498,58 +480,15 @@ impl Fetch {
             }
         }
     }
-
-    fn sleep(&mut self, cancel: Option<&Cancel>) -> Result<()> {
-        let mut fds = SmallVec::<[PollFd<'_>; 5]>::new();
-        let mut deaths = SmallVec::<[usize; 2]>::new();
-        let sides = [(Side::Metadata, &self.metadata), (Side::Data, &self.data)];
-        let count = if self.has_one_link() { 1 } else { 2 };
-        for (side, link) in sides.into_iter().take(count) {
-            // What may not be read now must not wake this thread either, or it would spin.
-            let reads = self.may_read(side) && !link.is_waiting();
-            let writes = link.is_writing();
-            if self.gone[side_index(side)] || !(reads || writes) {
-                continue;
-            }
-            if link.doze() && reads {
-                return Ok(());
-            }
-            let readiness = link.readiness();
-            let mut events = PollFlags::empty();
-            events.set(PollFlags::IN, reads || !readiness.socket);
-            events.set(PollFlags::OUT, writes && readiness.socket);
-            fds.push(PollFd::new(&readiness.fd, events));
-            if let Some(death) = &readiness.peer_death {
-                deaths.push(fds.len());
-                fds.push(PollFd::new(death, PollFlags::IN));
-            }
-        }
-        if let Some(cancel) = cancel {
-            fds.push(PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN));
-        }
-        let timeout = self.receiver.poll_timeout().map(timespec_until);
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Error::os("cannot wait for the server", errno)),
-        }
-        let ended = |at: &usize| fds.get(*at).is_some_and(|fd| !fd.revents().is_empty());
-        self.suspected = deaths.iter().any(ended);
-        Ok(())
-    }
-}
-
-fn timespec_until(deadline: Timestamp) -> Timespec {
-    let left = clock::until(deadline);
-    Timespec {
-        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: left.subsec_nanos().into(),
-    }
 }
 
 /// Messages read from one connection before the caller's token and the other connection are looked
 /// at again.
 const MESSAGES_AT_ONCE: usize = 64;
 
+/// Bytes of bodies received at once: the consumer has them while they lie in a cache, and what comes
+/// then is received into the same memory.
+const BODY_BYTES_AT_ONCE: usize = 256 << 10;
 /// Why nothing more is read.
 enum Broken {
     /// The connection is over.

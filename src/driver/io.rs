@@ -23,6 +23,19 @@ pub trait Source: Send + Sync {
     /// One of the source's descriptors is ready, or was a moment ago.
     fn ready(&self);
 
+    /// The thread spins and asks what there is, whatever the descriptors say: only for a source that
+    /// is [looked at](Registration::look_too). Returns whether there was something. What comes later need not be
+    /// told by a descriptor before [`ready`](Self::ready) has been called once more.
+    fn look(&self) -> bool {
+        false
+    }
+
+    /// Whether it is to be looked at now, by [`look`](Self::look) alone: nobody else is awake on its
+    /// behalf.
+    fn is_to_be_looked_at(&self) -> bool {
+        false
+    }
+
     /// A time asked for by [`IoThread::call_at`] has come.
     fn timer(&self) {}
 
@@ -74,6 +87,8 @@ struct Shared {
     stop: AtomicBool,
     next_key: AtomicU64,
     sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
+    /// Those among them that are looked at while the thread spins.
+    looked_at: Mutex<Vec<(u64, Weak<dyn Source>)>>,
     timers: Mutex<BinaryHeap<Reverse<Timer>>>,
     /// Sources that have more to do once the others had their turn.
     soon: Mutex<Vec<Weak<dyn Source>>>,
@@ -81,6 +96,8 @@ struct Shared {
     thread: OnceLock<ThreadId>,
 }
 
+/// How long sources are looked at before descriptors, timers and other threads have their turn.
+const LOOK_TIME: Duration = Duration::from_micros(2);
 /// Key of the wake-up descriptor; sources count from 1.
 const WAKE: u64 = 0;
 
@@ -103,6 +120,7 @@ impl IoThread {
             stop: AtomicBool::new(false),
             next_key: AtomicU64::new(WAKE + 1),
             sources: Mutex::default(),
+            looked_at: Mutex::default(),
             timers: Mutex::default(),
             soon: Mutex::default(),
             thread: OnceLock::new(),
@@ -241,8 +259,21 @@ impl Shared {
         let _ = self.thread.set(std::thread::current().id());
         let mut events = Vec::with_capacity(64);
         let mut idle_since = clock::now();
+        // Sources were looked at since they were asked to tell of what comes.
+        let mut looked = false;
         while !self.stop.load(Ordering::Acquire) {
-            let spins = !self.spin.is_zero() && clock::since(idle_since) < self.spin;
+            let mut spins = !self.spin.is_zero() && clock::since(idle_since) < self.spin;
+            if spins && let Some(looks) = self.looks() {
+                spins = looks;
+            }
+            if spins && self.looks().is_some() {
+                looked = true;
+                if self.look_for(LOOK_TIME) {
+                    idle_since = clock::now();
+                }
+            } else if std::mem::take(&mut looked) {
+                self.look_last();
+            }
             let timeout = if spins || !self.soon.lock().is_empty() {
                 Some(rustix::event::Timespec::default())
             } else {
@@ -260,23 +291,28 @@ impl Shared {
                     return;
                 }
             }
-            if !events.is_empty() {
-                idle_since = clock::now();
-            } else if spins {
-                // As whoever else looks for work does: there may be more of them than cores.
-                std::thread::yield_now();
-            }
+            let mut told = false;
             for event in &events {
                 let key = event.data.u64();
                 if key == WAKE {
                     let mut counter = [0; 8];
                     let _ = rustix::io::read(&self.wake, &mut counter);
+                    (told, idle_since) = (true, clock::now());
                     continue;
                 }
                 let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
+                if looked && source.as_ref().is_some_and(|it| it.is_to_be_looked_at()) {
+                    // Its descriptor may tell of what was seen already.
+                    continue;
+                }
+                (told, idle_since) = (true, clock::now());
                 if let Some(source) = source {
                     guarded(|| source.ready());
                 }
+            }
+            if !told && spins {
+                // As whoever else looks for work does: there may be more of them than cores.
+                std::thread::yield_now();
             }
             self.run_timers();
             // Taken out first: a turn may ask for another one.
@@ -286,6 +322,41 @@ impl Shared {
                     guarded(|| source.turn());
                 }
             }
+        }
+    }
+
+    /// Whether a source is to be looked at now, where there are such sources.
+    fn looks(&self) -> Option<bool> {
+        self.source_to_look_at(0)?;
+        // One by one: what is called may watch others, or end.
+        let sources = (0..).map_while(|index| self.source_to_look_at(index));
+        let mut sources = sources.filter_map(|source| source.upgrade());
+        Some(sources.any(|source| source.is_to_be_looked_at()))
+    }
+
+    /// Looks at each source in turn for that long. Returns whether there was something.
+    fn look_for(&self, time: Duration) -> bool {
+        let start = clock::now();
+        let mut found = false;
+        while clock::since(start) < time {
+            let sources = (0..).map_while(|index| self.source_to_look_at(index));
+            for source in sources.filter_map(|source| source.upgrade()) {
+                guarded(|| found |= source.look());
+            }
+        }
+        found
+    }
+
+    fn source_to_look_at(&self, index: usize) -> Option<Weak<dyn Source>> {
+        let looked_at = self.looked_at.lock();
+        looked_at.get(index).map(|(_, source)| Weak::clone(source))
+    }
+
+    /// The thread is about to sleep: has every source that it looked at tell of what comes.
+    fn look_last(&self) {
+        let sources: Vec<_> = self.looked_at.lock().iter().cloned().collect();
+        for source in sources.iter().filter_map(|(_, source)| source.upgrade()) {
+            guarded(|| source.ready());
         }
     }
 
@@ -336,6 +407,13 @@ pub struct Registration {
 }
 
 impl Registration {
+    /// Has the source looked at while the thread spins ([`Source::look`]).
+    pub fn look_too(&self, source: Weak<dyn Source>) {
+        if !self.shared.spin.is_zero() {
+            self.shared.looked_at.lock().push((self.key, source));
+        }
+    }
+
     /// Changes what the first descriptor is watched for.
     pub fn set_interest(&mut self, interest: Interest) {
         if self.interest == interest {
@@ -363,6 +441,12 @@ impl Drop for Registration {
             let _ = epoll::delete(&self.shared.epoll, fd);
         }
         self.shared.sources.lock().remove(&self.key);
+        // What drops with it may take the lock.
+        let mut looked_at = self.shared.looked_at.lock();
+        let gone = looked_at.iter().position(|(key, _)| *key == self.key);
+        let gone = gone.map(|index| looked_at.swap_remove(index));
+        drop(looked_at);
+        drop(gone);
     }
 }
 
@@ -387,3 +471,7 @@ impl Ord for Timer {
         self.deadline.cmp(&other.deadline)
     }
 }
+
+#[cfg(test)]
+#[path = "io_tests.rs"]
+mod tests;

@@ -2,10 +2,12 @@
 //! lock.
 
 mod half;
+mod looking;
 mod upkeep;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -64,11 +66,14 @@ pub struct ServedLink {
     peer: String,
     readiness: Readiness,
     sends_gpu: bool,
+    announces_bodies: bool,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,
     io: IoThread,
     host: Weak<dyn Host>,
     me: Weak<Self>,
+    /// A thread of its own drives the stream now served.
+    driven: AtomicBool,
     half: Mutex<Half>,
 }
 
@@ -79,6 +84,8 @@ struct Half {
     /// Descriptors of regions whose REGION message has not left the state machine.
     announced: HashMap<u16, Arc<OwnedFd>>,
     registration: Option<Registration>,
+    /// The I/O thread looks for messages here: the descriptor does not tell of them.
+    looked_at: bool,
     /// Woken when credit, room or the connection's life changes.
     signal: Option<Arc<dyn Wake>>,
     /// Somebody was told that there is no room, since too many bytes are queued.
@@ -158,16 +165,19 @@ impl ServedLink {
             peer: link.peer().to_owned(),
             readiness: readiness.clone(),
             sends_gpu: link.sends_gpu(),
+            announces_bodies: link.announces_bodies(),
             lender: link.lender(),
             region_idle,
             io: io.clone(),
             host,
             me: Weak::clone(me),
+            driven: AtomicBool::new(false),
             half: Mutex::new(Half {
                 link,
                 sender: Sender::new(config),
                 announced: HashMap::new(),
                 registration: None,
+                looked_at: false,
                 signal: None,
                 is_full: false,
                 corked: false,
@@ -185,7 +195,11 @@ impl ServedLink {
             // Under the lock, so that the I/O thread waits until the registration is in its place.
             let mut half = served.half.lock();
             let fds = fds.into_iter().flatten();
-            half.registration = Some(io.register(served.source(), fds, Interest::Read)?);
+            let registration = io.register(served.source(), fds, Interest::Read)?;
+            if half.link.is_for_looking() {
+                registration.look_too(served.source());
+            }
+            half.registration = Some(registration);
         }
         // Bytes may have come, and been passed over by a source that had no registration yet.
         served.ready();
@@ -253,9 +267,17 @@ impl ServedLink {
         self.sends_gpu
     }
 
+    /// Whether sending a body takes the sender's thread no time worth counting, whatever its size.
+    pub fn announces_bodies(&self) -> bool {
+        self.announces_bodies
+    }
+
     /// Who is to be woken from now on when credit, room or the connection's life changes.
     pub fn set_signal(&self, signal: Arc<dyn Wake>) {
-        self.half.lock().signal = Some(signal);
+        let mut half = self.half.lock();
+        self.driven
+            .store(signal.wakes_a_thread(), Ordering::Relaxed);
+        half.signal = Some(signal);
     }
 
     /// Nobody is to be woken any more, unless another stream has begun since.
@@ -264,6 +286,9 @@ impl ServedLink {
         let cleared = half
             .signal
             .take_if(|set| std::ptr::addr_eq(Arc::as_ptr(set), Arc::as_ptr(signal)));
+        if cleared.is_some() {
+            self.driven.store(false, Ordering::Relaxed);
+        }
         // What drops with it may take the lock.
         drop(half);
         drop(cleared);
@@ -604,6 +629,10 @@ impl Source for ServedLink {
                 {
                     self.close(&mut half, error, &mut effects);
                 }
+                if std::mem::take(&mut half.looked_at) {
+                    // What it would tell of is read now.
+                    half.link.doze();
+                }
                 let more = self.receive(&mut half, answered > 0, &mut effects);
                 self.pump(&mut half, &mut effects);
                 more
@@ -615,6 +644,14 @@ impl Source for ServedLink {
         }
         // The rest when the other connections have had their turn.
         self.io.call_soon(self.source());
+    }
+
+    fn is_to_be_looked_at(&self) -> bool {
+        !self.driven.load(Ordering::Relaxed)
+    }
+
+    fn look(&self) -> bool {
+        self.look_once()
     }
 
     fn turn(&self) {

@@ -9,6 +9,11 @@ use crate::proto::Timestamp;
 pub trait Wake: Send + Sync {
     /// Something changed. No lock of a connection is held.
     fn notify(&self);
+
+    /// Whether that wakes a thread of the stream's own, and no more.
+    fn wakes_a_thread(&self) -> bool {
+        false
+    }
 }
 
 /// A counter of changes that can be waited for.
@@ -52,5 +57,9 @@ impl Wake for Signal {
     fn notify(&self) {
         *self.changes.lock() += 1;
         self.moved.notify_all();
+    }
+
+    fn wakes_a_thread(&self) -> bool {
+        true
     }
 }

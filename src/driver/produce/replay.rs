@@ -83,6 +83,9 @@ impl Table {
 
     /// Whether sending it over `link` is little enough work for the I/O thread.
     pub fn suits(&self, link: &ServedLink, policy: BodyPolicy) -> bool {
+        if link.announces_bodies() {
+            return true;
+        }
         let lends = policy != BodyPolicy::Packed && link.lender().is_some();
         let largest = if lends {
             self.largest_to_copy

@@ -55,6 +55,8 @@ pub struct UcxConnection {
     told: Told,
     /// Whoever reads looks for messages, and does not sleep.
     awake: bool,
+    /// The descriptor tells of what comes.
+    rests: bool,
     queued_bytes: u64,
     peer: String,
     /// Why nothing more comes, once the inbox is empty.
@@ -131,6 +133,7 @@ impl UcxConnection {
             inbox: VecDeque::new(),
             told: Told::default(),
             awake: false,
+            rests: false,
             queued_bytes: 0,
             peer,
             over: None,
@@ -198,6 +201,7 @@ impl UcxConnection {
             Ok(current) => current,
             Err(error) => return Err(self.over.get_or_insert(error).clone()),
         };
+        self.rests = false;
         for _ in 0..ROUNDS_AT_ONCE {
             if let Some(message) = self.inbox.pop_front() {
                 return Ok(Some(message));
@@ -218,6 +222,7 @@ impl UcxConnection {
                 // Callbacks may have run while it was asked for rest.
                 Ok(asleep) => {
                     if !self.settle() && asleep {
+                        self.rests = true;
                         return Ok(None);
                     }
                 }
@@ -374,7 +379,8 @@ impl Connection for UcxConnection {
     }
 
     fn doze(&mut self) -> bool {
-        if !std::mem::take(&mut self.awake) {
+        self.awake = false;
+        if self.rests && self.inbox.is_empty() {
             return false;
         }
         match self.next() {

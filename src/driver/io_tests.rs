@@ -1,0 +1,83 @@
+//! Tests of an I/O thread that spins.
+
+use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
+
+use super::*;
+
+/// Counts its calls.
+struct Counting {
+    fd: Arc<OwnedFd>,
+    /// Nobody else is awake for it.
+    to_be_looked_at: bool,
+    looks: AtomicUsize,
+    readies: AtomicUsize,
+}
+
+impl Source for Counting {
+    fn ready(&self) {
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&self.fd, &mut counter);
+        self.readies.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn look(&self) -> bool {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        false
+    }
+
+    fn is_to_be_looked_at(&self) -> bool {
+        self.to_be_looked_at
+    }
+}
+
+/// A source that a thread has just been told of, and what keeps it there.
+fn told(to_be_looked_at: bool) -> (IoThread, Registration, Arc<Counting>) {
+    let io = IoThread::start("dipc-test-io", Duration::from_millis(5)).unwrap();
+    let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let source = Arc::new(Counting {
+        fd: Arc::new(fd),
+        to_be_looked_at,
+        looks: AtomicUsize::new(0),
+        readies: AtomicUsize::new(0),
+    });
+    let me: Weak<dyn Source> = Arc::downgrade(&source) as Weak<Counting>;
+    let fds = [Arc::clone(&source.fd)];
+    let registration = io.register(me.clone(), fds, Interest::Read).unwrap();
+    registration.look_too(me);
+    rustix::io::write(&source.fd, &1_u64.to_ne_bytes()).unwrap();
+    (io, registration, source)
+}
+
+fn wait_until(done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "it never happens"
+        );
+        std::thread::yield_now();
+    }
+}
+
+/// `Source::look`: while the thread spins it looks by itself, and before it sleeps the source is to
+/// see to its descriptor again.
+#[test]
+fn a_thread_looks_before_it_sleeps() {
+    let (_io, _registration, source) = told(true);
+    let count = |counter: &AtomicUsize| counter.load(Ordering::SeqCst);
+    wait_until(|| count(&source.looks) > 0);
+    let readies = count(&source.readies);
+    wait_until(|| count(&source.readies) > readies);
+}
+
+/// `Source::is_to_be_looked_at`: where another thread drives the source, this one sleeps although it
+/// may spin.
+#[test]
+fn a_thread_sleeps_where_another_is_awake() {
+    let (_io, _registration, source) = told(false);
+    wait_until(|| source.readies.load(Ordering::SeqCst) > 0);
+    rustix::io::write(&source.fd, &1_u64.to_ne_bytes()).unwrap();
+    wait_until(|| source.readies.load(Ordering::SeqCst) > 1);
+    assert_eq!(source.looks.load(Ordering::SeqCst), 0);
+}

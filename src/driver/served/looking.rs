@@ -1,0 +1,57 @@
+//! A connection whose I/O thread spins: it is read without being asked to by its descriptor.
+
+use super::{Effects, QUEUE_HIGH_WATER_BYTES, ServedLink};
+use crate::driver::io::Source as _;
+
+impl ServedLink {
+    /// Reads what has come, whatever the descriptor says. Returns whether there was something.
+    pub(super) fn look_once(&self) -> bool {
+        let mut effects = Effects::default();
+        let moved = {
+            // Whoever has it drives it on.
+            let Some(mut half) = self.half.try_lock() else {
+                return false;
+            };
+            if half.closed.is_some() {
+                return false;
+            }
+            if !self.is_to_be_looked_at() {
+                let looked_at = half.looked_at;
+                drop(half);
+                if looked_at {
+                    self.ready();
+                }
+                return false;
+            }
+            if !std::mem::replace(&mut half.looked_at, true) {
+                half.link.wake();
+            }
+            let queued = half.link.queued_bytes();
+            let more = self.receive(&mut half, false, &mut effects);
+            let left = half.link.queued_bytes();
+            if queued > QUEUE_HIGH_WATER_BYTES && left <= QUEUE_HIGH_WATER_BYTES {
+                // Who waits for room has it now.
+                effects.signal = half.signal.clone().or(effects.signal);
+            }
+            more || left != queued || !effects.is_none()
+        };
+        if moved {
+            self.finish(effects);
+        }
+        moved
+    }
+}
+
+impl Effects {
+    /// Whether there is nothing to do.
+    fn is_none(&self) -> bool {
+        let Self {
+            asked,
+            returned,
+            signal,
+            closed,
+            timers,
+        } = self;
+        asked.is_none() && returned.is_empty() && signal.is_none() && !closed && timers.is_empty()
+    }
+}
