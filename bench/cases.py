@@ -122,8 +122,8 @@ def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
                 (("sum",), replace(untouched, op="sum")),
             )
         )
-        # One buffer at both ends, as ucx_perftest has it; each transport beside its own.
-        reused = replace(untouched, reuse=True)
+        # One buffer at both ends, which never sleep, as ucx_perftest has it; each transport beside its own.
+        reused = replace(untouched, reuse=True, spin=True)
         groups.append(_group(f"one buffer {size_text(size)}", (_pairs(paths), reused)))
     return groups
 

@@ -298,11 +298,18 @@ impl Case {
     }
 
     /// How many batches each stream fetches before the measurement, so that connections are made,
-    /// regions mapped and pages there.
+    /// regions mapped and pages there: for one stream, as many as may be on the way at once.
     pub fn warm_up(&self) -> u64 {
         let streams = u64::from(self.streams.max(1));
-        let by_bytes = self.ring_bytes / streams / self.batch_bytes().max(1);
-        by_bytes.clamp(2, self.distinct().max(2))
+        let batch = self.batch_bytes().max(1);
+        let by_bytes = self.ring_bytes / streams / batch;
+        let on_the_way = self.window_batches.min(self.window_bytes / batch);
+        let least = if streams == 1 {
+            on_the_way.clamp(2, 16)
+        } else {
+            2
+        };
+        by_bytes.clamp(least, self.distinct().max(least))
     }
 
     pub fn window(&self) -> Credit {
