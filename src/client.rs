@@ -22,7 +22,7 @@ use crate::device::Target;
 use crate::driver::clock;
 use crate::driver::fetch::Fetch;
 pub use crate::driver::fetch::StreamStats;
-use crate::driver::io::IoThread;
+use crate::driver::io::{IoThread, Source};
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
