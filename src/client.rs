@@ -19,6 +19,7 @@ use crate::arrow::stream::ArrayReader;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::Target;
+use crate::device::cuda::later;
 use crate::driver::clock;
 use crate::driver::fetch::Fetch;
 pub use crate::driver::fetch::StreamStats;
@@ -203,6 +204,21 @@ impl Client {
     }
 }
 
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.inner.generation.ensure_same_process().is_err() {
+            // In a forked child locks may be held for ever: the copy is left as it is.
+            let _left = ManuallyDrop::new(Arc::clone(&self.inner));
+            return;
+        }
+        let kept = std::mem::take(&mut *self.inner.pool.lock());
+        drop(kept);
+        // Memory of GPUs that was mapped for streams that are over is back with the driver, unless a device
+        // is stuck.
+        later::wait(later::PATIENCE);
+    }
+}
+
 impl Inner {
     fn read(&self, texts: &[&str]) -> Result<Arc<[Known]>> {
         if let [text] = texts
@@ -285,7 +301,7 @@ impl Inner {
             && let Some(link) = self.pool.lock().get_mut(&key).and_then(|kept| {
                 loop {
                     let link = kept.pop()?;
-                    if link.closed().is_none() {
+                    if link.is_sound() {
                         return Some(link);
                     }
                 }
@@ -458,6 +474,8 @@ fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
     } else if fetch.is_broken() {
         fetch.close();
     } else {
+        // On this thread: it waits for work on a GPU.
+        fetch.forget();
         Draining::start(client, fetch, key);
     }
 }

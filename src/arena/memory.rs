@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::arena::registry::Registry;
-use crate::device::cuda::{CudaRegion, Device, DeviceMemory};
+use crate::device::cuda::{CudaRegion, Device, DeviceMemory, later};
 use crate::device::lendable::Lendable;
 use crate::device::region::Region;
 use crate::error::Result;
@@ -13,6 +13,14 @@ use crate::error::Result;
 pub trait Place {
     /// What lengths of regions are rounded up to.
     fn unit(&self) -> Result<u64>;
+
+    /// Fails where what was made there is gone.
+    fn ensure_alive(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits for a while until memory that was given up is back with the system.
+    fn settle(&self) {}
 }
 
 impl Place for () {
@@ -24,6 +32,14 @@ impl Place for () {
 impl Place for Arc<Device> {
     fn unit(&self) -> Result<u64> {
         Ok(u64::try_from(DeviceMemory::lend_unit(self)?).unwrap_or(u64::MAX))
+    }
+
+    fn ensure_alive(&self) -> Result<()> {
+        Device::ensure_alive(self).map_err(|error| error.context("the arena's memory is gone"))
+    }
+
+    fn settle(&self) {
+        later::wait(later::PATIENCE);
     }
 }
 

@@ -39,16 +39,19 @@ impl<R: Memory> Registry<R> {
         self.0.write().insert(entry.region.address(), entry);
     }
 
-    /// Forgets the regions at `addresses`, and gives them back: what goes is unmapped when these
-    /// drop, which is slow, after the registry is unlocked.
-    pub fn remove(&self, addresses: &[usize]) -> Vec<Arc<R>> {
-        let mut entries = Vec::with_capacity(addresses.len());
+    /// Forgets regions, and gives what goes with them: it is dropped, which is slow, after the registry is
+    /// unlocked.
+    pub fn remove(&self, regions: &[Arc<R>]) -> Vec<impl Sized + use<R>> {
+        let mut entries = Vec::with_capacity(regions.len());
         let mut registry = self.0.write();
-        for address in addresses {
-            entries.extend(registry.remove(address));
+        for region in regions {
+            // Where a device was reset, another region may have the address.
+            let ours = |entry: &Entry<R>| Arc::ptr_eq(&entry.region, region);
+            if registry.get(&region.address()).is_some_and(ours) {
+                entries.extend(registry.remove(&region.address()));
+            }
         }
-        drop(registry);
-        entries.into_iter().map(|entry| entry.region).collect()
+        entries
     }
 
     /// The region in which `len` bytes at `address` lie whole, and their offset in it.
@@ -78,7 +81,9 @@ pub fn find(data: *const u8, len: usize) -> Option<(Arc<Region>, u64)> {
 /// Finds the region of an arena on a GPU in which `len` bytes at `address` lie whole, and their
 /// offset in it. The driver is not asked.
 pub fn find_on_gpu(address: u64, len: usize) -> Option<(Arc<CudaRegion>, u64)> {
-    CudaRegion::registry().find(usize::try_from(address).ok()?, len)
+    let found = CudaRegion::registry().find(usize::try_from(address).ok()?, len)?;
+    // Of a device that was reset, other memory may have the addresses.
+    (!found.0.device().is_lost()).then_some(found)
 }
 
 /// Looks up many buffers of the host, which tend to lie beside each other. The regions of the

@@ -78,6 +78,8 @@ impl<R: Memory> Drop for Handle<R> {
         let mut state = self.shared.state.lock();
         state.closed = true;
         state.remove_empty();
+        drop(state);
+        self.shared.place.settle();
     }
 }
 
@@ -102,19 +104,15 @@ impl<R: Memory> State<R> {
 
     /// Takes the regions for which `goes` holds out of the arena and of the registry.
     fn remove(&mut self, goes: impl Fn(&R) -> bool) {
-        let gone: Vec<usize> = self
-            .regions
-            .iter()
-            .filter(|(_, r)| goes(r))
-            .map(|(base, _)| *base)
+        let gone: Vec<Arc<R>> = (self.regions)
+            .extract_if(.., |_, region| goes(region))
+            .map(|(_, region)| region)
             .collect();
         if gone.is_empty() {
             return;
         }
-        for base in &gone {
-            if let Some(region) = self.regions.remove(base) {
-                self.mapped = self.mapped.saturating_sub(region_bytes(&*region));
-            }
+        for region in &gone {
+            self.mapped = self.mapped.saturating_sub(region_bytes(&**region));
         }
         drop(R::registry().remove(&gone));
     }
@@ -127,6 +125,7 @@ impl<R: Memory> State<R> {
 impl<R: Memory> Shared<R> {
     pub fn alloc(self: &Arc<Self>, len: usize) -> Result<NonNull<u8>> {
         self.generation.ensure_same_process()?;
+        self.place.ensure_alive()?;
         let wanted = u64::try_from(len)
             .map_err(|_| Error::out_of_memory(format!("no region has {len} bytes")))?;
         if let Some(block) = self.state.lock().alloc(wanted) {

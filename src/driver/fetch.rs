@@ -251,6 +251,12 @@ impl Fetch {
         self.pump();
     }
 
+    /// Lets go of what makes arrays: of a cancelled stream nothing more is decoded.
+    pub fn forget(&mut self) {
+        self.decoder = None;
+        self.early = Vec::new();
+    }
+
     /// Whether the stream is of no use to its connections any more: the server broke a rule or said
     /// nothing in time, and what it may still say could not be told from the next stream.
     ///

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::device::cuda::Device;
+use crate::device::cuda::{Device, later};
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Control, FreeMessage, FreeQueue, Return, Span};
-use crate::transport::{Connection, Incoming, Outgoing, Payload, Readiness, Resolved};
+use crate::transport::{Connection, Incoming, Outgoing, Payload, Readiness, Resolved, Unmapped};
 
 /// One connection at a client.
 pub struct FetchLink {
@@ -26,9 +26,11 @@ pub struct FetchLink {
     me: Weak<Self>,
     generation: Generation,
     state: Mutex<State>,
-    /// Bodies to return. Never locked while `state` is, so that a release on any thread waits
-    /// for no read.
+    /// Bodies to return. Not locked while something is read, so that a release on any thread waits
+    /// for no read; never `state` inside it.
     frees: Mutex<Frees>,
+    /// Regions that are not mapped any more, of which the server is to be told.
+    forgotten: Mutex<Vec<u16>>,
 }
 
 struct State {
@@ -72,6 +74,7 @@ impl FetchLink {
                 queue: free_tag.map(FreeQueue::new),
                 armed: false,
             }),
+            forgotten: Mutex::default(),
         })
     }
 
@@ -123,6 +126,12 @@ impl FetchLink {
     /// The I/O thread that serves it.
     pub fn io(&self) -> &IoThread {
         &self.io
+    }
+
+    /// Whether it can serve another stream: it is not over, and what the server has announced is there.
+    pub fn is_sound(&self) -> bool {
+        let state = self.state.lock();
+        state.closed.is_none() && state.link.is_sound()
     }
 
     /// Why the connection is over, once it is.
@@ -222,7 +231,7 @@ impl FetchLink {
         loop {
             match state.link.receive()? {
                 Some(Incoming::Control { bytes, fd }) => {
-                    if !state.handle_region(&bytes, fd)? {
+                    if !state.handle_region(&self.me, &bytes, fd)? {
                         return Ok(Some(Incoming::Control { bytes, fd: None }));
                     }
                 }
@@ -325,9 +334,25 @@ impl FetchLink {
         }
     }
 
-    fn flush_frees(&self) {
+    /// Says what waits to be said, and writes on. Returns whether more is to be written; `None` where
+    /// another thread has the connection.
+    fn say_on(&self) -> Option<bool> {
+        let mut state = self.state.try_lock()?;
         self.frees.lock().armed = false;
-        let _ = self.send(None);
+        state.retrying = false;
+        if state.closed.is_some() {
+            return Some(false);
+        }
+        let forgotten = std::mem::take(&mut *self.forgotten.lock());
+        for message in self
+            .take_frees()
+            .into_iter()
+            .chain(forgotten.into_iter().map(forget))
+        {
+            let _ = state.link.queue(message);
+        }
+        let _ = state.link.write_queued();
+        Some(matches!(state.link.flush(), Ok(false)))
     }
 
     /// Everything that waits to be returned, as messages.
@@ -359,6 +384,20 @@ fn outgoing(message: FreeMessage) -> Outgoing {
             Outgoing::Tagged { tag, payload }
         }
         FreeMessage::Control(bytes) => Outgoing::Control { bytes, fd: None },
+    }
+}
+
+fn forget(id: u16) -> Outgoing {
+    let bytes = Control::RegionForgotten { id }.encode();
+    Outgoing::Control { bytes, fd: None }
+}
+
+/// Tells the server that a region is not mapped any more, which took a while. This waits for nobody who has
+/// the connection: the I/O thread says it.
+fn tell_forgotten(link: &Weak<FetchLink>, id: u16) {
+    if let Some(link) = link.upgrade() {
+        link.forgotten.lock().push(id);
+        link.io.call_soon(link.source());
     }
 }
 
@@ -402,13 +441,23 @@ impl Turn<'_> {
 
 impl State {
     /// Handles REGION, REGION_GONE and READY. Returns whether the message was one of them.
-    fn handle_region(&mut self, bytes: &[u8], fd: Option<OwnedFd>) -> Result<bool> {
+    fn handle_region(
+        &mut self,
+        me: &Weak<FetchLink>,
+        bytes: &[u8],
+        fd: Option<OwnedFd>,
+    ) -> Result<bool> {
         match Control::decode(bytes)? {
             Some(Control::Region { id, handle }) => self.link.map_region(id, &handle, fd)?,
             Some(Control::RegionGone { id }) => {
-                self.link.unmap_region(id)?;
-                let bytes = Control::RegionForgotten { id }.encode();
-                self.link.send(Outgoing::Control { bytes, fd: None })?;
+                let unmapped = self.link.unmap_region(id)?;
+                let me = Weak::clone(me);
+                // The server may free the memory once it is told.
+                let told_later = unmapped == Unmapped::Later
+                    && later::after(move || tell_forgotten(&me, id)).is_ok();
+                if !told_later {
+                    self.link.send(forget(id))?;
+                }
             }
             Some(Control::Ready { seq, event, handle }) => self.link.order(seq, event, &handle)?,
             _ => return Ok(false),
@@ -427,35 +476,41 @@ impl State {
 
 impl Source for FetchLink {
     fn ready(&self) {
-        // Nothing is left to do here when the connection is over.
-        let _ = self.with(|state| {
-            // A consumer may have taken the connection over since epoll reported it: what comes
-            // then is the consumer's.
-            if state.registration.is_none() {
-                return Ok(());
-            }
-            match self.receive_with(state, true)? {
-                None if state.link.is_waiting() => Err(Error::protocol(
-                    "the server sent a body while no stream was asked for (rule E4)",
-                )),
-                None => Ok(()),
-                Some(_) => Err(Error::protocol(
-                    "the server sent a message while no stream was asked for (rule E4)",
-                )),
-            }
-        });
+        // Whoever has the connection may wait for a device. What is there is reported again.
+        let Some(mut state) = self.state.try_lock() else {
+            return;
+        };
+        // A consumer may have taken the connection over since epoll reported it: what comes then is
+        // the consumer's. Nothing is left to do here when the connection is over.
+        if state.registration.is_none() || state.closed.is_some() {
+            return;
+        }
+        let outcome = match self.receive_with(&mut state, true) {
+            Ok(None) if state.link.is_waiting() => Err(Error::protocol(
+                "the server sent a body while no stream was asked for (rule E4)",
+            )),
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(Error::protocol(
+                "the server sent a message while no stream was asked for (rule E4)",
+            )),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            state.close(error);
+        }
     }
 
     fn timer(&self) {
-        self.flush_frees();
-        let writing = {
-            let mut state = self.state.lock();
-            state.retrying = false;
-            state.closed.is_none() && matches!(state.link.flush(), Ok(false))
-        };
-        if writing {
-            self.retry_writing();
+        match self.say_on() {
+            Some(false) => {}
+            Some(true) => self.retry_writing(),
+            // Whoever has the connection may wait for a device, as this thread must not.
+            None => self.io.call_at(clock::after(WRITE_RETRY), self.source()),
         }
+    }
+
+    fn turn(&self) {
+        self.timer();
     }
 }
 
@@ -465,7 +520,7 @@ impl Drop for FetchLink {
             // A forked child: closing its copies of the descriptors sends nothing.
             return;
         }
-        self.flush_frees();
+        let _ = self.send(None);
         // Not cut: the connection's own end closes what it mapped first.
         drop(self.state.get_mut().registration.take());
     }

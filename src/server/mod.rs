@@ -22,6 +22,7 @@ pub use tickets::Provider;
 
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
+use crate::device::cuda::later;
 use crate::driver::acceptor::Acceptor;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
@@ -312,9 +313,11 @@ impl Drop for Server {
         if transport::keeps_lent_memory() {
             // Arrays that lost clients may still read are released there when those have ended.
             callbacks.catch_up();
-            return;
+        } else {
+            drop(callbacks);
+            let _ = thread.join();
         }
-        drop(callbacks);
-        let _ = thread.join();
+        // Memory of GPUs that it lent from is back with the driver, unless a device is stuck.
+        later::wait(later::PATIENCE);
     }
 }

@@ -20,7 +20,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Span, Uri, parse_body_tag};
 use crate::transport::{
     Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Payload,
-    Placement, Readiness, Resolved, Transport, sends_host_memory_only,
+    Placement, Readiness, Resolved, Transport, Unmapped, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -257,7 +257,7 @@ impl Connection for MemConnection {
         )))
     }
 
-    fn unmap_region(&mut self, id: u16) -> Result<()> {
+    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
         Err(Error::protocol(format!(
             "region {id} on a connection that has none (rule E3)"
         )))

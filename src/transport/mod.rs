@@ -187,6 +187,16 @@ pub struct ResolvedGpu {
     pub ready: Option<Arc<cuda::Event>>,
 }
 
+/// When a region of the peer's that was forgotten is not mapped here any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Unmapped {
+    /// It is not.
+    Now,
+    /// When what was given to [`cuda::later`] so far is done: the driver may wait for the device.
+    Later,
+}
+
 /// One connection to one peer. Every call returns at once.
 pub trait Connection: Send {
     /// Who the peer is, for logs and `dipc_request_peer`: `pid 4711, uid 1000`.
@@ -333,12 +343,18 @@ pub trait Connection: Send {
     fn map_region(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()>;
 
     /// Forgets a region that the peer retired (REGION_GONE). Arrays that still point into it keep
-    /// it mapped.
+    /// it mapped. Gives when the peer may be told.
     ///
     /// # Errors
     ///
     /// `Protocol` when no region has that id.
-    fn unmap_region(&mut self, id: u16) -> Result<()>;
+    fn unmap_region(&mut self, id: u16) -> Result<Unmapped>;
+
+    /// Whether what the peer announced can be read. Where not, since the host has reset a GPU, the
+    /// connection serves no further stream.
+    fn is_sound(&self) -> bool {
+        true
+    }
 
     /// Remembers that the body of message `seq`, whose address list comes later, may be read only
     /// once the peer's `event` has happened (READY). `handle` opens the event, the first time that

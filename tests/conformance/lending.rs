@@ -8,7 +8,7 @@ use dipc::device::{BufferRef, DeviceKind};
 use dipc::proto::{AddressList, BodyKind, Control, Span, body_tag};
 use dipc::transport::{
     BodyPolicy, Budget, Connection, Incoming, Lease, Lender, LinkOptions, Outgoing, Payload,
-    Placement, Resolved,
+    Placement, Resolved, Unmapped,
 };
 
 use crate::{Pair, SUBJECTS, Subject, pattern};
@@ -252,7 +252,7 @@ fn idle_regions_are_retired() {
             let found = resolve(subject, &mut pair, &lease.spans);
             drop(lease);
             assert_eq!(lender.retire_idle(), (vec![1], None));
-            pair.client.unmap_region(1).unwrap();
+            assert_eq!(pair.client.unmap_region(1).unwrap(), Unmapped::Now);
             lender.region_forgotten(1);
             assert_eq!(budget.used(), before);
             // SAFETY: `found.owner` is alive, and the region was let go by its owner.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use dipc::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
-use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream};
+use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream, later};
 use dipc::device::{BufferRef, HostBuffer, Target};
 use dipc::error::Status;
 use dipc::proto::Header;
@@ -183,18 +183,29 @@ fn bodies_go_from_one_gpu_to_another() {
         !gone.load(Ordering::SeqCst),
         "what is still to be read is gone"
     );
-    // Whoever lets go of an array without having waited waits then.
+    // Whoever lets go of an array without having waited does not wait then either: the memory stays until
+    // the work is done, and only then serves others.
     let second = feed(&mut passing.decoder, header, &messages[0].received(true));
     let second = second.unwrap().unwrap().array;
     assert!(!second.raw().sync_event.is_null());
-    let dropping = std::thread::spawn(move || drop(second));
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    let mut places = Vec::new();
+    crate::decoding::buffers(&second.raw().array, &mut |address| places.push(address));
+    drop(second);
+    let other = Device::get(1).unwrap();
+    let memory = || DeviceMemory::new(&other, 4000, Purpose::Own).unwrap();
+    let first = memory();
     assert!(
-        !dropping.is_finished(),
+        !places.contains(&first.address()),
         "memory was given up that work is using"
     );
     fake::hold(producer.raw().cast(), 0);
-    dropping.join().unwrap();
+    assert!(later::wait(std::time::Duration::from_secs(10)));
+    let next = memory();
+    assert!(
+        places.contains(&next.address()),
+        "memory is kept that no work uses"
+    );
+    drop((first, next));
     assert_same(
         (&mut wanted, on_host(&batch, whole)),
         (&mut got, decoded.array),

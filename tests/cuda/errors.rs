@@ -27,11 +27,12 @@ fn scenario() -> Result<()> {
     let own = DeviceMemory::new(&device, 1000, Purpose::Own)?;
     let lent = DeviceMemory::new(&device, 1000, Purpose::Lend)?;
     let pinned = PinnedMemory::new(&device, 1000)?;
-    let pages = Region::create(8192, "dipc-test")?;
+    let pages = Arc::new(Region::create(8192, "dipc-test")?);
     let work = || -> Result<()> {
-        // SAFETY: it is this scenario's own, and lives longer.
-        let registered =
-            unsafe { Registered::new(&device, pages.base(), pages.len(), Access::ReadWrite) }?;
+        let (base, len) = (pages.base(), pages.len());
+        let memory = Arc::clone(&pages) as _;
+        // SAFETY: it is this scenario's own, which is held.
+        let registered = unsafe { Registered::new(&device, base, len, Access::ReadWrite, memory) }?;
         drop(registered);
         // SAFETY: everything lives until the streams are synchronised, below, whatever fails.
         unsafe {
@@ -184,6 +185,7 @@ fn every_call_fails() {
                             || matches!(
                                 function.as_str(),
                                 "cuCtxPushCurrent_v2"
+                                    | "cuCtxGetId"
                                     | "cuStreamSynchronize"
                                     | "cuEventSynchronize"
                             );

@@ -4,6 +4,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_long, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use dipc::device::cuda::later;
 
 /// Builds the fake driver, for each set of flags once for each process, and gives its folder.
 pub fn build(name: &str, flags: &[&str]) -> PathBuf {
@@ -66,11 +69,14 @@ calls! {
     function as c"fakeCudaFunction"(index: c_int) -> *const c_char;
     live as c"fakeCudaLive"(kind: c_int) -> c_long;
     used as c"fakeCudaUsed"(device: c_int) -> usize;
+    delay as c"fakeCudaStreamDelay"(stream: *mut c_void, microseconds: c_int) -> ();
+    frees_wait as c"fakeCudaFreesWait"(waits: c_int) -> ();
     hold as c"fakeCudaHold"(stream: *mut c_void, held: c_int) -> ();
     context_create as c"cuCtxCreate_v2"(context: *mut *mut c_void, flags: u32, device: c_int) -> c_int;
     context_pop as c"cuCtxPopCurrent_v2"(context: *mut *mut c_void) -> c_int;
     context_destroy as c"cuCtxDestroy_v2"(context: *mut c_void) -> c_int;
     context_current as c"cuCtxGetCurrent"(context: *mut *mut c_void) -> c_int;
+    primary_retain as c"cuDevicePrimaryCtxRetain"(context: *mut *mut c_void, device: c_int) -> c_int;
     primary_reset as c"cuDevicePrimaryCtxReset_v2"(device: c_int) -> c_int;
     event_create as c"cuEventCreate"(event: *mut *mut c_void, flags: u32) -> c_int;
     memory_alloc as c"cuMemAlloc_v2"(address: *mut u64, len: usize) -> c_int;
@@ -233,7 +239,9 @@ impl Live {
         Self(self.0.map(|counts| Counts { modules, ..counts }))
     }
 
+    /// With everything given back that has been given up.
     pub fn now() -> Self {
+        later::wait(Duration::from_secs(1));
         if crate::has_the_systems_driver() {
             return Self(None);
         }

@@ -12,7 +12,7 @@ use dipc::device::cuda::{Device, DeviceMemory, Purpose, uuids};
 use dipc::device::region::Region;
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{Control, Span, Uri};
-use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing};
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoing, Unmapped};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Case, fake, run};
@@ -170,7 +170,7 @@ fn regions_are_checked() {
 
     link.map_region(1, &good, again()).unwrap();
     refused(link.map_region(1, &good, again()), "twice");
-    link.unmap_region(1).unwrap();
+    assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Later);
     assert_eq!(fake::Live::now(), before);
 }
 
@@ -259,7 +259,7 @@ fn bodies_are_checked() {
     let elsewhere = link.resolve(2, &[span(2, 0, 4)]).unwrap();
     assert_eq!(elsewhere.gpu.unwrap().device.ordinal(), 1);
     // What was found stays mapped when the region goes.
-    link.unmap_region(1).unwrap();
+    assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Later);
     assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
 }
 

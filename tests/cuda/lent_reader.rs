@@ -139,6 +139,7 @@ fn reader() {
         }
         "late" => late_reader(&mut client),
         "many" => read_many(&mut client),
+        "stale" => read_beside_the_unread(client, &uri),
         "legacy" => {
             client.on_gone = || {
                 say("gone");
@@ -206,6 +207,21 @@ fn reader() {
         "plain" => {
             let on_gpu = read_all(&mut client, Wanted::on_gpus("plain")).unwrap();
             assert_eq!(on_gpu, plain().len());
+            settle(&mut client);
+            say("done");
+        }
+        "window" => {
+            let wanted = Wanted {
+                window_bytes: 1,
+                ..Wanted::on_gpus("t")
+            };
+            let mut stream = client.get(wanted).unwrap();
+            // Before any is taken.
+            stream.fill(plain().len()).unwrap();
+            while let Some(received) = stream.next().unwrap() {
+                assert!(received.gpu.is_some());
+                stream.give_back(received).unwrap();
+            }
             settle(&mut client);
             say("done");
         }
@@ -292,6 +308,38 @@ fn late_reader(client: &mut RawClient) {
         stream.give_back(received).unwrap();
     }
     assert!(stream.next().unwrap().is_none());
+    say("done");
+}
+
+/// Takes more bodies than there are events, and then reads others that are ready sooner: on the same
+/// connection, and on another one when that is over.
+fn read_beside_the_unread(mut client: RawClient, uri: &str) {
+    let wanted = Wanted {
+        window: 25,
+        ..Wanted::on_gpus("many")
+    };
+    let mut stream = client.get(wanted).unwrap();
+    let mut kept = Vec::new();
+    while let Some(received) = stream.next().unwrap() {
+        kept.push(received);
+    }
+    assert_eq!(kept.len(), 5 * plain().len());
+    let unread = |what: &str| {
+        for (index, received) in kept.iter().enumerate() {
+            let ready = received.gpu.as_ref().unwrap().1.as_ref().unwrap();
+            assert!(
+                !ready.is_ready().unwrap(),
+                "{what}: body {index} is not written"
+            );
+        }
+    };
+    unread("before");
+    assert_eq!(read_all(&mut client, Wanted::on_gpus("plain")).unwrap(), 5);
+    unread("on the same connection");
+    client.link.close();
+    let mut another = RawClient::connect(uri).unwrap();
+    assert_eq!(read_all(&mut another, Wanted::on_gpus("plain")).unwrap(), 5);
+    unread("on another connection");
     say("done");
 }
 

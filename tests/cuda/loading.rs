@@ -11,7 +11,6 @@ pub const CASES: &[Case] = &[
     ("refused", driver_is_refused),
     ("range", device_is_out_of_range),
     ("contexts", contexts_belong_to_threads),
-    ("reset", device_is_reset),
     ("fork", child_is_refused),
     ("touch", processor_touches_device_memory),
 ];
@@ -159,26 +158,6 @@ fn contexts_belong_to_threads() {
     fake::fail_call("cuStreamCreate", 1, 2);
     dipc::device::cuda::Stream::new(&zero).unwrap_err();
     assert_eq!(fake::current(), host);
-}
-
-#[test]
-fn a_device_that_the_host_reset_is_an_error_once() {
-    run("reset", &[]);
-}
-
-fn device_is_reset() {
-    let device = Device::get(0).unwrap();
-    let stream = dipc::device::cuda::Stream::new(&device).unwrap();
-    assert_eq!(fake::primary_reset(0), 0);
-    let error = stream.synchronize().unwrap_err();
-    assert_eq!(error.status(), Status::InvalidData, "{error}");
-    assert!(error.text().contains("CONTEXT_IS_DESTROYED"), "{error}");
-    drop(stream);
-    let again = Device::get(0).unwrap();
-    dipc::device::cuda::Stream::new(&again)
-        .unwrap()
-        .synchronize()
-        .unwrap();
 }
 
 #[test]

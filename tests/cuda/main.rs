@@ -31,6 +31,7 @@ mod hostile;
 mod info;
 mod kills;
 mod lending;
+mod lending_order;
 mod lent_kinds;
 mod lent_reader;
 mod loading;
@@ -38,12 +39,14 @@ mod moving;
 mod processes;
 mod producer;
 mod raw_client;
+mod resets;
 mod serving;
 mod streams;
 mod tables;
 mod ucx;
 mod unopened;
 mod values;
+mod waits;
 
 use std::path::Path;
 use std::process::{Command, ExitStatus};
@@ -82,6 +85,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(headers::CASES)
         .chain(serving::CASES)
         .chain(lending::CASES)
+        .chain(lending_order::CASES)
         .chain(kills::CASES)
         .chain(lent_kinds::CASES)
         .chain(lent_reader::CASES)
@@ -96,6 +100,8 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(gathering::CASES)
         .chain(ucx::CASES)
         .chain(unopened::CASES)
+        .chain(waits::CASES)
+        .chain(resets::CASES)
 }
 
 /// This program, to run the case `name` with the driver in `folder`.

@@ -4,10 +4,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dipc::device::cuda::export::{Exported, Handle};
 use dipc::device::cuda::import::Mapping;
-use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream};
+use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream, later};
 use dipc::error::Status;
 
 use crate::{Case, NEEDS_THE_FAKE, child_of, fake, run};
@@ -314,6 +315,8 @@ fn exporter_dies() {
             let mapping = Mapping::open(&device, &handle, len).unwrap();
             other.kill();
             drop(mapping);
+            // Until it is closed it would be shared.
+            assert!(later::wait(Duration::from_secs(10)));
             let error = Mapping::open(&device, &handle, len).unwrap_err();
             assert_eq!(error.status(), Status::InvalidData, "{error}");
         }

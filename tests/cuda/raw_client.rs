@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use dipc::arrow::{EncodeOptions, EncodedMessage, Encoder, batch_to_c, schema_to_c};
-use dipc::device::cuda::{Device, Event, PinnedMemory, Stream, uuids};
+use dipc::device::cuda::{Device, Event, PinnedMemory, Stream, later, uuids};
 use dipc::device::{BufferRef, HostBuffer};
 use dipc::error::{Error, Result};
 use dipc::proto::{
@@ -14,7 +14,7 @@ use dipc::proto::{
     ReceiverEvent, ReceiverTransmit, Request, Side, SideConfig, StreamInfo, Timestamp, Uri,
     encode_frees,
 };
-use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing, Payload};
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing, Payload, Unmapped};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A connection of a client.
@@ -48,8 +48,9 @@ pub struct Wanted {
     pub ticket: Vec<u8>,
     pub device_type: i32,
     pub gpus: Vec<[u8; 16]>,
-    /// Batches that may come before one is taken.
+    /// Batches and bytes that may come before one is taken.
     pub window: u64,
+    pub window_bytes: u64,
 }
 
 impl Wanted {
@@ -60,6 +61,7 @@ impl Wanted {
             device_type: 2,
             gpus: uuids().unwrap(),
             window: 8,
+            window_bytes: 1 << 30,
         }
     }
 }
@@ -98,7 +100,7 @@ impl RawClient {
                 wanted.ticket,
                 Credit {
                     batches: wanted.window,
-                    bytes: 1 << 30,
+                    bytes: wanted.window_bytes,
                 },
             )
         };
@@ -153,7 +155,9 @@ impl RawClient {
                     (self.on_gone)();
                     self.retired.push(id);
                 }
-                self.link.unmap_region(id)?;
+                if self.link.unmap_region(id)? == Unmapped::Later {
+                    assert!(later::wait(Duration::from_secs(10)));
+                }
                 let bytes = Control::RegionForgotten { id }.encode();
                 self.link.send(Outgoing::Control { bytes, fd: None })?;
             }
@@ -217,33 +221,46 @@ impl RawStream<'_> {
                 self.pump()?;
                 return self.find(message).map(Some);
             }
-            if let Some(error) = self.receiver.error() {
-                return Err(error.clone());
-            }
             if self.receiver.is_complete() {
                 return Ok(None);
             }
-            let now = self.now();
-            match self.client.receive()? {
-                None => {}
-                Some(Incoming::Metadata(bytes)) => self.receiver.handle_metadata(now, &bytes)?,
-                Some(Incoming::Control { bytes, .. }) => {
-                    // What it says of the stream is told above.
-                    let _: Result<(), Error> =
-                        self.receiver.handle_control(now, Side::Metadata, &bytes);
-                }
-                Some(Incoming::Tagged { tag, bytes }) => {
-                    self.receiver.handle_body(now, tag, InBody::List(&bytes))?;
-                }
-                Some(Incoming::Body { seq, memory }) => {
-                    let len = memory.len() as u64;
-                    let body = InBody::Packed { len, memory };
-                    self.receiver.handle_body(now, u64::from(seq), body)?;
-                }
-                Some(Incoming::GpuBody { .. }) => panic!("no GPU was named"),
-            }
-            self.pump()?;
+            self.read()?;
         }
+    }
+
+    /// Reads until so many messages wait to be taken.
+    pub fn fill(&mut self, count: usize) -> Result<()> {
+        while self.receiver.waiting() < count {
+            self.read()?;
+        }
+        Ok(())
+    }
+
+    /// Reads a message, if there is one.
+    fn read(&mut self) -> Result<()> {
+        if let Some(error) = self.receiver.error() {
+            return Err(error.clone());
+        }
+        let now = self.now();
+        match self.client.receive()? {
+            None => {}
+            Some(Incoming::Metadata(bytes)) => self.receiver.handle_metadata(now, &bytes)?,
+            Some(Incoming::Control { bytes, .. }) => {
+                // What it says of the stream is told above.
+                let _: Result<(), Error> =
+                    self.receiver.handle_control(now, Side::Metadata, &bytes);
+            }
+            Some(Incoming::Tagged { tag, bytes }) => {
+                self.receiver.handle_body(now, tag, InBody::List(&bytes))?;
+            }
+            Some(Incoming::Body { seq, memory }) => {
+                let len = memory.len() as u64;
+                let body = InBody::Packed { len, memory };
+                self.receiver.handle_body(now, u64::from(seq), body)?;
+            }
+            Some(Incoming::GpuBody { .. }) => panic!("no GPU was named"),
+        }
+        self.pump()
     }
 
     fn find(&mut self, message: Message<HostBuffer>) -> Result<Received> {

@@ -5,13 +5,16 @@
 // one, through which copies and kernels work. Streams are threads, so that work really is deferred.
 //
 // Rules that the real driver has, or that a program should keep to anyway, are enforced: nothing
-// without a current context, no default stream, no memory that is gone.
+// without a current context, no default stream, no memory that is gone. What no program survives for
+// certain ends this one: a handle of a primary context that was reset, and, for libdipc, a call that may
+// wait for the device on one of its I/O threads.
 //
 // Environment (read by cuInit, or when the library is loaded):
 //   FAKE_CUDA_DEVICES   how many GPUs there are (1); 0: cuInit fails as it does without a GPU
 //   FAKE_CUDA_VERSION   what cuDriverGetVersion says (12020)
 //   FAKE_CUDA_MEMORY    bytes of each GPU (1 GiB)
-//   FAKE_CUDA_NO_VMM, FAKE_CUDA_NO_PEER, FAKE_CUDA_NO_POOLS   if set: what the GPUs cannot do
+//   FAKE_CUDA_NO_VMM, FAKE_CUDA_NO_PEER, FAKE_CUDA_NO_POOLS, FAKE_CUDA_NO_CONCURRENT   if set: what the GPUs cannot do (the
+//                       last: the processor never touches managed memory, as if work were always under way)
 //   FAKE_CUDA_DELAY_US  how long each piece of work on a stream waits before it begins (0)
 //   FAKE_CUDA_FAIL      FUNCTION:N:CODE, the N-th call of FUNCTION returns CODE
 #pragma once
@@ -49,10 +52,20 @@ enum {
 
 enum { MAX_DEVICES = 8, MAX_DEPTH = 16 };
 
+enum kind { DEVICE = 1, MANAGED, HOST, MAPPED, OPENED };
+
+// Live things, by kind; fakeCudaLive() gives the numbers.
+// POOLS are those imported.
+enum live { CONTEXTS, STREAMS, EVENTS, ALLOCATIONS, MAPPINGS, OPEN_HANDLES, PINNED, MODULES, RESERVATIONS, POOLS, LIVE_KINDS };
+extern atomic_long fake_live[LIVE_KINDS];
+
 struct context {
   int device;
   int primary;
   int dead;
+  // A primary context that was reset is the same one when it is used again, with another number.
+  _Atomic uint64_t id;
+  atomic_long live[LIVE_KINDS];  // streams, events and modules made since
   atomic_int error;  // what a kernel or a copy broke; every later call says so
   unsigned peers;    // devices whose memory kernels may touch
 };
@@ -63,8 +76,6 @@ struct device {
   struct context *primary;
   int retained;
 };
-
-enum kind { DEVICE = 1, MANAGED, HOST, MAPPED, OPENED };
 
 struct allocation {
   int fd;
@@ -101,14 +112,27 @@ struct importers {
 
 extern struct device fake_devices[MAX_DEVICES];
 extern int fake_device_count;
-extern int fake_no_vmm, fake_no_peer, fake_no_pools;
+extern int fake_no_vmm, fake_no_peer, fake_no_pools, fake_no_concurrent;
 extern atomic_int fake_delay_us;
 // Guards devices, ranges, contexts and the lists of handles; never held while work waits.
 extern pthread_mutex_t fake_lock;
 
-// Live things, by kind; fakeCudaLive() gives the numbers. POOLS are those imported.
-enum live { CONTEXTS, STREAMS, EVENTS, ALLOCATIONS, MAPPINGS, OPEN_HANDLES, PINNED, MODULES, RESERVATIONS, POOLS, LIVE_KINDS };
-extern atomic_long fake_live[LIVE_KINDS];
+// Something was made in a context, or given back (-1).
+void fake_count(struct context *context, enum live kind, int change);
+// Whether what was made in a context when it had this number is still there. Ends the process where the
+// context was reset.
+CUresult fake_alive(struct context *context, uint64_t id);
+// The same, for work under way.
+int fake_gone(struct context *context, uint64_t id);
+
+// A call for which the driver may wait until the device is idle: not on an I/O thread of libdipc's.
+void fake_may_wait(const char *function, const void *caller);
+#define MAY_WAIT(function) fake_may_wait(function, __builtin_return_address(0))
+// One that gives something back, and waits where a test asks for that.
+void fake_may_wait_to_free(const char *function, const void *caller);
+#define MAY_WAIT_TO_FREE(function) fake_may_wait_to_free(function, __builtin_return_address(0))
+// Pieces of work that were given to streams and are not done.
+extern atomic_long fake_under_way;
 
 // Counts the call and gives the error that was injected for it.
 CUresult fake_enter(const char *function, int needs_init);

@@ -76,6 +76,7 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, struct handle handle, un
 }
 
 EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  MAY_WAIT_TO_FREE("cuIpcCloseMemHandle");
   CALL_LATE("cuIpcCloseMemHandle");
   NEED_CONTEXT;
   pthread_mutex_lock(&fake_lock);

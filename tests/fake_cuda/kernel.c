@@ -66,32 +66,39 @@ void fake_run_kernel(struct function *function, const unsigned *shape, const uin
 
 struct module {
   struct context *context;
+  uint64_t id;
   char *image;
 };
 
 EXPORT CUresult cuModuleLoadData(struct module **out, const char *image) {
+  MAY_WAIT("cuModuleLoadData");
   CALL("cuModuleLoadData");
   NEED_CONTEXT;
   if (!strstr(image, ".version") || !strstr(image, ".target")) return INVALID_PTX;
   struct module *module = malloc(sizeof *module);
-  *module = (struct module){context, strdup(image)};
-  atomic_fetch_add(&fake_live[MODULES], 1);
+  *module = (struct module){context, atomic_load(&context->id), strdup(image)};
+  fake_count(context, MODULES, 1);
   *out = module;
   return OK;
 }
 
 EXPORT CUresult cuModuleUnload(struct module *module) {
+  MAY_WAIT_TO_FREE("cuModuleUnload");
   CALL_LATE("cuModuleUnload");
   NEED_CONTEXT;
+  CUresult code = fake_alive(module->context, module->id);
+  if (code) return code;
+  fake_count(module->context, MODULES, -1);
   free(module->image);
   free(module);
-  atomic_fetch_sub(&fake_live[MODULES], 1);
   return late;
 }
 
 EXPORT CUresult cuModuleGetFunction(struct function **out, struct module *module, const char *name) {
   CALL("cuModuleGetFunction");
   NEED_CONTEXT;
+  CUresult code = fake_alive(module->context, module->id);
+  if (code) return code;
   char entry[64];
   snprintf(entry, sizeof entry, ".entry %s(", name);
   if (!strstr(module->image, entry)) return NOT_FOUND;

@@ -1,5 +1,6 @@
 // The driver itself: initialisation, devices, contexts, errors, and what tests ask and set.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 
 struct device fake_devices[MAX_DEVICES];
 int fake_device_count = 1;
-int fake_no_vmm, fake_no_peer, fake_no_pools;
+int fake_no_vmm, fake_no_peer, fake_no_pools, fake_no_concurrent;
 atomic_int fake_delay_us;
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 atomic_long fake_live[LIVE_KINDS];
@@ -135,6 +136,7 @@ EXPORT CUresult cuInit(unsigned flags) {
     fake_no_vmm = getenv("FAKE_CUDA_NO_VMM") != NULL;
     fake_no_peer = getenv("FAKE_CUDA_NO_PEER") != NULL;
     fake_no_pools = getenv("FAKE_CUDA_NO_POOLS") != NULL;
+    fake_no_concurrent = getenv("FAKE_CUDA_NO_CONCURRENT") != NULL;
     atomic_store(&fake_delay_us, (int)number("FAKE_CUDA_DELAY_US", 0));
     if (fake_device_count > 0) initialised = getpid();
   }
@@ -198,6 +200,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     case 75: *value = 9; return OK;             // compute capability
     case 76: *value = 0; return OK;
     case 83: *value = 1; return OK;             // managed memory
+    case 89: *value = !fake_no_concurrent; return OK;  // which the processor touches at any time
     case 102: *value = !fake_no_vmm; return OK; // virtual memory management
     case 103: *value = !fake_no_vmm; return OK; // its handles as file descriptors
     case 115: *value = !fake_no_pools; return OK; // pools
@@ -215,12 +218,20 @@ EXPORT CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) 
 
 // Contexts. They are never given back to the heap, so that a stale handle is seen as one.
 
+static void begin_context(struct context *context) {
+  context->dead = 0;
+  context->peers = 0;
+  atomic_store(&context->error, OK);
+  atomic_store(&context->id, fake_next_id());
+  atomic_fetch_add(&fake_live[CONTEXTS], 1);
+}
+
 static struct context *make_context(int device, int primary) {
   struct context *context = calloc(1, sizeof *context);
   context->device = device;
   context->primary = primary;
   fake_keep(context);
-  atomic_fetch_add(&fake_live[CONTEXTS], 1);
+  begin_context(context);
   return context;
 }
 
@@ -228,7 +239,48 @@ static void end_context(struct context *context) {
   if (context->dead) return;
   context->dead = 1;
   atomic_fetch_sub(&fake_live[CONTEXTS], 1);
+  for (int kind = 0; kind < LIVE_KINDS && context->primary; kind++)
+    atomic_fetch_sub(&fake_live[kind], atomic_exchange(&context->live[kind], 0));
   fake_forget_context(context);
+}
+
+void fake_count(struct context *context, enum live kind, int change) {
+  atomic_fetch_add(&fake_live[kind], change);
+  atomic_fetch_add(&context->live[kind], change);
+}
+
+int fake_gone(struct context *context, uint64_t id) { return context->dead || atomic_load(&context->id) != id; }
+
+CUresult fake_alive(struct context *context, uint64_t id) {
+  if (!fake_gone(context, id)) return OK;
+  if (!context->primary) return CONTEXT_IS_DESTROYED;
+  fprintf(stderr, "fake CUDA: a handle of a context that was reset\n");
+  abort();
+}
+
+// Who may wait.
+
+static atomic_int frees_wait;
+atomic_long fake_under_way;
+
+// From now on what gives something back waits until no work is under way on any stream (1), as the driver may.
+EXPORT void fakeCudaFreesWait(int waits) { atomic_store(&frees_wait, waits); }
+
+void fake_may_wait(const char *function, const void *caller) {
+  char name[16] = "";
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  size_t len = strlen(name);
+  if (strncmp(name, "dipc-", 5) || len < 3 || strcmp(name + len - 3, "-io")) return;
+  // UCX does what it likes.
+  Dl_info from;
+  if (dladdr(caller, &from) && from.dli_fname && strstr(from.dli_fname, "libuc")) return;
+  fprintf(stderr, "fake CUDA: %s may wait for the device, and the thread %s must not\n", function, name);
+  abort();
+}
+
+void fake_may_wait_to_free(const char *function, const void *caller) {
+  fake_may_wait(function, caller);
+  while (atomic_load(&frees_wait) && atomic_load(&fake_under_way) > 0) usleep(100);
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(struct context **out, CUdevice device) {
@@ -236,7 +288,8 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(struct context **out, CUdevice device) 
   if (!known(device)) return INVALID_DEVICE;
   pthread_mutex_lock(&fake_lock);
   struct device *of = &fake_devices[device];
-  if (!of->primary || of->primary->dead) of->primary = make_context(device, 1);
+  if (!of->primary) of->primary = make_context(device, 1);
+  if (of->primary->dead) begin_context(of->primary);
   of->retained++;
   *out = of->primary;
   pthread_mutex_unlock(&fake_lock);

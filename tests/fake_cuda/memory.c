@@ -83,7 +83,7 @@ CUresult fake_map(int fd, size_t size, int device, enum kind kind, struct range 
     free(range);
     return OUT_OF_MEMORY;
   }
-  if (kind == DEVICE || kind == OPENED) {
+  if (kind == DEVICE || kind == OPENED || (kind == MANAGED && fake_no_concurrent)) {
     void *base = mmap(NULL, range->mapped, PROT_NONE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) {
       munmap(range->shadow, range->mapped);
@@ -149,7 +149,25 @@ uint8_t *fake_reach(uintptr_t address, size_t len, int device, int kernel) {
   return (uint8_t *)address;
 }
 
+// Memory of the program's that the driver pins. It must be mapped until it is unregistered.
+static struct registered {
+  struct registered *next;
+  uintptr_t base;
+  size_t size;
+  struct context *context;
+} *registrations;
+
 void fake_forget_context(struct context *context) {
+  for (struct registered **link = &registrations; *link;) {
+    struct registered *gone = *link;
+    if (gone->context != context) {
+      link = &gone->next;
+      continue;
+    }
+    *link = gone->next;
+    free(gone);
+    atomic_fetch_sub(&fake_live[PINNED], 1);
+  }
   struct range *next;
   for (struct range *range = ranges; range; range = next) {
     next = range->next;
@@ -234,6 +252,7 @@ static CUresult release(uintptr_t address, int host) {
 }
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
+  MAY_WAIT("cuMemAlloc_v2");
   CALL("cuMemAlloc_v2");
   NEED_CONTEXT;
   uintptr_t address = 0;
@@ -243,6 +262,7 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
 }
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags) {
+  MAY_WAIT("cuMemAllocManaged");
   CALL("cuMemAllocManaged");
   NEED_CONTEXT;
   if (flags != 1) return INVALID_VALUE;
@@ -253,6 +273,7 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
+  MAY_WAIT_TO_FREE("cuMemFree_v2");
   CALL_LATE("cuMemFree_v2");
   NEED_CONTEXT;
   CUresult code = release((uintptr_t)address, 0);
@@ -260,6 +281,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 }
 
 EXPORT CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags) {
+  MAY_WAIT("cuMemHostAlloc");
   CALL("cuMemHostAlloc");
   NEED_CONTEXT;
   if (flags & ~7u) return INVALID_VALUE;
@@ -270,20 +292,15 @@ EXPORT CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags) {
 }
 
 EXPORT CUresult cuMemFreeHost(void *address) {
+  MAY_WAIT_TO_FREE("cuMemFreeHost");
   CALL_LATE("cuMemFreeHost");
   NEED_CONTEXT;
   CUresult code = release((uintptr_t)address, 1);
   return code ? code : late;
 }
 
-// Memory of the program's that the driver pins. It must be mapped until it is unregistered.
-static struct registered {
-  struct registered *next;
-  uintptr_t base;
-  size_t size;
-} *registrations;
-
 EXPORT CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
+  MAY_WAIT("cuMemHostRegister_v2");
   CALL("cuMemHostRegister_v2");
   NEED_CONTEXT;
   uintptr_t base = (uintptr_t)address;
@@ -294,7 +311,7 @@ EXPORT CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags)
     if (base < at->base + at->size && at->base < base + size) code = 712;
   if (!code) {
     struct registered *fresh = calloc(1, sizeof *fresh);
-    *fresh = (struct registered){registrations, base, size};
+    *fresh = (struct registered){registrations, base, size, context};
     registrations = fresh;
     atomic_fetch_add(&fake_live[PINNED], 1);
   }
@@ -303,6 +320,7 @@ EXPORT CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags)
 }
 
 EXPORT CUresult cuMemHostUnregister(void *address) {
+  MAY_WAIT_TO_FREE("cuMemHostUnregister");
   CALL_LATE("cuMemHostUnregister");
   NEED_CONTEXT;
   pthread_mutex_lock(&fake_lock);
@@ -435,6 +453,7 @@ EXPORT CUresult cuMemGetAllocationGranularity(size_t *out, const struct properti
 
 EXPORT CUresult cuMemCreate(struct allocation **out, size_t size, const struct properties *properties,
                             unsigned long long flags) {
+  MAY_WAIT("cuMemCreate");
   CALL("cuMemCreate");
   CUresult code = check(properties);
   if (code) return code;
@@ -459,6 +478,7 @@ EXPORT CUresult cuMemCreate(struct allocation **out, size_t size, const struct p
 }
 
 EXPORT CUresult cuMemRelease(struct allocation *allocation) {
+  MAY_WAIT_TO_FREE("cuMemRelease");
   CALL_LATE("cuMemRelease");
   if (!allocation) return INVALID_VALUE;
   pthread_mutex_lock(&fake_lock);
@@ -485,6 +505,7 @@ EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignm
 }
 
 EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
+  MAY_WAIT_TO_FREE("cuMemAddressFree");
   CALL_LATE("cuMemAddressFree");
   pthread_mutex_lock(&fake_lock);
   struct reservation **link = &reservations;
@@ -527,6 +548,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, struct
 }
 
 EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
+  MAY_WAIT_TO_FREE("cuMemUnmap");
   CALL_LATE("cuMemUnmap");
   pthread_mutex_lock(&fake_lock);
   struct range *range = fake_find((uintptr_t)address);

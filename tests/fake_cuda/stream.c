@@ -20,6 +20,7 @@ struct state {
 
 struct event {
   struct context *context;
+  uint64_t made;  // the number that the context had
   struct state *state;
   int fd;  // of an event for several processes; -1
   int opened;
@@ -46,6 +47,7 @@ struct work {
 
 struct stream {
   struct context *context;
+  uint64_t made;
   pthread_mutex_t lock;
   pthread_cond_t changed;
   struct work *first, **last;
@@ -75,9 +77,9 @@ static void perform(struct stream *stream, struct work *work) {
   struct context *context = stream->context;
   int delay = atomic_load(&stream->delay_us) + atomic_load(&fake_delay_us);
   if (delay) nap(delay);
-  while (atomic_load(&stream->held)) nap(50);
+  while (atomic_load(&stream->held) && !fake_gone(context, stream->made)) nap(50);
   if (work->op == WAIT) {
-    while (!over(work->state, work->number) && !context->dead) nap(50);
+    while (!over(work->state, work->number) && !fake_gone(context, stream->made)) nap(50);
     return;
   }
   if (work->op == RECORD) {
@@ -91,7 +93,7 @@ static void perform(struct stream *stream, struct work *work) {
     return;
   }
   // After a fault nothing more is done.
-  if (context->dead || atomic_load(&context->error)) return;
+  if (fake_gone(context, stream->made) || atomic_load(&context->error)) return;
   pthread_mutex_lock(&fake_lock);
   if (work->op == LAUNCH) {
     fake_run_kernel(work->function, work->shape, work->params, context);
@@ -118,6 +120,7 @@ static void *run(void *argument) {
     pthread_mutex_unlock(&stream->lock);
     perform(stream, work);
     free(work);
+    atomic_fetch_sub(&fake_under_way, 1);
     pthread_mutex_lock(&stream->lock);
     stream->busy = 0;
     pthread_cond_broadcast(&stream->changed);
@@ -129,7 +132,7 @@ static void *run(void *argument) {
 // There is no default stream here: work that shares it waits for everything else on the device.
 static CUresult usable(struct stream *stream) {
   if (!stream || stream->dead) return INVALID_HANDLE;
-  return stream->context->dead ? CONTEXT_IS_DESTROYED : OK;
+  return fake_alive(stream->context, stream->made);
 }
 
 static CUresult push(struct stream *stream, struct work work) {
@@ -138,6 +141,7 @@ static CUresult push(struct stream *stream, struct work work) {
   struct work *kept = malloc(sizeof *kept);
   *kept = work;
   kept->next = NULL;
+  atomic_fetch_add(&fake_under_way, 1);
   pthread_mutex_lock(&stream->lock);
   *stream->last = kept;
   stream->last = &kept->next;
@@ -152,6 +156,7 @@ EXPORT CUresult cuStreamCreate(struct stream **out, unsigned flags) {
   if (flags > 1) return INVALID_VALUE;
   struct stream *stream = calloc(1, sizeof *stream);
   stream->context = context;
+  stream->made = atomic_load(&context->id);
   stream->last = &stream->first;
   pthread_mutex_init(&stream->lock, NULL);
   pthread_cond_init(&stream->changed, NULL);
@@ -162,7 +167,7 @@ EXPORT CUresult cuStreamCreate(struct stream **out, unsigned flags) {
   }
   pthread_detach(thread);
   fake_keep(stream);
-  atomic_fetch_add(&fake_live[STREAMS], 1);
+  fake_count(context, STREAMS, 1);
   *out = stream;
   return OK;
 }
@@ -171,15 +176,17 @@ EXPORT CUresult cuStreamCreate(struct stream **out, unsigned flags) {
 EXPORT CUresult cuStreamDestroy_v2(struct stream *stream) {
   CALL_LATE("cuStreamDestroy_v2");
   if (!stream || stream->dead) return INVALID_HANDLE;
+  CUresult code = fake_alive(stream->context, stream->made);
   pthread_mutex_lock(&stream->lock);
   stream->dead = stream->closing = 1;
   pthread_cond_broadcast(&stream->changed);
   pthread_mutex_unlock(&stream->lock);
-  atomic_fetch_sub(&fake_live[STREAMS], 1);
-  return stream->context->dead ? CONTEXT_IS_DESTROYED : late;
+  fake_count(stream->context, STREAMS, -1);
+  return code ? code : late;
 }
 
 EXPORT CUresult cuStreamSynchronize(struct stream *stream) {
+  MAY_WAIT("cuStreamSynchronize");
   CALL("cuStreamSynchronize");
   NEED_CONTEXT;
   CUresult code = usable(stream);
@@ -272,9 +279,9 @@ static CUresult make_event(struct event **out, int fd, int opened, struct contex
   struct state *state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (state == MAP_FAILED) return OUT_OF_MEMORY;
   struct event *event = calloc(1, sizeof *event);
-  *event = (struct event){context, state, fd, opened, 0, fake_next_id()};
+  *event = (struct event){context, atomic_load(&context->id), state, fd, opened, 0, fake_next_id()};
   fake_keep(event);
-  atomic_fetch_add(&fake_live[EVENTS], 1);
+  fake_count(context, EVENTS, 1);
   *out = event;
   return OK;
 }
@@ -294,16 +301,17 @@ EXPORT CUresult cuEventCreate(struct event **out, unsigned flags) {
 
 static CUresult alive(struct event *event) {
   if (!event || event->dead) return INVALID_HANDLE;
-  return event->context->dead ? CONTEXT_IS_DESTROYED : OK;
+  return fake_alive(event->context, event->made);
 }
 
 EXPORT CUresult cuEventDestroy_v2(struct event *event) {
   CALL_LATE("cuEventDestroy_v2");
-  if (!event || event->dead) return INVALID_HANDLE;
+  CUresult code = alive(event);
+  if (code == INVALID_HANDLE) return code;
   event->dead = 1;
   if (event->fd >= 0) close(event->fd);
-  atomic_fetch_sub(&fake_live[EVENTS], 1);
-  return event->context->dead ? CONTEXT_IS_DESTROYED : late;
+  fake_count(event->context, EVENTS, -1);
+  return code ? code : late;
 }
 
 EXPORT CUresult cuEventRecord(struct event *event, struct stream *stream) {
@@ -337,6 +345,7 @@ EXPORT CUresult cuEventQuery(struct event *event) {
 }
 
 EXPORT CUresult cuEventSynchronize(struct event *event) {
+  MAY_WAIT("cuEventSynchronize");
   CALL("cuEventSynchronize");
   NEED_CONTEXT;
   CUresult code = alive(event);

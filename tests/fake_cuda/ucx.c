@@ -20,8 +20,12 @@ EXPORT CUresult cuCtxSetCurrent(struct context *context) {
 
 EXPORT CUresult cuCtxGetId(struct context *of, unsigned long long *id) {
   CALL("cuCtxGetId");
-  NEED_CONTEXT;
-  *id = (uintptr_t)(of ? of : context);
+  if (!of) {
+    NEED_CONTEXT;
+    of = context;
+  }
+  if (of->dead) return CONTEXT_IS_DESTROYED;
+  *id = atomic_load(&of->id);
   return OK;
 }
 

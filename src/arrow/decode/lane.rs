@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use crate::device::cuda::pinned::is_registered;
 use crate::device::cuda::room::{Held, Room};
-use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
+use crate::device::cuda::{
+    Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent, later,
+};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
@@ -216,7 +218,7 @@ impl Lane {
         for piece in &load.pieces {
             let (source, len) = (piece.source.data as u64, piece.source.len);
             // SAFETY: the caller promises the source; the target is a part of memory of the load's
-            // length, which waits in its drop until the stream is done.
+            // length, which goes only when the stream is done.
             unsafe {
                 self.stream
                     .copy(there.address() + piece.at as u64, source, len)
@@ -336,7 +338,7 @@ impl Lane {
             let (source, len) = (piece.source.data as u64, piece.source.len);
             let target = there.address() + piece.at as u64;
             // SAFETY: the caller promises the source; the target is a part of memory of the load's
-            // length, which waits in its drop until the stream is done.
+            // length, which goes only when the stream is done.
             unsafe {
                 self.stream
                     .copy_between((self.device(), target), (from, source), len)
@@ -416,13 +418,16 @@ fn take(slot: &Option<Slot>, target: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Memory of ours on a GPU, behind arrays there. Dropping it waits for the work of ours that uses
-/// it: a consumer may release an array without ever having waited for it.
+/// Memory of ours on a GPU, behind arrays there. A consumer may release an array without ever having
+/// waited for it: where work of ours uses the memory when this is dropped, it goes later, and nobody
+/// waits.
 #[derive(Debug)]
 pub(super) struct OnGpu {
     stream: Arc<Stream>,
     work: Work,
     memory: Vec<Arc<dyn Held>>,
+    /// The work reads memory that others hold and let go of next.
+    reads_others: bool,
 }
 
 #[derive(Debug)]
@@ -442,7 +447,13 @@ impl OnGpu {
             stream: Arc::clone(stream),
             work: Work::Given,
             memory: Vec::new(),
+            reads_others: false,
         }
+    }
+
+    /// The work given for it reads memory that is let go of after this is dropped, which then waits.
+    pub(super) fn read_others(&mut self) {
+        self.reads_others = true;
     }
 
     pub(super) fn device(&self) -> &Arc<Device> {
@@ -457,6 +468,7 @@ impl OnGpu {
     /// Takes over what another one, of the same stream, has.
     pub(super) fn join(&mut self, mut other: Self) {
         self.memory.append(&mut other.memory);
+        self.reads_others |= other.reads_others;
         other.work = Work::Done;
     }
 
@@ -480,9 +492,14 @@ impl OnGpu {
 impl Drop for OnGpu {
     fn drop(&mut self) {
         // The memory goes to others next. An error means that the device does nothing more.
-        let _: Result<()> = match &self.work {
+        let _: Result<()> = match std::mem::replace(&mut self.work, Work::Done) {
             Work::Given => self.stream.synchronize(),
-            Work::Until(event) => event.event().synchronize(),
+            Work::Until(event) if self.reads_others => event.event().synchronize(),
+            Work::Until(event) => {
+                let memory = std::mem::take(&mut self.memory);
+                later::keep_until(Arc::clone(event.event()), Box::new(memory));
+                Ok(())
+            }
             Work::Done => Ok(()),
         };
     }

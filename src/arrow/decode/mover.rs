@@ -441,7 +441,7 @@ fn complete(lane: &mut Lane, columns: &mut Columns, misaligned: &[usize]) -> Res
     if !copies.is_empty() {
         let device = Arc::clone(lane.device());
         // SAFETY: the buffers are the body's, which the columns hold; they wait for the stream
-        // before they let go of it.
+        // before they let go of it (`read_others`).
         let copied = unsafe { lane.copy(&copies, &device) }?;
         for (index, at) in places {
             let buffer = &mut columns.buffers[index];
@@ -449,6 +449,7 @@ fn complete(lane: &mut Lane, columns: &mut Columns, misaligned: &[usize]) -> Res
             buffer.private = true;
         }
         gpu.join(copied);
+        gpu.read_others();
     }
     let lengths = std::mem::take(&mut columns.lengths);
     if !lengths.is_empty() {

@@ -244,6 +244,10 @@ impl Encoder {
                  the array to the host first",
             ));
         }
+        if let Some(stream) = &self.stream {
+            // What was sent before, with which dictionaries are compared, went with a device that was reset.
+            stream.device().ensure_alive()?;
+        }
         let stream = self.stream_for(owner)?;
         let event = owner.raw().sync_event;
         // SAFETY: the array is not released (or has no event), and `owner` keeps it so.

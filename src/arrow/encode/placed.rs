@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::plan::{Plan, ZERO_OFFSET};
 use crate::device::BufferRef;
 use crate::device::cuda::shift::Shifted;
-use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream};
+use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, later};
 use crate::error::{Error, Result};
 
 /// Alignment of buffers (rule A2).
@@ -68,7 +68,7 @@ impl Placed {
             }
             let (target, source) = (memory.address(), staged.address());
             placed.uploaded = Some((memory, staged));
-            // SAFETY: `placed` has both, and waits for the stream before they go.
+            // SAFETY: `placed` has both, and they go only when the stream is done with them.
             unsafe { stream.copy(target, source, len) }?;
         }
         if !plan.shifts.is_empty() {
@@ -106,17 +106,16 @@ fn address(address: u64) -> *const u8 {
 
 impl Drop for Placed {
     fn drop(&mut self) {
-        if self.uploaded.is_some() {
-            // The memory goes to others next. Later work is not waited for, which may be behind another
-            // producer's. An error means that the device does nothing more.
-            let ready = if self.recorded {
-                self.ready.synchronize().is_ok()
-            } else {
-                false
-            };
-            if !ready {
-                let _: Result<(), Error> = self.stream.synchronize();
-            }
+        let Some(uploaded) = self.uploaded.take() else {
+            return;
+        };
+        // The memory goes to others next. What was given to the stream may be behind the producer's work,
+        // for which nobody waits here.
+        if self.recorded {
+            later::keep_until(Arc::clone(&self.ready), Box::new(uploaded));
+        } else {
+            // An error means that the device does nothing more.
+            let _: Result<(), Error> = self.stream.synchronize();
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute, CUmemLocation, CUmemLocationType,
@@ -15,6 +16,7 @@ use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::kernels::Kernels;
 use crate::device::cuda::memory::POSIX_FD;
 use crate::device::cuda::recycle::Kept;
+use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
 /// Bytes of a GPU's UUID.
@@ -30,8 +32,13 @@ static DEVICES: Mutex<Vec<Arc<Device>>> = Mutex::new(Vec::new());
 pub struct Device {
     driver: &'static Driver,
     ordinal: i32,
+    raw: CUdevice,
     uuid: [u8; UUID_BYTES],
     context: CUcontext,
+    /// What the driver calls the context. A reset leaves `context` as it is, and ends this.
+    id: u64,
+    /// The host has reset the device: what belonged to it is gone, and must not be named to the driver.
+    lost: AtomicBool,
     /// What one can have as file descriptors.
     exports_fds: bool,
     /// Compiled by the driver when they are first asked for.
@@ -60,11 +67,13 @@ impl Device {
     pub fn get(id: i64) -> Result<Arc<Self>> {
         let driver = Driver::get()?;
         let mut devices = DEVICES.lock();
-        if let Some(known) = devices
-            .iter()
-            .find(|device| i64::from(device.ordinal) == id)
-        {
-            return Ok(Arc::clone(known));
+        let known = (devices.iter()).position(|device| i64::from(device.ordinal) == id);
+        if let Some(index) = known {
+            let device = &devices[index];
+            if device.is_alive()? && device.is_active()? {
+                return Ok(Arc::clone(device));
+            }
+            devices.swap_remove(index);
         }
         let device = Arc::new(Self::open(driver, id)?);
         devices.push(Arc::clone(&device));
@@ -100,14 +109,24 @@ impl Device {
                 CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
             )? != 0;
         let mut context = std::ptr::null_mut();
-        // Last, so that nothing is to be given back when it fails.
         // SAFETY: `context` is writable and `device` the driver's.
         unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, device) }?;
+        let mut id = 0;
+        // SAFETY: the context was retained above, and `id` is writable.
+        let told = unsafe { driver.cuCtxGetId(context, &raw mut id) };
+        told.inspect_err(|_| {
+            // SAFETY: retained above, and nobody has it yet.
+            let gone = unsafe { driver.cuDevicePrimaryCtxRelease_v2(device) };
+            left(gone.map_err(Error::from), "a CUDA context");
+        })?;
         Ok(Self {
             driver,
             ordinal,
+            raw: device,
             uuid,
             context,
+            id,
+            lost: AtomicBool::new(false),
             exports_fds,
             kernels: OnceCell::new(),
             kept: Mutex::default(),
@@ -153,30 +172,104 @@ impl Device {
         }
     }
 
+    /// What the driver calls its context: another one after a reset.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether it is known that the host has reset the device; the driver is not asked.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether everything made in its context is still there: the host has not reset the device.
+    ///
+    /// # Errors
+    ///
+    /// What else the driver says.
+    pub fn is_alive(&self) -> Result<bool> {
+        if self.is_lost() {
+            return Ok(false);
+        }
+        let mut id = 0;
+        // SAFETY: the context was retained, and is never released; the driver knows it, reset or not.
+        // `id` is writable.
+        match unsafe { self.driver.cuCtxGetId(self.context, &raw mut id) } {
+            Ok(()) if id == self.id => Ok(true),
+            Ok(())
+            | Err(Failure {
+                code: code::CONTEXT_IS_DESTROYED | code::INVALID_CONTEXT,
+                ..
+            }) => {
+                self.lose();
+                Ok(false)
+            }
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Whether its context was not reset, or has been used since: until then the driver may not tell it
+    /// from the one before.
+    fn is_active(&self) -> Result<bool> {
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: the device is the driver's, and both are writable.
+        unsafe {
+            self.driver
+                .cuDevicePrimaryCtxGetState(self.raw, &raw mut flags, &raw mut active)
+        }?;
+        if active == 0 {
+            self.lose();
+        }
+        Ok(active != 0)
+    }
+
+    /// Everything of it is gone with its context, and is let go of without a call.
+    fn lose(&self) {
+        if !self.lost.swap(true, Ordering::AcqRel) {
+            tracing::warn!("GPU {} was reset: what lay there is gone", self.ordinal);
+            let mut kept = self.kept.lock();
+            drop((kept.device.clear(), kept.pinned.clear()));
+        }
+    }
+
+    /// What is told to whoever uses what is gone.
+    fn lost_error(&self) -> Error {
+        let failure = Failure {
+            call: "cuCtxGetId",
+            code: code::CONTEXT_IS_DESTROYED,
+        };
+        Error::from(failure).context(format_args!(
+            "GPU {} was reset (cudaDeviceReset), and what lay there is gone: begin again",
+            self.ordinal
+        ))
+    }
+
+    /// Fails where the host has reset the device.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData`: what lay there is gone, and the next [`Device::get`] begins anew. What else the
+    /// driver says.
+    pub fn ensure_alive(&self) -> Result<()> {
+        if self.is_alive()? {
+            return Ok(());
+        }
+        Err(self.lost_error())
+    }
+
     /// Makes the device's context current on this thread until the guard is dropped, when what
     /// was current before is again. Every call of the driver that concerns the device is made
     /// under one.
     ///
     /// # Errors
     ///
-    /// `Forked` in a child process; `InvalidData` where the host has reset the device: what lay
-    /// there is gone, and the next [`Device::get`] begins anew.
+    /// `Forked` in a child process; as [`ensure_alive`](Self::ensure_alive).
     pub fn enter(&self) -> Result<Current<'_>> {
         // Before the driver is called: in a child it may hang.
         Driver::get()?;
+        self.ensure_alive()?;
         // SAFETY: the context was retained, and is never released.
-        let pushed = unsafe { self.driver.cuCtxPushCurrent_v2(self.context) };
-        if let Err(failure) = pushed {
-            if matches!(
-                failure.code,
-                code::CONTEXT_IS_DESTROYED | code::INVALID_CONTEXT
-            ) {
-                DEVICES
-                    .lock()
-                    .retain(|known| !std::ptr::eq(Arc::as_ptr(known), self));
-            }
-            return Err(failure.into());
-        }
+        unsafe { self.driver.cuCtxPushCurrent_v2(self.context) }?;
         Ok(Current {
             device: self,
             thread: PhantomData,

@@ -166,7 +166,7 @@ impl Drop for Event {
 /// with its release.
 #[derive(Debug)]
 pub struct SyncEvent {
-    event: Event,
+    event: Arc<Event>,
     /// On the heap, where it stays when this is moved.
     handle: Box<Place>,
 }
@@ -186,7 +186,7 @@ impl SyncEvent {
     ///
     /// As [`Event::new`] and [`Event::record`].
     pub fn record(stream: &Stream) -> Result<Self> {
-        let event = Event::new(stream.device())?;
+        let event = Arc::new(Event::new(stream.device())?);
         event.record(stream)?;
         let handle = Box::new(Place(event.raw()));
         Ok(Self { event, handle })
@@ -198,7 +198,7 @@ impl SyncEvent {
     }
 
     /// The event.
-    pub fn event(&self) -> &Event {
+    pub fn event(&self) -> &Arc<Event> {
         &self.event
     }
 }

@@ -11,6 +11,7 @@ use cudarc::driver::sys::{CUipcMemHandle, CUmemGenericAllocationHandle};
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Failure, code};
 use crate::device::cuda::event::HANDLE_BYTES;
+use crate::device::cuda::later;
 use crate::device::cuda::memory::{self, export_fd};
 use crate::device::cuda::pointer::Pointer;
 use crate::device::cuda::pool::Share;
@@ -196,11 +197,12 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Way::Fd(handle) = self.way
-            && let Ok(_current) = self.device.enter_to_drop()
-        {
-            // SAFETY: this retained the handle, and is done with it.
-            unsafe { release(&self.device, handle) };
+        if let Way::Fd(handle) = self.way {
+            // Where its owner has freed it, it goes with this handle.
+            later::free(&self.device, "a handle of a GPU's memory", move |device| {
+                // SAFETY: `of` retained the handle, which is given back once.
+                Ok(unsafe { device.driver().cuMemRelease(handle) }?)
+            });
         }
     }
 }
@@ -255,17 +257,6 @@ fn retain(device: &Device, base: u64) -> Result<Option<CUmemGenericAllocationHan
     // SAFETY: `handle` is writable; the address is looked up, not looked at.
     let retained = unsafe { driver.cuMemRetainAllocationHandle(&raw mut handle, place) };
     Ok(unless_not_possible(retained)?.map(|()| handle))
-}
-
-/// Under the device's context.
-///
-/// # Safety
-///
-/// [`retain`] gave the handle, for which nobody has any more use.
-unsafe fn release(device: &Device, handle: CUmemGenericAllocationHandle) {
-    // SAFETY: the caller has it from `retain`, and gives it back once.
-    let gone = unsafe { device.driver().cuMemRelease(handle) };
-    left(gone.map_err(Error::from), "a handle of a GPU's memory");
 }
 
 /// Under the device's context.

@@ -90,6 +90,9 @@ functions! {
     cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
 
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
+    cuCtxGetId(context: CUcontext, id: *mut c_ulonglong);
     cuCtxPushCurrent_v2(context: CUcontext);
     cuCtxPopCurrent_v2(context: *mut CUcontext);
     cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);

@@ -9,6 +9,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUipcMemHandle, CUmemGenericAllocationHan
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::Driver;
 use crate::device::cuda::event::HANDLE_BYTES;
+use crate::device::cuda::later;
 use crate::device::cuda::memory::{POSIX_FD, map, unmap};
 use crate::device::cuda::once::Once;
 use crate::device::cuda::pointer::Pointer;
@@ -20,8 +21,8 @@ use crate::error::{Error, Result};
 const LAZY_PEER_ACCESS: u32 = 1;
 
 /// An allocation of another process, which the device reads at [`address`](Self::address). It is
-/// closed when this is dropped, so no work may use it any more then: whoever enqueued work holds
-/// the mapping until it is done.
+/// closed some time after this is dropped ([`later`]), so no work may use it any more then: whoever
+/// enqueued work holds the mapping until it is done.
 ///
 /// The other process should not write to what it lent, and may; whoever reads checks nothing twice.
 pub struct Mapping {
@@ -52,8 +53,8 @@ impl fmt::Debug for Mapping {
 /// What opens memory that is open once in a process.
 #[derive(Clone, PartialEq)]
 enum Key {
-    /// On a device, by a legacy handle.
-    Legacy(i32, [u8; HANDLE_BYTES]),
+    /// In a context, by a legacy handle: after a reset a device has another one.
+    Legacy(u64, [u8; HANDLE_BYTES]),
     /// From a pool, which lives as long as what was opened of it.
     Pooled(*const ImportedPool, [u8; SHARE_BYTES]),
 }
@@ -78,7 +79,7 @@ impl Mapping {
         handle: &[u8; HANDLE_BYTES],
         len: usize,
     ) -> Result<Arc<Self>> {
-        let key = Key::Legacy(device.ordinal(), *handle);
+        let key = Key::Legacy(device.id(), *handle);
         let mapping = OPEN.get(&key, || Self::open_now(device, handle, len))?;
         mapping.ensure(len)?;
         Ok(mapping)
@@ -198,6 +199,18 @@ impl Mapping {
         )))
     }
 
+    /// Has `close` called where it may wait, and then lets others open `key` again.
+    fn close_later(&self, key: Key, close: impl FnOnce(&Driver) -> Result<()> + Send + 'static) {
+        let device = Arc::clone(&self.device);
+        later::run(move || {
+            let gone = device
+                .enter_to_drop()
+                .and_then(|_current| close(device.driver()));
+            left(gone, "a peer's memory");
+            OPEN.closed(&key);
+        });
+    }
+
     /// Where the allocation begins, for the device.
     pub fn address(&self) -> u64 {
         self.address
@@ -227,28 +240,36 @@ impl Drop for Mapping {
             // A forked child, where locks may be held for ever.
             return;
         }
-        let gone = self.device.enter_to_drop().and_then(|_current| {
-            let driver = self.device.driver();
-            match &self.kind {
-                // SAFETY: opened by this mapping, whose users are done with it.
-                Kind::Legacy(_) => Ok(unsafe { driver.cuIpcCloseMemHandle(self.address) }?),
-                // SAFETY: as above; what is imported is freed as what was allocated is.
-                Kind::Pooled(..) => Ok(unsafe { driver.cuMemFree_v2(self.address) }?),
-                Kind::Fd(handle) => {
-                    // SAFETY: mapped by this mapping, whose users are done with it.
-                    let unmapped = unsafe { unmap(&self.device, self.address, self.len) };
-                    // SAFETY: imported by this mapping, and released only here.
-                    let released = unsafe { driver.cuMemRelease(*handle) };
-                    Ok(unmapped.and(released)?)
-                }
-            }
-        });
-        left(gone, "a peer's memory");
+        let (address, len) = (self.address, self.len);
         match &self.kind {
-            Kind::Legacy(handle) => OPEN.closed(&Key::Legacy(self.device.ordinal(), *handle)),
-            // Before the pool may go.
-            Kind::Pooled(pool, share) => OPEN.closed(&Key::Pooled(Arc::as_ptr(pool), *share)),
-            Kind::Fd(_) => {}
+            Kind::Legacy(handle) => {
+                let key = Key::Legacy(self.device.id(), *handle);
+                self.close_later(key, move |driver| {
+                    // SAFETY: opened by the mapping, whose users are done with it.
+                    Ok(unsafe { driver.cuIpcCloseMemHandle(address) }?)
+                });
+            }
+            Kind::Pooled(pool, share) => {
+                let key = Key::Pooled(Arc::as_ptr(pool), *share);
+                let pool = Arc::clone(pool);
+                self.close_later(key, move |driver| {
+                    // SAFETY: as above; what is imported is freed as what was allocated is.
+                    let freed = unsafe { driver.cuMemFree_v2(address) };
+                    // Not before what came from it.
+                    drop(pool);
+                    Ok(freed?)
+                });
+            }
+            Kind::Fd(handle) => {
+                let handle = *handle;
+                later::free(&self.device, "a peer's memory", move |device| {
+                    // SAFETY: mapped by the mapping, whose users are done with it.
+                    let unmapped = unsafe { unmap(device, address, len) };
+                    // SAFETY: imported by the mapping, and released only here.
+                    let released = unsafe { device.driver().cuMemRelease(handle) };
+                    Ok(unmapped.and(released)?)
+                });
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cudarc::driver::sys::{
     CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType,
@@ -17,10 +18,14 @@ use parking_lot::Mutex;
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Driver, Failure, code};
+use crate::device::cuda::later;
 use crate::device::cuda::pinned::PinnedBlock;
 use crate::device::cuda::recycle::Keep;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
+
+/// How long memory is waited for, where there is none, that was given up before.
+const MOST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 pub(super) const POSIX_FD: u32 = 1;
@@ -85,9 +90,9 @@ impl Block {
     }
 
     /// Gives it back to the driver, under the device's context.
-    fn free(self, device: &Device) {
+    fn free(self, device: &Device) -> Result<()> {
         let driver = device.driver();
-        let gone = match self.handle {
+        Ok(match self.handle {
             // SAFETY: the block owns the memory, and who used it is done with it.
             None => unsafe { driver.cuMemFree_v2(self.address) },
             Some(handle) => {
@@ -98,8 +103,7 @@ impl Block {
                 let released = unsafe { driver.cuMemRelease(handle) };
                 unmapped.and(released)
             }
-        };
-        left(gone.map_err(Error::from), "memory of a GPU");
+        }?)
     }
 }
 
@@ -233,6 +237,8 @@ impl DeviceMemory {
                 .checked_next_multiple_of(unit)
                 .ok_or_else(|| Error::out_of_memory(format!("no GPU has {len} bytes")))?;
         }
+        // What was kept is gone with a context that was reset.
+        device.ensure_alive()?;
         let most = len.saturating_mul(2);
         let kept = (!lend).then(|| device.kept.lock().device.take(len, most));
         let block = match kept.flatten() {
@@ -339,7 +345,11 @@ impl Drop for DeviceMemory {
             return;
         }
         if !block.is_exportable() {
-            PLAIN.lock().remove(&block.address);
+            let mut plain = PLAIN.lock();
+            // After a reset other memory may have the address.
+            if (plain.get(&block.address)).is_some_and(|known| Arc::ptr_eq(known, &self.exported)) {
+                plain.remove(&block.address);
+            }
         }
         // Memory to be lent is seen whole by who is lent a part: nobody gets it with what another left.
         let gone = if self.exported.load(Ordering::Acquire) || block.is_exportable() {
@@ -373,32 +383,34 @@ pub(super) unsafe fn export_fd(
 }
 
 impl Device {
-    pub(super) fn free<B: Keep>(&self, blocks: Vec<B>, free: fn(B, &Self)) {
-        if blocks.is_empty() {
-            return;
-        }
-        // Where the context is gone, the memory is gone with it.
-        if let Ok(_current) = self.enter_to_drop() {
-            for block in blocks {
-                free(block, self);
-            }
+    /// Gives blocks back to the driver, later.
+    pub(super) fn free<B: Keep>(
+        self: &Arc<Self>,
+        blocks: Vec<B>,
+        free: fn(B, &Self) -> Result<()>,
+    ) {
+        for block in blocks {
+            later::free(self, B::WHAT, move |device| free(block, device));
         }
     }
 
-    /// Gives the memory that is kept for later back to the driver, which waits for the device to
-    /// do so.
+    /// Gives the memory that is kept for later back to the driver, and waits until it has that and
+    /// whatever else was given up before. For threads that may wait for the device.
     ///
     /// # Errors
     ///
     /// As [`enter`](Self::enter).
-    pub fn trim(&self) -> Result<()> {
-        let _current = self.enter()?;
+    pub fn trim(self: &Arc<Self>) -> Result<()> {
+        drop(self.enter()?);
+        // What waits for work of ours is kept for later next.
+        later::wait(MOST_PATIENCE);
         let (device, pinned) = {
             let mut kept = self.kept.lock();
             (kept.device.clear(), kept.pinned.clear())
         };
         self.free(device, Block::free);
         self.free(pinned, PinnedBlock::free);
+        later::wait(MOST_PATIENCE);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! Who owns what. A [`Device`] holds the primary context of a GPU for the life of the process.
 //! Streams, events and memory hold their `Device`. Memory that work on a stream uses is held by
 //! whoever enqueued the work until an event behind it says that it is done; nothing here waits for
-//! it by itself, apart from [`gather`], which owns what it uses.
+//! it by itself, apart from [`gather`] and [`shift`], which own what they use.
 //!
 //! Which thread. Any: each function makes the context current for its own time
 //! ([`Device::enter`]) and then puts back what was current. A child made by `fork` is refused.
@@ -14,6 +14,10 @@
 //! mapping is gone, wherever that is, and nobody else gets them.
 //!
 //! Nothing waits for a whole device: there is one stream for each purpose, and events between them.
+//! What the driver may wait for by itself, when memory is given back, a thread of ours does ([`later`]).
+//!
+//! A host may reset its device (`cudaDeviceReset`). That is noticed where the device is entered: then
+//! everything of it is dropped without a call, and the next [`Device::get`] begins anew.
 
 pub mod body;
 pub mod context;
@@ -25,6 +29,7 @@ mod functions;
 pub mod gather;
 pub mod import;
 mod kernels;
+pub mod later;
 pub mod memory;
 mod once;
 pub mod pinned;

@@ -1,5 +1,6 @@
 //! Host memory that devices copy from and to at full speed.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr::NonNull;
@@ -10,6 +11,7 @@ use parking_lot::RwLock;
 use crate::device::BufferRef;
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Driver, Failure, code};
+use crate::device::cuda::later;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
@@ -57,10 +59,9 @@ impl PinnedBlock {
         Ok(Self { data, len })
     }
 
-    pub(super) fn free(self, device: &Device) {
+    pub(super) fn free(self, device: &Device) -> Result<()> {
         // SAFETY: the block owns the memory, and who used it is done with it.
-        let gone = unsafe { device.driver().cuMemFreeHost(self.data.as_ptr().cast()) };
-        left(gone.map_err(Error::from), "pinned memory");
+        Ok(unsafe { device.driver().cuMemFreeHost(self.data.as_ptr().cast()) }?)
     }
 }
 
@@ -91,6 +92,8 @@ impl PinnedMemory {
     /// `OutOfMemory`; as [`Device::enter`].
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self> {
         let len = len.max(1);
+        // What was kept is gone with a context that was reset.
+        device.ensure_alive()?;
         let kept = device.kept.lock().pinned.take(len, len.saturating_mul(2));
         let block = match kept {
             Some(block) => block,
@@ -161,10 +164,17 @@ impl PinnedMemory {
 }
 
 /// Host memory of others that devices copy to at full speed while this lives.
-#[derive(Debug)]
 pub struct Registered {
     device: Arc<Device>,
     address: usize,
+    /// Keeps the memory mapped until the driver has let go of it.
+    memory: Arc<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Registered({:?}, {:#x})", self.device, self.address)
+    }
 }
 
 /// What devices do with registered memory.
@@ -177,7 +187,8 @@ pub enum Access {
 }
 
 impl Registered {
-    /// Pins `len` bytes at `address`, whole pages.
+    /// Pins `len` bytes at `address`, whole pages, of `memory`, which is held until the driver has let go of
+    /// them: some time after this is dropped.
     ///
     /// # Errors
     ///
@@ -185,12 +196,13 @@ impl Registered {
     ///
     /// # Safety
     ///
-    /// The memory stays mapped as it is until this is dropped, and no work uses it then.
+    /// The memory stays mapped as it is while `memory` is held, and no work uses it when this is dropped.
     pub unsafe fn new(
         device: &Arc<Device>,
         address: NonNull<u8>,
         len: usize,
         access: Access,
+        memory: Arc<dyn Any + Send + Sync>,
     ) -> Result<Self> {
         let flags = match access {
             Access::ReadWrite => PORTABLE,
@@ -208,6 +220,7 @@ impl Registered {
         Ok(Self {
             device: Arc::clone(device),
             address,
+            memory,
         })
     }
 }
@@ -227,14 +240,19 @@ pub fn is_registered(buffer: BufferRef) -> bool {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let gone = self.device.enter_to_drop().and_then(|_current| {
-            // Not in a forked child, where the lock may be held for ever.
-            REGISTERED.write().remove(&self.address);
-            let address = std::ptr::without_provenance_mut(self.address);
-            // SAFETY: registered by this, and no work uses it any more, as its maker promised.
-            Ok(unsafe { self.device.driver().cuMemHostUnregister(address) }?)
+        let (device, address) = (Arc::clone(&self.device), self.address);
+        let memory = Arc::clone(&self.memory);
+        later::run(move || {
+            REGISTERED.write().remove(&address);
+            let gone = device.enter_to_drop().and_then(|_current| {
+                let address = std::ptr::without_provenance_mut(address);
+                // SAFETY: registered by what was dropped, and no work uses it any more, as its maker
+                // promised; `memory` keeps it mapped.
+                Ok(unsafe { device.driver().cuMemHostUnregister(address) }?)
+            });
+            left(gone, "pinned pages of the host");
+            drop(memory);
         });
-        left(gone, "pinned pages of the host");
     }
 }
 

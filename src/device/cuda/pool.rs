@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::Driver;
+use crate::device::cuda::later;
 use crate::device::cuda::memory::POSIX_FD;
 use crate::device::cuda::once::Once;
 use crate::device::cuda::stream::left;
@@ -193,7 +194,7 @@ pub type PoolKey = (i32, [u8; POOL_ID_BYTES]);
 pub struct ImportedPool {
     device: Arc<Device>,
     pool: usize,
-    key: (i32, PoolKey),
+    key: (u64, PoolKey),
 }
 
 impl fmt::Debug for ImportedPool {
@@ -202,8 +203,8 @@ impl fmt::Debug for ImportedPool {
     }
 }
 
-/// The pools that are imported in this process, by their devices and keys.
-static IMPORTED: Once<(i32, PoolKey), ImportedPool> = Once::new();
+/// The pools that are imported in this process, by the contexts and their keys.
+static IMPORTED: Once<(u64, PoolKey), ImportedPool> = Once::new();
 
 impl ImportedPool {
     /// Imports the pool behind a descriptor of another process, for `device`, where its memory lies.
@@ -213,11 +214,11 @@ impl ImportedPool {
     ///
     /// `Protocol` where the descriptor is none of a pool; what else the driver says.
     pub fn import(device: &Arc<Device>, key: PoolKey, fd: &OwnedFd) -> Result<Arc<Self>> {
-        let key = (device.ordinal(), key);
+        let key = (device.id(), key);
         IMPORTED.get(&key, || Self::import_now(device, key, fd))
     }
 
-    fn import_now(device: &Arc<Device>, key: (i32, PoolKey), fd: &OwnedFd) -> Result<Self> {
+    fn import_now(device: &Arc<Device>, key: (u64, PoolKey), fd: &OwnedFd) -> Result<Self> {
         let _current = device.enter()?;
         let driver = device.driver();
         let mut pool = std::ptr::null_mut();
@@ -280,12 +281,14 @@ impl Drop for ImportedPool {
             // A forked child, where locks may be held for ever.
             return;
         }
-        let gone = self.device.enter_to_drop().and_then(|_current| {
-            let driver = self.device.driver();
-            // SAFETY: imported by this, and destroyed only here; what was imported from it is freed.
-            Ok(unsafe { driver.cuMemPoolDestroy(handle_of(self.pool)) }?)
+        let (device, pool, key) = (Arc::clone(&self.device), self.pool, self.key);
+        later::run(move || {
+            let gone = device.enter_to_drop().and_then(|_current| {
+                // SAFETY: imported by this, and destroyed only here; what was imported from it is freed.
+                Ok(unsafe { device.driver().cuMemPoolDestroy(handle_of(pool)) }?)
+            });
+            left(gone, "a peer's pool");
+            IMPORTED.closed(&key);
         });
-        left(gone, "a peer's pool");
-        IMPORTED.closed(&self.key);
     }
 }

@@ -17,9 +17,11 @@ pub struct Kept {
 }
 
 /// Something with a length.
-pub(super) trait Keep {
+pub(super) trait Keep: Send + 'static {
     /// Bytes.
     fn len(&self) -> usize;
+    /// What it is, where giving it back fails.
+    const WHAT: &str;
     /// Most bytes of these that are kept.
     const MOST: usize;
 }
@@ -28,6 +30,7 @@ impl Keep for Block {
     fn len(&self) -> usize {
         Self::len(self)
     }
+    const WHAT: &str = "memory of a GPU";
     const MOST: usize = MOST_DEVICE_BYTES;
 }
 
@@ -35,6 +38,7 @@ impl Keep for PinnedBlock {
     fn len(&self) -> usize {
         Self::len(self)
     }
+    const WHAT: &str = "pinned memory";
     const MOST: usize = MOST_PINNED_BYTES;
 }
 
@@ -100,6 +104,7 @@ mod tests {
         fn len(&self) -> usize {
             self.0
         }
+        const WHAT: &str = "nothing";
         const MOST: usize = 100;
     }
 

@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::*;
 use crate::driver::signal::Signal;
 use crate::proto::Span;
-use crate::transport::{Incoming, Outgoing, Resolved};
+use crate::transport::{Incoming, Outgoing, Resolved, Unmapped};
 
 /// A transport whose sends come to their end while it receives, as they may over UCX.
 struct EndsWhileReceiving {
@@ -65,8 +65,8 @@ impl Connection for EndsWhileReceiving {
         Ok(())
     }
 
-    fn unmap_region(&mut self, _: u16) -> Result<()> {
-        Ok(())
+    fn unmap_region(&mut self, _: u16) -> Result<Unmapped> {
+        Ok(Unmapped::Now)
     }
 
     fn resolve(&mut self, _: u32, _: &[Span]) -> Result<Resolved> {

@@ -57,14 +57,7 @@ pub(super) struct Pooled {
 pub(super) enum Registration {
     Untried,
     Refused,
-    Made(Arc<Pinned>),
-}
-
-/// A region that is pinned for GPUs. What is pinned goes before it is unmapped.
-#[derive(Debug)]
-pub(super) struct Pinned {
-    pub(super) _registered: Registered,
-    pub(super) _region: Arc<Region>,
+    Made(Arc<Registered>),
 }
 
 impl Pooled {

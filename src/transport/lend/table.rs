@@ -15,7 +15,7 @@ use crate::proto::{Span, UUID_BYTES};
 use crate::transport::lend::handle::{GpuHandle, Way};
 use crate::transport::lend::orders::Orders;
 use crate::transport::lend::split_address;
-use crate::transport::{Resolved, ResolvedGpu};
+use crate::transport::{Resolved, ResolvedGpu, Unmapped};
 
 /// Regions by id.
 #[derive(Debug, Default)]
@@ -49,9 +49,8 @@ enum Mapped {
 #[derive(Debug)]
 struct HostRegion {
     /// Registered with the driver, so that a GPU copies from it without the processor; tried once.
-    /// Dropped before the mapping.
     registered: OnceLock<Option<Registered>>,
-    mapped: MappedRegion,
+    mapped: Arc<MappedRegion>,
 }
 
 impl HostRegion {
@@ -59,11 +58,11 @@ impl HostRegion {
     /// device cannot take memory that may only be read, bodies go by way of memory of our own.
     fn register(&self, device: &Arc<Device>) {
         self.registered.get_or_init(|| {
-            // SAFETY: the region stays mapped as long as this, which drops the registration first;
-            // whoever lets work copy from the region holds this until it is done.
-            let made = unsafe {
-                Registered::new(device, self.mapped.base(), self.mapped.len(), Access::Read)
-            };
+            let (base, len) = (self.mapped.base(), self.mapped.len());
+            let memory: Arc<dyn Any + Send + Sync> = Arc::clone(&self.mapped) as _;
+            // SAFETY: the region stays mapped while it is held; whoever lets work copy from it holds this
+            // until it is done.
+            let made = unsafe { Registered::new(device, base, len, Access::Read, memory) };
             made.inspect_err(|error| tracing::debug!("a region is not pinned: {error}"))
                 .ok()
         });
@@ -109,6 +108,14 @@ impl Mapped {
         // It is the device's: nothing here may read through it.
         let data = std::ptr::without_provenance(usize::try_from(address).ok()?);
         Some(BufferRef { data, len })
+    }
+
+    /// When it is not mapped here any more, once nothing points into it.
+    fn unmapped(&self) -> Unmapped {
+        match self {
+            Self::Host(_) | Self::Unopened(_) => Unmapped::Now,
+            Self::Gpu(_) | Self::Pool(_) => Unmapped::Later,
+        }
     }
 
     fn device(&self) -> Option<&Arc<Device>> {
@@ -172,7 +179,7 @@ impl RegionTable {
             .map_err(|error| error.context(format_args!("region {id}")))?;
         let region = HostRegion {
             registered: OnceLock::new(),
-            mapped: region,
+            mapped: Arc::new(region),
         };
         self.regions.insert(id, Mapped::Host(Arc::new(region)));
         Ok(())
@@ -265,12 +272,28 @@ impl RegionTable {
     }
 
     /// Forgets a region; arrays that point into it keep it mapped.
-    pub fn unmap(&mut self, id: u16) -> Result<()> {
-        self.regions.remove(&id).map(drop).ok_or_else(|| {
+    pub fn unmap(&mut self, id: u16) -> Result<Unmapped> {
+        let region = self.regions.remove(&id).ok_or_else(|| {
             Error::protocol(format!(
                 "the peer retired region {id}, which it never announced"
             ))
+        })?;
+        Ok(region.unmapped())
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) -> Unmapped {
+        let regions = std::mem::take(self).regions.into_values();
+        regions.fold(Unmapped::Now, |all, region| match region.unmapped() {
+            Unmapped::Now => all,
+            Unmapped::Later => Unmapped::Later,
         })
+    }
+
+    /// Whether what is mapped can be read: no GPU was reset since.
+    pub fn is_sound(&self) -> bool {
+        let mut gpus = self.regions.values().filter_map(Mapped::device);
+        gpus.all(|gpu| matches!(gpu.is_alive(), Ok(true)))
     }
 
     /// Finds the memory of the address list of message `seq`.
@@ -394,7 +417,7 @@ mod tests {
         announce(&mut table, 7, &region).unwrap();
         refused(announce(&mut table, 7, &region), "twice");
         refused(announce(&mut table, 0, &region), "id 0");
-        table.unmap(7).unwrap();
+        assert_eq!(table.unmap(7).unwrap(), Unmapped::Now);
         refused(table.unmap(7), "never announced");
         announce(&mut table, 7, &region).unwrap();
     }
@@ -486,7 +509,7 @@ mod tests {
             })
             .collect();
         let found = table.resolve(0, &spans).unwrap();
-        table.unmap(1).unwrap();
+        assert_eq!(table.unmap(1).unwrap(), Unmapped::Now);
         drop(table);
         drop(regions);
         for (buffer, expected) in found.buffers.iter().zip(1u8..) {

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::device::cuda::Device;
+use crate::device::cuda::{Device, later};
 use crate::error::{Error, Result};
 use crate::proto::Span;
 use crate::transport::lend::{ByDescriptor, PeerProcess, Pool, RegionTable};
@@ -13,7 +13,7 @@ use crate::transport::shm::ring::{FILE_BYTES, Reader, Writer};
 use crate::transport::shm::socket::Peer;
 use crate::transport::stream::Channel;
 use crate::transport::{
-    Budget, Connection, Incoming, Lender, LinkOptions, Outgoing, Readiness, Resolved,
+    Budget, Connection, Incoming, Lender, LinkOptions, Outgoing, Readiness, Resolved, Unmapped,
 };
 
 /// [`Connection`] over shared memory.
@@ -223,8 +223,12 @@ impl Connection for ShmConnection {
         self.regions.map(id, handle, fd)
     }
 
-    fn unmap_region(&mut self, id: u16) -> Result<()> {
+    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
         self.regions.unmap(id)
+    }
+
+    fn is_sound(&self) -> bool {
+        self.regions.is_sound()
     }
 
     fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
@@ -245,9 +249,16 @@ impl Connection for ShmConnection {
 
 impl Drop for ShmConnection {
     fn drop(&mut self) {
-        // Before the server sees the end: from then on it counts what was lent as closed, where this
+        // The server sees the end behind that: from then on it counts what was lent as closed, where this
         // process lives on.
-        self.regions = RegionTable::default();
+        if self.regions.clear() == Unmapped::Later {
+            let socket = Arc::clone(self.channel.socket());
+            if later::after(move || drop(socket)).is_ok() {
+                // Nobody sleeps on it any more: it ends when nobody has it.
+                self.lender.abandon();
+                return;
+            }
+        }
         self.close();
         if self.role == Role::Server && self.channel.intake().has_ring() {
             self.budget.give_back(RING_FILE_BYTES);

@@ -13,7 +13,7 @@ use crate::proto::Span;
 use crate::transport::stream::{Channel, Intake};
 use crate::transport::tcp::group::{Groups, Join};
 use crate::transport::tcp::socket::{Patience, has_fallen_silent};
-use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved};
+use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped};
 
 /// Reads bytes: nothing comes beside them.
 pub struct Bytes;
@@ -188,7 +188,7 @@ impl Connection for TcpConnection {
         Err(no_regions(id))
     }
 
-    fn unmap_region(&mut self, id: u16) -> Result<()> {
+    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
         Err(no_regions(id))
     }
 

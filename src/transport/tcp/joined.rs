@@ -16,7 +16,7 @@ use rustix::time::{
 use crate::error::{Error, Result};
 use crate::proto::{Span, parse_body_tag};
 use crate::transport::tcp::connection::{Line, no_regions, resolve_nothing};
-use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved};
+use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped};
 
 /// How long the other sockets may go on when the peer has ended one: what it sent before it closed
 /// them all can still be under way on some.
@@ -277,7 +277,7 @@ impl Connection for JoinedConnection {
         Err(no_regions(id))
     }
 
-    fn unmap_region(&mut self, id: u16) -> Result<()> {
+    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
         Err(no_regions(id))
     }
 

@@ -27,7 +27,7 @@ use crate::transport::ucx::shared::{Shared, Told};
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{
-    Connection, Incoming, Lender, Outgoing, Readiness, Resolved, sends_host_memory_only,
+    Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped, sends_host_memory_only,
 };
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
@@ -437,11 +437,16 @@ impl Connection for UcxConnection {
         Ok(())
     }
 
-    fn unmap_region(&mut self, id: u16) -> Result<()> {
+    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
         match &mut self.pulls {
-            Some(pulls) => pulls.unmap(id),
+            Some(pulls) => pulls.unmap(id).map(|()| Unmapped::Now),
             None => Err(no_regions(id)),
         }
+    }
+
+    fn is_sound(&self) -> bool {
+        let gpu = self.gpu.as_ref();
+        gpu.is_none_or(|gpu| matches!(gpu.is_alive(), Ok(true)))
     }
 
     fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {

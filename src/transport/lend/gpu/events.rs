@@ -2,18 +2,21 @@
 //!
 //! They belong to the process, and are never destroyed: a client may wait for one when the connection
 //! that named it is long over. A connection has some of them for its time.
+//!
+//! Who waits for an event waits for what it stands for now. So one is recorded again only where that is
+//! no sooner than before: when it has happened, or behind it on the same stream.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
 use crate::device::cuda::{Device, Event, Stream};
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::proto::IPC_HANDLE_BYTES;
 use crate::transport::ReadyNotice;
 
-/// Events of one connection and device; with as many messages under way, an earlier one's event is
-/// recorded again, and who waits for it waits longer.
+/// Events of one connection and device; with as many messages of a stream under way, an earlier one's
+/// event is recorded again, and who waits for it waits longer.
 const MOST: usize = 16;
 
 /// Those that no connection has.
@@ -42,6 +45,8 @@ struct Known {
     told: bool,
     /// Recording it has failed.
     broken: bool,
+    /// Where it was recorded last.
+    stream: Weak<Stream>,
 }
 
 impl Events {
@@ -49,9 +54,10 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// What the driver says; no event is recorded then.
-    pub fn record(&mut self, stream: &Stream) -> Result<Option<ReadyNotice>> {
-        let number = self.next(stream.device())?;
+    /// What the driver says, and `OutOfResources` where every event waits for another stream's work; no
+    /// event is recorded then.
+    pub fn record(&mut self, stream: &Arc<Stream>) -> Result<Option<ReadyNotice>> {
+        let number = self.next(stream)?;
         let Some(known) = self.known.get_mut(number) else {
             return Ok(None);
         };
@@ -60,6 +66,7 @@ impl Events {
             known.broken = true;
             return Err(error);
         }
+        known.stream = Arc::downgrade(stream);
         self.last = number;
         if matches!(event.is_ready(), Ok(true)) {
             return Ok(None);
@@ -73,25 +80,33 @@ impl Events {
         Ok(Some(ReadyNotice { event, handle }))
     }
 
-    /// The number of an event of `device` to record next: one that has happened, a new one, or the
-    /// one recorded longest ago.
-    fn next(&mut self, device: &Arc<Device>) -> Result<usize> {
+    /// The number of an event to record next on `stream`: one that has happened, a new one, or the one
+    /// recorded there longest ago.
+    fn next(&mut self, stream: &Arc<Stream>) -> Result<usize> {
+        let device = stream.device();
         let usable = |known: &Known| Arc::ptr_eq(&known.shared.device, device) && !known.broken;
-        let ours: Vec<usize> = (0..self.known.len())
-            .filter(|number| self.known.get(*number).is_some_and(usable))
-            .collect();
-        let behind = ours
-            .iter()
-            .position(|number| *number > self.last)
-            .unwrap_or(0);
-        if let Some(oldest) = ours.get(behind).copied() {
-            let happened = self
-                .known
-                .get(oldest)
-                .is_some_and(|known| matches!(known.shared.event.is_ready(), Ok(true)));
-            if happened || ours.len() >= MOST {
-                return Ok(oldest);
-            }
+        let of_device = |number: &usize| self.known.get(*number).is_some_and(usable);
+        // From the one recorded longest ago on.
+        let count = self.known.len();
+        let behind = (self.last + 1).min(count);
+        let ours: Vec<usize> = (behind..count).chain(0..behind).filter(of_device).collect();
+        let known = |number: &usize| self.known.get(*number);
+        if let Some(oldest) = ours.first()
+            && known(oldest).is_some_and(|known| known.shared.has_happened())
+        {
+            return Ok(*oldest);
+        }
+        if ours.len() >= MOST {
+            let is_over = |number: &&usize| known(number).is_some_and(|k| k.shared.has_happened());
+            let is_here = |known: &Known| std::ptr::eq(known.stream.as_ptr(), Arc::as_ptr(stream));
+            let here = |number: &&usize| known(number).is_some_and(is_here);
+            let found = ours.iter().find(is_over).or_else(|| ours.iter().find(here));
+            return found.copied().ok_or_else(|| {
+                Error::new(
+                    Status::OutOfResources,
+                    "every event of the connection waits for work on another stream",
+                )
+            });
         }
         let shared = match take(device) {
             Some(shared) => shared,
@@ -109,17 +124,26 @@ impl Events {
             shared,
             told: false,
             broken: false,
+            stream: Weak::new(),
         });
         Ok(self.known.len() - 1)
     }
 }
 
+/// One that is free, and for which nobody waits any more.
 fn take(device: &Arc<Device>) -> Option<Arc<Shared>> {
     let mut free = FREE.lock();
+    free.retain(|shared| !shared.device.is_lost());
     let found = free
         .iter()
-        .position(|shared| Arc::ptr_eq(&shared.device, device))?;
+        .position(|shared| Arc::ptr_eq(&shared.device, device) && shared.has_happened())?;
     Some(free.swap_remove(found))
+}
+
+impl Shared {
+    fn has_happened(&self) -> bool {
+        matches!(self.event.is_ready(), Ok(true))
+    }
 }
 
 impl Drop for Events {

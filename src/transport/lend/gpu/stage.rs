@@ -1,5 +1,6 @@
 //! Bodies on a GPU for clients that want them on the host: straight into a region of the connection.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use crate::device::BufferRef;
@@ -9,7 +10,7 @@ use crate::proto::Span;
 use crate::transport::lend::address;
 use crate::transport::lend::hold::Hold;
 use crate::transport::lend::pool::{ALIGNMENT, Block, Shared};
-use crate::transport::lend::state::{Pinned, Registration};
+use crate::transport::lend::state::Registration;
 use crate::transport::{Lease, OnGpu, Placement};
 
 impl Shared {
@@ -73,7 +74,7 @@ impl Shared {
 
     /// Lets the device copy to the block's region at its full rate. Where the system does not pin so
     /// much, the driver copies by way of memory of its own.
-    fn register(&self, device: &Arc<Device>, block: &Block) -> Option<Arc<Pinned>> {
+    fn register(&self, device: &Arc<Device>, block: &Block) -> Option<Arc<Registered>> {
         match self.state.lock().pooled.get_mut(&block.id)?.registration() {
             Registration::Made(pinned) => return Some(Arc::clone(pinned)),
             Registration::Refused => return None,
@@ -81,15 +82,13 @@ impl Shared {
         }
         // Without the lock: pinning takes as long as copying does.
         let region = &block.region;
-        // SAFETY: the region stays mapped while `Pinned` holds it, which drops the registration first.
-        // Whoever copies holds the `Pinned` until the copies are done.
-        let made =
-            unsafe { Registered::new(device, region.base(), region.len(), Access::ReadWrite) };
+        let (base, len) = (region.base(), region.len());
+        let memory: Arc<dyn Any + Send + Sync> = Arc::clone(region) as _;
+        // SAFETY: the region stays mapped while it is held. Whoever copies holds the `Registered` until the
+        // copies are done.
+        let made = unsafe { Registered::new(device, base, len, Access::ReadWrite, memory) };
         let registration = match made {
-            Ok(registered) => Registration::Made(Arc::new(Pinned {
-                _registered: registered,
-                _region: Arc::clone(region),
-            })),
+            Ok(registered) => Registration::Made(Arc::new(registered)),
             Err(error) => {
                 tracing::debug!("a region is not pinned: {error}");
                 Registration::Refused
