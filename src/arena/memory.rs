@@ -101,7 +101,7 @@ impl Memory for Region {
     }
 
     fn blocks(&self) -> &Lendable {
-        self.blocks()
+        self
     }
 }
 
@@ -133,6 +133,6 @@ impl Memory for CudaRegion {
     }
 
     fn blocks(&self) -> &Lendable {
-        self.blocks()
+        self
     }
 }

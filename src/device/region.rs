@@ -4,6 +4,7 @@
 //! The seals are what lets the receiver trust the mapping: it can neither shrink (no SIGBUS) nor be
 //! written through any mapping made later.
 
+use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -198,11 +199,6 @@ impl Region {
         })
     }
 
-    /// A number that no other region of this process has, or had.
-    pub fn identity(&self) -> u64 {
-        self.blocks.identity()
-    }
-
     /// The descriptor that a peer maps it by.
     pub fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
@@ -223,43 +219,6 @@ impl Region {
         self.mapping.len == 0
     }
 
-    /// Who uses which bytes.
-    pub(crate) fn blocks(&self) -> &Lendable {
-        &self.blocks
-    }
-
-    /// Takes a block of at least `len` bytes, aligned to 64, and returns its offset. `None` when it
-    /// does not fit, or the region is [tainted](Self::taint).
-    pub fn alloc(&self, len: u64) -> Option<u64> {
-        self.blocks.alloc(len)
-    }
-
-    /// Gives back the block at `offset`; `None` when no block begins there.
-    pub fn free(&self, offset: u64) -> Option<Freed> {
-        self.blocks.free(offset)
-    }
-
-    /// Whether a block in use begins at `offset`.
-    pub fn is_block(&self, offset: u64) -> bool {
-        self.blocks.is_block(offset)
-    }
-
-    /// Bytes of the blocks in use.
-    pub fn used_bytes(&self) -> u64 {
-        self.blocks.used_bytes()
-    }
-
-    /// Rule F4: a peer went away without returning what it was lent from here and may have it
-    /// mapped for ever. No block is given out again; the region goes with its last block.
-    pub fn taint(&self) {
-        self.blocks.taint();
-    }
-
-    /// Whether [`taint`](Self::taint) was called.
-    pub fn is_tainted(&self) -> bool {
-        self.blocks.is_tainted()
-    }
-
     /// Where `len` bytes at `data` lie in the region, if they lie in it whole.
     pub fn offset_of(&self, data: *const u8, len: usize) -> Option<u64> {
         let offset = (data as usize).checked_sub(self.base().as_ptr() as usize)?;
@@ -267,6 +226,15 @@ impl Region {
             .checked_add(len)
             .is_some_and(|end| end <= self.mapping.len);
         fits.then(|| u64::try_from(offset).ok()).flatten()
+    }
+}
+
+/// Its blocks: who uses which bytes.
+impl Deref for Region {
+    type Target = Lendable;
+
+    fn deref(&self) -> &Lendable {
+        &self.blocks
     }
 }
 

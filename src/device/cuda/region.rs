@@ -1,10 +1,11 @@
 //! Memory of a GPU that another process can be given to read: what a memfd region is on the host.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::memory::{DeviceMemory, Purpose};
-use crate::device::lendable::{Freed, Lendable};
+use crate::device::lendable::Lendable;
 use crate::error::{Error, Result};
 
 /// A region of a GPU's memory: one allocation that can be exported, with the blocks that are in use.
@@ -35,11 +36,6 @@ impl CudaRegion {
         Ok(Self { memory, blocks })
     }
 
-    /// A number that no other region of this process has, or had, on the host neither.
-    pub fn identity(&self) -> u64 {
-        self.blocks.identity()
-    }
-
     /// The allocation, to be exported, and its device.
     pub fn memory(&self) -> &DeviceMemory {
         &self.memory
@@ -65,47 +61,19 @@ impl CudaRegion {
         self.memory.is_empty()
     }
 
-    /// Takes a block of at least `len` bytes, aligned to 64, and returns its offset. `None` when it
-    /// does not fit, or the region is [tainted](Self::taint).
-    pub fn alloc(&self, len: u64) -> Option<u64> {
-        self.blocks.alloc(len)
-    }
-
-    /// Gives back the block at `offset`; `None` when no block begins there.
-    pub fn free(&self, offset: u64) -> Option<Freed> {
-        self.blocks.free(offset)
-    }
-
-    /// Whether a block in use begins at `offset`.
-    pub fn is_block(&self, offset: u64) -> bool {
-        self.blocks.is_block(offset)
-    }
-
-    /// Bytes of the blocks in use.
-    pub fn used_bytes(&self) -> u64 {
-        self.blocks.used_bytes()
-    }
-
-    /// Rule F4: a peer that had it mapped went away without returning what it was lent. No block is
-    /// given out again; the region goes with its last block.
-    pub fn taint(&self) {
-        self.blocks.taint();
-    }
-
-    /// Whether [`taint`](Self::taint) was called.
-    pub fn is_tainted(&self) -> bool {
-        self.blocks.is_tainted()
-    }
-
     /// Where `len` bytes at `address` lie in the region, if they lie in it whole.
     pub fn offset_of(&self, address: u64, len: usize) -> Option<u64> {
         let offset = address.checked_sub(self.base())?;
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
         (end <= self.len()).then_some(offset)
     }
+}
 
-    /// Who uses which bytes.
-    pub(crate) fn blocks(&self) -> &Lendable {
+/// Its blocks: who uses which bytes.
+impl Deref for CudaRegion {
+    type Target = Lendable;
+
+    fn deref(&self) -> &Lendable {
         &self.blocks
     }
 }
