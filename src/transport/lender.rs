@@ -141,9 +141,10 @@ pub trait Lender: Send + Sync {
     fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement>;
 
     /// Whether a body would be lent where it lies, and take memory at neither end: all of it is in
-    /// arenas, and the peer maps those.
-    fn lends_in_place(&self, buffers: &[BufferRef]) -> bool {
-        let _ = buffers;
+    /// memory that the peer maps, as that of arenas. [`place`](Self::place) may find that it cannot be after
+    /// all. `gpu`: as there.
+    fn lends_in_place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> bool {
+        let (_, _) = (buffers, gpu);
         false
     }
 

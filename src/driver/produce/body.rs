@@ -8,7 +8,7 @@ use crate::driver::produce::stage::stage;
 use crate::driver::produce::{ProduceOptions, on_gpu};
 use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::error::Result;
-use crate::proto::OutBody;
+use crate::proto::{HeaderKind, OutBody};
 use crate::transport::{BodyPolicy, Lease, OnGpu, Placement, ReadyNotice, RegionNotice};
 
 /// A body on its way, and what the peer is to be told first.
@@ -29,6 +29,72 @@ impl Placed {
     }
 }
 
+/// A message whose body is placed.
+pub(super) struct Ready {
+    kind: HeaderKind,
+    header: Vec<u8>,
+    body_len: u64,
+    placed: Placed,
+}
+
+impl Ready {
+    pub(super) fn new(kind: HeaderKind, header: Vec<u8>, body_len: u64, placed: Placed) -> Self {
+        Self {
+            kind,
+            header,
+            body_len,
+            placed,
+        }
+    }
+
+    /// Whether it may be sent after all that `room` says.
+    pub(super) fn suits(&self, room: Room) -> bool {
+        match room {
+            Room::None => false,
+            Room::InPlace => matches!(self.placed.body, OutBody::Lent { in_place: true, .. }),
+            Room::Any => true,
+        }
+    }
+
+    /// Whether the client's credit lets it be sent now, where there was room [in place](Room::InPlace)
+    /// alone and its body does not lie there (rule E5).
+    pub(super) fn has_room(&self, link: &ServedLink) -> Result<bool> {
+        link.has_room(Some(self.body_len), false)
+    }
+
+    /// Sends it, and gives what it is.
+    pub(super) fn send(self, link: &ServedLink) -> Result<HeaderKind> {
+        let Self {
+            kind,
+            header,
+            body_len,
+            placed,
+        } = self;
+        let Placed {
+            body,
+            announce,
+            ready,
+        } = placed;
+        link.act(&announce, |sender| {
+            if let Some(ready) = ready {
+                sender.announce_ready(ready.event, &ready.handle)?;
+            }
+            match kind {
+                HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
+                _ => sender.send_batch(header, body_len, body),
+            }
+        })??;
+        Ok(kind)
+    }
+
+    /// It is not sent. Later leases count on what was announced with it.
+    pub(super) fn give_up(self, link: &ServedLink) {
+        let announced = link.act(&self.placed.announce, |_| ());
+        // A connection that is over has nobody to tell.
+        drop(announced);
+    }
+}
+
 /// Decides how the body of `message` travels; copies it where it is lent from a region. `owner`
 /// gives what keeps the producer's memory alive, where that is used.
 pub(super) fn place(
@@ -38,10 +104,7 @@ pub(super) fn place(
     owner: impl FnOnce() -> Box<dyn Send>,
 ) -> Result<Placed> {
     let counters = &options.counters;
-    let gpu = message
-        .owner
-        .gpu()
-        .map(|(stream, ready)| OnGpu { stream, ready });
+    let gpu = on_gpu_of(message);
     // Rule A4: compressed bodies are packed ones.
     let lender = (options.body != BodyPolicy::Packed && !message.compressed)
         .then(|| link.lender())
@@ -113,22 +176,43 @@ pub(super) fn place(
     }))
 }
 
+/// What the client's credit lets be sent now (rule E5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Nothing.
+    None,
+    /// A body that is lent in place. Whether it is, shows when it is placed.
+    InPlace,
+    /// Any body of that length.
+    Any,
+}
+
 /// Whether the client's credit lets `message` be sent now (rule E5).
-pub(super) fn has_room(
+pub(super) fn room_for(
     options: &ProduceOptions,
     link: &ServedLink,
     message: &EncodedMessage,
-) -> Result<bool> {
+) -> Result<Room> {
     if link.has_room(Some(message.body_len), false)? {
-        return Ok(true);
+        return Ok(Room::Any);
+    }
+    if !link.has_room(Some(message.body_len), true)? {
+        return Ok(Room::None);
     }
     // Looked at last, since it looks every buffer up.
     let lends = options.body != BodyPolicy::Packed && !message.compressed;
+    let gpu = on_gpu_of(message);
     let in_place = lends
         && link
             .lender()
-            .is_some_and(|lender| lender.lends_in_place(&message.buffers));
-    Ok(in_place && link.has_room(Some(message.body_len), true)?)
+            .is_some_and(|lender| lender.lends_in_place(&message.buffers, gpu));
+    Ok(if in_place { Room::InPlace } else { Room::None })
+}
+
+/// What a lender is to know of a body on a GPU.
+fn on_gpu_of(message: &EncodedMessage) -> Option<OnGpu<'_>> {
+    let gpu = message.owner.gpu();
+    gpu.map(|(stream, ready)| OnGpu { stream, ready })
 }
 
 /// The runs of a packed body (rule D3): the buffers with zeros between them as the header's offsets

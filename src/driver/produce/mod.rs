@@ -35,7 +35,7 @@ use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
 };
 use crate::transport::BodyPolicy;
-use body::{Placed, has_room, place};
+use body::{Placed, Ready, Room, place, room_for};
 
 /// Counters of a server, shared by its streams.
 #[derive(Debug, Default)]
@@ -70,6 +70,8 @@ struct Cursor {
     link: Option<Arc<ServedLink>>,
     /// Number of the next item to send.
     next: u64,
+    /// A message that came from the log, and whose body turned out to need room that there was not.
+    waiting: Option<Ready>,
     /// STREAM was sent: errors are now ERROR messages of a running stream.
     accepted: bool,
     /// The end, or an error, was sent: whatever the connection carries next is not this stream.
@@ -257,6 +259,9 @@ impl Production {
         self.first = 0;
         for cursor in &mut self.cursors {
             cursor.next = 0;
+            if let (Some(waiting), Some(link)) = (cursor.waiting.take(), &cursor.link) {
+                waiting.give_up(link);
+            }
         }
         self.log.push_back(Item::Failed {
             status,
@@ -343,6 +348,7 @@ impl Production {
                     role: *role,
                     link: Some(Arc::clone(link)),
                     next: self.first,
+                    waiting: None,
                     accepted: false,
                     done: false,
                 }),
@@ -369,6 +375,7 @@ impl Production {
                 role,
                 link: None,
                 next,
+                waiting: None,
                 accepted: false,
                 done: false,
             });
@@ -393,13 +400,22 @@ impl Production {
             let Some(link) = cursor.link.clone().filter(|_| !cursor.done) else {
                 return Ok(true);
             };
+            if let Some(waiting) = &cursor.waiting {
+                if !waiting.has_room(&link)? {
+                    return Ok(false);
+                }
+                self.send_waiting(index, &link)?;
+                continue;
+            }
             let at = usize::try_from(cursor.next - self.first).unwrap_or(usize::MAX);
             let Some(item) = self.log.get(at) else {
                 return Ok(true);
             };
-            if let Item::Message(message) = item
-                && !has_room(&self.options, &link, message)?
-            {
+            let room = match item {
+                Item::Message(message) => room_for(&self.options, &link, message)?,
+                _ => Room::Any,
+            };
+            if room == Room::None {
                 // Rule E5: a dictionary uses bytes of the window, a batch also a place in it.
                 return Ok(false);
             }
@@ -411,11 +427,11 @@ impl Production {
             };
             let Some(item) = item else { return Ok(true) };
             self.cursors[index].next += 1;
-            self.send(index, &link, item)?;
+            self.send(index, &link, item, room)?;
         }
     }
 
-    fn send(&mut self, index: usize, link: &ServedLink, item: Item) -> Result<()> {
+    fn send(&mut self, index: usize, link: &ServedLink, item: Item, room: Room) -> Result<()> {
         let cursor = &mut self.cursors[index];
         if matches!(item, Item::End | Item::Failed { .. }) {
             cursor.done = true;
@@ -433,8 +449,12 @@ impl Production {
                 })??;
             }
             Item::Message(message) => {
-                let role = cursor.role;
-                self.send_message(link, role, message)?;
+                let ready = self.place(link, self.cursors[index].role, message)?;
+                let suits = ready.suits(room);
+                self.cursors[index].waiting = Some(ready);
+                if suits {
+                    self.send_waiting(index, link)?;
+                }
             }
             Item::End => link.act(&[], |sender| sender.end())??,
             Item::Failed { status, text } => {
@@ -451,7 +471,7 @@ impl Production {
         Ok(())
     }
 
-    fn send_message(&self, link: &ServedLink, role: Role, message: EncodedMessage) -> Result<()> {
+    fn place(&self, link: &ServedLink, role: Role, message: EncodedMessage) -> Result<Ready> {
         let placed = match role {
             Role::Metadata => Placed::of(OutBody::Elsewhere),
             Role::Both | Role::Data => {
@@ -467,12 +487,18 @@ impl Production {
             body_len,
             ..
         } = message;
-        send_body(link, kind, header, body_len, placed)?;
-        if kind == HeaderKind::RecordBatch && role != Role::Metadata {
-            self.options
-                .counters
-                .batches
-                .fetch_add(1, Ordering::Relaxed);
+        Ok(Ready::new(kind, header, body_len, placed))
+    }
+
+    fn send_waiting(&mut self, index: usize, link: &ServedLink) -> Result<()> {
+        let cursor = &mut self.cursors[index];
+        let Some(ready) = cursor.waiting.take() else {
+            return Ok(());
+        };
+        let kind = ready.send(link)?;
+        if kind == HeaderKind::RecordBatch && cursor.role != Role::Metadata {
+            let batches = &self.options.counters.batches;
+            batches.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -511,30 +537,6 @@ fn stream_info(device_type: i32) -> StreamInfo {
         device_id: -1,
         body_kinds: BODY_KIND_PACKED | BODY_KIND_LIST,
     }
-}
-
-/// Sends one message with its body.
-fn send_body(
-    link: &ServedLink,
-    kind: HeaderKind,
-    header: Vec<u8>,
-    body_len: u64,
-    placed: Placed,
-) -> Result<()> {
-    let Placed {
-        body,
-        announce,
-        ready,
-    } = placed;
-    link.act(&announce, |sender| {
-        if let Some(ready) = ready {
-            sender.announce_ready(ready.event, &ready.handle)?;
-        }
-        match kind {
-            HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
-            _ => sender.send_batch(header, body_len, body),
-        }
-    })?
 }
 
 /// Whether arrays of this kind can be served.
@@ -580,3 +582,6 @@ impl Drop for Production {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,8 +16,8 @@ use crate::arrow::{
 use crate::device::DeviceKind;
 use crate::driver::callbacks::Deferred;
 use crate::driver::io::Source;
-use crate::driver::produce::body::{has_room, place};
-use crate::driver::produce::{ProduceOptions, send_body, stream_info};
+use crate::driver::produce::body::{Ready, Room, place, room_for};
+use crate::driver::produce::{ProduceOptions, stream_info};
 use crate::driver::served::ServedLink;
 use crate::driver::signal::Wake;
 use crate::error::Result;
@@ -116,6 +116,8 @@ pub struct Replay {
 struct State {
     /// Number of the next message.
     next: usize,
+    /// The message before it, whose body turned out to need room that there was not.
+    waiting: Option<Ready>,
     /// STREAM was sent: errors are now ERROR messages of a running stream.
     accepted: bool,
     /// Called when the last word is about to be sent; `None` once the stream is over.
@@ -142,6 +144,7 @@ impl Replay {
             notices: AtomicUsize::new(0),
             state: Mutex::new(State {
                 next: 0,
+                waiting: None,
                 accepted: false,
                 ending: Some(ending),
                 place: Some(place),
@@ -163,6 +166,9 @@ impl Replay {
             && let Some(ending) = state.ending.take()
         {
             ending();
+            if let Some(waiting) = state.waiting.take() {
+                waiting.give_up(&self.link);
+            }
             let accepted = state.accepted;
             // The consumer may be gone; then there is nobody left to tell on this connection.
             let _ = self.link.act(&[], |sender| {
@@ -203,6 +209,15 @@ impl Replay {
         }
         let mut copies = 0;
         for _ in 0..MESSAGES_AT_ONCE {
+            if let Some(waiting) = &state.waiting
+                && !waiting.has_room(&self.link)?
+            {
+                return Ok(More::Later);
+            }
+            if let Some(waiting) = state.waiting.take() {
+                self.send(waiting)?;
+                continue;
+            }
             let Some(message) = table.messages.get(state.next) else {
                 self.link.ensure_streaming()?;
                 if let Some(ending) = state.ending.take() {
@@ -212,7 +227,8 @@ impl Replay {
                 return Ok(More::Later);
             };
             // Rule E5: a dictionary uses bytes of the window, a batch also a place in it.
-            if !has_room(&self.options, &self.link, message)? {
+            let room = room_for(&self.options, &self.link, message)?;
+            if room == Room::None {
                 return Ok(More::Later);
             }
             if copies > COPIES_AT_ONCE {
@@ -225,15 +241,22 @@ impl Replay {
             let owner = || Box::new(Arc::clone(&self.table)) as Box<dyn Send>;
             let placed = place(&self.options, &self.link, message, owner)?;
             let header = message.header.clone();
-            send_body(&self.link, message.kind, header, message.body_len, placed)?;
-            if message.kind == HeaderKind::RecordBatch {
-                self.options
-                    .counters
-                    .batches
-                    .fetch_add(1, Ordering::Relaxed);
+            let ready = Ready::new(message.kind, header, message.body_len, placed);
+            if ready.suits(room) {
+                self.send(ready)?;
+            } else {
+                state.waiting = Some(ready);
             }
         }
         Ok(More::Soon)
+    }
+
+    fn send(&self, ready: Ready) -> Result<()> {
+        if ready.send(&self.link)? == HeaderKind::RecordBatch {
+            let batches = &self.options.counters.batches;
+            batches.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 

@@ -143,7 +143,7 @@ impl Lender for Pool {
         Ok(Placement::Lent(hold.fill(buffers, &sources, announce)))
     }
 
-    fn lends_in_place(&self, buffers: &[BufferRef]) -> bool {
+    fn lends_in_place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> bool {
         let shared = &self.shared;
         if !shared.export.is_mapped() || !shared.generation.is_same_process() {
             return false;
@@ -151,6 +151,9 @@ impl Lender for Pool {
         let total = buffers.iter().map(|buffer| buffer.len as u64).sum::<u64>();
         if shared.options.body != BodyPolicy::Lent && total <= shared.options.inline_bytes {
             return false;
+        }
+        if let Some(gpu) = gpu {
+            return shared.lends_in_place_on_gpu(buffers, gpu);
         }
         let mut finder = arena::Finder::lock();
         (buffers.iter().filter(|buffer| buffer.len > 0))

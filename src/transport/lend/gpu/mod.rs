@@ -186,6 +186,18 @@ impl Shared {
         state.gpu.gpus = gpus.to_vec();
     }
 
+    /// Whether all of a body would be lent where it lies.
+    pub(super) fn lends_in_place_on_gpu(&self, buffers: &[BufferRef], gpu: OnGpu<'_>) -> bool {
+        let device = gpu.stream.device();
+        if self.peer.is_none() || !self.state.lock().gpu.reaches(device) {
+            return false;
+        }
+        match Sources::find(self, device, buffers) {
+            Ok(Some(sources)) => sources.copies == 0,
+            Ok(None) | Err(_) => false,
+        }
+    }
+
     /// Lends a body on a GPU there. `None`: it cannot be, or not now.
     ///
     /// # Errors

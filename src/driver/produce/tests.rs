@@ -1,0 +1,182 @@
+//! Bodies that turn out not to lie where they were expected.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc;
+use std::thread;
+
+use ::arrow::array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, RecordBatch};
+use ::arrow::datatypes::Int32Type;
+
+use super::*;
+use crate::arrow::decode::DecodeOptions;
+use crate::arrow::{batch_to_c, schema_to_c};
+use crate::device::{BufferRef, Target};
+use crate::driver::fetch::Fetch;
+use crate::driver::io::IoThread;
+use crate::driver::link::FetchLink;
+use crate::driver::served::{Asked, Host};
+use crate::proto::{Credit, ReceiverConfig, Request, SenderConfig, SideConfig, Span, Tags, Uri};
+use crate::transport::{
+    self, Connection, Incoming, Lender, LinkOptions, OnGpu, Outgoing, Placement, Readiness,
+    Resolved, Unmapped,
+};
+
+/// A lender that would lend everything in place, and then cannot: its region cannot be exported, say.
+struct Refusing;
+
+impl Lender for Refusing {
+    fn place(&self, _: &[BufferRef], _: Option<OnGpu<'_>>) -> Result<Placement> {
+        Ok(Placement::Packed)
+    }
+    fn lends_in_place(&self, _: &[BufferRef], _: Option<OnGpu<'_>>) -> bool {
+        true
+    }
+    fn set_client(&self, _: u64, _: i32, _: &[[u8; 16]]) {}
+    fn retire_idle(&self) -> (Vec<u16>, Option<Duration>) {
+        (Vec::new(), None)
+    }
+    fn region_forgotten(&self, _: u16) {}
+    fn abandon(&self) {}
+}
+
+/// A connection with that lender.
+struct Connected(Box<dyn Connection>);
+
+impl Connection for Connected {
+    fn peer(&self) -> &str {
+        self.0.peer()
+    }
+    fn same_user(&self) -> bool {
+        self.0.same_user()
+    }
+    fn readiness(&self) -> Readiness {
+        self.0.readiness()
+    }
+    fn send(&mut self, message: Outgoing) -> Result<()> {
+        self.0.send(message)
+    }
+    fn flush(&mut self) -> Result<bool> {
+        self.0.flush()
+    }
+    fn queued_bytes(&self) -> u64 {
+        self.0.queued_bytes()
+    }
+    fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
+        self.0.post_body(seq, packed, list);
+    }
+    fn clear_posted(&mut self) {
+        self.0.clear_posted();
+    }
+    fn receive(&mut self) -> Result<Option<Incoming>> {
+        self.0.receive()
+    }
+    fn is_waiting(&self) -> bool {
+        self.0.is_waiting()
+    }
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        Some(Arc::new(Refusing))
+    }
+    fn map_region(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
+        self.0.map_region(id, handle, fd)
+    }
+    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
+        self.0.unmap_region(id)
+    }
+    fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+        self.0.resolve(seq, spans)
+    }
+    fn close(&mut self) {
+        self.0.close();
+    }
+}
+
+struct Asks(mpsc::Sender<(Arc<ServedLink>, Asked)>);
+
+impl Host for Asks {
+    fn requested(&self, link: &Arc<ServedLink>, asked: Asked) {
+        self.0.send((Arc::clone(link), asked)).unwrap();
+    }
+    fn closed(&self, _: &Arc<ServedLink>) {}
+}
+
+/// A batch with dictionaries of 8,000 bytes each.
+fn batch() -> RecordBatch {
+    let column = |first: i64| -> ArrayRef {
+        let values = Arc::new(Int64Array::from_iter_values(first..first + 1000));
+        let keys = Int32Array::from_iter_values(0..10);
+        Arc::new(DictionaryArray::<Int32Type>::new(keys, values))
+    };
+    let columns = (0..4).map(|number| (format!("column {number}"), column(number)));
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+/// Rule E5: what is admitted only because it would be lent in place waits for room where it then is not;
+/// the receiver holds the sender to that.
+#[test]
+fn bodies_that_are_not_in_place_after_all_wait_for_room() {
+    let uri = Uri::parse("mem:produce-tests").unwrap();
+    let options = LinkOptions::default();
+    let transport = transport::by_scheme("mem").unwrap();
+    let mut listener = transport.listen(&uri, &options).unwrap();
+    let client = transport.connect(&uri, &options).unwrap();
+    let server = Connected(listener.accept().unwrap().unwrap());
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let (sender, requests) = mpsc::channel();
+    let host: Arc<dyn Host> = Arc::new(Asks(sender));
+    let link = ServedLink::start(
+        1,
+        Box::new(server),
+        SenderConfig::default(),
+        Duration::from_secs(1),
+        &io,
+        Arc::downgrade(&host),
+    )
+    .unwrap();
+
+    let fetch_link = FetchLink::new(client, Tags::DEFAULT.free_data, &io);
+    let window = Credit {
+        batches: 16,
+        bytes: 12_000,
+    };
+    let config = ReceiverConfig {
+        request: Request::new(b"t".to_vec(), window),
+        metadata: SideConfig {
+            tags: Tags::DEFAULT,
+            extension: true,
+        },
+        data: None,
+        first_seq: 0,
+        stall_timeout: None,
+        silence_timeout: None,
+    };
+    let (decode, target) = (DecodeOptions::default(), Target::Host);
+    let links = (Arc::clone(&fetch_link), fetch_link);
+    let spin = Duration::ZERO;
+    let mut fetch = Fetch::start(config, links.0, links.1, decode, target, spin).unwrap();
+
+    let (asked_of, asked) = requests.recv().unwrap();
+    assert!(Arc::ptr_eq(&asked_of, &link));
+    let stream = OutStream::new(asked.request.ticket, &link, asked.role, false);
+    let (callbacks, _) = Callbacks::start().unwrap();
+    let counters = Arc::new(Counters::default());
+    let produce = ProduceOptions {
+        encode: EncodeOptions::default(),
+        body: BodyPolicy::Auto,
+        callbacks,
+        counters: Arc::clone(&counters),
+    };
+    let mut production = Production::new(stream, produce, Box::new(|| {}));
+    let batch = batch();
+    let schema = schema_to_c(&batch.schema()).unwrap();
+    production.start(&schema, DeviceKind::CPU.0).unwrap();
+    fetch.wait_for_schema(None).unwrap();
+    let pushed = production.push(batch_to_c(batch), None, None);
+    pushed.map_err(|(error, _)| error).unwrap();
+    // The first dictionary fits into the window, the others wait for the client to take it.
+    assert!(counters.bytes_sent.load(Ordering::Relaxed) < 3 * 8000);
+    assert_eq!(counters.batches.load(Ordering::Relaxed), 0);
+    let finishing = thread::spawn(move || production.finish(None).unwrap());
+    assert_eq!(fetch.next(None).unwrap().unwrap().rows, 10);
+    assert!(fetch.next(None).unwrap().is_none());
+    finishing.join().unwrap();
+}
