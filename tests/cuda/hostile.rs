@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::cuda::export::{Exported, Handle};
-use dipc::device::cuda::{Device, DeviceMemory, Purpose, uuids};
+use dipc::device::cuda::{Device, DeviceMemory, Purpose, later, uuids};
 use dipc::device::region::Region;
 use dipc::error::{Error, Result, Status};
 use dipc::proto::{Control, Span, Uri};
@@ -84,9 +84,15 @@ fn unopened(link: &mut Box<dyn Connection>, handle: &[u8], fd: Option<OwnedFd>, 
     assert!(!link.misses_gpus());
     refused(link.resolve(1, &[span(9, 0, 1)]), text);
     assert!(link.misses_gpus());
-    link.unmap_region(9).unwrap();
+    unmap(link, 9);
     // As the next request does.
     link.accept_gpus(&uuids().unwrap());
+}
+
+/// Forgets a region, and waits until what was opened for it and is not used is closed.
+fn unmap(link: &mut Box<dyn Connection>, id: u16) {
+    let _whenever = link.unmap_region(id).unwrap();
+    assert!(later::wait(Duration::from_secs(10)));
 }
 
 fn span(id: u16, offset: u64, length: u64) -> Span {
@@ -390,7 +396,7 @@ fn pools_are_checked() {
     link.map_region(1, &of_pool(&uuid, &[1; 16]), file())
         .unwrap();
     unopened(link, &good, None, "no pool of GPU 0");
-    link.unmap_region(1).unwrap();
+    unmap(link, 1);
     // Memory of none that was announced.
     refused(link.map_region(2, &good, None), "pool 1");
     let host = Region::create(8192, "dipc-test").unwrap();
@@ -401,7 +407,7 @@ fn pools_are_checked() {
     )
     .unwrap();
     refused(link.map_region(2, &good, None), "pool 1");
-    link.unmap_region(1).unwrap();
+    unmap(link, 1);
     assert_eq!(fake::Live::now().pools, 0);
 
     link.map_region(1, &of_pool(&uuid, share.pool().id()), fd())
@@ -439,8 +445,8 @@ fn pools_are_checked() {
     fake::write(address + 128, b"seen");
     let found = link.resolve(1, &[span(2, 128, 4)]).unwrap();
     // What was found outlives the region, and the pool's.
-    link.unmap_region(1).unwrap();
-    link.unmap_region(2).unwrap();
+    unmap(link, 1);
+    unmap(link, 2);
     assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
     drop(found);
     // The same pool announced for another GPU, where its memory does not lie.
@@ -452,9 +458,10 @@ fn pools_are_checked() {
         None,
         "and it is GPU 0's",
     );
-    link.unmap_region(1).unwrap();
+    unmap(link, 1);
     fake::free(address);
     drop((share, pool));
+    assert!(later::wait(Duration::from_secs(10)));
     let live = fake::Live::now();
     assert_eq!((live.pools, live.opened), (0, before.opened));
 }

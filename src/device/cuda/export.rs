@@ -15,7 +15,6 @@ use crate::device::cuda::later;
 use crate::device::cuda::memory::{self, export_fd};
 use crate::device::cuda::pointer::Pointer;
 use crate::device::cuda::pool::Share;
-use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
 /// An allocation as another process can get it.
