@@ -2,6 +2,7 @@
 
 mod again;
 mod draining;
+mod ids;
 
 use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
@@ -29,6 +30,7 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Credit, Header, ReceiverConfig, Request, SideConfig, Uri};
 use crate::transport::{self, LinkOptions, Settings};
+use ids::StreamIds;
 
 /// Options of a client.
 #[derive(Debug, Clone, Default)]
@@ -428,38 +430,6 @@ impl Source for Inner {
             kept.retain(|link| link.watch().is_ok());
         }
     }
-}
-
-/// The numbers of a client's streams.
-struct StreamIds {
-    base: u128,
-    next: AtomicU64,
-}
-
-impl StreamIds {
-    fn new() -> Result<Self> {
-        Ok(Self {
-            base: draw_id()?,
-            next: AtomicU64::new(0),
-        })
-    }
-
-    /// The next one. Nobody else may guess that of a stream on two connections, by which a server joins
-    /// them (rule E6); the others only have to differ.
-    fn next(&self, joined: bool) -> Result<u128> {
-        if joined {
-            return draw_id();
-        }
-        let next = self.next.fetch_add(1, Ordering::Relaxed);
-        Ok(self.base.wrapping_add(u128::from(next)))
-    }
-}
-
-fn draw_id() -> Result<u128> {
-    let mut id = [0; 16];
-    rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| Error::os("cannot draw a stream id", errno))?;
-    Ok(u128::from_le_bytes(id))
 }
 
 /// A stream is over for its consumer: its connection serves the next one, at once or when the

@@ -3,6 +3,7 @@
 
 mod half;
 mod looking;
+mod parked;
 mod upkeep;
 
 use std::collections::HashMap;
@@ -130,9 +131,6 @@ const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
 /// them meanwhile.
 const CORKED_BYTES: u64 = 32 << 10;
 
-/// How long a schema waits for the first batch, give or take the system's timers (a millisecond).
-const BRIEF: Duration = Duration::from_micros(200);
-
 /// More bytes of answers than this waiting to be written behind those of a stream, and nothing more
 /// is read: the peer asks and does not read.
 const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
@@ -224,33 +222,6 @@ impl ServedLink {
     /// What a thread sleeps on that has [parked](Self::park) it.
     pub fn readiness(&self) -> &Readiness {
         &self.readiness
-    }
-
-    /// From now on the caller waits for the descriptor between two streams, and calls `ready`, until
-    /// it [leaves](Self::leave); the I/O thread goes on looking for the peer's end. Returns whether
-    /// that is so.
-    pub fn park(&self) -> bool {
-        let mut effects = Effects::default();
-        let parked = {
-            let mut half = self.half.lock();
-            let idle = half.sender.state() == SenderState::Idle && half.link.queued_bytes() == 0;
-            half.parked = half.closed.is_none() && idle && self.readiness.socket;
-            self.pump(&mut half, &mut effects);
-            half.parked
-        };
-        self.finish(effects);
-        parked
-    }
-
-    /// The I/O thread waits for the descriptor again.
-    pub fn leave(&self) {
-        let mut effects = Effects::default();
-        {
-            let mut half = self.half.lock();
-            half.parked = false;
-            self.pump(&mut half, &mut effects);
-        }
-        self.finish(effects);
     }
 
     /// Memory for lending, where the transport has it and the peer understands it.
@@ -386,19 +357,6 @@ impl ServedLink {
     /// calls; the caller neither sleeps nor calls the host meanwhile.
     pub fn cork(&self) {
         self.half.lock().corked = true;
-    }
-
-    /// As [`cork`](Self::cork), for a moment, in which the caller may call the host: the schema then
-    /// leaves with the first batch, if that comes at once, and the client is woken once. On the I/O
-    /// thread.
-    pub fn cork_briefly(&self) {
-        let until = clock::after(BRIEF);
-        {
-            let mut half = self.half.lock();
-            half.corked = true;
-            half.uncork_at = Some(until);
-        }
-        self.io.call_at(until, self.source());
     }
 
     /// Writes what has waited.

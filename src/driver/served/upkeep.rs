@@ -25,17 +25,6 @@ impl ServedLink {
         self.finish(effects);
     }
 
-    /// Writes what has waited for a first batch long enough.
-    pub(super) fn uncork_when_due(&self) {
-        let due = {
-            let half = self.half.lock();
-            half.uncork_at.is_some_and(|at| clock::now() >= at)
-        };
-        if due {
-            self.uncork();
-        }
-    }
-
     /// Asks whether the peer's machine still answers, and when to ask again.
     pub(super) fn probe(&self, half: &mut Half, effects: &mut Effects) {
         match half.link.probe() {

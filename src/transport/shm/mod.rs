@@ -1,5 +1,5 @@
 //! Shared memory on one host: a Unix stream socket for messages, sealed memfds for bodies, and a
-//! [`ring`] for the messages to a client that spins.
+//! ring (`ring.rs`) for the messages to a client that spins.
 //!
 //! See "Our transports" of the protocol rules for the bytes. Nothing here waits, except
 //! [`connect`](Transport::connect), which takes the time that its options give it.

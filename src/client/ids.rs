@@ -1,0 +1,63 @@
+//! What tells streams apart.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+
+/// The numbers of a client's streams: one drawn at random, and those behind it.
+pub(super) struct StreamIds {
+    base: u128,
+    next: AtomicU64,
+}
+
+impl StreamIds {
+    /// # Errors
+    ///
+    /// Of the system, which has no random bytes.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            base: draw_id()?,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// The next one. Nobody else may guess that of a stream on two connections, by which a server joins
+    /// them (rule E6); the others only have to differ.
+    pub(super) fn next(&self, joined: bool) -> Result<u128> {
+        if joined {
+            return draw_id();
+        }
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        Ok(self.base.wrapping_add(u128::from(next)))
+    }
+}
+
+fn draw_id() -> Result<u128> {
+    let mut id = [0; 16];
+    rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| Error::os("cannot draw a stream id", errno))?;
+    Ok(u128::from_le_bytes(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server tells the streams of a connection apart by the low half, and joins two connections by the
+    /// whole (rule E6): what is counted differs, and what is joined is not counted.
+    #[test]
+    fn numbers_differ_and_those_that_join_cannot_be_guessed() {
+        let ids = StreamIds::new().unwrap();
+        let first = ids.next(false).unwrap();
+        let second = ids.next(false).unwrap();
+        assert_ne!(first & u128::from(u64::MAX), second & u128::from(u64::MAX));
+        let joined = [ids.next(true).unwrap(), ids.next(true).unwrap()];
+        for id in joined {
+            assert!(
+                id.abs_diff(first) > 1 << 20,
+                "not behind those that are counted"
+            );
+        }
+        assert!(joined[0].abs_diff(joined[1]) > 1 << 20);
+    }
+}
