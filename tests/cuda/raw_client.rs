@@ -231,6 +231,10 @@ impl RawStream<'_> {
     /// Reads until so many messages wait to be taken.
     pub fn fill(&mut self, count: usize) -> Result<()> {
         while self.receiver.waiting() < count {
+            assert!(
+                self.start.elapsed() < Duration::from_secs(10),
+                "they do not come"
+            );
             self.read()?;
         }
         Ok(())
