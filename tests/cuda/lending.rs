@@ -445,7 +445,11 @@ fn every_call_fails_while_lending() {
                 // For the rest the others stand.
                 || (lies == Lies::Pool && !function.starts_with("cuMemPoolExport"))
                 || function == "cuDevicePrimaryCtxGetState"
-                || matches!(function.as_str(), "cuMemFree_v2" | "cuMemAllocManaged")
+                || matches!(
+                    function.as_str(),
+                    "cuMemFree_v2" | "cuMemUnmap" | "cuMemAddressFree" | "cuMemRelease"
+                )
+                || function == "cuMemAllocManaged"
                 || (lies == Lies::Fd && function.starts_with("cuMemA"))
                 || (lies == Lies::Fd
                     && matches!(

@@ -3,6 +3,7 @@
 use std::io::{BufRead, Write};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::mpsc::{self, TryRecvError};
 
 use arrow::array::{Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -241,11 +242,24 @@ fn reader() {
             say("done");
         }
         "again" => {
+            let (sender, tickets) = mpsc::channel();
+            std::thread::spawn(
+                move || {
+                    while heard().is_some_and(|ticket| sender.send(ticket).is_ok()) {}
+                },
+            );
             say("ready");
-            while let Some(ticket) = heard() {
-                assert_eq!(read_all(&mut client, Wanted::on_gpus(&ticket)).unwrap(), 5);
-                settle(&mut client);
-                say("read");
+            loop {
+                match tickets.try_recv() {
+                    Ok(ticket) => {
+                        let read = read_all(&mut client, Wanted::on_gpus(&ticket)).unwrap();
+                        assert_eq!(read, 5);
+                        say("read");
+                    }
+                    // What the server retires is answered whenever that comes.
+                    Err(TryRecvError::Empty) => drop(client.receive().unwrap()),
+                    Err(TryRecvError::Disconnected) => break,
+                }
             }
         }
         "endless" => loop {

@@ -264,7 +264,8 @@ fn cancelled_bodies_give_memory_back() {
     for seq in 1..=4 {
         pair.client.post_body(seq, 1 << 20, 8);
     }
-    assert_eq!(fake::Live::now().allocations, before + 4);
+    // At least the first of them is being waited for.
+    assert!(fake::Live::now().allocations > before);
     pair.client.clear_posted();
     let start = Instant::now();
     loop {
