@@ -449,6 +449,7 @@ fn pools_are_checked() {
     unmap(link, 2);
     assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
     drop(found);
+    assert!(later::wait(Duration::from_secs(10)));
     // The same pool announced for another GPU, where its memory does not lie.
     link.map_region(1, &of_pool(&other, &[2; 16]), fd())
         .unwrap();
