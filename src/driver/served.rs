@@ -113,7 +113,8 @@ struct Half {
 #[derive(Default)]
 struct Effects {
     asked: Option<Asked>,
-    returned: Vec<Hold>,
+    /// What was out when the connection ended.
+    given_up: Vec<Hold>,
     signal: Option<Arc<dyn Wake>>,
     closed: bool,
     /// When the connection wants to be called.
@@ -471,7 +472,9 @@ impl ServedLink {
             }
             SenderEvent::CreditChanged => effects.signal.clone_from(&half.signal),
             SenderEvent::Freed(hold) => {
-                effects.returned.push(hold);
+                // Under the lock: another thread may find the connection's end next, and what is back must
+                // not count as out then.
+                drop(hold);
                 if half.retire_at.is_none() {
                     half.retire_at = Some(clock::after(self.region_idle));
                     effects.timers.extend(half.retire_at);
@@ -493,12 +496,10 @@ impl ServedLink {
         }
         tracing::debug!("connection {} to {} is over: {error}", self.id, self.peer);
         half.closed = Some(error);
-        // What came back with the peer's last words is not out any more.
-        drop(std::mem::take(&mut effects.returned));
         if let Some(lender) = &self.lender {
             lender.abandon();
         }
-        effects.returned.extend(half.sender.handle_disconnect());
+        effects.given_up = half.sender.handle_disconnect();
         half.link.close();
         half.registration = None;
         effects.signal = half.signal.take();
@@ -510,7 +511,7 @@ impl ServedLink {
     }
 
     fn finish(&self, effects: Effects) {
-        drop(effects.returned);
+        drop(effects.given_up);
         self.retire_at_once();
         if let Some(signal) = effects.signal {
             signal.notify();

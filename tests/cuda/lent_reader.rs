@@ -4,10 +4,11 @@ use std::io::{BufRead, Write};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::mpsc::{self, TryRecvError};
+use std::time::Duration;
 
 use arrow::array::{Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
-use dipc::device::cuda::{Device, Stream};
+use dipc::device::cuda::{Device, Stream, later};
 use dipc::error::Result;
 
 use crate::processes::Other;
@@ -282,6 +283,8 @@ fn read_as_told() {
             }
             Ok(on_gpu)
         });
+        // The connection ends when what it had open is closed.
+        assert!(later::wait(Duration::from_secs(10)));
         match outcome {
             Ok(on_gpu) => say(&format!("outcome {on_gpu}")),
             Err(error) => say(&format!("outcome {error}")),

@@ -47,11 +47,11 @@ impl Effects {
     fn is_none(&self) -> bool {
         let Self {
             asked,
-            returned,
+            given_up,
             signal,
             closed,
             timers,
         } = self;
-        asked.is_none() && returned.is_empty() && signal.is_none() && !closed && timers.is_empty()
+        asked.is_none() && given_up.is_empty() && signal.is_none() && !closed && timers.is_empty()
     }
 }
