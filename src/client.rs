@@ -214,7 +214,10 @@ impl Drop for Client {
             return;
         }
         let kept = std::mem::take(&mut *self.inner.pool.lock());
-        drop(kept);
+        for link in kept.into_values().flatten() {
+            // Arrays may hold it; what the server says meanwhile is answered.
+            drop(link.watch());
+        }
         // Memory of GPUs that was mapped for streams that are over is back with the driver, unless a device
         // is stuck.
         later::wait(later::PATIENCE);
@@ -438,8 +441,9 @@ fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
     // Also at a good end: what was lent for batches that nobody took goes back.
     fetch.cancel();
     if fetch.is_settled() {
-        if let Some(client) = client.upgrade() {
-            client.keep(&fetch, key);
+        match client.upgrade() {
+            Some(client) => client.keep(&fetch, key),
+            None => watch_all(&fetch),
         }
     } else if fetch.is_broken() {
         fetch.close();
@@ -447,6 +451,15 @@ fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
         // On this thread: it waits for work on a GPU.
         fetch.forget();
         Draining::start(client, fetch, key);
+    }
+}
+
+/// Watches the connections of a stream that is over and whose client is gone: arrays may still need them,
+/// and they end with the last of those.
+fn watch_all(fetch: &Fetch) {
+    for link in fetch.links() {
+        link.clear_posted();
+        drop(link.watch());
     }
 }
 

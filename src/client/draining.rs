@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::{Inner, Key};
-use crate::driver::fetch::Fetch;
+use super::{Inner, Key, watch_all};
+use crate::driver::fetch::{Discarded, Fetch};
 use crate::driver::io::{Interest, Registration, Source};
 
 /// A stream that its consumer has left: the I/O thread reads it to its end.
@@ -57,6 +57,7 @@ impl Draining {
         if let Some((fetch, key)) = state {
             match self.client.upgrade() {
                 Some(client) if fetch.is_settled() => client.keep(&fetch, key),
+                None if fetch.is_settled() => watch_all(&fetch),
                 _ => fetch.close(),
             }
         }
@@ -67,12 +68,27 @@ impl Draining {
 
 impl Source for Draining {
     fn ready(&self) {
-        let over = match &mut *self.state.lock() {
-            Some((fetch, _)) => fetch.discard(),
+        let (discarded, io) = match &mut *self.state.lock() {
+            Some((fetch, _)) => (
+                fetch.discard(),
+                fetch.links().first().map(|link| link.io().clone()),
+            ),
             None => return,
         };
-        if over {
-            self.end();
+        match (discarded, io) {
+            (Discarded::Over, _) => self.end(),
+            (Discarded::More, Some(io)) => {
+                let own = self.own.lock();
+                let source = own.as_ref().map(Arc::downgrade);
+                if let Some(source) = source {
+                    io.call_soon(source);
+                }
+            }
+            (Discarded::More | Discarded::All, _) => {}
         }
+    }
+
+    fn turn(&self) {
+        self.ready();
     }
 }

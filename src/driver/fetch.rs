@@ -276,16 +276,23 @@ impl Fetch {
     }
 
     /// Reads what is there without waiting and forgets it: for a cancelled stream whose end the
-    /// server has still to say. Returns whether that end, or the connection's, has come.
-    pub fn discard(&mut self) -> bool {
+    /// server has still to say. It reads so much that others have their turn.
+    pub fn discard(&mut self) -> Discarded {
         for link in self.links() {
             // A body that is not wanted any more was not announced either: it is thrown away.
             link.clear_posted();
             link.write_on();
         }
         // To the end of what is there: the descriptor tells of nothing that was read past.
-        while self.step() {}
-        self.is_settled() || self.links().iter().any(|link| link.closed().is_some())
+        let more = (0..STEPS_AT_ONCE).all(|_| self.step());
+        if self.is_settled() || self.links().iter().any(|link| link.closed().is_some()) {
+            return Discarded::Over;
+        }
+        if more {
+            Discarded::More
+        } else {
+            Discarded::All
+        }
     }
 
     /// Fails once the machine has failed.
@@ -421,7 +428,10 @@ impl Fetch {
             return false;
         }
         match self.receiver.state() {
-            ReceiverState::Ended => false,
+            // The answer that lent bodies wait for may be behind them.
+            ReceiverState::Ended => {
+                side == Side::Data && self.receiver.is_held_up() && self.receiver.may_read(side)
+            }
             ReceiverState::Failed | ReceiverState::Cancelled => !self.receiver.is_over_on_wire(),
             ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming => {
                 self.receiver.may_read(side)
@@ -488,6 +498,19 @@ impl Fetch {
     }
 }
 
+/// What [`Fetch::discard`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discarded {
+    /// The stream's end, or the connection's, has come.
+    Over,
+    /// Nothing is there now.
+    All,
+    /// There may be more, which the descriptors need not tell of.
+    More,
+}
+
+/// Steps of [`Fetch::discard`] before other connections have their turn.
+const STEPS_AT_ONCE: usize = 16;
 /// Messages read from one connection before the caller's token and the other connection are looked
 /// at again.
 const MESSAGES_AT_ONCE: usize = 64;

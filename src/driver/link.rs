@@ -274,21 +274,33 @@ impl FetchLink {
             Some(Arc::clone(&self.readiness.fd)),
             self.readiness.peer_death.clone(),
         ];
-        let watched = self.with(|state| {
+        self.with(|state| {
             if state.registration.is_some() {
-                return Ok(true);
+                return Ok(());
             }
             let registration =
                 self.io
                     .register(source, fds.into_iter().flatten(), Interest::Read)?;
             state.registration = Some(registration);
-            Ok(false)
-        })?;
-        if !watched && self.doze() {
-            // It came by a way that the descriptors do not tell of.
-            self.ready();
+            if state.link.doze() {
+                // It came by a way that the descriptors do not tell of.
+                self.read_idle(state)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads what comes while no stream is on the connection.
+    fn read_idle(&self, state: &mut State) -> Result<()> {
+        match self.receive_with(state, true)? {
+            None if state.link.is_waiting() => Err(Error::protocol(
+                "the server sent a body while no stream was asked for (rule E4)",
+            )),
+            None => Ok(()),
+            Some(_) => Err(Error::protocol(
+                "the server sent a message while no stream was asked for (rule E4)",
+            )),
         }
-        Ok(())
     }
 
     /// Stops watching: a consumer drives the connection from now on.
@@ -314,20 +326,17 @@ impl FetchLink {
             for body in bodies {
                 queue.push(now, &body);
             }
-            let due: Vec<_> = std::iter::from_fn(|| queue.poll(now))
-                .map(outgoing)
-                .collect();
             let arm = if *armed { None } else { queue.deadline() };
             *armed |= arm.is_some();
-            (due, arm)
+            (queue.is_due(now), arm)
         };
-        let sent = !due.is_empty();
-        if sent {
-            // A connection that is over has returned everything by its end (rule F4).
-            let _ = self.send(due);
-        }
-        if sent && self.is_writing() {
-            self.retry_writing();
+        if due {
+            match self.say_on() {
+                Some(false) => {}
+                Some(true) => self.retry_writing(),
+                // Whoever has the connection may wait for a device, as a release must not.
+                None => self.io.call_soon(self.source()),
+            }
         }
         if let Some(deadline) = arm {
             self.io.call_at(deadline, self.source());
@@ -367,7 +376,12 @@ impl FetchLink {
     /// The socket is full, since the server reads on its own time: writes on a little later, unless
     /// that is under way already.
     fn retry_writing(&self) {
-        if !std::mem::replace(&mut self.state.lock().retrying, true) {
+        // Whoever has the connection now writes on too, and is not waited for.
+        let mut state = self.state.try_lock();
+        let retrying = state
+            .as_mut()
+            .is_some_and(|state| std::mem::replace(&mut state.retrying, true));
+        if !retrying {
             self.io.call_at(clock::after(WRITE_RETRY), self.source());
         }
     }
@@ -485,17 +499,7 @@ impl Source for FetchLink {
         if state.registration.is_none() || state.closed.is_some() {
             return;
         }
-        let outcome = match self.receive_with(&mut state, true) {
-            Ok(None) if state.link.is_waiting() => Err(Error::protocol(
-                "the server sent a body while no stream was asked for (rule E4)",
-            )),
-            Ok(None) => Ok(()),
-            Ok(Some(_)) => Err(Error::protocol(
-                "the server sent a message while no stream was asked for (rule E4)",
-            )),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = outcome {
+        if let Err(error) = self.read_idle(&mut state) {
             state.close(error);
         }
     }

@@ -68,6 +68,8 @@ pub struct ServedLink {
     readiness: Readiness,
     sends_gpu: bool,
     announces_bodies: bool,
+    /// The I/O thread can look for messages here ([`Connection::is_for_looking`]).
+    looks: bool,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,
     io: IoThread,
@@ -165,6 +167,7 @@ impl ServedLink {
             readiness: readiness.clone(),
             sends_gpu: link.sends_gpu(),
             announces_bodies: link.announces_bodies(),
+            looks: link.is_for_looking(),
             lender: link.lender(),
             region_idle,
             io: io.clone(),
@@ -606,7 +609,7 @@ impl Source for ServedLink {
     }
 
     fn is_to_be_looked_at(&self) -> bool {
-        !self.driven.load(Ordering::Relaxed)
+        self.looks && !self.driven.load(Ordering::Relaxed)
     }
 
     fn look(&self) -> bool {

@@ -89,12 +89,12 @@ impl FreeQueue {
     /// while. To be called after [`push`](Self::push) until `None`, and at the
     /// [`deadline`](Self::deadline).
     pub fn poll(&mut self, now: Timestamp) -> Option<FreeMessage> {
-        let due = self.ripe.is_some_and(|ripe| now >= ripe);
-        if due || self.len() >= WORTH_SENDING {
-            self.flush()
-        } else {
-            None
-        }
+        if self.is_due(now) { self.flush() } else { None }
+    }
+
+    /// Whether [`poll`](Self::poll) has something to give.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.ripe.is_some_and(|ripe| now >= ripe) || self.len() >= WORTH_SENDING
     }
 
     /// The next message at once, whatever waits. Call until `None`.

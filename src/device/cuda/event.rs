@@ -40,6 +40,11 @@ impl fmt::Debug for Event {
 }
 
 impl Event {
+    /// Whether it is an event of this device, as it is now: a reset makes another one.
+    pub fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
     /// An event of `device`, which counts as happened until it is recorded.
     ///
     /// # Errors

@@ -60,14 +60,15 @@ impl fmt::Debug for Share {
     }
 }
 
-/// The pools that were exported, by their handles.
-static EXPORTED: Mutex<Vec<(usize, Weak<ExportedPool>)>> = Mutex::new(Vec::new());
+/// The pools that were exported, by their contexts and handles: after a reset a handle is another pool's.
+static EXPORTED: Mutex<Vec<((u64, usize), Weak<ExportedPool>)>> = Mutex::new(Vec::new());
 
 impl ExportedPool {
     /// The pool behind a handle; `None` where it was not made to be exported. Under the device's
     /// context.
     fn of(device: &Device, pool: usize) -> Result<Option<Arc<Self>>> {
-        if let Some(known) = Self::known(pool) {
+        let key = (device.id(), pool);
+        if let Some(known) = Self::known(key) {
             return Ok(Some(known));
         }
         let mut fd: std::ffi::c_int = -1;
@@ -92,7 +93,7 @@ impl ExportedPool {
         let mut exported = EXPORTED.lock();
         exported.retain(|(_, pool)| pool.strong_count() > 0);
         // Another thread may have been faster.
-        let known = exported.iter().find(|(of, _)| *of == pool);
+        let known = exported.iter().find(|(of, _)| *of == key);
         if let Some(known) = known.and_then(|(_, known)| known.upgrade()) {
             return Ok(Some(known));
         }
@@ -102,13 +103,13 @@ impl ExportedPool {
             fd,
             shares: Mutex::default(),
         });
-        exported.push((pool, Arc::downgrade(&fresh)));
+        exported.push((key, Arc::downgrade(&fresh)));
         Ok(Some(fresh))
     }
 
-    fn known(pool: usize) -> Option<Arc<Self>> {
+    fn known(key: (u64, usize)) -> Option<Arc<Self>> {
         let exported = EXPORTED.lock();
-        let known = exported.iter().find(|(of, _)| *of == pool)?;
+        let known = exported.iter().find(|(of, _)| *of == key)?;
         known.1.upgrade()
     }
 

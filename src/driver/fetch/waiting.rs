@@ -15,6 +15,8 @@ use crate::proto::{Side, Timestamp};
 /// How long a spinning consumer looks before it tells the server of less than half a window: the
 /// server has credit then, but where a message is larger than what is left of it.
 const CREDIT_PAUSE: Duration = Duration::from_millis(1);
+/// How often it asks whether the server's process lives.
+const DEATH_PAUSE: Duration = Duration::from_millis(1);
 /// How long it looks before others may have its core.
 const YIELD_PAUSE: Duration = Duration::from_micros(2);
 
@@ -29,7 +31,7 @@ impl Fetch {
             return true;
         }
         let start = clock::now();
-        let (mut yielded, mut told) = (start, false);
+        let (mut yielded, mut told, mut asked) = (start, false, start);
         loop {
             if self.step() || cancel.is_some_and(Cancel::is_cancelled) {
                 return true;
@@ -42,6 +44,12 @@ impl Fetch {
             if !told && looked >= CREDIT_PAUSE {
                 told = true;
                 self.tell_credit();
+            }
+            if now.saturating_since(asked) >= DEATH_PAUSE {
+                // Who is awake is told through the ring alone, in which nobody says that he has ended.
+                let links = self.links();
+                self.suspected = links.iter().any(|link| link.readiness().peer_has_died());
+                asked = now;
             }
             if now.saturating_since(yielded) >= YIELD_PAUSE {
                 // Whoever is to send it may need this core: there may be more who look than cores.

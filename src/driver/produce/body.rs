@@ -89,7 +89,10 @@ impl Ready {
 
     /// It is not sent. Later leases count on what was announced with it.
     pub(super) fn give_up(self, link: &ServedLink) {
-        let announced = link.act(&self.placed.announce, |_| ());
+        let ready = self.placed.ready;
+        let announced = link.act(&self.placed.announce, |sender| {
+            ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
+        });
         // A connection that is over has nobody to tell.
         drop(announced);
     }

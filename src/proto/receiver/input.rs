@@ -12,6 +12,9 @@ use crate::proto::{
 /// Each of these returns the error with which the stream fails, if it does so in the call. What
 /// arrives for a stream that has failed or was cancelled is ignored, but for addresses, which come
 /// out of [`abandoned`](Receiver::abandoned).
+/// Spans of bodies that nobody will see, which the server has sent before its answer: 16 MiB of them.
+const MOST_EARLY_SPANS: usize = 1 << 20;
+
 impl<B> Receiver<B> {
     /// Takes a metadata message; it is copied.
     ///
@@ -65,7 +68,8 @@ impl<B> Receiver<B> {
     /// whole.
     pub fn handle_disconnect(&mut self, side: Side, reason: &Error) {
         self.over_on_wire &= side != Side::Metadata;
-        if self.state.is_broken() || self.state == ReceiverState::Ended {
+        let ended = self.state == ReceiverState::Ended;
+        if self.state.is_broken() || (ended && !(side == Side::Data && self.is_held_up())) {
             return;
         }
         // The metadata is complete; the bodies come on the other connection.
@@ -235,7 +239,7 @@ impl<B> Receiver<B> {
             if let Arrived::List(list) = arrived {
                 self.abandon(seq, list.spans);
             }
-            if self.early.len() > REACH as usize {
+            if self.early.len() > REACH as usize || self.early_spans > MOST_EARLY_SPANS {
                 return Err(ProtocolError::new(
                     "E2",
                     "bodies of a stream that the server has not accepted",
@@ -340,6 +344,7 @@ impl<B> Receiver<B> {
         }
         peer.info = Some(info);
         if side == Side::Data || self.data.is_none() {
+            self.early_spans = 0;
             for (seq, spans) in std::mem::take(&mut self.early) {
                 self.abandon(seq, spans);
             }

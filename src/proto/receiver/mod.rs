@@ -88,6 +88,8 @@ pub struct Receiver<B> {
     abandoned: Vec<Return>,
     /// Those that came before the server said how bodies go back.
     early: Vec<(u32, Vec<Span>)>,
+    /// Spans in them.
+    early_spans: usize,
     last_heard: Timestamp,
     /// The consumer took something since the last time-out: the peer may only now go on.
     taken_since: bool,
@@ -142,6 +144,7 @@ impl<B> Receiver<B> {
             error: None,
             abandoned: Vec::new(),
             early: Vec::new(),
+            early_spans: 0,
             last_heard: Timestamp::default(),
             taken_since: false,
             transmits: VecDeque::new(),
@@ -294,6 +297,13 @@ impl<B> Receiver<B> {
         self.state.is_broken() || (balanced && !full)
     }
 
+    /// Whether the next message waits for the answer of the connection of its body, which says how that
+    /// goes back.
+    pub fn is_held_up(&self) -> bool {
+        let next = self.ready.front();
+        next.is_some_and(|message| !may_take(&self.data, message))
+    }
+
     /// How many messages wait to be taken.
     pub fn waiting(&self) -> usize {
         self.ready.len()
@@ -320,6 +330,7 @@ impl<B> Receiver<B> {
 
     fn abandon(&mut self, seq: u32, spans: Vec<Span>) {
         if self.data.as_ref().unwrap_or(&self.metadata).is_unanswered() {
+            self.early_spans = self.early_spans.saturating_add(spans.len());
             self.early.push((seq, spans));
             return;
         }
@@ -339,14 +350,16 @@ impl<B> Receiver<B> {
 
     /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let awaited = matches!(
-            self.state,
-            ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming
-        );
+        let held_up = self.is_held_up();
+        let awaited = match self.state {
+            ReceiverState::Ended => held_up,
+            ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming => {
+                true
+            }
+            ReceiverState::Failed | ReceiverState::Cancelled => false,
+        };
         // While messages wait for the consumer, the peer may have no credit to send others.
-        let waiting = self.ready.front();
-        let waits = waiting.is_some_and(|message| may_take(&self.data, message));
-        if !self.started || !awaited || waits {
+        if !self.started || !awaited || !(self.ready.is_empty() || held_up) {
             return None;
         }
         self.patience()

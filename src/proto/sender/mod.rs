@@ -114,7 +114,15 @@ impl<P, K> Sender<P, K> {
         self.state = SenderState::Closed;
         self.stream = None;
         self.transmits.clear();
-        self.ledger.drain()
+        let mut holds = self.ledger.drain();
+        // And what came back before the peer broke a rule.
+        for event in std::mem::take(&mut self.events) {
+            match event {
+                SenderEvent::Freed(hold) => holds.push(hold),
+                other => self.events.push_back(other),
+            }
+        }
+        holds
     }
 
     /// Where it stands.

@@ -75,7 +75,8 @@ impl Orders {
         let Some(named) = self.events.get_mut(&number) else {
             return Ok(None);
         };
-        if let Some(event) = &named.opened {
+        // One that was opened before the device was reset is lost with it.
+        if let Some(event) = named.opened.as_ref().filter(|event| event.is_of(device)) {
             return Ok(Some(Arc::clone(event)));
         }
         let event = Event::open(device, &named.handle)

@@ -253,8 +253,11 @@ impl Drop for ShmConnection {
         // process lives on.
         if self.regions.clear() == Unmapped::Later {
             let socket = Arc::clone(self.channel.socket());
-            if later::after(move || drop(socket)).is_ok() {
-                // Nobody sleeps on it any more: it ends when nobody has it.
+            // Said, and not only closed: a forked child may have the socket too.
+            let end = move || {
+                let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
+            };
+            if later::after(end).is_ok() {
                 self.lender.abandon();
                 return;
             }
