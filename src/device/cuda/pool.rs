@@ -61,7 +61,10 @@ impl fmt::Debug for Share {
 }
 
 /// The pools that were exported, by their contexts and handles: after a reset a handle is another pool's.
-static EXPORTED: Mutex<Vec<((u64, usize), Weak<ExportedPool>)>> = Mutex::new(Vec::new());
+static EXPORTED: Mutex<Vec<(ExportedKey, Weak<ExportedPool>)>> = Mutex::new(Vec::new());
+
+/// The context, and the driver's handle of the pool there.
+type ExportedKey = (u64, usize);
 
 impl ExportedPool {
     /// The pool behind a handle; `None` where it was not made to be exported. Under the device's
@@ -107,7 +110,7 @@ impl ExportedPool {
         Ok(Some(fresh))
     }
 
-    fn known(key: (u64, usize)) -> Option<Arc<Self>> {
+    fn known(key: ExportedKey) -> Option<Arc<Self>> {
         let exported = EXPORTED.lock();
         let known = exported.iter().find(|(of, _)| *of == key)?;
         known.1.upgrade()
