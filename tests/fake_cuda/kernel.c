@@ -77,6 +77,7 @@ EXPORT CUresult cuModuleLoadData(struct module **out, const char *image) {
   if (!strstr(image, ".version") || !strstr(image, ".target")) return INVALID_PTX;
   struct module *module = malloc(sizeof *module);
   *module = (struct module){context, atomic_load(&context->id), strdup(image)};
+  fake_counted(module);
   fake_count(context, MODULES, 1);
   *out = module;
   return OK;

@@ -466,6 +466,7 @@ EXPORT CUresult cuMemCreate(struct allocation **out, size_t size, const struct p
     struct allocation *allocation = fd < 0 ? NULL : calloc(1, sizeof *allocation);
     if (allocation) {
       *allocation = (struct allocation){fd, device, size, properties->handle_types, 1, 1};
+      fake_counted(allocation);
       atomic_fetch_add(&fake_live[ALLOCATIONS], 1);
       *out = allocation;
       code = OK;
