@@ -834,3 +834,24 @@ fn lent_bodies_wait_for_the_answer_of_their_connection() {
         .unwrap();
     assert_eq!(receiver.next_message().unwrap().seq, 1);
 }
+
+/// The same once the headers have all come: the stream has stalled until that answer comes, and fails where
+/// its connection ends first.
+#[test]
+fn a_stream_whose_bodies_were_never_accepted_does_not_wait_for_ever() {
+    let mut receiver = started(config(true, true));
+    receiver
+        .handle_control(NOW, Side::Metadata, &stream())
+        .unwrap();
+    receiver
+        .handle_metadata(NOW, &metadata(0, &schema()))
+        .unwrap();
+    put_header(&mut receiver, 1).unwrap();
+    put_list(&mut receiver, 1, 64).unwrap();
+    receiver.handle_metadata(NOW, &end(2)).unwrap();
+    assert_eq!(receiver.state(), ReceiverState::Ended);
+    assert!(receiver.is_held_up() && receiver.next_message().is_none());
+    assert!(receiver.poll_timeout().is_some() && receiver.may_read(Side::Data));
+    receiver.handle_disconnect(Side::Data, &Error::disconnected("gone"));
+    assert_eq!(receiver.error().unwrap().status(), Status::Disconnected);
+}
