@@ -24,6 +24,7 @@ class Case:
     `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, sum or socket_round_trip.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
     other. `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
+    `apart`: each end has processors of its own, so that one sleeps on a halted one; otherwise the system chooses.
     `pause`: seconds for which the consumer keeps each batch. `values` is int64, or bool with 8 rows to a byte.
     `free_bytes` is memory that has to be free, or the case is left out.
     """
@@ -36,6 +37,7 @@ class Case:
     streams: int = 1
     spin: bool = False
     reuse: bool = False
+    apart: bool = False
     default_window: bool = False
     batches: int | None = None
     seconds: float = 0.5
@@ -142,6 +144,16 @@ def _latency(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
             (("dipc shm arena", "dipc tcp", "dipc ucx tcp", *FLIGHT), connect),
             (("dipc shm arena", "dipc tcp"), replace(connect, source="provider")),
             (("socket",), Case("socket_round_trip", batch_bytes=ROUND_TRIP_BYTES)),
+        )
+    )
+    # The system may put both ends on one processor, where waking costs a twentieth of what it costs elsewhere.
+    apart = replace(connect, apart=True)
+    groups.append(
+        _group(
+            "first batch of a stream, processors apart",
+            (("dipc shm arena",), apart),
+            (("dipc shm arena",), replace(apart, source="provider")),
+            (("socket",), Case("socket_round_trip", batch_bytes=ROUND_TRIP_BYTES, apart=True)),
         )
     )
     groups.append(

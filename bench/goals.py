@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from bench.cases import DIPC, FLIGHT, KIB, MIB, REFERENCE_SIZES, SIZES, SLOW, UCX, dipc_ucx, reference, size_text
 from bench.lookup import Ratio, figures, find, median, ratio
@@ -97,10 +98,11 @@ def _shared_memory(run: Run) -> Iterator[Outcome]:
 
 
 def _first_batch(run: Run) -> Iterator[Outcome]:
-    trip = find(run, "socket", "socket_round_trip")
-    for source, most in (("published", 1.2), ("provider", 2.0)):
-        case = f"shm: first batch of a stream, {source}, both asleep, in a socket's round trip (p50)"
-        row = find(run, ARENA, "connect", source=source, spin=False)
+    for apart, (source, most) in product((False, True), (("published", 1.2), ("provider", 2.0))):
+        trip = find(run, "socket", "socket_round_trip", apart=apart)
+        where = "on processors of their own" if apart else "where the system puts them"
+        case = f"shm: first batch of a stream, {source}, both asleep {where}, in a socket's round trip (p50)"
+        row = find(run, ARENA, "connect", source=source, spin=False, apart=apart)
         found, tail = ratio(row, trip, "p50_ns"), median(row, "p99_ns")
         if found is None:
             yield _absent(case, f"≤ {most} ×", _problem(row, trip))

@@ -114,6 +114,8 @@ def describe(case: Case) -> str:
         words.append(f"{case.batches:,} batches")
     if case.spin:
         words.append("spinning")
+    if case.apart:
+        words.append("processors apart")
     if case.values != "int64":
         words.append(f"{case.batch_bytes * 8 // case.columns:,} rows of {case.values}")
     if case.pause:

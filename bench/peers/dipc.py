@@ -110,6 +110,8 @@ class Dipc:
             arguments += ["--distinct", "1"]
         if case.spin:
             arguments += ["--spin", SPIN]
+        if case.apart:
+            arguments += ["--apart"]
         for setting in self._ucx.dipc_settings() if self._ucx else ():
             arguments += ["--set", setting]
         return [*arguments, "--json"]
@@ -153,6 +155,7 @@ class Machine:
             str(case.batch_bytes),
             "--seconds",
             _milliseconds(seconds),
+            *(["--apart"] if case.apart else []),
         ]
         output = run([str(self._command), "bench", *arguments, "--json"], timeout=60)
         return select(output, self._what)

@@ -1,6 +1,7 @@
 //! `dipc bench`: what each of its measurements says, and how it ends when a process does.
 
 use std::process::{Child, Output, Stdio};
+use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
@@ -214,6 +215,21 @@ fn delays_are_measured_on_every_transport() {
             check_latency(&lines[0], 20);
         }
     }
+}
+
+/// `--apart` says of each line that it did so, and without a second processor that it cannot.
+#[test]
+fn processes_are_kept_apart() {
+    let args = ["--op=connect,machine", "--batches=20", "--batch-bytes=64"];
+    if thread::available_parallelism().unwrap().get() < 2 {
+        let output = run(&[&["bench", "--apart"], &args[..]].concat());
+        assert!(!output.status.success());
+        assert!(text(&output.stderr).contains("--apart needs two processors"));
+        return;
+    }
+    let lines = lines(&[&args[..], &["--apart", "--seconds=10ms"]].concat());
+    assert!(lines.len() > 1);
+    assert!(lines.iter().all(|line| line["apart"] == true), "{lines:?}");
 }
 
 /// Idle streams are all there at once, and what each takes is told.

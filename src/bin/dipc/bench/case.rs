@@ -218,6 +218,8 @@ pub struct Case {
     pub cold: bool,
     /// `connect` makes a client anew for each stream.
     pub fresh: bool,
+    /// Neither process runs where the other may.
+    pub apart: bool,
     pub settings: Vec<(String, String)>,
 }
 

@@ -63,6 +63,8 @@ pub struct MachineLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     pub size_bytes: u64,
+    /// Neither process ran where the other might.
+    pub apart: bool,
     pub seconds: f64,
     pub count: u64,
     /// `None` where each is waited for.
@@ -80,6 +82,7 @@ impl MachineLine {
             what: case.what,
             device: case.what.is_gpus().then(|| case.device.to_string()),
             size_bytes: case.batch_bytes(),
+            apart: case.apart,
             seconds: outcome.seconds,
             count: outcome.batches,
             bytes_per_second: outcome.latency.is_none().then_some(bytes / outcome.seconds),
@@ -125,6 +128,8 @@ pub struct TableLine {
     pub level: Level,
     /// The measurement began with nothing connected or mapped.
     pub cold: bool,
+    /// Neither process ran where the other might.
+    pub apart: bool,
     pub seconds: f64,
     pub batches: u64,
     /// How many streams it took.
@@ -199,6 +204,7 @@ impl TableLine {
             window_bytes: case.window_bytes,
             level: case.level,
             cold: case.cold,
+            apart: case.apart,
             seconds: outcome.seconds,
             batches: outcome.batches,
             fetches: outcome.fetches,

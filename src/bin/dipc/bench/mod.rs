@@ -171,6 +171,7 @@ fn test_case(name: &str) -> Case {
         level: Level::Structure,
         cold: false,
         fresh: false,
+        apart: false,
         settings: Vec::new(),
     }
 }

@@ -104,6 +104,11 @@ pub struct Args {
     #[arg(long)]
     fresh: bool,
 
+    /// The server on one half of the processors, the client on the other; otherwise the system chooses, which
+    /// may put both on one
+    #[arg(long)]
+    apart: bool,
+
     /// Most memory of distinct batches, which come round in turn, and what machine walks through
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = crate::parse_bytes)]
     ring_bytes: u64,
@@ -300,6 +305,7 @@ impl Args {
             level: Level::Structure,
             cold: self.cold,
             fresh: self.fresh,
+            apart: self.apart,
             settings: self.settings.clone(),
         }
     }

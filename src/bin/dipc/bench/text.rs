@@ -81,6 +81,9 @@ fn common(line: &TableLine) -> String {
     if line.connections > 1 {
         text.push_str(&format!(", {} connections", line.connections));
     }
+    if line.apart {
+        text.push_str(", processes on processors of their own");
+    }
     if line.cold {
         text.push_str(", cold");
     }

@@ -3,8 +3,9 @@
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -30,6 +31,9 @@ pub fn run() -> Result<ExitCode> {
 
 fn obey(order: Order, parent: &Parent) -> Result<()> {
     let Order { role, case } = order;
+    if case.apart {
+        keep_apart(&role)?;
+    }
     match role {
         Role::Server => server::run(&case, parent),
         Role::Client(ready) => {
@@ -40,6 +44,27 @@ fn obey(order: Order, parent: &Parent) -> Result<()> {
             client::run(&case, &ready, parent)
         }
     }
+}
+
+/// Lets this process, and each thread that it is going to make, run on one half of the processors only: the server
+/// on the first.
+fn keep_apart(role: &Role) -> Result<()> {
+    let allowed = sched_getaffinity(None).context("cannot see which processors may be used")?;
+    let all: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| allowed.is_set(cpu))
+        .collect();
+    let (first, second) = all.split_at(all.len() / 2);
+    ensure!(
+        !first.is_empty(),
+        "--apart needs two processors; this process may use one"
+    );
+    let mut own = CpuSet::new();
+    let half = match role {
+        Role::Server => first,
+        Role::Client(_) => second,
+    };
+    half.iter().for_each(|&cpu| own.set(cpu));
+    sched_setaffinity(None, &own).context("cannot choose processors")
 }
 
 /// The command that started this process.
