@@ -478,8 +478,9 @@ fn every_call_fails_while_lending() {
             }
         }
         let enough = match lies {
-            // One export of the pool, and one of each allocation.
-            Lies::Pool => (told, found_a_way) == (0, 6),
+            // One export of the pool, and one of each allocation, of which there are more the later a client
+            // gives back what it was lent.
+            Lies::Pool => told == 0 && found_a_way >= 6,
             _ => told > 3 && found_a_way > 20,
         };
         assert!(enough, "{told} told, {found_a_way} lent or staged");
