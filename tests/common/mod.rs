@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub mod child;
+
 use std::sync::Arc;
 
 use arrow::array::{Array, Int64Array, RecordBatch, StringArray, StructArray};

@@ -2,7 +2,6 @@
 //! is the whole process's.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Command;
 
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::device::region::Region;
@@ -11,36 +10,12 @@ use dipc::error::Status;
 use dipc::transport::Placement;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::child::{assert_in_child, in_child};
 use crate::{bare_peer, connect, listen, name, next, region_frame, send_with};
-
-/// Says which process this is.
-const IN_CHILD: &str = "DIPC_TEST_LIMITS_CHILD";
-
-/// Runs one of the ignored tests below in a process of its own.
-fn in_child(test: &str) {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            &format!("limits::{test}"),
-            "--ignored",
-            "--nocapture",
-        ])
-        .env(IN_CHILD, "1")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
-}
 
 /// Uses every descriptor up, but for `left`, until the result is dropped.
 fn use_up(left: usize) -> Vec<OwnedFd> {
-    assert!(
-        std::env::var_os(IN_CHILD).is_some(),
-        "run by its parent test only"
-    );
+    assert_in_child();
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(
         Resource::Nofile,
@@ -61,7 +36,7 @@ fn use_up(left: usize) -> Vec<OwnedFd> {
 /// Without descriptors bodies travel as bytes, and are lent again afterwards.
 #[test]
 fn lending_without_descriptors_falls_back_to_bytes() {
-    in_child("child_lends");
+    in_child("limits::child_lends");
 }
 
 #[test]
@@ -91,7 +66,7 @@ fn child_lends() {
 /// A receiver without descriptors says so; it does not take the peer for hostile.
 #[test]
 fn receiving_without_descriptors_says_so() {
-    in_child("child_receives");
+    in_child("limits::child_receives");
 }
 
 #[test]
@@ -110,7 +85,7 @@ fn child_receives() {
 /// A listener without descriptors says so and accepts again later; nothing is lost.
 #[test]
 fn accepting_without_descriptors_can_be_tried_again() {
-    in_child("child_accepts");
+    in_child("limits::child_accepts");
 }
 
 #[test]

@@ -10,6 +10,8 @@
 )]
 
 mod addresses;
+#[path = "../common/child.rs"]
+mod child;
 mod hostile;
 mod limits;
 mod ring;

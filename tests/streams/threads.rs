@@ -1,7 +1,6 @@
 //! The threads of a process that serves. The count is taken in a process of its own, for other
 //! tests have threads too.
 
-use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use dipc::proto::Credit;
 use dipc::server::{Request, ServerOptions};
 
 use crate::common;
+use crate::common::child::{assert_in_child, in_child};
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
 use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server};
 
@@ -26,20 +26,13 @@ fn threads() -> usize {
 /// "Driver", published tickets: the I/O thread sends them, however many streams are open.
 #[test]
 fn published_streams_have_no_thread_of_their_own() {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "threads::child_publishes", "--ignored"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
+    in_child("threads::child_publishes");
 }
 
 #[test]
 #[ignore = "run by published_streams_have_no_thread_of_their_own"]
 fn child_publishes() {
+    assert_in_child();
     let (server, uri) = server(SHM, ServerOptions::default());
     let exported = (0..MANY).map(|index| export(&batch(index, 1))).collect();
     let published = server.publish(b"t", export_schema(&common::schema()), exported);
@@ -109,20 +102,13 @@ fn sleeps_of(name: &str) -> u64 {
 /// is not woken for it.
 #[test]
 fn a_provider_stream_wakes_one_thread() {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "threads::child_provides", "--ignored"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
+    in_child("threads::child_provides");
 }
 
 #[test]
 #[ignore = "run by a_provider_stream_wakes_one_thread"]
 fn child_provides() {
+    assert_in_child();
     let (server, uri) = server(SHM, ServerOptions::default());
     serve(&server, "t", counting(1, 1));
     let client = client();
