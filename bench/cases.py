@@ -21,7 +21,8 @@ ROUND_TRIP_BYTES = 512
 class Case:
     """One thing that any peer may be asked to do.
 
-    `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, sum or socket_round_trip.
+    `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, process_vm_readv, sum or
+    socket_round_trip.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
     other. `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
     `apart`: each end has processors of its own, so that one sleeps on a halted one; otherwise the system chooses.
@@ -119,6 +120,7 @@ def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
                 f"throughput {size_text(size)}",
                 (DIPC + dipc_ucx(paths) + FLIGHT, untouched),
                 (("memcpy",), replace(untouched, op="memcpy")),
+                (("process_vm_readv",), replace(untouched, op="process_vm_readv")),
                 (("iperf3",) if size <= 2 * MIB else (), untouched),
                 (DIPC + dipc_ucx(QUICK_UCX) + FLIGHT, summed),
                 (("sum",), replace(untouched, op="sum")),

@@ -20,6 +20,7 @@ FAMILIES = {
     "ucx_perftest": ("#b79ad6", "--"),
     "iperf3": ("#66a61e", "--"),
     "memcpy": ("#777777", ":"),
+    "process_vm_readv": ("#777777", "-."),
     "sum": ("#777777", ":"),
 }
 MARKS = "osD^v"

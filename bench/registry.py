@@ -29,6 +29,7 @@ def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
         Flight("Flight unix", "grpc+unix"),
         Iperf3(),
         Machine("memcpy", dipc, "memcpy"),
+        Machine("process_vm_readv", dipc, "process_vm_readv"),
         Machine("sum", dipc, "sum"),
         Machine("socket", dipc, "socket_round_trip"),
         ArrowIpc("write"),

@@ -284,7 +284,13 @@ fn the_machine_is_measured() {
         "--batches=30",
         "--ring-bytes=1M",
     ]);
-    let names = ["memcpy", "sum", "socket_write", "socket_round_trip"];
+    let names = [
+        "memcpy",
+        "process_vm_readv",
+        "sum",
+        "socket_write",
+        "socket_round_trip",
+    ];
     assert_eq!(lines.len(), 2 * names.len());
     for (line, (index, name)) in lines
         .iter()

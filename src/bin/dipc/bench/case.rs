@@ -55,6 +55,8 @@ choice! {
     What {
         /// Copying from memory of a process into a mapped file in memory, by one thread
         Memcpy = "memcpy",
+        /// The kernel copying from memory of a process into one buffer, as UCX's cma does
+        ProcessVmReadv = "process_vm_readv",
         /// Adding up numbers in memory of a process
         Sum = "sum",
         /// Messages through a Unix socket, one system call each

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::process::getpid;
 
 use super::case::{Case, What};
 use super::gpu;
@@ -96,6 +97,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
     let size = size_of(case)?;
     match case.what {
         What::Memcpy => memcpy(case, size, parent),
+        What::ProcessVmReadv => process_vm_readv(case, size, parent),
         What::Sum => sums(case, size, parent),
         What::SocketWrite => socket_write(case, size, &ready.uri, parent),
         What::SocketRoundTrip => socket_round_trip(case, size, &ready.uri, parent),
@@ -202,6 +204,40 @@ fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
         Ok(())
     })?;
     parent.say(outcome)
+}
+
+/// From memory of this process into one buffer of it, both touched before, by the call that is meant for the
+/// memory of another, which the system may not allow and which does the same.
+fn process_vm_readv(case: &Case, size: usize, parent: &Parent) -> Result<()> {
+    let mut walk = Walk::new(case, size)?;
+    let mut source = vec![1_u8; walk.memory];
+    let mut target = vec![0_u8; size];
+    let own = getpid().as_raw_nonzero().get();
+    if !ready(parent)? {
+        return Ok(());
+    }
+    let outcome = repeat(case, many(case), || {
+        let (mut done, piece) = (0, walk.step());
+        while done < size {
+            let to = iovec(&mut target[done..]);
+            let from = iovec(&mut source[piece.start + done..piece.end]);
+            // SAFETY: both describe memory of this process that is there and that nobody else uses meanwhile;
+            // what is written is plain bytes.
+            let copied =
+                unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
+            // Large ones go in parts.
+            done += usize::try_from(copied).map_err(|_| std::io::Error::last_os_error())?;
+        }
+        Ok(())
+    })?;
+    parent.say(outcome)
+}
+
+fn iovec(memory: &mut [u8]) -> libc::iovec {
+    libc::iovec {
+        iov_base: memory.as_mut_ptr().cast(),
+        iov_len: memory.len(),
+    }
 }
 
 /// Adding up memory of this process.
