@@ -205,8 +205,9 @@ fn malformed(error: &flatbuffers::InvalidFlatbuffer) -> ProtocolError {
     ProtocolError::new("M7", format!("header is not a valid flatbuffer: {first}"))
 }
 
-/// The buffers of a batch, each checked to lie inside the body (rule A8). Their number is bounded by
-/// the header's own size, since the vector was verified to lie in it.
+/// The buffers of a batch, each checked to lie inside the body (rule A8), and all together to be no longer
+/// than it: those that are copied cost what was sent, and not as often as it is named. Their number is
+/// bounded by the header's own size, since the vector was verified to lie in it.
 fn spans(batch: &RecordBatch<'_>, body_len: u64) -> Result<Vec<BodySpan>, ProtocolError> {
     let Some(buffers) = batch.buffers() else {
         return Ok(Vec::new());
@@ -214,6 +215,7 @@ fn spans(batch: &RecordBatch<'_>, body_len: u64) -> Result<Vec<BodySpan>, Protoc
     // As bytes: the generated code makes a call for each number.
     let (entries, _) = buffers.bytes().as_chunks::<16>();
     let mut spans = Vec::with_capacity(entries.len());
+    let mut total = 0_u64;
     for entry in entries {
         // Two numbers: offset, then length.
         let entry = u128::from_le_bytes(*entry);
@@ -228,12 +230,27 @@ fn spans(batch: &RecordBatch<'_>, body_len: u64) -> Result<Vec<BodySpan>, Protoc
         if !inside {
             return Err(outside(spans.len(), entry, body_len));
         }
+        // Each is below 2^63, and a sum of two of them that is not refused is, too.
+        total = total.wrapping_add(length);
+        if total > body_len {
+            return Err(overlapping(spans.len(), body_len));
+        }
         spans.push(BodySpan {
             offset: if length == 0 { 0 } else { offset },
             length,
         });
     }
     Ok(spans)
+}
+
+#[cold]
+fn overlapping(index: usize, body_len: u64) -> ProtocolError {
+    ProtocolError::new(
+        "A8",
+        format!(
+            "the buffers up to buffer {index} are longer together than their body of {body_len} bytes"
+        ),
+    )
 }
 
 #[cold]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::ipc;
 
+use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, private_copy};
 use crate::arrow::decode::compression::{Codec, LENGTH_BYTES, Unpacked, unpack};
 use crate::arrow::decode::field::{Field, Layout};
@@ -20,8 +21,8 @@ pub(super) struct Context<'a> {
     pub(super) full: bool,
     /// Metadata version 4: unions and run-end encoded arrays have a validity bitmap.
     pub(super) version_4: bool,
-    /// Most bytes that this message may unpack to.
-    pub(super) decompressed_limit: u64,
+    /// What this message may still take.
+    pub(super) budget: &'a Budget<'a>,
 }
 
 /// Arrays, and how many bytes it took to copy or unpack them.
@@ -109,7 +110,6 @@ struct Builder<'a> {
     next_variadic: usize,
     codec: Option<Codec>,
     shared: bool,
-    budget: u64,
     out: Columns,
     copied: u64,
 }
@@ -161,7 +161,6 @@ impl<'a> Builder<'a> {
             next_variadic: 0,
             codec,
             shared: body.shared,
-            budget: context.decompressed_limit,
             out,
             copied: 0,
         })
@@ -426,7 +425,7 @@ impl<'a> Builder<'a> {
         // SAFETY: the body lies on the host (`new` refuses compressed ones elsewhere) and its owner
         // is held by `out`; it is not shared (checked in `new`), so nobody writes to it.
         let packed = unsafe { at.as_slice() };
-        match unpack(codec, packed, &mut self.budget)? {
+        match unpack(codec, packed, self.context.budget)? {
             Unpacked::Stored => Ok(Buffer {
                 at: BufferRef::of(&packed[LENGTH_BYTES..]),
                 private: true,
@@ -474,6 +473,10 @@ impl<'a> Builder<'a> {
                 at: source,
                 private,
             });
+        }
+        // What was sent is not longer than its body.
+        if self.shared {
+            self.context.budget.take(source.len as u64)?;
         }
         let memory = private_copy(source)?;
         self.copied = self.copied.saturating_add(source.len as u64);

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::arrow::decode::Dictionaries;
+use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::lane::OnGpu;
 use crate::arrow::decode::remote::Remote;
 use crate::device::cuda::Device;
@@ -235,11 +236,12 @@ impl Columns {
     }
 
     /// Copies every buffer that somebody else could write to. Returns the bytes copied.
-    pub(super) fn make_private(&mut self) -> Result<u64> {
+    pub(super) fn make_private(&mut self, budget: &Budget<'_>) -> Result<u64> {
         let mut copied = 0u64;
         for place in 0..self.buffers.len() {
             let Buffer { at, private } = self.buffers[place];
             if !private {
+                budget.take(at.len as u64)?;
                 let memory = private_copy(at)?;
                 copied = copied.saturating_add(memory.len() as u64);
                 self.buffers[place] = self.keep(memory);

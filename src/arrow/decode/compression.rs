@@ -4,6 +4,7 @@ use std::io::Read;
 
 use arrow::ipc;
 
+use crate::arrow::decode::budget::Budget;
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
@@ -63,8 +64,8 @@ pub(super) enum Unpacked {
 pub(super) const LENGTH_BYTES: usize = 8;
 
 /// Unpacks one buffer: an 8-byte length, then the compressed bytes; length -1 means stored.
-/// `budget` is what the batch may still unpack; the length is the peer's word and taken as that.
-pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &mut u64) -> Result<Unpacked> {
+/// The length is the peer's word and taken as that.
+pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &Budget<'_>) -> Result<Unpacked> {
     let Some((length, packed)) = buffer.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(Error::invalid_data(format!(
             "a compressed buffer of {} bytes has no room for its length",
@@ -77,12 +78,9 @@ pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &mut u64) -> Result<Un
     }
     let bytes = u64::try_from(length)
         .map_err(|_| Error::invalid_data(format!("a buffer of {length} bytes, compressed")))?;
-    *budget = budget.checked_sub(bytes).ok_or_else(|| {
-        Error::out_of_memory(format!(
-            "a compressed buffer of {bytes} bytes takes its batch past the limit for \
-             decompression ({budget} bytes are left); send smaller batches"
-        ))
-    })?;
+    budget
+        .take(bytes)
+        .map_err(|error| error.context("a compressed buffer"))?;
     let length = usize::try_from(bytes)
         .map_err(|_| Error::out_of_memory(format!("a buffer of {bytes} bytes")))?;
     let failed = |error: std::io::Error| {
@@ -146,12 +144,14 @@ mod tests {
                 .collect();
             for bytes in [vec![], vec![7], vec![0; 5 << 20], varied] {
                 let buffer = packed(codec, bytes.len() as i64, &bytes);
-                let mut budget = 8 << 20;
-                let Unpacked::Memory(memory) = unpack(codec, &buffer, &mut budget).unwrap() else {
+                let budget = Budget::new(8 << 20, &[]);
+                let Unpacked::Memory(memory) = unpack(codec, &buffer, &budget).unwrap() else {
                     panic!("not stored");
                 };
                 assert_eq!(memory.as_slice(), bytes);
-                assert_eq!(budget, (8 << 20) - bytes.len() as u64);
+                // It took what it has, and no more.
+                budget.take((8 << 20) - bytes.len() as u64).unwrap();
+                budget.take(1).unwrap_err();
             }
         }
     }
@@ -162,13 +162,16 @@ mod tests {
         for codec in [Codec::Lz4Frame, Codec::Zstd] {
             for claimed in [-2, i64::MIN, 0, 99, 101, 1 << 29] {
                 let buffer = packed(codec, claimed, &[1; 100]);
-                assert!(unpack(codec, &buffer, &mut (1 << 30)).is_err(), "{claimed}");
+                assert!(
+                    unpack(codec, &buffer, &Budget::new(1 << 30, &[])).is_err(),
+                    "{claimed}"
+                );
             }
             let buffer = packed(codec, 100, &[1; 100]);
-            let error = unpack(codec, &buffer, &mut 99).unwrap_err();
+            let error = unpack(codec, &buffer, &Budget::new(99, &[])).unwrap_err();
             assert_eq!(error.status(), crate::error::Status::OutOfMemory);
-            assert!(unpack(codec, &buffer[..7], &mut 1000).is_err());
-            assert!(unpack(codec, &buffer[..buffer.len() - 5], &mut 1000).is_err());
+            assert!(unpack(codec, &buffer[..7], &Budget::new(1000, &[])).is_err());
+            assert!(unpack(codec, &buffer[..buffer.len() - 5], &Budget::new(1000, &[])).is_err());
         }
     }
 
@@ -178,7 +181,7 @@ mod tests {
         let mut buffer = (-1i64).to_le_bytes().to_vec();
         buffer.push(42);
         assert!(matches!(
-            unpack(Codec::Zstd, &buffer, &mut 0),
+            unpack(Codec::Zstd, &buffer, &Budget::new(0, &[])),
             Ok(Unpacked::Stored)
         ));
     }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::columns::{Buffer, Columns, Hold, NO_LENGTHS, Node, Plain};
 use crate::arrow::decode::field::{Field, Layout, Type};
 use crate::arrow::decode::values::count_ones;
@@ -16,9 +17,11 @@ pub(super) fn join(
     field: &Field,
     old: &Arc<Columns>,
     delta: &Arc<Columns>,
+    budget: &Budget<'_>,
 ) -> Result<(Columns, u64)> {
     let mut joiner = Joiner {
         out: Columns::default(),
+        budget,
         copied: 0,
     };
     let parts = [Part::whole(old, 0)?, Part::whole(delta, 0)?];
@@ -114,12 +117,19 @@ fn place(number: i64) -> Result<usize> {
     usize::try_from(number).map_err(|_| Error::invalid_data(format!("a negative offset {number}")))
 }
 
-struct Joiner {
+struct Joiner<'a> {
     out: Columns,
+    budget: &'a Budget<'a>,
     copied: u64,
 }
 
-impl Joiner {
+impl Joiner<'_> {
+    /// Memory for a part of the result. Values without bytes may be as many as a peer says.
+    fn memory(&self, bytes: usize) -> Result<HostBuffer> {
+        self.budget.take(bytes as u64)?;
+        HostBuffer::new(bytes)
+    }
+
     fn keep(&mut self, memory: HostBuffer) -> Buffer {
         self.copied = self.copied.saturating_add(memory.len() as u64);
         self.out.keep(memory)
@@ -129,7 +139,7 @@ impl Joiner {
         let total = pieces
             .iter()
             .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
-        let mut memory = HostBuffer::new(total.ok_or_else(too_long)?)?;
+        let mut memory = self.memory(total.ok_or_else(too_long)?)?;
         let mut rest = memory.as_mut_slice();
         for piece in pieces {
             let (target, after) = rest.split_at_mut(piece.len());
@@ -212,7 +222,7 @@ impl Joiner {
             .len
             .checked_add(parts[1].len)
             .ok_or_else(too_long)?;
-        let mut memory = HostBuffer::new(total.div_ceil(8))?;
+        let mut memory = self.memory(total.div_ceil(8))?;
         let target = memory.as_mut_slice();
         let mut row = 0;
         for (part, bitmap) in parts.iter().zip(bitmaps) {
@@ -406,7 +416,7 @@ impl Joiner {
             .len
             .checked_add(parts[1].len)
             .ok_or_else(too_long)?;
-        let mut memory = HostBuffer::new(total.div_ceil(8))?;
+        let mut memory = self.memory(total.div_ceil(8))?;
         let target = memory.as_mut_slice();
         let mut row = 0;
         for part in parts {

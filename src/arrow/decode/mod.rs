@@ -6,6 +6,7 @@
 //! there ([`Decoder::with_target`]).
 
 mod body;
+mod budget;
 mod build;
 mod children;
 mod columns;
@@ -21,6 +22,7 @@ mod mover;
 mod remote;
 mod schema;
 mod values;
+mod views;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,6 +33,7 @@ use arrow::ipc;
 pub use body::ReceivedBody;
 
 use crate::arrow::decode::body::ensure_matches;
+use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::build::{Built, Context};
 use crate::arrow::decode::columns::Columns;
 use crate::arrow::decode::mover::{Figures, Mover, Place};
@@ -57,16 +60,17 @@ pub enum Level {
 pub struct DecodeOptions {
     /// How far to check.
     pub level: Level,
-    /// Most bytes that the compressed buffers of one message may unpack to.
-    pub decompressed_limit: u64,
+    /// Most bytes of the host that one message may take beside its body, for compressed buffers unpacked and
+    /// for copies of what its sender could still write to; or as many as its body has, where those are more.
+    pub memory_limit: u64,
 }
 
 impl Default for DecodeOptions {
-    /// The careful choice: level full, and 2 GiB of decompressed bytes for each message.
+    /// The careful choice: level full, and 2 GiB for each message.
     fn default() -> Self {
         Self {
             level: Level::Full,
-            decompressed_limit: 2 << 30,
+            memory_limit: 2 << 30,
         }
     }
 }
@@ -205,10 +209,11 @@ impl Decoder {
         let data = batch
             .data()
             .ok_or_else(|| Error::invalid_data("the message holds no values"))?;
+        let budget = Budget::new(self.options.memory_limit, &body.buffers);
         // A delta of nothing is a dictionary.
         let delta = batch.isDelta() && self.dictionaries.contains_key(&batch.id());
         let (built, earlier) = if self.mover.is_none() && body.gpu.is_none() {
-            let context = self.context(message, &self.dictionaries)?;
+            let context = self.context(message, &self.dictionaries, &budget)?;
             let built = build::dictionary(&context, field, &data, body, Columns::default())?;
             let earlier = self
                 .dictionaries
@@ -219,10 +224,10 @@ impl Decoder {
         } else {
             self.with_mover(|decoder, mover| {
                 let to_host = delta || data.compression().is_some();
-                let body = decoder.bring(mover, &data, body, to_host)?;
+                let body = decoder.bring(mover, &data, body, to_host, &budget)?;
                 let place = Place::of(body.device());
                 let nested = mover.dictionaries(&decoder.dictionaries, &place)?;
-                let context = decoder.context(message, &nested)?;
+                let context = decoder.context(message, &nested, &budget)?;
                 let build = |spare| build::dictionary(&context, field, &data, &body, spare);
                 let built = mover.build(&body, Columns::default(), build)?;
                 // They are joined on the host.
@@ -238,21 +243,21 @@ impl Decoder {
             mut copied,
         } = built;
         if earlier.is_some() {
-            copied = copied.saturating_add(columns.make_private()?);
+            copied = copied.saturating_add(columns.make_private(&budget)?);
         }
         // Joining follows offsets, which only checked values allow.
         if self.options.level == Level::Full || earlier.is_some() {
-            copied = copied.saturating_add(values::check(&mut columns, field)?);
+            copied = copied.saturating_add(values::check(&mut columns, field, &budget)?);
         }
         let mut columns = Arc::new(columns);
         let generation = if let Some(earlier) = earlier {
             let mut old = Columns::default();
             old.append(&earlier.columns);
-            copied = copied.saturating_add(old.make_private()?);
+            copied = copied.saturating_add(old.make_private(&budget)?);
             if self.options.level != Level::Full {
-                copied = copied.saturating_add(values::check(&mut old, field)?);
+                copied = copied.saturating_add(values::check(&mut old, field, &budget)?);
             }
-            let (joined, bytes) = join::join(field, &Arc::new(old), &columns)?;
+            let (joined, bytes) = join::join(field, &Arc::new(old), &columns, &budget)?;
             columns = Arc::new(joined);
             copied = copied.saturating_add(bytes);
             earlier.generation
@@ -287,6 +292,7 @@ impl Decoder {
             .flatten()
             .ok_or_else(|| Error::invalid_data("the message is not a record batch"))?;
         ensure_matches(header, body)?;
+        let budget = Budget::new(self.options.memory_limit, &body.buffers);
         let spare = std::mem::take(&mut self.spare);
         let mut figures = Figures::default();
         let Built {
@@ -294,13 +300,13 @@ impl Decoder {
             copied,
         } = if self.mover.is_none() && body.gpu.is_none() {
             let root = &self.schema.root;
-            let context = self.context(&message, &self.dictionaries)?;
+            let context = self.context(&message, &self.dictionaries, &budget)?;
             let mut built = build::batch(&context, root, &batch, body, spare)?;
-            self.check(&mut built)?;
+            self.check(&mut built, &budget)?;
             built
         } else {
             self.with_mover(|decoder, mover| {
-                let built = decoder.batch_moved(mover, &message, &batch, body, spare);
+                let built = decoder.batch_moved(mover, &message, &batch, body, spare, &budget);
                 figures = mover.take_figures();
                 built
             })?
@@ -325,9 +331,9 @@ impl Decoder {
     }
 
     /// Level full: checks the values of a batch.
-    fn check(&self, built: &mut Built) -> Result<()> {
+    fn check(&self, built: &mut Built, budget: &Budget<'_>) -> Result<()> {
         if self.options.level == Level::Full {
-            let copied = values::check(&mut built.columns, &self.schema.root)?;
+            let copied = values::check(&mut built.columns, &self.schema.root, budget)?;
             built.copied = built.copied.saturating_add(copied);
         }
         Ok(())
@@ -341,20 +347,25 @@ impl Decoder {
         batch: &ipc::RecordBatch<'_>,
         body: &ReceivedBody,
         spare: Columns,
+        budget: &Budget<'_>,
     ) -> Result<Built> {
         let place = match &self.place {
             Some(place) => place.clone(),
             None => Place::of(body.device()),
         };
-        let body = self.bring(mover, batch, body, batch.compression().is_some())?;
+        let body = self.bring(mover, batch, body, batch.compression().is_some(), budget)?;
         let dictionaries = mover.dictionaries(&self.dictionaries, &place)?;
-        let context = self.context(message, &dictionaries)?;
+        let context = self.context(message, &dictionaries, budget)?;
         let root = &self.schema.root;
         let build = |spare| build::batch(&context, root, batch, &body, spare);
         let mut built = mover.build(&body, spare, build)?;
         if body.gpu.is_none() {
-            self.check(&mut built)?;
+            self.check(&mut built, budget)?;
             if let Place::Gpu(device) = &place {
+                // What of it was copied on the host is no part of this.
+                let all = body.buffers.iter().map(|buffer| buffer.len as u64);
+                let total = all.fold(0, u64::saturating_add);
+                Budget::new(self.options.memory_limit, &body.buffers).take(total)?;
                 mover.upload(&mut built.columns, device)?;
             }
         }
@@ -369,12 +380,13 @@ impl Decoder {
         batch: &ipc::RecordBatch<'_>,
         body: &'b ReceivedBody,
         to_host: bool,
+        budget: &Budget<'_>,
     ) -> Result<Cow<'b, ReceivedBody>> {
         if batch.compression().is_some() {
             build::ensure_sent(body)?;
         }
         let to_host = to_host || self.options.level == Level::Full;
-        mover.bring(body, self.place.as_ref(), to_host)
+        mover.bring(body, self.place.as_ref(), to_host, budget)
     }
 
     fn with_mover<T>(&mut self, work: impl FnOnce(&Self, &mut Mover) -> Result<T>) -> Result<T> {
@@ -389,12 +401,13 @@ impl Decoder {
         &self,
         message: &ipc::Message<'_>,
         dictionaries: &'a Arc<Dictionaries>,
+        budget: &'a Budget<'a>,
     ) -> Result<Context<'a>> {
         Ok(Context {
             dictionaries,
+            budget,
             full: self.options.level == Level::Full,
             version_4: schema::is_version_4(message)?,
-            decompressed_limit: self.options.decompressed_limit,
         })
     }
 }

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::arrow::decode::body::BodyOnGpu;
+use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::build::Built;
 use crate::arrow::decode::columns::{Buffer, Columns, Holds, NO_LENGTHS};
 use crate::arrow::decode::lane::{Lane, Load, OnGpu};
@@ -122,26 +123,33 @@ impl Mover {
         body: &'b ReceivedBody,
         to: Option<&Place>,
         to_host: bool,
+        budget: &Budget<'_>,
     ) -> Result<Cow<'b, ReceivedBody>> {
         let Some(gpu) = &body.gpu else {
             return Ok(Cow::Borrowed(body));
         };
         Ok(match to {
-            _ if to_host => Cow::Owned(self.body_to_host(body, gpu)?),
-            Some(Place::Host) => Cow::Owned(self.body_to_host(body, gpu)?),
+            _ if to_host => Cow::Owned(self.body_to_host(body, gpu, budget)?),
+            Some(Place::Host) => Cow::Owned(self.body_to_host(body, gpu, budget)?),
             Some(Place::Gpu(device)) if !Arc::ptr_eq(device, &gpu.device) => {
-                Cow::Owned(self.body_between(body, gpu, device)?)
+                Cow::Owned(self.body_between(body, gpu, device, budget)?)
             }
             _ => Cow::Borrowed(body),
         })
     }
 
-    fn body_to_host(&mut self, body: &ReceivedBody, gpu: &BodyOnGpu) -> Result<ReceivedBody> {
+    fn body_to_host(
+        &mut self,
+        body: &ReceivedBody,
+        gpu: &BodyOnGpu,
+        budget: &Budget<'_>,
+    ) -> Result<ReceivedBody> {
         let lane = self.lanes.on(&gpu.device)?;
         if let Some(ready) = &gpu.ready {
             lane.wait_for(ready)?;
         }
         let (load, places) = Load::of(&body.buffers)?;
+        budget.take(load.bytes())?;
         // SAFETY: the buffers of a body on a GPU can be read there behind `ready`, until its owner
         // is dropped, which `body` holds.
         let memory = unsafe { lane.download(&load) }?;
@@ -160,12 +168,14 @@ impl Mover {
         body: &ReceivedBody,
         gpu: &BodyOnGpu,
         to: &Arc<Device>,
+        budget: &Budget<'_>,
     ) -> Result<ReceivedBody> {
         let lane = self.lanes.on(to)?;
         if let Some(ready) = &gpu.ready {
             lane.wait_for(ready)?;
         }
         let (load, places) = Load::of(&body.buffers)?;
+        budget.take(load.bytes())?;
         let mut there = if load.is_empty() {
             OnGpu::new(lane.stream())
         } else {

@@ -3,22 +3,29 @@
 //! Where the peer could still write to the memory, what is checked is copied first and the array
 //! points to the copy: a check of what may change afterwards says nothing.
 
+use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::build::offset_width;
 use crate::arrow::decode::columns::{Buffer, Columns, Node, Plain, private_copy};
 use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::views::{Texts, VIEW, check_view};
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
 /// Checks the values of a batch or dictionary, whose root is node 0. Returns the bytes copied.
 /// Dictionaries of columns have been checked when they came.
-pub(super) fn check(columns: &mut Columns, field: &Field) -> Result<u64> {
-    let mut checker = Checker { columns, copied: 0 };
+pub(super) fn check(columns: &mut Columns, field: &Field, budget: &Budget<'_>) -> Result<u64> {
+    let mut checker = Checker {
+        columns,
+        budget,
+        copied: 0,
+    };
     checker.values(field, 0)?;
     Ok(checker.copied)
 }
 
 struct Checker<'a> {
     columns: &'a mut Columns,
+    budget: &'a Budget<'a>,
     copied: u64,
 }
 
@@ -68,10 +75,9 @@ impl Checker<'_> {
         if private || at.len == 0 {
             return Ok(());
         }
-        let memory = private_copy(BufferRef {
-            data: at.data,
-            len: at.len.min(need),
-        })?;
+        let len = at.len.min(need);
+        self.budget.take(len as u64)?;
+        let memory = private_copy(BufferRef { data: at.data, len })?;
         self.copied = self.copied.saturating_add(memory.len() as u64);
         self.columns.buffers[buffer] = self.columns.keep(memory);
         Ok(())
@@ -315,9 +321,14 @@ impl Checker<'_> {
             .columns
             .slice::<u8>(node.buffer(1), len.saturating_mul(VIEW))?;
         let valid = self.bitmap(node)?;
+        let texts = if utf8 {
+            Texts::of(views, &data)
+        } else {
+            Texts::Any
+        };
         let mut unusable = Vec::new();
         for (row, view) in views.as_chunks::<VIEW>().0.iter().enumerate() {
-            match check_view(view, &data, utf8) {
+            match check_view(view, &data, &texts) {
                 Ok(()) => {}
                 // Null rows may hold anything, but consumers that work on all rows at once would
                 // follow it: such rows become empty strings.
@@ -339,55 +350,7 @@ impl Checker<'_> {
     }
 }
 
-/// Bytes of a view.
-const VIEW: usize = 16;
-/// Strings up to this length lie inside their view.
-const INLINE: usize = 12;
-
-/// A view: its length, then the bytes themselves, or a prefix of 4 bytes, the number of a data
-/// buffer and an offset in it.
-fn check_view(view: &[u8; VIEW], data: &[&[u8]], utf8: bool) -> Result<()> {
-    let word = |at: usize| {
-        let bytes = view.get(at..at + 4).and_then(|bytes| bytes.first_chunk());
-        i32::from_le_bytes(bytes.copied().unwrap_or_default())
-    };
-    let length = word(0);
-    let wrong = || {
-        Error::invalid_data(format!(
-            "a view of {length} bytes at {} of data buffer {} is not inside it",
-            word(12),
-            word(8)
-        ))
-    };
-    let count = usize::try_from(length).map_err(|_| wrong())?;
-    let bytes = if count <= INLINE {
-        let (bytes, padding) = view[4..].split_at(count);
-        if padding.iter().any(|byte| *byte != 0) {
-            return Err(Error::invalid_data("a short view is not padded with zeros"));
-        }
-        bytes
-    } else {
-        let bytes = usize::try_from(word(8))
-            .ok()
-            .and_then(|buffer| data.get(buffer))
-            .zip(usize::try_from(word(12)).ok())
-            .and_then(|(buffer, offset)| buffer.get(offset..)?.get(..count))
-            .ok_or_else(wrong)?;
-        if bytes[..4] != view[4..8] {
-            return Err(Error::invalid_data(
-                "the prefix of a view differs from its data",
-            ));
-        }
-        bytes
-    };
-    if utf8 {
-        utf8_of(bytes).map(|_| ())
-    } else {
-        Ok(())
-    }
-}
-
-fn utf8_of(bytes: &[u8]) -> Result<&str> {
+pub(super) fn utf8_of(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes)
         .map_err(|error| Error::invalid_data(format!("a string is not UTF-8: {error}")))
 }

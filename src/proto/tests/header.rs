@@ -107,6 +107,8 @@ fn buffers_outside_the_body_are_rejected() {
         assert_eq!(rule(&make(&[(0, 8), buffers], 16)), "A8", "{buffers:?}");
     }
     assert_eq!(rule(&make(&[], -1)), "A8");
+    // Buffers that overlap would cost a receiver that copies them more than was sent.
+    assert_eq!(rule(&make(&[(0, 8), (0, 8), (0, 8)], 16)), "A8");
     // An empty buffer lies nowhere: its offset is not used.
     let header = Header::parse(&make(&[(99, 0)], 16).bytes()).unwrap();
     assert_eq!(

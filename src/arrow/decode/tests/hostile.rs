@@ -10,7 +10,10 @@ use proptest::prelude::*;
 
 use super::support::*;
 use super::types::{column, every_type};
-use crate::arrow::decode::Level;
+use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
+use crate::device::{BufferRef, HostBuffer};
+use crate::error::{Result, Status};
+use crate::proto::{Header, HeaderKind};
 
 /// Decodes at every level and place; what is accepted must hold what the level promises.
 fn decode_anyhow(messages: &[(Vec<u8>, Vec<u8>)]) {
@@ -360,4 +363,103 @@ fn wrong_values_are_found_at_level_full() {
             assert_eq!(error_of(&batch, Level::Structure, at), None, "{wanted}");
         }
     }
+}
+
+/// Decodes a stream with little memory, from bodies that were lent: `body` says what each message's list
+/// names in memory of 1 MiB.
+fn decode_lent(
+    messages: &[(Vec<u8>, Vec<u8>)],
+    level: Level,
+    body: impl Fn(&Header, &HostBuffer) -> Vec<BufferRef>,
+) -> Result<u64> {
+    let options = DecodeOptions {
+        level,
+        memory_limit: 4 << 20,
+    };
+    let (first, rest) = messages.split_first().unwrap();
+    let mut decoder = Decoder::new(&Header::parse(&first.0)?, options)?;
+    let mut copied = 0;
+    for (header, _) in rest {
+        let header = Header::parse(header)?;
+        let mut memory = HostBuffer::new(1 << 20)?;
+        memory.as_mut_slice().fill(b'a');
+        let buffers = body(&header, &memory);
+        // SAFETY: the buffers are slices of the memory, which nobody writes to and which does not move.
+        let body = unsafe { ReceivedBody::new(buffers, Arc::new(memory), true) };
+        copied += match header.kind() {
+            HeaderKind::Dictionary => decoder.add_dictionary(&header, &body)?,
+            _ => decoder.batch(&header, &body)?.copied,
+        };
+    }
+    Ok(copied)
+}
+
+/// Rule A8: a list that names one piece of memory for each of many columns does not have it copied as often.
+#[test]
+fn memory_that_a_list_names_often_is_not_copied_as_often() {
+    let text: ArrayRef = Arc::new(StringArray::from_iter_values(["a".repeat(1000)]));
+    let columns = (0..200).map(|index| (format!("c{index}"), Arc::clone(&text)));
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let schema = batch.schema();
+    let sent = messages(&write(&schema, &[batch], IpcWriteOptions::default()));
+    // Columns of 500,000 bytes each, all the same.
+    let text = 500_000_i32;
+    let offsets: Vec<u8> = [0, text]
+        .iter()
+        .flat_map(|offset| offset.to_le_bytes())
+        .collect();
+    let wide = edit(&sent[1].0, |parts| {
+        for (index, (_, length)) in parts.buffers.iter_mut().enumerate() {
+            *length = [0, 8, i64::from(text)][index % 3];
+        }
+        // So long a body costs its sender nothing.
+        parts.body_len = 200 * (i64::from(text) + 64);
+    });
+    let aliased = |header: &Header, memory: &HostBuffer| {
+        let spans = header.buffers().iter();
+        let at = |(index, span): (usize, &crate::proto::BodySpan)| {
+            let len = usize::try_from(span.length).unwrap();
+            match index % 3 {
+                1 => BufferRef::of(&offsets),
+                _ => BufferRef::of(&memory.as_slice()[..len]),
+            }
+        };
+        spans.enumerate().map(at).collect()
+    };
+    let sent = [sent[0].clone(), (wide, Vec::new())];
+    assert_eq!(decode_lent(&sent, Level::Structure, aliased).unwrap(), 0);
+    let error = decode_lent(&sent, Level::Full, aliased).unwrap_err();
+    assert_eq!(error.status(), Status::OutOfMemory);
+}
+
+/// Rule A8: values that take no bytes cost none, however many a delta says that there are.
+#[test]
+fn a_delta_of_many_empty_values_is_refused() {
+    let values = StructArray::new_empty_fields(1, Some(vec![false].into()));
+    let keys = Int32Array::from(vec![0]);
+    let array = DictionaryArray::new(keys, Arc::new(values));
+    let batch = RecordBatch::try_from_iter([("d", Arc::new(array) as ArrayRef)]).unwrap();
+    let mut sent = messages(&write(
+        &batch.schema(),
+        &[batch],
+        IpcWriteOptions::default(),
+    ));
+    let delta = edit(&sent[1].0, |parts| {
+        parts.delta = true;
+        parts.length = 1 << 38;
+        parts.nodes = vec![(1 << 38, 0)];
+        parts.buffers = vec![(0, 0)];
+    });
+    sent.truncate(2);
+    sent.push((delta, Vec::new()));
+    let bitmap = |header: &Header, _: &HostBuffer| {
+        let of = |span: &crate::proto::BodySpan| match span.length {
+            0 => BufferRef::EMPTY,
+            // The first value is null.
+            length => BufferRef::of(&[0_u8; 64][..usize::try_from(length).unwrap()]),
+        };
+        header.buffers().iter().map(of).collect()
+    };
+    let error = decode_lent(&sent, Level::Structure, bitmap).unwrap_err();
+    assert_eq!(error.status(), Status::OutOfMemory, "{error}");
 }

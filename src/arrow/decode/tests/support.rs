@@ -226,6 +226,7 @@ pub struct Parts {
     /// Offset and length.
     pub buffers: Vec<(i64, i64)>,
     pub counts: Option<Vec<i64>>,
+    pub body_len: i64,
 }
 
 /// The same header with some parts changed.
@@ -257,6 +258,7 @@ pub fn edit(header: &[u8], change: impl FnOnce(&mut Parts)) -> Vec<u8> {
         counts: data
             .variadicBufferCounts()
             .map(|counts| counts.iter().collect()),
+        body_len: old.bodyLength(),
     };
     change(&mut parts);
     let mut builder = flatbuffers::FlatBufferBuilder::new();
@@ -296,7 +298,7 @@ pub fn edit(header: &[u8], change: impl FnOnce(&mut Parts)) -> Vec<u8> {
         version: old.version(),
         header_type: old.header_type(),
         header: Some(header),
-        bodyLength: old.bodyLength(),
+        bodyLength: parts.body_len,
         custom_metadata: None,
     };
     let message = ipc::Message::create(&mut builder, &message);
