@@ -117,11 +117,17 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with `status` and a text that names the cause and, where there is one, the remedy.
+    /// An error with `status` and a text that names the cause and, where there is one, the remedy. It
+    /// becomes one line: parts of it may be a peer's or a host's words, which are not to write lines or
+    /// terminal commands of their own into a log.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        if text.contains(char::is_control) {
+            text = text.replace(char::is_control, " ");
+        }
         Self {
             status,
-            text: text.into().into_boxed_str(),
+            text: text.into_boxed_str(),
             os_error: None,
             cause: None,
         }
@@ -186,7 +192,7 @@ impl Error {
         self.status
     }
 
-    /// The text, without a trailing newline.
+    /// The text: one line, without a newline.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -252,6 +258,13 @@ mod tests {
             );
         }
         assert_eq!(Status::from_code(0), None);
+    }
+
+    /// Promise of `dipc.h`: the text is one line, whoever's words it holds.
+    #[test]
+    fn texts_are_one_line() {
+        let error = Error::protocol("the server says: all\nis\x1b[31mwell\r").context("here");
+        assert_eq!(error.text(), "here: the server says: all is [31mwell ");
     }
 
     /// A system error keeps its number and says what was attempted.
