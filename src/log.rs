@@ -246,14 +246,16 @@ impl Subscriber for Forwarder {
 
     fn event(&self, event: &Event<'_>) {
         // In a forked child the lock may be held by a thread that is not there: try, once.
-        let Some(queue) = CURRENT.try_lock_for(std::time::Duration::from_millis(100)) else {
+        let Some(current) = CURRENT.try_lock_for(std::time::Duration::from_millis(100)) else {
             return;
         };
-        let Some(queue) = queue
+        let queue = current
             .as_ref()
             .filter(|queue| queue.process == getpid())
-            .cloned()
-        else {
+            .cloned();
+        // What follows may be slow, and may log.
+        drop(current);
+        let Some(queue) = queue else {
             return;
         };
         let mut text = Text::default();
