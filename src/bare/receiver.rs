@@ -58,6 +58,22 @@ pub struct BareReceiver {
     failed: Option<Error>,
 }
 
+/// A tagged message as the machine takes it.
+fn received(tag: u64, bytes: &[u8]) -> Result<InBody<'_, HostBuffer>> {
+    let (_, kind) = parse_body_tag(tag)?;
+    Ok(match kind {
+        BodyKind::List => InBody::List(bytes),
+        BodyKind::Packed => {
+            let mut memory = HostBuffer::new(bytes.len())?;
+            memory.as_mut_slice().copy_from_slice(bytes);
+            InBody::Packed {
+                len: bytes.len() as u64,
+                memory,
+            }
+        }
+    })
+}
+
 /// Lent bodies on their way back to the server; arrays push, on any thread.
 struct Returns {
     queue: Mutex<Returning>,
@@ -230,19 +246,15 @@ impl BareReceiver {
     ///
     /// What ended the stream; `OutOfMemory`.
     pub fn handle_tagged(&mut self, now: Timestamp, tag: u64, bytes: &[u8]) -> Result<()> {
-        let (_, kind) = parse_body_tag(tag)?;
-        let body = match kind {
-            BodyKind::List => InBody::List(bytes),
-            BodyKind::Packed => {
-                let mut memory = HostBuffer::new(bytes.len())?;
-                memory.as_mut_slice().copy_from_slice(bytes);
-                InBody::Packed {
-                    len: bytes.len() as u64,
-                    memory,
-                }
+        let outcome = match received(tag, bytes) {
+            Ok(body) => self.machine.handle_body(now, tag, body),
+            Err(error) => {
+                // A body that was not taken never comes again.
+                self.failed.get_or_insert_with(|| error.clone());
+                self.machine.cancel();
+                Err(error)
             }
         };
-        let outcome = self.machine.handle_body(now, tag, body);
         self.advance();
         outcome
     }

@@ -9,8 +9,8 @@ use crate::arrow::{OwnedDeviceArray, OwnedSchema, batch_from_c, batch_to_c, sche
 use crate::device::BufferRef;
 use crate::error::{Error, Status};
 use crate::proto::{
-    Credit, ReceiverConfig, Request, Role, SenderConfig, SenderState, Side, SideConfig, Tags,
-    Timestamp,
+    Credit, ReceiverConfig, ReceiverState, Request, Role, SenderConfig, SenderState, Side,
+    SideConfig, Tags, Timestamp,
 };
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000);
@@ -276,4 +276,16 @@ fn cancelling_ends_both_sides() {
     assert_eq!(sender.state(), SenderState::Idle);
     assert_eq!(sender.lent_outstanding(), 0);
     assert!(receiver.next_batch().is_err());
+}
+
+/// Rule D6: a body that cannot be taken ends the stream, for it does not come again; whoever reads is told
+/// why.
+#[test]
+fn a_body_that_is_refused_ends_the_stream() {
+    let mut receiver = receiver(4, true);
+    while receiver.poll_transmit(NOW).is_some() {}
+    let refused = receiver.handle_tagged(NOW, 1 << 40, b"body").unwrap_err();
+    assert_eq!(refused.status(), Status::Protocol);
+    assert_eq!(receiver.next_batch().err(), Some(refused));
+    assert_eq!(receiver.state(), ReceiverState::Cancelled);
 }
