@@ -157,7 +157,8 @@ unsafe fn ours(stream: &ArrowDeviceArrayStream) -> Result<&Exported> {
 /// What a stream of ours holds.
 struct Exported {
     reader: Box<dyn ArrayReader>,
-    ended: bool,
+    /// How it ended. What an error lost is not made up for, so the batches after it are not given.
+    ended: Option<Result<()>>,
     error: Option<Error>,
     /// The text of `error`, as `get_last_error` gives it.
     text: CString,
@@ -169,12 +170,23 @@ impl Exported {
     fn boxed(reader: Box<dyn ArrayReader>) -> *mut c_void {
         let exported = Self {
             reader,
-            ended: false,
+            ended: None,
             error: None,
             text: CString::default(),
             poisoned: false,
         };
         Box::into_raw(Box::new(exported)).cast()
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        if let Some(ended) = &self.ended {
+            return ended.clone().map(|()| None);
+        }
+        let array = self.reader.next()?;
+        if array.is_none() {
+            self.ended = Some(Ok(()));
+        }
+        Ok(array)
     }
 
     /// Runs a call of the consumer: errors become their `errno` and text, panics too.
@@ -293,12 +305,10 @@ unsafe extern "C" fn get_next<S: Stream>(stream: *mut S, out: *mut S::Array) -> 
                 "get_next needs a place for the array",
             ));
         }
-        let array = match exported.ended {
-            true => None,
-            false => exported.reader.next()?,
-        };
-        exported.ended = array.is_none();
-        let array = array.map_or(Ok(S::Array::EMPTY), S::array)?;
+        let array = exported
+            .next()
+            .and_then(|array| array.map_or(Ok(S::Array::EMPTY), S::array));
+        let array = array.inspect_err(|error| exported.ended = Some(Err(error.clone())))?;
         // SAFETY: `out` is not NULL, and the C stream interface has the consumer pass writable
         // memory, whose contents are not looked at.
         unsafe { out.write(array) };

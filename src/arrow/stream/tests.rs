@@ -179,6 +179,17 @@ fn errors_have_number_and_text() {
     assert_eq!(drops.load(Ordering::SeqCst), 1);
 }
 
+/// An error ends a stream: what comes after it could need what it lost, a dictionary, say.
+#[test]
+fn errors_are_repeated() {
+    let (reader, _, calls) = acting(Act::Fail);
+    let mut stream = export_device_stream(reader);
+    for _ in 0..3 {
+        assert_eq!(next(&mut stream).0, libc::ECONNRESET);
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
 /// A panic of the reader does not cross into C, and the reader is not called again.
 #[test]
 fn panics_are_errors() {
