@@ -1630,8 +1630,9 @@ dipc_status dipc_request_finish(const struct dipc_request *request,
                                 struct dipc_error **error);
 
 /**
- * Says why there is no stream, or no more of it. In the pull form the stream ends now. A provider
- * then returns non-zero, or its stream an errno: the client gets these words in place of others.
+ * Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call on
+ * another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns non-zero,
+ * or its stream an errno: the client gets these words in place of others.
  *
  * @param request  Request.
  * @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::driver::clock;
 use crate::driver::produce::{OutStream, Production};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
+use crate::proto::Timestamp;
 use crate::server::streams::Slot;
 
 /// A stream that a client asks for.
@@ -77,7 +78,8 @@ impl Request {
     /// `InvalidArgument` in the provider form or when called twice, `InvalidData` for a bad schema,
     /// `Unsupported` for a device that cannot be read here, or what ended the stream.
     pub fn start(&self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
-        self.pushed()?.lock().production.start(schema, device_type)
+        let mut pushed = self.pushed(None)?;
+        pushed.production.start(schema, device_type)
     }
 
     /// Pull form: sends a batch, waiting for room at most `timeout`.
@@ -92,13 +94,9 @@ impl Request {
         custom_metadata: Option<&[u8]>,
         timeout: Option<Duration>,
     ) -> Result<(), (Error, OwnedDeviceArray)> {
-        match self.pushed() {
-            Ok(pushed) => {
-                pushed
-                    .lock()
-                    .production
-                    .push(array, custom_metadata, timeout.map(clock::after))
-            }
+        let deadline = timeout.map(clock::after);
+        match self.pushed(deadline) {
+            Ok(mut pushed) => pushed.production.push(array, custom_metadata, deadline),
             Err(error) => Err((error, array)),
         }
     }
@@ -109,18 +107,21 @@ impl Request {
     ///
     /// `Timeout` (call again), `Cancelled`, `Disconnected`, `InvalidArgument`.
     pub fn finish(&self, timeout: Option<Duration>) -> Result<()> {
-        self.pushed()?
-            .lock()
-            .production
-            .finish(timeout.map(clock::after))
+        let deadline = timeout.map(clock::after);
+        self.pushed(deadline)?.production.finish(deadline)
     }
 
     /// Says why there is no stream, or no more of it. In the provider form the words are used when
-    /// the provider then returns a failure; in the pull form the stream ends now. `code` is a
+    /// the provider then returns a failure; in the pull form the stream ends now, and so does a call on
+    /// another thread that waits for the consumer, with `Cancelled`. `code` is a
     /// `Status` code or any number of the host's, which the client then sees as `Provider`.
     pub fn fail(&self, code: i32, text: &str) {
         match &self.pushed {
-            Some(pushed) => pushed.lock().production.fail(code, text),
+            Some(pushed) => {
+                // A call that waits for the client has the lock.
+                self.stream.give_up();
+                pushed.lock().production.fail(code, text);
+            }
             None => *self.failure.lock() = Some((code, text.to_owned())),
         }
     }
@@ -131,13 +132,19 @@ impl Request {
         said.unwrap_or_else(|| (error.status().code(), error.text().to_owned()))
     }
 
-    fn pushed(&self) -> Result<&Mutex<Pushed>> {
-        self.pushed.as_ref().ok_or_else(|| {
-            Error::new(
-                Status::InvalidArgument,
+    /// What the host pushes to, once no other call uses it.
+    fn pushed(&self, deadline: Option<Timestamp>) -> Result<MutexGuard<'_, Pushed>> {
+        let pushed = self.pushed.as_ref().ok_or_else(|| {
+            Error::invalid_argument(
                 "this request belongs to a provider, which gives its batches by a stream; push, \
                  start and finish are for tickets served in the pull form",
             )
-        })
+        })?;
+        match deadline {
+            None => Ok(pushed.lock()),
+            Some(deadline) => pushed.try_lock_for(clock::until(deadline)).ok_or_else(|| {
+                Error::timeout("another call on this request waits for the consumer")
+            }),
+        }
     }
 }

@@ -7,6 +7,7 @@ use arrow::array::RecordBatch;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::{Error, Status};
+use dipc::proto::Credit;
 use dipc::server::{Request, ServerOptions};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -172,6 +173,44 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
         let received = consumer.join().unwrap();
         let expected: Vec<_> = (0..100).map(|index| batch(index * 50, 50)).collect();
         assert_same(&received, &expected);
+    }
+}
+
+/// `dipc.h`: every call on a request is allowed from any thread. One that waits for the client holds up no
+/// other, and failing the request ends it.
+#[test]
+fn a_request_can_be_failed_while_a_push_waits() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        server.serve_pull(b"t").unwrap();
+        let options = GetOptions {
+            window: Credit {
+                batches: 1,
+                bytes: 1 << 20,
+            },
+            ..subject.options()
+        };
+        let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+        let request = server.next_request(None, None).unwrap().unwrap();
+        request.start(&export_schema(&common::schema()), 1).unwrap();
+        let push = |timeout| {
+            let pushed = request.push(export(&batch(0, 1)), None, timeout);
+            pushed.map_err(|(error, _)| error.status())
+        };
+        // As much as the window lets through, of which nothing is taken.
+        while push(Some(Duration::from_millis(100))).is_ok() {}
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| push(None));
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(push(Some(Duration::from_millis(1))), Err(Status::Timeout));
+            let finished = request.finish(Some(Duration::from_millis(1)));
+            assert_eq!(finished.unwrap_err().status(), Status::Timeout);
+            request.fail(-1000, "enough");
+            assert_eq!(waiting.join().unwrap(), Err(Status::Cancelled));
+        });
+        let ended = read_all(&mut stream).unwrap_err();
+        assert_eq!(ended.status(), Status::Provider);
+        assert!(ended.text().contains("enough"), "{ended}");
     }
 }
 

@@ -287,6 +287,9 @@ impl Production {
             if done(self)? {
                 return Ok(());
             }
+            if self.stream.is_given_up() {
+                return Err(Error::cancelled("another call has failed the request"));
+            }
             self.uncork();
             // The end of lingering is no event: it has to be waited for.
             let linger = self.linger.filter(|linger| clock::now() < *linger);

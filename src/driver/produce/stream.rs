@@ -1,6 +1,7 @@
 //! A stream on its way out, as its connections, its request and its thread share it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -18,6 +19,8 @@ pub struct OutStream {
     /// A second connection can find the stream by the id of its request (rule E6).
     pub(super) joinable: bool,
     pub(super) outlets: Mutex<Outlets>,
+    /// Somebody is about to fail it, and waits for whoever drives it.
+    given_up: AtomicBool,
 }
 
 /// The connections of a stream.
@@ -44,6 +47,7 @@ impl OutStream {
                 roles: vec![role],
                 over: false,
             }),
+            given_up: AtomicBool::new(false),
         })
     }
 
@@ -64,6 +68,16 @@ impl OutStream {
         drop(outlets);
         self.signal.notify();
         true
+    }
+
+    /// Ends each wait for the consumer, on whatever thread, now and later: the stream is to fail.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+        self.signal.notify();
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
     }
 
     /// Whether the consumer has gone or has cancelled.
