@@ -10,7 +10,7 @@ use dipc::error::{Error, Status};
 use dipc::proto::Credit;
 use dipc::server::{Request, ServerOptions};
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -190,7 +190,12 @@ fn a_request_can_be_failed_while_a_push_waits() {
             },
             ..subject.options()
         };
-        let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+        let (let_go, gate) = mpsc::channel::<()>();
+        let consumer = thread::spawn(move || {
+            let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+            gate.recv().unwrap();
+            read_all(&mut stream).unwrap_err()
+        });
         let request = server.next_request(None, None).unwrap().unwrap();
         request.start(&export_schema(&common::schema()), 1).unwrap();
         let push = |timeout| {
@@ -208,7 +213,8 @@ fn a_request_can_be_failed_while_a_push_waits() {
             request.fail(-1000, "enough");
             assert_eq!(waiting.join().unwrap(), Err(Status::Cancelled));
         });
-        let ended = read_all(&mut stream).unwrap_err();
+        let_go.send(()).unwrap();
+        let ended = consumer.join().unwrap();
         assert_eq!(ended.status(), Status::Provider);
         assert!(ended.text().contains("enough"), "{ended}");
     }
