@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::level_filters::LevelFilter;
 
-use super::message::Order;
+use super::message::{Order, Role};
 use crate::signals;
 
 /// The subcommand that such a process is, which nobody types.
@@ -33,7 +33,8 @@ struct Waiting {
 }
 
 impl Interrupt {
-    /// From now on a signal ends the process that is waited for, and with it the wait.
+    /// From now on a signal ends the client that is waited for, and with it the wait. A server answers
+    /// soon, and has an address to leave in order.
     pub fn install() -> Result<Self> {
         let interrupt = Self::default();
         let first = interrupt.clone();
@@ -66,6 +67,8 @@ pub struct Worker {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    /// It hears nothing while it fetches, and leaves nothing behind.
+    is_client: bool,
     interrupt: Interrupt,
 }
 
@@ -95,6 +98,7 @@ impl Worker {
             child,
             stdin: Some(stdin),
             stdout: BufReader::new(stdout),
+            is_client: matches!(order.role, Role::Client(_)),
             interrupt: interrupt.clone(),
         };
         worker.tell(order)?;
@@ -123,7 +127,8 @@ impl Worker {
             if waiting.interrupted {
                 bail!("interrupted");
             }
-            waiting.pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+            let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+            waiting.pid = pid.filter(|_| self.is_client);
         }
         let mut line = String::new();
         let read = self.stdout.read_line(&mut line);
