@@ -216,7 +216,7 @@ impl Drop for Client {
         let kept = std::mem::take(&mut *self.inner.pool.lock());
         for link in kept.into_values().flatten() {
             // Arrays may hold it; what the server says meanwhile is answered.
-            drop(link.watch());
+            link.retire();
         }
         // Memory of GPUs that was mapped for streams that are over is back with the driver, unless a device
         // is stuck.
@@ -375,7 +375,12 @@ impl Inner {
             ..DecodeOptions::default()
         };
         let target = options.device;
-        let mut fetch = Fetch::start(config, first, second, decode, target, options.spin)?;
+        let other = (!Arc::ptr_eq(&first, &second)).then(|| Arc::clone(&second));
+        let links = [Some(Arc::clone(&first)), other];
+        let started = Fetch::start(config, first, second, decode, target, options.spin);
+        let mut fetch = started.inspect_err(|_| {
+            self.put_back(links.into_iter().flatten(), metadata.key.as_ref());
+        })?;
         if let Err(error) = fetch.wait_for_schema(cancel) {
             settle(&Arc::downgrade(self), fetch, metadata.key);
             return Err(error);
@@ -399,16 +404,27 @@ impl Inner {
     /// Takes the connections of a stream that is over. One that can serve the next stream is watched a
     /// little later: most often that stream comes first, and the system is spared telling of it.
     fn keep(self: &Arc<Self>, fetch: &Fetch, key: Option<Key>) {
-        for link in fetch.links() {
+        for link in &fetch.links() {
             link.clear_posted();
-            match &key {
+        }
+        self.put_back(fetch.links(), key.as_ref());
+    }
+
+    /// Takes connections on which no stream is.
+    fn put_back(
+        self: &Arc<Self>,
+        links: impl IntoIterator<Item = Arc<FetchLink>>,
+        key: Option<&Key>,
+    ) {
+        for link in links {
+            match key {
                 // What could not be opened stays so on its connection.
                 Some(key) if link.closed().is_none() && !link.misses_gpus() => {
                     self.pool.lock().entry(key.clone()).or_default().push(link);
                     self.watch_soon();
                 }
-                // Arrays may still need it. Where it cannot be watched it has ended.
-                _ => drop(link.watch()),
+                // Arrays may still need it.
+                _ => link.retire(),
             }
         }
     }
@@ -429,9 +445,10 @@ impl Source for Inner {
         self.watching.store(false, Ordering::Release);
         // Nobody takes a connection out meanwhile.
         let mut pool = self.pool.lock();
-        for kept in pool.values_mut() {
+        pool.retain(|_, kept| {
             kept.retain(|link| link.watch().is_ok());
-        }
+            !kept.is_empty()
+        });
     }
 }
 
@@ -443,7 +460,7 @@ fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
     if fetch.is_settled() {
         match client.upgrade() {
             Some(client) => client.keep(&fetch, key),
-            None => watch_all(&fetch),
+            None => retire_all(&fetch),
         }
     } else if fetch.is_broken() {
         fetch.close();
@@ -456,10 +473,10 @@ fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
 
 /// Watches the connections of a stream that is over and whose client is gone: arrays may still need them,
 /// and they end with the last of those.
-fn watch_all(fetch: &Fetch) {
+fn retire_all(fetch: &Fetch) {
     for link in fetch.links() {
         link.clear_posted();
-        drop(link.watch());
+        link.retire();
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{GetOptions, Inner, Known, Stream};
+use super::{GetOptions, Inner, Known, MOST_KNOWN, Stream};
 use crate::arrow::decode::DecodedBatch;
 use crate::error::{Error, Result, Status};
 
@@ -55,7 +55,11 @@ impl Stream {
             && let Some(bodies) = uris.last()
         {
             let name = Arc::clone(&bodies.name);
-            client.closed_gpus.lock().insert(name);
+            let mut closed = client.closed_gpus.lock();
+            if closed.len() >= MOST_KNOWN {
+                closed.clear();
+            }
+            closed.insert(name);
         }
         // The consumer has been told where they are.
         if let Some(fetch) = &self.fetch {

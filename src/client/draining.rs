@@ -1,12 +1,15 @@
 //! Streams that go on without a consumer, for the sake of their connections.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Inner, Key, watch_all};
+use super::{Inner, Key, SILENCE_TIMEOUT, retire_all};
+use crate::driver::clock;
 use crate::driver::fetch::{Discarded, Fetch};
-use crate::driver::io::{Interest, Registration, Source};
+use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::proto::Timestamp;
 
 /// A stream that its consumer has left: the I/O thread reads it to its end.
 ///
@@ -14,9 +17,21 @@ use crate::driver::io::{Interest, Registration, Source};
 /// arrays of the stream may keep it.
 pub(super) struct Draining {
     client: Weak<Inner>,
-    state: Mutex<Option<(Fetch, Option<Key>)>>,
+    /// Boxed: a timer keeps the memory of this a while after the stream is over.
+    state: Mutex<Option<Box<Left>>>,
     registration: Mutex<Option<Registration>>,
     own: Mutex<Option<Arc<Self>>>,
+}
+
+/// What its consumer left.
+struct Left {
+    fetch: Fetch,
+    key: Option<Key>,
+    io: IoThread,
+    /// When the server last sent something, and how long it may be silent: a stream whose end it never
+    /// says would keep its connection for ever.
+    heard: Timestamp,
+    patience: Duration,
 }
 
 impl Draining {
@@ -26,9 +41,17 @@ impl Draining {
             return;
         };
         let fds = fetch.descriptors();
+        let patience = fetch.stall_timeout().unwrap_or(SILENCE_TIMEOUT);
+        let left = Left {
+            fetch,
+            key,
+            io: io.clone(),
+            heard: clock::now(),
+            patience,
+        };
         let draining = Arc::new(Self {
             client: Weak::clone(client),
-            state: Mutex::new(Some((fetch, key))),
+            state: Mutex::new(Some(Box::new(left))),
             registration: Mutex::new(None),
             own: Mutex::new(None),
         });
@@ -43,48 +66,87 @@ impl Draining {
             }
             registration.is_some()
         };
-        if registered {
-            draining.ready();
-        } else {
+        if !registered {
             draining.end();
+            return;
         }
+        // What could not be written at once, the cancel itself perhaps, waits for room and not for words.
+        for link in links.iter().filter(|link| link.is_writing()) {
+            link.retry_writing();
+        }
+        draining.ready();
+        draining.look_again_later();
     }
 
     /// Forgets the stream, and gives its connection back where it can be used again.
     fn end(&self) {
         self.registration.lock().take();
         let state = self.state.lock().take();
-        if let Some((fetch, key)) = state {
+        if let Some(left) = state {
+            let Left { fetch, key, .. } = *left;
             match self.client.upgrade() {
                 Some(client) if fetch.is_settled() => client.keep(&fetch, key),
-                None if fetch.is_settled() => watch_all(&fetch),
+                None if fetch.is_settled() => retire_all(&fetch),
                 _ => fetch.close(),
             }
         }
         let own = self.own.lock().take();
         drop(own);
     }
+
+    /// Looks at the time when the server may have been silent for too long.
+    fn look_again_later(&self) {
+        let due = self.state.lock().as_ref().map(|left| {
+            let due = left.heard.saturating_add(left.patience);
+            (due, left.io.clone())
+        });
+        let own = self.own.lock();
+        if let (Some((due, io)), Some(own)) = (due, own.as_ref()) {
+            let own: Weak<Self> = Arc::downgrade(own);
+            io.call_at(due, own);
+        }
+    }
 }
 
 impl Source for Draining {
     fn ready(&self) {
-        let (discarded, io) = match &mut *self.state.lock() {
-            Some((fetch, _)) => (
-                fetch.discard(),
-                fetch.links().first().map(|link| link.io().clone()),
-            ),
+        let (discarded, io) = match self.state.lock().as_deref_mut() {
+            Some(left) => {
+                let discarded = left.fetch.discard();
+                if discarded != Discarded::Nothing {
+                    left.heard = clock::now();
+                }
+                (discarded, left.io.clone())
+            }
             None => return,
         };
-        match (discarded, io) {
-            (Discarded::Over, _) => self.end(),
-            (Discarded::More, Some(io)) => {
+        match discarded {
+            Discarded::Over => self.end(),
+            Discarded::More => {
                 let own = self.own.lock();
                 let source = own.as_ref().map(Arc::downgrade);
                 if let Some(source) = source {
                     io.call_soon(source);
                 }
             }
-            (Discarded::More | Discarded::All, _) => {}
+            Discarded::Some | Discarded::Nothing => {}
+        }
+    }
+
+    fn timer(&self) {
+        let silent = self.state.lock().as_ref().map(|left| {
+            let silent = clock::since(left.heard);
+            (silent >= left.patience).then_some(silent)
+        });
+        match silent {
+            Some(Some(silent)) => {
+                tracing::warn!(
+                    "a cancelled stream is cut: its server has not said its end for {silent:?}"
+                );
+                self.end();
+            }
+            Some(None) => self.look_again_later(),
+            None => {}
         }
     }
 

@@ -14,7 +14,7 @@ use crate::device::Target;
 use crate::device::cuda::Device;
 use crate::driver::clock;
 use crate::driver::fetch::packed::Packed;
-use crate::driver::link::FetchLink;
+use crate::driver::link::{FetchLink, Received};
 use crate::error::{Error, Result};
 use crate::proto::{
     Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
@@ -88,17 +88,19 @@ impl Fetch {
         target: Target,
         spin: Duration,
     ) -> Result<Self> {
-        metadata.unwatch();
-        data.unwatch();
         // What is checked value by value is checked on the host: a body on a GPU would have to come
         // from there first.
         let gpu = match (target, decode.level) {
             (Target::Cuda(ordinal), Level::Structure) => Some(Device::get(ordinal.into())?),
             _ => None,
         };
-        data.receive_on(gpu.as_ref());
-        data.accept_gpus(&config.request.gpus);
+        let gpus = config.request.gpus.clone();
         let mut receiver = Receiver::new(config)?;
+        // From here on the connections are this stream's.
+        metadata.unwatch();
+        data.unwatch();
+        data.receive_on(gpu.as_ref());
+        data.accept_gpus(&gpus);
         receiver.start(clock::now());
         let mut fetch = Self {
             receiver,
@@ -151,6 +153,11 @@ impl Fetch {
     /// What the server said of the stream; `None` from a baseline server.
     pub fn info(&self) -> Option<&StreamInfo> {
         self.info.as_ref()
+    }
+
+    /// How long the server may say nothing while something is waited for; `None`: for ever.
+    pub fn stall_timeout(&self) -> Option<Duration> {
+        self.receiver.stall_timeout()
     }
 
     /// Figures so far.
@@ -284,14 +291,14 @@ impl Fetch {
             link.write_on();
         }
         // To the end of what is there: the descriptor tells of nothing that was read past.
-        let more = (0..STEPS_AT_ONCE).all(|_| self.step());
+        let steps = (0..STEPS_AT_ONCE).take_while(|_| self.step()).count();
         if self.is_settled() || self.links().iter().any(|link| link.closed().is_some()) {
             return Discarded::Over;
         }
-        if more {
-            Discarded::More
-        } else {
-            Discarded::All
+        match steps {
+            0 => Discarded::Nothing,
+            STEPS_AT_ONCE => Discarded::More,
+            _ => Discarded::Some,
         }
     }
 
@@ -387,17 +394,18 @@ impl Fetch {
         let (mut read, mut bytes) = (0, 0);
         while read < most && bytes < BODY_BYTES_AT_ONCE && self.may_read(side) {
             match turn.receive() {
-                Ok(Some(message)) => {
+                Ok(Received::Message(message)) => {
                     bytes += message.body_len();
                     self.deliver(side, message);
                 }
-                Ok(None) if turn.is_waiting() && self.has_one_link() => {
+                Ok(Received::Region) => {}
+                Ok(Received::Nothing) if turn.is_waiting() && self.has_one_link() => {
                     return Err(Broken::Rule(Error::protocol(
                         "the server sent a large body before its header, on one connection (rule \
                          D1)",
                     )));
                 }
-                Ok(None) => break,
+                Ok(Received::Nothing) => break,
                 // What came before it counts first.
                 Err(_) if read > 0 => break,
                 Err(error) => return Err(Broken::Connection(error)),
@@ -503,8 +511,10 @@ impl Fetch {
 pub enum Discarded {
     /// The stream's end, or the connection's, has come.
     Over,
+    /// There was something, and nothing is left now.
+    Some,
     /// Nothing is there now.
-    All,
+    Nothing,
     /// There may be more, which the descriptors need not tell of.
     More,
 }

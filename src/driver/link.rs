@@ -39,6 +39,18 @@ struct State {
     closed: Option<Error>,
     /// A timer that writes on is set.
     retrying: bool,
+    /// No stream comes after the one that was on it: what is left of that is thrown away.
+    retired: bool,
+}
+
+/// What a look at a connection found.
+pub enum Received {
+    /// A message of a stream.
+    Message(Incoming),
+    /// A message of the connection's own, which is dealt with.
+    Region,
+    /// Nothing now.
+    Nothing,
 }
 
 struct Frees {
@@ -50,6 +62,11 @@ struct Frees {
 
 /// How long after the end of a connection its server's end is waited for, to say which it was.
 const DEATH_WAIT: Duration = Duration::from_millis(10);
+/// Most messages read from a connection without a stream before others have their turn.
+const MESSAGES_AT_ONCE: usize = 64;
+/// Most bytes that wait to be written where a region that has gone is still answered: a server that
+/// announces regions and does not read what is said of them takes no more of this process's memory.
+const MOST_UNREAD: u64 = 256 << 10;
 /// How long to leave a full socket alone before it is written to again.
 const WRITE_RETRY: Duration = Duration::from_millis(10);
 
@@ -69,6 +86,7 @@ impl FetchLink {
                 registration: None,
                 closed: None,
                 retrying: false,
+                retired: false,
             }),
             frees: Mutex::new(Frees {
                 queue: free_tag.map(FreeQueue::new),
@@ -226,21 +244,18 @@ impl FetchLink {
         Error::disconnected(format!("the server's process ({}) has ended", self.peer))
     }
 
-    fn receive_with(&self, state: &mut State, suspected: bool) -> Result<Option<Incoming>> {
+    fn receive_with(&self, state: &mut State, suspected: bool) -> Result<Received> {
         let unwritten = state.link.flush().err();
-        loop {
-            match state.link.receive()? {
-                Some(Incoming::Control { bytes, fd }) => {
-                    if !state.handle_region(&self.me, &bytes, fd)? {
-                        return Ok(Some(Incoming::Control { bytes, fd: None }));
-                    }
+        match state.link.receive()? {
+            Some(Incoming::Control { bytes, fd }) => {
+                if state.handle_region(&self.me, &bytes, fd)? {
+                    return Ok(Received::Region);
                 }
-                Some(message) => return Ok(Some(message)),
-                None if suspected && self.readiness.peer_has_died() => {
-                    return Err(self.has_ended());
-                }
-                None => return unwritten.map_or(Ok(None), Err),
+                Ok(Received::Message(Incoming::Control { bytes, fd: None }))
             }
+            Some(message) => Ok(Received::Message(message)),
+            None if suspected && self.readiness.peer_has_died() => Err(self.has_ended()),
+            None => unwritten.map_or(Ok(Received::Nothing), Err),
         }
     }
 
@@ -282,25 +297,49 @@ impl FetchLink {
                 self.io
                     .register(source, fds.into_iter().flatten(), Interest::Read)?;
             state.registration = Some(registration);
-            if state.link.doze() {
-                // It came by a way that the descriptors do not tell of.
-                self.read_idle(state)?;
-            }
-            Ok(())
+            state.link.doze();
+            // The descriptors tell neither of what came another way nor of what was read together with
+            // the end of the stream.
+            self.read_idle(state)
         })
+    }
+
+    /// Watches the connection for the sake of the arrays that point into its memory: no stream comes after
+    /// the one that was on it, of which something may still be under way.
+    pub fn retire(&self) {
+        self.state.lock().retired = true;
+        // Where it cannot be watched it has ended.
+        drop(self.watch());
     }
 
     /// Reads what comes while no stream is on the connection.
     fn read_idle(&self, state: &mut State) -> Result<()> {
-        match self.receive_with(state, true)? {
-            None if state.link.is_waiting() => Err(Error::protocol(
-                "the server sent a body while no stream was asked for (rule E4)",
-            )),
-            None => Ok(()),
-            Some(_) => Err(Error::protocol(
-                "the server sent a message while no stream was asked for (rule E4)",
-            )),
+        for _ in 0..MESSAGES_AT_ONCE {
+            match self.receive_with(state, true)? {
+                Received::Region => {}
+                Received::Nothing if state.link.is_waiting() && state.retired => {
+                    // A body that was not announced: it is thrown away.
+                    state.link.clear_posted();
+                }
+                Received::Nothing if state.link.is_waiting() => {
+                    return Err(Error::protocol(
+                        "the server sent a body while no stream was asked for (rule E4)",
+                    ));
+                }
+                Received::Nothing => return Ok(()),
+                Received::Message(_) if state.retired => {}
+                // Rule E3: unknown kinds are ignored.
+                Received::Message(Incoming::Control { bytes, .. })
+                    if Control::decode(&bytes)?.is_none() => {}
+                Received::Message(_) => {
+                    return Err(Error::protocol(
+                        "the server sent a message while no stream was asked for (rule E4)",
+                    ));
+                }
+            }
         }
+        self.io.call_soon(self.source());
+        Ok(())
     }
 
     /// Stops watching: a consumer drives the connection from now on.
@@ -375,7 +414,7 @@ impl FetchLink {
 
     /// The socket is full, since the server reads on its own time: writes on a little later, unless
     /// that is under way already.
-    fn retry_writing(&self) {
+    pub fn retry_writing(&self) {
         // Whoever has the connection now writes on too, and is not waited for.
         let mut state = self.state.try_lock();
         let retrying = state
@@ -423,13 +462,12 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The next message of a stream, or `None` when there is none now. Regions, which belong to the
-    /// connection and not to a stream, are dealt with here.
+    /// The next message. Regions, which belong to the connection and not to a stream, are dealt with here.
     ///
     /// # Errors
     ///
     /// The connection is over; every later call says the same.
-    pub fn receive(&mut self) -> Result<Option<Incoming>> {
+    pub fn receive(&mut self) -> Result<Received> {
         let link = self.link;
         let received = link.receive_with(&mut self.state, self.suspected);
         received.map_err(|error| {
@@ -470,13 +508,23 @@ impl State {
                 let told_later = unmapped == Unmapped::Later
                     && later::after(move || tell_forgotten(&me, id)).is_ok();
                 if !told_later {
-                    self.link.send(forget(id))?;
+                    self.forget(id)?;
                 }
             }
             Some(Control::Ready { seq, event, handle }) => self.link.order(seq, event, &handle)?,
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Tells the server that it may free a region.
+    fn forget(&mut self, id: u16) -> Result<()> {
+        if self.link.queued_bytes() > MOST_UNREAD {
+            return Err(Error::protocol(
+                "the server retires region after region and does not read the answers",
+            ));
+        }
+        self.link.send(forget(id))
     }
 
     fn close(&mut self, error: Error) {
@@ -515,6 +563,7 @@ impl Source for FetchLink {
 
     fn turn(&self) {
         self.timer();
+        self.ready();
     }
 }
 

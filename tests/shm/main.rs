@@ -13,6 +13,7 @@ mod addresses;
 #[path = "../common/child.rs"]
 mod child;
 mod hostile;
+mod idle;
 mod limits;
 mod ring;
 
@@ -81,16 +82,23 @@ fn region_frame(id: u16, len: u64) -> Vec<u8> {
 
 /// Sends bytes with descriptors, in one system call.
 fn send_with(peer: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    assert_eq!(try_send_with(peer, bytes, fds), Ok(bytes.len()));
+}
+
+fn try_send_with(
+    peer: &UnixStream,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> rustix::io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
-    let sent = rustix::net::sendmsg(
+    rustix::net::sendmsg(
         peer,
         &[IoSlice::new(bytes)],
         &mut control,
-        SendFlags::empty(),
-    );
-    assert_eq!(sent.unwrap(), bytes.len());
+        SendFlags::NOSIGNAL,
+    )
 }
 
 /// The next message; waits for it as the driver would.

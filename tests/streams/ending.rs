@@ -119,21 +119,24 @@ fn an_abandoned_stream_is_cancelled() {
     }
 }
 
-/// A stall timeout ends a stream whose server says nothing.
+/// A stall timeout ends a stream whose server says nothing, also where its consumer never sleeps.
 #[test]
 fn a_stalled_stream_times_out() {
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
         server.serve_pull(b"t").unwrap();
-        let options = GetOptions {
-            stall_timeout: Some(Duration::from_millis(50)),
-            ..subject.options()
-        };
-        let error = client()
-            .get(&[&uri], b"t", &options, None)
-            .map(drop)
-            .unwrap_err();
-        assert_eq!(error.status(), Status::Timeout, "{error}");
+        for spin in [Duration::ZERO, Duration::MAX] {
+            let options = GetOptions {
+                stall_timeout: Some(Duration::from_millis(50)),
+                spin,
+                ..subject.options()
+            };
+            let error = client()
+                .get(&[&uri], b"t", &options, None)
+                .map(drop)
+                .unwrap_err();
+            assert_eq!(error.status(), Status::Timeout, "{error}");
+        }
     }
 }
 
@@ -259,6 +262,41 @@ fn a_data_server_does_not_wait_for_releases() {
             });
         }
         assert_eq!(data_server.stats().lent_outstanding > 0, subject.lends);
+        drop(kept);
+        eventually("everything lent is back", || {
+            data_server.stats().lent_outstanding == 0
+        });
+    }
+}
+
+/// Rule F6: arrays of a stream on two connections keep the one that they came by, also when the stream is
+/// left half-read, and give their memory back by it.
+#[test]
+fn arrays_of_an_abandoned_stream_on_two_connections_go_back() {
+    for subject in SUBJECTS {
+        let (metadata_server, _) = server(subject, ServerOptions::default());
+        let (data_server, _) = server(subject, ServerOptions::default());
+        for server in [&metadata_server, &data_server] {
+            serve(server, "t", counting(1_000_000, 2_000));
+        }
+        let metadata = metadata_server.location(Role::Metadata).unwrap();
+        let data = data_server.location(Role::Data).unwrap();
+        let client = client();
+        let mut stream = client
+            .get(&[&metadata, &data], b"t", &subject.options(), None)
+            .unwrap();
+        let kept = stream.next().unwrap().unwrap();
+        drop(stream);
+        for server in [&metadata_server, &data_server] {
+            eventually("the server has given up", || {
+                server.stats().streams_active == 0
+            });
+        }
+        // Whatever the client makes of what is still under way, it has made by then.
+        thread::sleep(Duration::from_millis(200));
+        let stats = data_server.stats();
+        assert_eq!(stats.lent_outstanding > 0, subject.lends);
+        assert!(stats.connections == 1 || !subject.lends);
         drop(kept);
         eventually("everything lent is back", || {
             data_server.stats().lent_outstanding == 0

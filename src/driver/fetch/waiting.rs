@@ -50,6 +50,10 @@ impl Fetch {
                 let links = self.links();
                 self.suspected = links.iter().any(|link| link.readiness().peer_has_died());
                 asked = now;
+                self.receiver.handle_timeout(now);
+                if self.receiver.error().is_some() {
+                    return true;
+                }
             }
             if now.saturating_since(yielded) >= YIELD_PAUSE {
                 // Whoever is to send it may need this core: there may be more who look than cores.

@@ -366,6 +366,11 @@ impl<B> Receiver<B> {
             .map(|timeout| self.last_heard.saturating_add(timeout))
     }
 
+    /// How long the server may say nothing while something is waited for; `None`: for ever.
+    pub fn stall_timeout(&self) -> Option<Duration> {
+        self.config.stall_timeout
+    }
+
     /// How long the server may say nothing now.
     fn patience(&self) -> Option<Duration> {
         let stall = self.config.stall_timeout;

@@ -17,6 +17,10 @@ use crate::transport::lend::orders::Orders;
 use crate::transport::lend::split_address;
 use crate::transport::{Resolved, ResolvedGpu, Unmapped};
 
+/// Most regions of one connection: what a peer announces is to leave room for other mappings of the
+/// process (`vm.max_map_count`).
+const MOST_REGIONS: usize = 16_384;
+
 /// Regions by id.
 #[derive(Debug, Default)]
 pub struct RegionTable {
@@ -156,6 +160,12 @@ impl RegionTable {
             return Err(Error::protocol(format!(
                 "the peer announced region {id} twice (rule E3: an id is free again only after \
                  REGION_GONE)"
+            )));
+        }
+        if self.regions.len() >= MOST_REGIONS {
+            return Err(Error::protocol(format!(
+                "the peer announced {MOST_REGIONS} regions on one connection and then another: each is a \
+                 mapping, of which the system gives a process about 65,000"
             )));
         }
         let here = |error: Error| error.context(format_args!("region {id}"));

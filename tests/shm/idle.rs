@@ -1,0 +1,213 @@
+//! Servers that break the rules, or speak at odd moments, while no stream is on a connection or its
+//! consumer has left: written by hand over a bare socket.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
+
+use arrow::datatypes::{DataType, Field, Schema};
+use dipc::arrow::schema_to_c;
+use dipc::arrow::stream::ArrayReader;
+use dipc::bare::{BareSender, MessageClass};
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::device::region::Region;
+use dipc::error::Status;
+use dipc::proto::{Control, Role, SenderConfig, SenderState, Uri};
+
+use crate::{frame, name, region_frame, send_with, try_send_with};
+
+/// A server of one connection.
+struct Scripted {
+    socket: UnixStream,
+    sender: BareSender,
+}
+
+/// The URI of a server that does what `script` says with its first connection, and its thread.
+fn with_server(
+    script: impl FnOnce(Scripted) + Send + 'static,
+) -> (String, std::thread::JoinHandle<()>) {
+    let name = name();
+    let listener =
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let uri = Uri::new("shm", &format!("@{name}"), Role::Both).to_string();
+    let server = std::thread::spawn(move || {
+        let (socket, _) = listener.accept().unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let sender = BareSender::new(SenderConfig::default(), false).unwrap();
+        script(Scripted { socket, sender });
+    });
+    (uri, server)
+}
+
+impl Scripted {
+    /// The next frame: its class, its tag and its bytes.
+    fn read(&mut self) -> std::io::Result<(u8, u64, Vec<u8>)> {
+        let mut head = [0; 24];
+        self.socket.read_exact(&mut head)?;
+        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
+        let mut bytes = vec![0; word(0) as usize];
+        self.socket.read_exact(&mut bytes)?;
+        Ok((head[16], word(8), bytes))
+    }
+
+    /// Reads until a stream is asked for, and gives what its beginning is made of.
+    fn begin(&mut self) -> Vec<u8> {
+        while self.sender.state() != SenderState::Requested {
+            let (class, tag, bytes) = self.read().unwrap();
+            match class {
+                1 => self.sender.handle_tagged(tag, &bytes).unwrap(),
+                _ => self.sender.handle_control(&bytes).unwrap(),
+            }
+        }
+        let schema = Schema::new(vec![Field::new("number", DataType::Int64, true)]);
+        self.sender
+            .start(&schema_to_c(&schema).unwrap(), 1)
+            .unwrap();
+        self.frames()
+    }
+
+    /// What the machine wants sent.
+    fn frames(&mut self) -> Vec<u8> {
+        let messages = std::iter::from_fn(|| self.sender.poll_transmit());
+        let frames = messages.map(|message| {
+            // SAFETY: the parts lie on the host and live as long as the message.
+            let parts = message
+                .parts()
+                .iter()
+                .map(|part| unsafe { part.as_slice() });
+            let class = match message.class {
+                MessageClass::Metadata => 0,
+                MessageClass::Tagged => 1,
+                _ => 2,
+            };
+            frame(class, message.tag, &parts.collect::<Vec<_>>().concat())
+        });
+        frames.collect::<Vec<_>>().concat()
+    }
+
+    /// A whole stream without batches.
+    fn empty_stream(&mut self) -> Vec<u8> {
+        let mut bytes = self.begin();
+        self.sender.end().unwrap();
+        bytes.extend(self.frames());
+        bytes
+    }
+
+    /// Whether the client has hung up; other messages are read past.
+    fn sees_the_end(&mut self) -> bool {
+        loop {
+            match self.read() {
+                Ok(_) => {}
+                Err(error) => return error.kind() != ErrorKind::WouldBlock,
+            }
+        }
+    }
+}
+
+fn client() -> Client {
+    Client::new(ClientOptions::default()).unwrap()
+}
+
+/// Reads a stream to its end.
+fn fetch(client: &Client, uri: &str) -> dipc::error::Result<()> {
+    let mut stream = client.get(&[uri], b"t", &GetOptions::default(), None)?;
+    assert!(stream.next()?.is_none());
+    Ok(())
+}
+
+/// Rule E3: a REGION_GONE that is read together with the end of a stream is answered, although no stream
+/// follows.
+#[test]
+fn a_region_that_goes_with_the_end_of_a_stream_is_answered() {
+    let (uri, server) = with_server(|mut server| {
+        let region = Region::create(4096, "dipc-test").unwrap();
+        let start = server.begin();
+        server.socket.write_all(&start).unwrap();
+        send_with(
+            &server.socket,
+            &region_frame(1, 4096),
+            &[region.fd().as_fd()],
+        );
+        server.sender.end().unwrap();
+        let mut end = server.frames();
+        end.extend(frame(2, 0, &Control::RegionGone { id: 1 }.encode()));
+        server.socket.write_all(&end).unwrap();
+        loop {
+            let (class, _, bytes) = server.read().expect("the answer");
+            if class == 2 && bytes == (Control::RegionForgotten { id: 1 }).encode() {
+                break;
+            }
+        }
+    });
+    let client = client();
+    fetch(&client, &uri).unwrap();
+    server.join().unwrap();
+}
+
+/// Rule E3: a control message of an unknown kind is ignored on a connection without a stream, too.
+#[test]
+fn unknown_kinds_between_streams_are_ignored() {
+    let (uri, server) = with_server(|mut server| {
+        for _ in 0..2 {
+            let stream = server.empty_stream();
+            server.socket.write_all(&stream).unwrap();
+            // Past the time at which the client begins to watch the connection.
+            std::thread::sleep(Duration::from_millis(200));
+            let unknown = frame(2, 0, &[0xee, 1, 2, 3]);
+            server.socket.write_all(&unknown).unwrap();
+        }
+    });
+    let client = client();
+    fetch(&client, &uri).unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    fetch(&client, &uri).unwrap();
+    assert_eq!(client.stats().connections_made, 1);
+    server.join().unwrap();
+}
+
+/// A server that never says the end of a stream whose consumer has left does not keep the connection.
+#[test]
+fn a_silent_server_of_a_cancelled_stream_is_left() {
+    let (uri, server) = with_server(|mut server| {
+        let start = server.begin();
+        server.socket.write_all(&start).unwrap();
+        assert!(server.sees_the_end());
+    });
+    let client = client();
+    let options = GetOptions {
+        stall_timeout: Some(Duration::from_millis(100)),
+        ..GetOptions::default()
+    };
+    let stream = client.get(&[&uri], b"t", &options, None).unwrap();
+    drop(stream);
+    server.join().unwrap();
+    assert_eq!(client.stats().connections_idle, 0);
+}
+
+/// A server that retires region after region, and reads no answers, takes no more of the client's memory:
+/// its stream ends.
+#[test]
+fn a_flood_of_regions_is_ended() {
+    let (uri, server) = with_server(|mut server| {
+        let region = Region::create(4096, "dipc-test").unwrap();
+        let start = server.begin();
+        server.socket.write_all(&start).unwrap();
+        let mut bytes = region_frame(1, 4096);
+        bytes.extend(frame(2, 0, &Control::RegionGone { id: 1 }.encode()));
+        // As long as it is listened to.
+        while try_send_with(&server.socket, &bytes, &[region.fd().as_fd()]).is_ok() {}
+    });
+    let client = client();
+    let mut stream = client
+        .get(&[&uri], b"t", &GetOptions::default(), None)
+        .unwrap();
+    let error = stream.next().map(drop).unwrap_err();
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert!(error.text().contains("does not read"), "{error}");
+    drop(stream);
+    server.join().unwrap();
+}
