@@ -26,6 +26,8 @@ use crate::transport::{BodyPolicy, Lender, LinkOptions, OnGpu, Placement, Region
 pub(super) const ALIGNMENT: u64 = 64;
 /// Size of a connection's first region, where the option does not ask for smaller ones.
 pub(super) const FIRST_REGION_BYTES: u64 = 1 << 20;
+/// Least size of those after it, likewise: they have huge pages, where the system has some.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// [`Lender`] over regions.
 #[derive(Debug)]
@@ -376,10 +378,8 @@ impl Shared {
         // milliseconds, and returns must not wait for that.
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let needed = len.checked_next_multiple_of(page)?;
-        // Regions double what there is, so that a small table does not cost a large one's memory.
-        let standard = self.options.region_bytes.min(lent_limit);
-        let whole = standard.min(pooled.max(FIRST_REGION_BYTES)).max(needed);
-        let whole = whole.checked_next_multiple_of(page).unwrap_or(needed);
+        let largest = self.options.region_bytes.min(lent_limit);
+        let whole = region_bytes(pooled, needed, largest);
         let budget = &self.options.budget;
         let charge = Charge::take(budget, whole).or_else(|| Charge::take(budget, needed))?;
         // Out of memory or descriptors: the bytes can still be sent.
@@ -407,6 +407,21 @@ impl Shared {
         );
         state.take_block(len).ok().flatten()
     }
+}
+
+/// Bytes of the next region, for a body of `needed` where the pool has `pooled` already: a tenth of that, in
+/// whole bodies, since the next ones are most often as large. Pages are there from the start, so that what a
+/// region has beyond what is lent at once is memory for nothing; a region each would be a descriptor and a
+/// mapping each.
+fn region_bytes(pooled: u64, needed: u64, largest: u64) -> u64 {
+    let least = if pooled == 0 {
+        FIRST_REGION_BYTES
+    } else {
+        HUGE_PAGE_BYTES
+    };
+    let bodies = (pooled / 10).max(least).div_ceil(needed.max(1));
+    let most = (largest / needed.max(1)).max(1);
+    needed.saturating_mul(bodies.min(most))
 }
 
 #[cfg(test)]
