@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 
 use crate::device::cuda::Event;
 
@@ -102,38 +103,78 @@ fn notify(wake: &OwnedFd) {
     let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
 }
 
+/// What the thread waits for next.
+struct Waiting {
+    /// Each once: the system refuses to wait for more descriptors than a process may have.
+    peers: Vec<Arc<OwnedFd>>,
+    /// Whether there are events, which no descriptor tells of.
+    events: bool,
+    deadline: Option<Instant>,
+}
+
+impl Waiting {
+    fn of(items: &[Item]) -> Self {
+        let mut waiting = Self {
+            peers: Vec::new(),
+            events: false,
+            deadline: None,
+        };
+        for item in items {
+            match &item.until {
+                Until::PeerEnds(peer, deadline) => {
+                    waiting.peers.push(Arc::clone(peer));
+                    let deadlines = waiting.deadline.into_iter().chain(*deadline);
+                    waiting.deadline = deadlines.min();
+                }
+                Until::Happened { .. } => waiting.events = true,
+            }
+        }
+        waiting.peers.sort_unstable_by_key(Arc::as_ptr);
+        waiting.peers.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        waiting
+    }
+
+    /// Sleeps until `wake` or a peer says something, or it is time to look again: after `pause` where
+    /// nothing would say so. Returns whether nothing but time has passed.
+    fn sleep(&self, wake: &OwnedFd, pause: Duration) -> bool {
+        let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
+        fds.extend(
+            self.peers
+                .iter()
+                .map(|peer| PollFd::new(peer, PollFlags::IN)),
+        );
+        let left = self
+            .deadline
+            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = self.events.then_some(pause).into_iter().chain(left).min();
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => true,
+            Ok(_) | Err(Errno::INTR) => false,
+            // Of too many peers, or where memory is short.
+            Err(_) => {
+                std::thread::sleep(pause);
+                true
+            }
+        }
+    }
+}
+
 fn run(wake: &OwnedFd) {
     let mut pause = SOONEST;
     loop {
-        let (peers, events, deadline) = {
+        let waiting = {
             let mut state = STATE.lock();
             if state.items.is_empty() {
                 state.wake = None;
                 return;
             }
-            let peer = |item: &Item| match &item.until {
-                Until::PeerEnds(peer, _) => Some(Arc::clone(peer)),
-                Until::Happened { .. } => None,
-            };
-            let peers: Vec<_> = state.items.iter().filter_map(peer).collect();
-            let events = peers.len() < state.items.len();
-            let deadlines = state.items.iter().filter_map(|item| match &item.until {
-                Until::PeerEnds(_, deadline) => *deadline,
-                Until::Happened { .. } => None,
-            });
-            (peers, events, deadlines.min())
+            Waiting::of(&state.items)
         };
-        let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
-        fds.extend(peers.iter().map(|peer| PollFd::new(peer, PollFlags::IN)));
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = events.then_some(pause).into_iter().chain(left).min();
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let woken = poll(&mut fds, timeout.as_ref());
-        drop(fds);
-        pause = match woken {
-            // Nothing but time has passed.
-            Ok(0) => (pause * 2).min(LATEST),
-            _ => SOONEST,
+        pause = if waiting.sleep(wake, pause) {
+            (pause * 2).min(LATEST)
+        } else {
+            SOONEST
         };
         let _ = rustix::io::read(wake, &mut [0; 8]);
         let over: Vec<Item> = {
@@ -172,7 +213,8 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::sync::mpsc;
 
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
+    use rustix::time::{ClockId, clock_gettime};
 
     use super::*;
 
@@ -206,5 +248,75 @@ mod tests {
             assert_eq!(told.recv().unwrap() as usize, number);
             child.wait().unwrap();
         }
+    }
+    /// Who says that a process runs the case below.
+    const CASE: &str = "DIPC_TEST_AFTERLIFE_CASE";
+
+    /// "One thread for the process sleeps": with more kept than a process may have descriptors, too. In a
+    /// process of its own, whose limit it lowers.
+    #[test]
+    fn the_thread_sleeps_whatever_is_kept() {
+        for case in ["one peer", "many peers"] {
+            let output = Command::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "transport::lend::afterlife::tests::past_the_limit",
+                ])
+                .args(["--ignored", "--nocapture"])
+                .env(CASE, case)
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{case}: {output:?}");
+            assert!(text.contains("1 passed"), "{case}: {output:?}");
+        }
+    }
+
+    #[test]
+    #[ignore = "lowers the limit of its process: run by another test, in a process of its own"]
+    fn past_the_limit() {
+        let Ok(case) = std::env::var(CASE) else {
+            return;
+        };
+        const LIMIT: u64 = 64;
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let open = || Arc::new(pidfd_open(pid, PidfdFlags::empty()).unwrap());
+        let one = open();
+        let peers: Vec<_> = (0..2 * LIMIT)
+            .map(|_| {
+                if case == "one peer" {
+                    Arc::clone(&one)
+                } else {
+                    open()
+                }
+            })
+            .collect();
+        let (sender, told) = mpsc::channel();
+        let keep = |number: u32, peer| keep_until_end(peer, Box::new(Told(sender.clone(), number)));
+        // The thread has a descriptor of its own.
+        keep(0, &one);
+        let most = getrlimit(Resource::Nofile).maximum;
+        let lowered = Rlimit {
+            current: Some(LIMIT),
+            maximum: most,
+        };
+        setrlimit(Resource::Nofile, lowered).unwrap();
+        for (peer, number) in peers.iter().zip(1..) {
+            keep(number, peer);
+        }
+        // A thread that does not sleep takes about as much of the processors as this one.
+        let ours = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+        let all = || Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap();
+        let (ours_before, all_before) = (ours(), all());
+        while ours() - ours_before < Duration::from_millis(200) {}
+        let (of_us, of_all) = (ours() - ours_before, all() - all_before);
+        assert!(of_all < of_us * 5 / 4, "{of_all:?} for {of_us:?} of ours");
+        assert!(told.try_recv().is_err());
+        child.kill().unwrap();
+        for _ in 0..=peers.len() {
+            told.recv().unwrap();
+        }
+        child.wait().unwrap();
     }
 }
