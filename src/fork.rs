@@ -5,7 +5,7 @@
 //! [`Generation::ensure_same_process`] first, before it takes a lock that some other thread of the
 //! parent may have held at the moment of the fork.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use once_cell::sync::OnceCell;
 
@@ -19,6 +19,11 @@ static REGISTERED: OnceCell<i32> = OnceCell::new();
 /// Runs in every child, before `fork` returns there.
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether this process is a child of one that used the library.
+pub fn is_child() -> bool {
+    GENERATION.load(Ordering::Relaxed) != 0
 }
 
 /// The process that something was made in.
@@ -57,6 +62,58 @@ impl Generation {
             "this handle was made before a fork and cannot be used in the child process: make a \
              new one there, or call exec",
         ))
+    }
+}
+
+/// A static behind a lock, of which each process has its own: in a forked child the parent's may be
+/// locked for ever, by a thread that is not there.
+pub struct PerProcess<T: 'static> {
+    /// Never freed: what it pointed to in the parent is left alone.
+    current: AtomicPtr<Owned<T>>,
+    new: fn() -> T,
+}
+
+struct Owned<T> {
+    generation: Generation,
+    value: T,
+}
+
+impl<T> PerProcess<T> {
+    /// `new` makes a process's own, when it is first asked for.
+    pub const fn new(new: fn() -> T) -> Self {
+        Self {
+            current: AtomicPtr::new(std::ptr::null_mut()),
+            new,
+        }
+    }
+
+    /// This process's.
+    pub fn get(&'static self) -> &'static T {
+        let mut known = self.current.load(Ordering::Acquire);
+        loop {
+            // SAFETY: NULL, or a box that was leaked below and is never written again; the acquiring
+            // load has seen what made it.
+            if let Some(owned) = unsafe { known.as_ref() }
+                && owned.generation.is_same_process()
+            {
+                return &owned.value;
+            }
+            let owned = Box::into_raw(Box::new(Owned {
+                generation: Generation::now(),
+                value: (self.new)(),
+            }));
+            let exchanged =
+                self.current
+                    .compare_exchange(known, owned, Ordering::AcqRel, Ordering::Acquire);
+            known = match exchanged {
+                Ok(_) => owned,
+                Err(other) => {
+                    // SAFETY: made above, and nobody else has seen it.
+                    drop(unsafe { Box::from_raw(owned) });
+                    other
+                }
+            };
+        }
     }
 }
 

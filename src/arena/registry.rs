@@ -10,13 +10,14 @@ use crate::arena::memory::Memory;
 use crate::arena::shared::Shared;
 use crate::device::cuda::CudaRegion;
 use crate::device::region::Region;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
+use crate::fork::{self, PerProcess};
 
 /// The regions of one kind of memory, by the address of the first byte. The host's and the devices'
 /// never share an address.
 ///
 /// Locks are taken in the order arena, then registry; a region's own lock comes last.
-pub struct Registry<R: Memory>(RwLock<Entries<R>>);
+pub struct Registry<R: Memory>(PerProcess<RwLock<Entries<R>>>);
 
 type Entries<R> = BTreeMap<usize, Entry<R>>;
 
@@ -27,23 +28,23 @@ struct Entry<R: Memory> {
 
 impl<R: Memory> Registry<R> {
     pub const fn new() -> Self {
-        Self(RwLock::new(BTreeMap::new()))
+        Self(PerProcess::new(|| RwLock::new(BTreeMap::new())))
     }
 
     /// Makes a region of `arena` known.
-    pub fn add(&self, region: Arc<R>, arena: &Arc<Shared<R>>) {
+    pub fn add(&'static self, region: Arc<R>, arena: &Arc<Shared<R>>) {
         let entry = Entry {
             region,
             arena: Arc::clone(arena),
         };
-        self.0.write().insert(entry.region.address(), entry);
+        self.0.get().write().insert(entry.region.address(), entry);
     }
 
     /// Forgets regions, and gives what goes with them: it is dropped, which is slow, after the registry is
     /// unlocked.
-    pub fn remove(&self, regions: &[Arc<R>]) -> Vec<impl Sized + use<R>> {
+    pub fn remove(&'static self, regions: &[Arc<R>]) -> Vec<impl Sized + use<R>> {
         let mut entries = Vec::with_capacity(regions.len());
-        let mut registry = self.0.write();
+        let mut registry = self.0.get().write();
         for region in regions {
             // Where a device was reset, another region may have the address.
             let ours = |entry: &Entry<R>| Arc::ptr_eq(&entry.region, region);
@@ -55,20 +56,26 @@ impl<R: Memory> Registry<R> {
     }
 
     /// The region in which `len` bytes at `address` lie whole, and their offset in it.
-    fn find(&self, address: usize, len: usize) -> Option<(Arc<R>, u64)> {
-        let registry = self.0.read();
+    fn find(&'static self, address: usize, len: usize) -> Option<(Arc<R>, u64)> {
+        let registry = self.0.get().read();
         let (_, entry) = registry.range(..=address).next_back()?;
         let offset = entry.region.place_of(address, len)?;
         Some((Arc::clone(&entry.region), offset))
     }
 
     /// The region and the arena that `address` lies in, and its offset.
-    fn owner(&self, address: usize) -> Option<(Arc<R>, Arc<Shared<R>>, u64)> {
-        let registry = self.0.read();
+    fn owner(&'static self, address: usize) -> Option<(Arc<R>, Arc<Shared<R>>, u64)> {
+        let registry = self.0.get().read();
         let (_, entry) = registry.range(..=address).next_back()?;
         // An address behind the region, on the stack say, must not keep it alive even for a moment.
         let offset = entry.region.place_of(address, 1)?;
         Some((Arc::clone(&entry.region), Arc::clone(&entry.arena), offset))
+    }
+
+    /// Keeps everybody out.
+    #[cfg(test)]
+    pub fn hold(&'static self) -> impl Sized {
+        self.0.get().write()
     }
 }
 
@@ -100,7 +107,7 @@ impl Finder {
     /// Keeps arenas from taking and giving up regions from now on.
     pub fn lock() -> Self {
         Self {
-            registry: Region::registry().0.read(),
+            registry: Region::registry().0.get().read(),
             regions: Vec::new(),
             last: 0,
         }
@@ -166,18 +173,25 @@ pub fn release<R: Memory>(block: NonNull<u8>, owner: Option<&Arc<Shared<R>>>) ->
             }
         ))
     };
-    // Before the lock: in a forked child another thread's hold on it would last for ever. An
-    // arena that the child itself made passes the check below.
+    // An arena that the child of a fork itself made passes.
     if let Some(owner) = owner {
         owner.generation.ensure_same_process()?;
     }
-    let (region, arena, offset) = R::registry()
-        .owner(block.as_ptr() as usize)
-        .ok_or_else(unknown)?;
+    let found = R::registry().owner(block.as_ptr() as usize);
+    let (region, arena, offset) = found.ok_or_else(|| {
+        // The arenas of a parent are not known here.
+        if owner.is_none() && fork::is_child() {
+            let text = format!(
+                "no block of an arena of this process begins at {block:p}, and what its parent \
+                 allocated before the fork is not freed here"
+            );
+            return Error::new(Status::Forked, text);
+        }
+        unknown()
+    })?;
     if owner.is_some_and(|owner| !Arc::ptr_eq(owner, &arena)) {
         return Err(unknown());
     }
-    arena.generation.ensure_same_process()?;
     if region.blocks().free(offset).ok_or_else(unknown)?.emptied {
         arena.emptied(&region);
     }

@@ -1,6 +1,7 @@
 //! Tests of arenas.
 
 use super::*;
+use crate::arena::memory::Memory as _;
 use crate::error::Status;
 
 fn arena(region_bytes: u64, max_bytes: u64) -> Arena {
@@ -225,6 +226,35 @@ fn a_forked_child_is_refused() {
         drop(arena);
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(if alloc && dealloc && used { 0 } else { 1 }) };
+    }
+    assert!(child > 0);
+    let mut status = -1;
+    // SAFETY: `child` is this process's own child and `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+/// The same of `arena::dealloc`, which is not told whose the block is. An arena that the child makes is its
+/// own, whatever was locked at the fork.
+#[test]
+fn a_forked_child_waits_for_no_registry() {
+    let theirs = arena(4096, u64::MAX);
+    let block = theirs.alloc(64).unwrap();
+    let _held = (Region::registry().hold(), CudaRegion::registry().hold());
+    // SAFETY: the child takes no lock that is held here, and leaves by `_exit` or by its alarm.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends the child where it waits for ever.
+        unsafe { libc::alarm(10) };
+        // SAFETY: nobody uses the block, here.
+        let refused = unsafe { dealloc(block) }.err().map(|error| error.status());
+        let ours = arena(4096, u64::MAX);
+        let block = ours.alloc(64).unwrap();
+        // SAFETY: nobody uses the block.
+        let freed = unsafe { dealloc(block) }.is_ok();
+        let right = refused == Some(Status::Forked) && freed;
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(if right { 0 } else { 1 }) };
     }
     assert!(child > 0);
     let mut status = -1;
