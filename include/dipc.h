@@ -794,6 +794,7 @@ dipc_status dipc_transport_available(const char *scheme, struct dipc_error **err
  * The callback set before gets what was logged until now; its finalizer runs, on its thread, after
  * its last call. Nothing waits for that: wait in the finalizer's own way before unloading code.
  * Events that come faster than the callback takes them are dropped, and their number is logged.
+ * The child of a fork is silent until it calls this itself.
  *
  * @param level      The finest level wanted: DIPC_LOG_ERROR to DIPC_LOG_TRACE.
  * @param callback   NULL stops the log; userdata and finalizer are then ignored.

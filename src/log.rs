@@ -8,10 +8,9 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::process::{Pid, getpid};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span;
@@ -19,6 +18,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::error::{Error, Result, Status};
+use crate::fork::PerProcess;
 
 /// Events that wait for the callback; more are dropped and counted.
 const QUEUE_EVENTS: usize = 4096;
@@ -61,7 +61,7 @@ pub fn set<S: Sink>(level: Level, sink: Option<S>) -> Result<(), (Error, Option<
         LevelFilter::OFF
     };
     let previous = {
-        let mut current = CURRENT.lock();
+        let mut current = CURRENT.get().lock();
         LEVEL.store(filter_number(filter), Ordering::Relaxed);
         std::mem::replace(&mut *current, queue)
     };
@@ -73,8 +73,9 @@ pub fn set<S: Sink>(level: Level, sink: Option<S>) -> Result<(), (Error, Option<
     Ok(())
 }
 
-/// Where events go now.
-static CURRENT: Mutex<Option<Arc<Queue>>> = Mutex::new(None);
+/// Where events go now. In the child of a fork nowhere at first: the thread that empties the queue is
+/// its parent's.
+static CURRENT: PerProcess<Mutex<Option<Arc<Queue>>>> = PerProcess::new(Mutex::default);
 /// The filter as a number, 0 (off) to 5 (trace): read for every event, so without the lock.
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 
@@ -102,23 +103,23 @@ fn current_filter() -> LevelFilter {
 
 /// Makes ours the subscriber of the process, once.
 fn install() -> Result<()> {
-    static INSTALLED: Mutex<bool> = Mutex::new(false);
-    let mut installed = INSTALLED.lock();
-    if !*installed {
+    /// In the child of a fork what its parent installed is there still.
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    static INSTALLING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
+    let _one = INSTALLING.get().lock();
+    if !INSTALLED.load(Ordering::Relaxed) {
         tracing::subscriber::set_global_default(Forwarder).map_err(|_| {
             Error::unsupported(
                 "this process has a tracing subscriber of its own, which gets the events already",
             )
         })?;
-        *installed = true;
+        INSTALLED.store(true, Ordering::Relaxed);
     }
     Ok(())
 }
 
 /// Events on their way to one sink.
 struct Queue {
-    /// The process whose thread empties the queue; a forked child has no such thread.
-    process: Pid,
     state: Mutex<Waiting>,
     changed: Condvar,
 }
@@ -177,7 +178,6 @@ fn take(waiting: &mut MutexGuard<'_, Waiting>) -> Option<Entry> {
 /// Starts the thread that hands events to `sink`.
 fn start<S: Sink>(sink: S) -> Result<Arc<Queue>, (Error, S)> {
     let queue = Arc::new(Queue {
-        process: getpid(),
         state: Mutex::new(Waiting::default()),
         changed: Condvar::new(),
     });
@@ -245,17 +245,8 @@ impl Subscriber for Forwarder {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        // In a forked child the lock may be held by a thread that is not there: try, once.
-        let Some(current) = CURRENT.try_lock_for(std::time::Duration::from_millis(100)) else {
-            return;
-        };
-        let queue = current
-            .as_ref()
-            .filter(|queue| queue.process == getpid())
-            .cloned();
         // What follows may be slow, and may log.
-        drop(current);
-        let Some(queue) = queue else {
+        let Some(queue) = CURRENT.get().lock().clone() else {
             return;
         };
         let mut text = Text::default();

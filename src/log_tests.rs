@@ -21,6 +21,9 @@ impl Drop for Probe {
     }
 }
 
+/// A process has one sink.
+static SINK: Mutex<()> = Mutex::new(());
+
 /// The next event of this test: others run at the same time and log as well.
 fn next(told: &Receiver<Told>, mark: &str) -> Told {
     loop {
@@ -35,6 +38,7 @@ fn next(told: &Receiver<Told>, mark: &str) -> Told {
 /// order; a change of sink loses nothing queued; stopping ends the old sink.
 #[test]
 fn events_reach_the_sink_on_its_own_thread() {
+    let _one = SINK.lock();
     let (sender, told) = channel();
     assert!(set(Level::INFO, Some(Probe(sender))).is_ok());
     tracing::debug!("mark-71 too fine");
@@ -71,7 +75,6 @@ fn events_reach_the_sink_on_its_own_thread() {
 #[test]
 fn a_full_queue_drops_and_counts() {
     let queue = Queue {
-        process: getpid(),
         state: Mutex::new(Waiting::default()),
         changed: Condvar::new(),
     };
@@ -95,4 +98,32 @@ fn a_full_queue_drops_and_counts() {
             .starts_with("3 log events were dropped")
     );
     assert_eq!(queue.next(), None);
+}
+
+/// Design, "Failure is per stream": the child of a fork waits for no lock of its parent's. Its log goes where
+/// the child says.
+#[test]
+fn a_forked_child_has_a_log_of_its_own() {
+    let _one = SINK.lock();
+    assert!(set(Level::ERROR, None::<Probe>).is_ok());
+    let held = CURRENT.get().lock();
+    // SAFETY: the child takes no lock that is held here, and leaves by `_exit` or by its alarm.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends the child where it waits for ever.
+        unsafe { libc::alarm(10) };
+        let (sender, told) = channel();
+        tracing::error!("mark-73 to nobody");
+        let set = set(Level::INFO, Some(Probe(sender))).is_ok();
+        tracing::info!("mark-73 to the child's");
+        let told = next(&told, "mark-73").is_some_and(|(_, entry)| entry.text.contains("child's"));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(if set && told { 0 } else { 1 }) };
+    }
+    drop(held);
+    assert!(child > 0);
+    let mut status = -1;
+    // SAFETY: `child` is this process's own child and `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
 }
