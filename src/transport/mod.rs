@@ -333,8 +333,9 @@ pub trait Connection: Send {
     /// The sending side's memory for lending, where the transport can lend.
     fn lender(&self) -> Option<Arc<dyn Lender>>;
 
-    /// Maps a region that the peer announced (rule E3, REGION). One on a GPU that cannot be opened is an
-    /// error only for the bodies in it.
+    /// Maps a region that the peer announced (rule E3, REGION). One on a GPU is opened when a body is
+    /// first [resolved](Self::resolve) that lies in it; where that fails, it is an error only for the bodies
+    /// in it.
     ///
     /// # Errors
     ///

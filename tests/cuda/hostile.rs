@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
     ("hostile-bodies", bodies_are_checked),
     ("hostile-order", descriptors_find_their_message),
     ("hostile-unasked", nothing_unasked_is_opened),
+    ("hostile-unused", nothing_unused_is_opened),
     ("hostile-pools", pools_are_checked),
 ];
 
@@ -176,6 +177,11 @@ fn regions_are_checked() {
 
     link.map_region(1, &good, again()).unwrap();
     refused(link.map_region(1, &good, again()), "twice");
+    // Nothing is open that was not used.
+    assert_eq!(fake::Live::now(), before);
+    assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Now);
+    link.map_region(1, &good, again()).unwrap();
+    drop(link.resolve(1, &[span(1, 0, 1)]).unwrap());
     assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Later);
     assert_eq!(fake::Live::now(), before);
 }
@@ -348,6 +354,45 @@ fn nothing_unasked_is_opened() {
     refused(answer, "did not name");
     drop(server.join().unwrap());
     assert_eq!(fake::Live::now().contexts, 0);
+}
+
+#[test]
+fn memory_is_opened_when_a_body_lies_in_it() {
+    run("hostile-unused", &[]);
+}
+
+/// A client that is told of memory and uses none of it, since it cancels say, has no context.
+fn nothing_unused_is_opened() {
+    let gpus = uuids().unwrap();
+    let no_memory = || Some(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+    let host = Region::create(8192, "dipc-test").unwrap();
+    let mut pair = pair();
+    let link = &mut pair.client;
+    link.accept_gpus(&gpus);
+    let of = |kind, rest: &[u8]| handle(2 << 20, kind, &gpus[0], rest);
+    link.map_region(1, &of(1, &[]), no_memory()).unwrap();
+    link.map_region(2, &of(2, &[7; 64]), None).unwrap();
+    link.map_region(3, &of(3, &[1; 16]), no_memory()).unwrap();
+    let of_pool = [&3_u16.to_le_bytes()[..], &[7; 64]].concat();
+    link.map_region(4, &of(4, &of_pool), None).unwrap();
+    let host_fd = Some(host.fd().try_clone().unwrap());
+    link.map_region(5, &8192_u64.to_le_bytes(), host_fd)
+        .unwrap();
+    drop(link.resolve(1, &[span(5, 0, 8)]).unwrap());
+    assert!(link.is_sound());
+    // What an earlier request named counts no more.
+    link.accept_gpus(&[]);
+    refused(link.resolve(1, &[span(2, 0, 8)]), "did not name");
+    link.accept_gpus(&gpus);
+    for id in [1, 2, 3] {
+        assert_eq!(link.unmap_region(id).unwrap(), Unmapped::Now);
+    }
+    assert_eq!(fake::Live::now().contexts, 0);
+    // Memory of a pool that is gone, whose number something else has.
+    link.map_region(3, &of(2, &[7; 64]), None).unwrap();
+    refused(link.resolve(1, &[span(4, 0, 8)]), "retired");
+    assert_eq!(fake::count("cuIpcOpenMemHandle_v2"), 0);
+    assert_eq!(fake::Live::now().opened, 0);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! the addresses in them.
 
 mod afterlife;
+mod announced;
 mod export;
 mod gpu;
 mod handle;

@@ -9,10 +9,11 @@ use crate::device::BufferRef;
 use crate::device::cuda::import::Mapping;
 use crate::device::cuda::pool::ImportedPool;
 use crate::device::cuda::{Access, Device, Registered};
-use crate::device::region::{MAX_REGION_BYTES, MappedRegion};
+use crate::device::region::MappedRegion;
 use crate::error::{Error, Result};
 use crate::proto::{Span, UUID_BYTES};
-use crate::transport::lend::handle::{GpuHandle, Way};
+use crate::transport::lend::announced::Announced;
+use crate::transport::lend::handle::GpuHandle;
 use crate::transport::lend::orders::Orders;
 use crate::transport::lend::split_address;
 use crate::transport::{Resolved, ResolvedGpu, Unmapped};
@@ -25,6 +26,8 @@ const MOST_REGIONS: usize = 16_384;
 #[derive(Debug, Default)]
 pub struct RegionTable {
     regions: HashMap<u16, Mapped>,
+    /// Those on GPUs that are not opened yet.
+    announced: Vec<u16>,
     orders: Orders,
     /// The GPU to which bodies go from the host's regions.
     gpu: Option<Arc<Device>>,
@@ -39,8 +42,10 @@ pub struct RegionTable {
 
 /// A region of the peer's.
 #[derive(Debug)]
-enum Mapped {
+pub(super) enum Mapped {
     Host(Arc<HostRegion>),
+    /// On a GPU, and no body has come that lies in it.
+    Announced(Announced),
     Gpu(Arc<GpuRegion>),
     /// No memory lies in it by itself: regions that come later name it.
     Pool(Arc<ImportedPool>),
@@ -51,7 +56,7 @@ enum Mapped {
 
 /// Memory of the host of the peer's.
 #[derive(Debug)]
-struct HostRegion {
+pub(super) struct HostRegion {
     /// Registered with the driver, so that a GPU copies from it without the processor; tried once.
     registered: OnceLock<Option<Registered>>,
     mapped: Arc<MappedRegion>,
@@ -75,11 +80,21 @@ impl HostRegion {
 
 /// A GPU's memory of the peer's.
 #[derive(Debug)]
-struct GpuRegion {
+pub(super) struct GpuRegion {
     device: Arc<Device>,
     mapping: Arc<Mapping>,
     /// What the peer said; the allocation may have more.
     len: usize,
+}
+
+impl GpuRegion {
+    pub fn new(device: Arc<Device>, mapping: Arc<Mapping>, len: usize) -> Self {
+        Self {
+            device,
+            mapping,
+            len,
+        }
+    }
 }
 
 /// A region that a list has named before.
@@ -92,6 +107,7 @@ impl Mapped {
     fn len(&self) -> usize {
         match self {
             Self::Host(region) => region.mapped.len(),
+            Self::Announced(region) => region.len(),
             Self::Gpu(region) => region.len,
             Self::Pool(_) | Self::Unopened(_) => 0,
         }
@@ -101,7 +117,7 @@ impl Mapped {
         let region = match self {
             Self::Host(region) => return region.mapped.slice(offset, len),
             Self::Gpu(region) => region,
-            Self::Pool(_) | Self::Unopened(_) => return None,
+            Self::Announced(_) | Self::Pool(_) | Self::Unopened(_) => return None,
         };
         let len = usize::try_from(len).ok()?;
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
@@ -117,14 +133,14 @@ impl Mapped {
     /// When it is not mapped here any more, once nothing points into it.
     fn unmapped(&self) -> Unmapped {
         match self {
-            Self::Host(_) | Self::Unopened(_) => Unmapped::Now,
+            Self::Host(_) | Self::Announced(_) | Self::Unopened(_) => Unmapped::Now,
             Self::Gpu(_) | Self::Pool(_) => Unmapped::Later,
         }
     }
 
     fn device(&self) -> Option<&Arc<Device>> {
         match self {
-            Self::Host(_) | Self::Unopened(_) => None,
+            Self::Host(_) | Self::Announced(_) | Self::Unopened(_) => None,
             Self::Gpu(region) => Some(&region.device),
             Self::Pool(pool) => Some(pool.device()),
         }
@@ -135,7 +151,7 @@ impl Mapped {
             Self::Host(region) => Arc::clone(region) as _,
             Self::Gpu(region) => Arc::clone(region) as _,
             Self::Pool(pool) => Arc::clone(pool) as _,
-            Self::Unopened(_) => Arc::new(()),
+            Self::Announced(_) | Self::Unopened(_) => Arc::new(()),
         }
     }
 }
@@ -149,7 +165,8 @@ impl RegionTable {
         }
     }
 
-    /// Maps a region: see [`Connection::map_region`](crate::transport::Connection::map_region).
+    /// Maps a region of the host's, and remembers one of a GPU: see
+    /// [`Connection::map_region`](crate::transport::Connection::map_region).
     pub fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
         if id == 0 {
             return Err(Error::protocol(
@@ -170,8 +187,9 @@ impl RegionTable {
         }
         let here = |error: Error| error.context(format_args!("region {id}"));
         if let Some(handle) = GpuHandle::decode(handle).map_err(here)? {
-            let mapped = self.map_gpu(&handle, fd).map_err(here)?;
-            self.regions.insert(id, mapped);
+            let announced = self.announce(&handle, fd).map_err(here)?;
+            self.regions.insert(id, Mapped::Announced(announced));
+            self.announced.push(id);
             return Ok(());
         }
         let len = handle.try_into().map(u64::from_le_bytes).map_err(|_| {
@@ -195,63 +213,54 @@ impl RegionTable {
         Ok(())
     }
 
-    fn map_gpu(&self, handle: &GpuHandle, fd: Option<OwnedFd>) -> Result<Mapped> {
-        let foreign = |what: &str| {
-            let bytes = handle.uuid.iter();
-            let uuid: String = bytes.map(|byte| format!("{byte:02x}")).collect();
-            Error::protocol(format!("memory of GPU {uuid}, which {what}"))
+    /// Checks what is said of memory of a GPU.
+    fn announce(&self, handle: &GpuHandle, fd: Option<OwnedFd>) -> Result<Announced> {
+        let announced = Announced::new(handle, fd, &self.accepted)?;
+        let Some(pool) = announced.pool() else {
+            return Ok(announced);
         };
-        if !self.accepted.contains(&handle.uuid) {
-            return Err(foreign("the request did not name"));
-        }
-        let device = Device::by_uuid(&handle.uuid)?
-            .ok_or_else(|| foreign("this process does not have any more"))?;
-        let len = || {
-            usize::try_from(handle.length)
-                .ok()
-                .filter(|len| *len > 0 && handle.length <= MAX_REGION_BYTES)
-                .ok_or_else(|| {
-                    Error::protocol(format!("memory of a GPU with {} bytes", handle.length))
-                })
+        let is_known = match self.regions.get(&pool) {
+            Some(Mapped::Announced(pool)) => pool.is_pool() && pool.uuid() == announced.uuid(),
+            Some(Mapped::Pool(pool)) => pool.device().uuid() == announced.uuid(),
+            Some(Mapped::Unopened(_)) => true,
+            Some(Mapped::Host(_) | Mapped::Gpu(_)) | None => false,
         };
-        let mapping = match (&handle.way, fd) {
-            (Way::Pool(id), Some(fd)) => {
-                let pool = ImportedPool::import(&device, (self.peer, *id), &fd);
-                return Ok(pool.map_or_else(Mapped::Unopened, Mapped::Pool));
-            }
-            (Way::Descriptor, Some(fd)) => Mapping::map(&device, &fd, len()?),
-            (Way::Legacy(legacy), None) => Mapping::open(&device, legacy, len()?),
-            (Way::Pooled { pool, share }, None) => match self.regions.get(pool) {
-                Some(Mapped::Pool(pool)) if Arc::ptr_eq(pool.device(), &device) => {
-                    Mapping::of_pool(pool, share, len()?)
-                }
-                Some(Mapped::Unopened(error)) => Err(error.clone()),
-                _ => {
-                    return Err(Error::protocol(format!(
-                        "memory of pool {pool}, which the peer has not announced on this GPU"
-                    )));
-                }
-            },
-            (Way::Descriptor | Way::Pool(_), None) => {
-                return Err(Error::protocol(
-                    "no descriptor came with the REGION message",
-                ));
-            }
-            (Way::Legacy(_) | Way::Pooled { .. }, Some(_)) => {
-                return Err(Error::protocol(
-                    "a descriptor came with a handle to which none belongs",
-                ));
-            }
-        };
-        let len = len()?;
-        Ok(match mapping {
-            Ok(mapping) => Mapped::Gpu(Arc::new(GpuRegion {
-                device,
-                mapping,
-                len,
-            })),
-            Err(error) => Mapped::Unopened(error),
+        is_known.then_some(announced).ok_or_else(|| {
+            Error::protocol(format!(
+                "memory of pool {pool}, which the peer has not announced on this GPU"
+            ))
         })
+    }
+
+    /// Opens a region that a body lies in, unless that was tried before.
+    fn open(&mut self, id: u16) {
+        let Some(at) = self.announced.iter().position(|known| *known == id) else {
+            return;
+        };
+        // The peer may have announced it to another request than this one.
+        let is_accepted = |region: &&Mapped| match region {
+            Mapped::Announced(announced) => self.accepted.contains(announced.uuid()),
+            _ => false,
+        };
+        if self.regions.get(&id).filter(is_accepted).is_none() {
+            return;
+        }
+        self.announced.swap_remove(at);
+        let Some(Mapped::Announced(announced)) = self.regions.remove(&id) else {
+            return;
+        };
+        let pool = announced.pool();
+        // The peer may have retired the pool, and given its number to something else.
+        if let Some(pool) = pool
+            && let Some(Mapped::Announced(known)) = self.regions.get(&pool)
+            && known.is_pool()
+        {
+            self.open(pool);
+        }
+        let pool = pool.and_then(|pool| self.regions.get(&pool));
+        let opened = announced.open(self.peer, pool);
+        let opened = opened.unwrap_or_else(Mapped::Unopened);
+        self.regions.insert(id, opened);
     }
 
     /// Remembers what a body waits for: see
@@ -288,6 +297,7 @@ impl RegionTable {
                 "the peer retired region {id}, which it never announced"
             ))
         })?;
+        self.announced.retain(|announced| *announced != id);
         Ok(region.unmapped())
     }
 
@@ -308,6 +318,10 @@ impl RegionTable {
 
     /// Finds the memory of the address list of message `seq`.
     pub fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+        if !self.announced.is_empty() {
+            let in_use = spans.iter().filter(|span| span.length > 0);
+            in_use.for_each(|span| self.open(split_address(span.address).0));
+        }
         // One region is the rule: no allocation for it.
         let mut first: Option<Known<'_>> = None;
         let mut others: Vec<Known<'_>> = Vec::new();
@@ -330,6 +344,11 @@ impl RegionTable {
                 })?;
                 match (region, &self.gpu) {
                     (Mapped::Host(region), Some(gpu)) => region.register(gpu),
+                    (Mapped::Announced(_), _) => {
+                        return Err(Error::protocol(format!(
+                            "region {id} is memory of a GPU, which the request did not name"
+                        )));
+                    }
                     (Mapped::Unopened(error), _) => {
                         self.missed = true;
                         return Err(error.clone().context(format_args!("region {id}")));
