@@ -7,11 +7,13 @@ use parking_lot::Mutex;
 
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
-use crate::error::{Result, Status};
+use crate::error::{Error, Result, Status};
+use crate::proto::Timestamp;
 use crate::transport::{Connection, Listener};
 
-/// What becomes of an accepted connection; called on the I/O thread.
-pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) + Send + Sync>;
+/// What becomes of an accepted connection; called on the I/O thread. An error is taken for one of the
+/// listener's.
+pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<()> + Send + Sync>;
 
 /// A listener that an I/O thread watches. Dropping it stops listening.
 pub struct Acceptor {
@@ -24,12 +26,31 @@ pub struct Acceptor {
 struct State {
     /// `None` once closed.
     listener: Option<Box<dyn Listener>>,
+    /// `None` also while the listener is left alone.
     registration: Option<Registration>,
+    /// Calls since the last connection that gave none.
+    in_vain: u32,
+    lines: Lines,
 }
 
-/// How long to leave a listener alone when the process is out of descriptors: the connection waits
-/// in the backlog, and an epoll that goes on reporting it would spin.
+/// What is logged of connections that were not accepted. A peer can have as many of them as it likes.
+#[derive(Default)]
+struct Lines {
+    until: Timestamp,
+    left: u32,
+}
+
+/// How long to leave a listener alone that gives nothing but errors, or is said to have something and
+/// has not. What the process is short of may be there then; and an epoll that goes on reporting the
+/// listener would spin.
 const PAUSE: Duration = Duration::from_millis(100);
+/// As many calls in vain, one after the other, are the listener's fault and not the peers'.
+const MOST_IN_VAIN: u32 = 64;
+/// Connections accepted before those that are there have their turn.
+const CONNECTIONS_AT_ONCE: usize = 64;
+/// Lines about connections that were not accepted, and in which time.
+const MOST_LINES: u32 = 5;
+const LINES_TIME: Duration = Duration::from_secs(10);
 
 impl Acceptor {
     /// Begins to accept.
@@ -42,7 +63,6 @@ impl Acceptor {
         io: &IoThread,
         on_accept: OnAccept,
     ) -> Result<Arc<Self>> {
-        let fd = listener.fd();
         let acceptor = Arc::new_cyclic(|me| Self {
             io: io.clone(),
             me: Weak::clone(me),
@@ -50,14 +70,11 @@ impl Acceptor {
             state: Mutex::new(State {
                 listener: Some(listener),
                 registration: None,
+                in_vain: 0,
+                lines: Lines::default(),
             }),
         });
-        let source: Weak<dyn Source> = Weak::clone(&acceptor.me) as Weak<Self>;
-        {
-            // Under the lock, so that the I/O thread waits until the registration is in its place.
-            let mut state = acceptor.state.lock();
-            state.registration = Some(io.register(source, [fd], Interest::Read)?);
-        }
+        acceptor.watch(&mut acceptor.state.lock())?;
         acceptor.ready();
         Ok(acceptor)
     }
@@ -69,37 +86,112 @@ impl Acceptor {
         state.listener = None;
     }
 
-    fn watch(&self, interest: Interest) {
-        if let Some(registration) = &mut self.state.lock().registration {
-            registration.set_interest(interest);
+    /// Has the I/O thread watch the listener. Under the lock, so that the thread waits until the
+    /// registration is in its place.
+    fn watch(&self, state: &mut State) -> Result<()> {
+        if let Some(listener) = &state.listener
+            && state.registration.is_none()
+        {
+            let fds = [listener.fd()];
+            let registration = self.io.register(self.source(), fds, Interest::Read)?;
+            state.registration = Some(registration);
         }
+        Ok(())
+    }
+
+    /// Leaves the listener alone for a while. It is not watched at all: epoll reports a descriptor that
+    /// has failed whatever it is watched for.
+    fn pause(&self, state: &mut State) {
+        state.registration = None;
+        state.in_vain = 0;
+        self.io.call_at(clock::after(PAUSE), self.source());
+    }
+
+    /// Accepts one connection. Returns whether there may be another one.
+    fn accept_one(&self) -> bool {
+        let accepted = match &mut *self.state.lock() {
+            State {
+                listener: Some(listener),
+                registration: Some(_),
+                ..
+            } => listener.accept(),
+            _ => return false,
+        };
+        let taken = match accepted {
+            Ok(Some(connection)) => (self.on_accept)(connection).map(|()| true),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        let mut state = self.state.lock();
+        if let Ok(true) = taken {
+            state.in_vain = 0;
+            return true;
+        }
+        state.in_vain += 1;
+        let mut pauses = state.in_vain >= MOST_IN_VAIN;
+        if let Err(error) = &taken {
+            state.lines.say(error);
+            let status = error.status();
+            pauses |= matches!(status, Status::OutOfResources | Status::OutOfMemory);
+        }
+        if pauses {
+            self.pause(&mut state);
+        }
+        taken.is_err() && !pauses
+    }
+
+    fn source(&self) -> Weak<dyn Source> {
+        Weak::clone(&self.me) as Weak<Self>
+    }
+}
+
+impl Lines {
+    fn say(&mut self, error: &Error) {
+        if clock::now() >= self.until {
+            *self = Self {
+                until: clock::after(LINES_TIME),
+                left: MOST_LINES,
+            };
+        }
+        match self.left {
+            0 => return,
+            1 => tracing::warn!(
+                "a connection was not accepted: {error}; of others nothing is said for up to {} s",
+                LINES_TIME.as_secs()
+            ),
+            _ => tracing::warn!("a connection was not accepted: {error}"),
+        }
+        self.left -= 1;
     }
 }
 
 impl Source for Acceptor {
     fn ready(&self) {
-        loop {
-            let accepted = match &mut self.state.lock().listener {
-                Some(listener) => listener.accept(),
-                None => return,
-            };
-            match accepted {
-                Ok(Some(connection)) => (self.on_accept)(connection),
-                Ok(None) => return,
-                Err(error) if error.status() == Status::OutOfResources => {
-                    tracing::error!("no connection can be accepted for now: {error}");
-                    self.watch(Interest::Nothing);
-                    let source: Weak<dyn Source> = Weak::clone(&self.me) as Weak<Self>;
-                    self.io.call_at(clock::after(PAUSE), source);
-                    return;
-                }
-                Err(error) => tracing::warn!("a connection was not accepted: {error}"),
+        for _ in 0..CONNECTIONS_AT_ONCE {
+            if !self.accept_one() {
+                return;
             }
         }
+        // The rest when the connections have had their turn.
+        self.io.call_soon(self.source());
+    }
+
+    fn turn(&self) {
+        self.ready();
     }
 
     fn timer(&self) {
-        self.watch(Interest::Read);
+        {
+            let mut state = self.state.lock();
+            if let Err(error) = self.watch(&mut state) {
+                state.lines.say(&error);
+                return self.pause(&mut state);
+            }
+        }
         self.ready();
     }
 }
+
+#[cfg(test)]
+#[path = "acceptor_tests.rs"]
+mod tests;

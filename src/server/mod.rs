@@ -108,10 +108,9 @@ impl Server {
         let acceptor = Acceptor::start(
             listener,
             &self.shared.io,
-            Box::new(move |connection| {
-                if let Some(shared) = me.upgrade() {
-                    shared.accepted(connection, tags);
-                }
+            Box::new(move |connection| match me.upgrade() {
+                Some(shared) => shared.accepted(connection, tags),
+                None => Ok(()),
             }),
         )?;
         let text = uri.to_string();

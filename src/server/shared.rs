@@ -84,7 +84,11 @@ impl Shared {
     }
 
     /// Takes over a connection; on the I/O thread.
-    pub(super) fn accepted(&self, connection: Box<dyn Connection>, tags: RoleTags) {
+    ///
+    /// # Errors
+    ///
+    /// Of the system, when the connection cannot be watched.
+    pub(super) fn accepted(&self, connection: Box<dyn Connection>, tags: RoleTags) -> Result<()> {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
         let config = SenderConfig {
             tags,
@@ -93,17 +97,15 @@ impl Shared {
         let host: Weak<dyn Host> = Weak::clone(&self.me) as Weak<Self>;
         let idle = self.link_options.region_idle;
         let peer = connection.peer().to_owned();
-        match ServedLink::start(id, connection, config, idle, &self.io, host) {
-            Ok(link) => {
-                self.links.lock().insert(id, Arc::clone(&link));
-                // It may have ended, or missed the cut, while it was being added.
-                if link.is_closed() || self.cutting.load(Ordering::Acquire) {
-                    link.cut(&Error::new(Status::Stopped, "the server was stopped"));
-                    self.links.lock().remove(&id);
-                }
-            }
-            Err(error) => tracing::warn!("the connection from {peer} was not taken: {error}"),
+        let link = ServedLink::start(id, connection, config, idle, &self.io, host)
+            .map_err(|error| error.context(format_args!("the peer is {peer}")))?;
+        self.links.lock().insert(id, Arc::clone(&link));
+        // It may have ended, or missed the cut, while it was being added.
+        if link.is_closed() || self.cutting.load(Ordering::Acquire) {
+            link.cut(&Error::new(Status::Stopped, "the server was stopped"));
+            self.links.lock().remove(&id);
         }
+        Ok(())
     }
 
     /// Finds what was asked for and begins to serve it.

@@ -130,7 +130,8 @@ pub trait Listener: Send {
     ///
     /// # Errors
     ///
-    /// Of one peer (`Permission`, `Io`: call again) or of the process (`OutOfResources`: wait).
+    /// Of one peer (`Permission`, `Disconnected`, `Io`: call again) or of the process (`OutOfResources`,
+    /// `OutOfMemory`: wait). Which it is need not be known: whoever calls again bounds how often.
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>>;
 }
 

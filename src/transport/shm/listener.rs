@@ -106,8 +106,7 @@ impl Listener for ShmListener {
                     )?)));
                 }
                 Err(Errno::AGAIN) => return Ok(None),
-                // The peer has given up, or a signal came.
-                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     let text = format!(
                         "cannot accept a connection at {}: {}; raise the limit of open files \

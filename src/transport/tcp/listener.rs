@@ -106,8 +106,7 @@ impl Listener for TcpListener {
             match rustix::net::accept_with(&self.socket, flags) {
                 Ok(socket) => return self.take(socket).map(Some),
                 Err(Errno::AGAIN) => return Ok(None),
-                // The peer has given up, or a signal came.
-                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     return Err(Error::os_as(
                         Status::OutOfResources,

@@ -1,0 +1,204 @@
+//! Listeners that fail, in every way that they can.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::Shutdown;
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::{Dispatch, Event, Metadata, Subscriber, dispatcher};
+
+use super::*;
+use crate::proto::Uri;
+use crate::transport::{LinkOptions, by_scheme};
+
+/// More calls than this, and nobody will end them.
+const FOR_EVER: usize = 100_000;
+
+type Accept = dyn FnMut() -> Result<Option<Box<dyn Connection>>> + Send;
+
+/// A listener whose descriptor is always ready, and that does what a test says.
+struct Scripted {
+    fd: Arc<OwnedFd>,
+    calls: Arc<AtomicUsize>,
+    accept: Box<Accept>,
+}
+
+impl Listener for Scripted {
+    fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
+    fn address(&self) -> String {
+        "test:".into()
+    }
+
+    fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
+        let calls = self.calls.fetch_add(1, Ordering::SeqCst);
+        assert!(calls < FOR_EVER, "it is called for ever");
+        (self.accept)()
+    }
+}
+
+/// A thread, an acceptor there, and the calls that its listener and its owner have had.
+struct Subject {
+    io: IoThread,
+    acceptor: Arc<Acceptor>,
+    accepts: Arc<AtomicUsize>,
+    accepted: Arc<AtomicUsize>,
+}
+
+impl Subject {
+    fn new(accept: impl FnMut() -> Result<Option<Box<dyn Connection>>> + Send + 'static) -> Self {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Self::at(Arc::new(eventfd(1, flags).unwrap()), accept)
+    }
+
+    fn at(
+        fd: Arc<OwnedFd>,
+        accept: impl FnMut() -> Result<Option<Box<dyn Connection>>> + Send + 'static,
+    ) -> Self {
+        let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+        let (accepts, accepted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let listener = Scripted {
+            fd,
+            calls: Arc::clone(&accepts),
+            accept: Box::new(accept),
+        };
+        let count = Arc::clone(&accepted);
+        let on_accept = move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        let acceptor = Acceptor::start(Box::new(listener), &io, Box::new(on_accept)).unwrap();
+        Self {
+            io,
+            acceptor,
+            accepts,
+            accepted,
+        }
+    }
+
+    /// Asserts that over several pauses the listener is called now and then only.
+    fn assert_does_not_spin(&self) {
+        let before = self.accepts.load(Ordering::SeqCst);
+        std::thread::sleep(PAUSE * 4);
+        let calls = self.accepts.load(Ordering::SeqCst) - before;
+        assert!(calls > 0, "it is not tried again");
+        assert!(calls < 20 * MOST_IN_VAIN as usize, "{calls} calls");
+    }
+}
+
+fn wait_until(done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "it never happens"
+        );
+        std::thread::yield_now();
+    }
+}
+
+/// A connection of a peer that hangs up at once.
+fn connection() -> Box<dyn Connection> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let uri = Uri::parse(&format!("mem:@acceptor-{number}")).unwrap();
+    let mem = by_scheme("mem").unwrap();
+    let mut listener = mem.listen(&uri, &LinkOptions::default()).unwrap();
+    let _peer = mem.connect(&uri, &LinkOptions::default()).unwrap();
+    listener.accept().unwrap().unwrap()
+}
+
+/// `Listener::accept`: whatever a listener fails of and however long, the I/O thread does not spin, and
+/// goes on once the cause is gone.
+#[test]
+fn a_listener_that_fails_is_left_alone_for_a_while() {
+    for status in Status::ALL {
+        let broken = Arc::new(AtomicBool::new(true));
+        let is_broken = Arc::clone(&broken);
+        let subject = Subject::new(move || match is_broken.load(Ordering::SeqCst) {
+            true => Err(Error::new(*status, "it fails")),
+            false => Ok(Some(connection())),
+        });
+        if matches!(status, Status::OutOfResources | Status::Io) {
+            subject.assert_does_not_spin();
+        }
+        assert_eq!(subject.accepted.load(Ordering::SeqCst), 0);
+        broken.store(false, Ordering::SeqCst);
+        wait_until(|| subject.accepted.load(Ordering::SeqCst) > 0);
+        subject.acceptor.close();
+    }
+}
+
+/// A listening socket that was shut down under the server's hands: epoll reports it whatever it is
+/// watched for.
+#[test]
+fn a_listener_whose_socket_was_taken_away_does_not_spin() {
+    let uri = Uri::parse(&format!("shm:@dipc-taken-{}", std::process::id())).unwrap();
+    let shm = by_scheme("shm").unwrap();
+    let mut listener = shm.listen(&uri, &LinkOptions::default()).unwrap();
+    rustix::net::shutdown(listener.fd(), Shutdown::Both).unwrap();
+    let subject = Subject::at(listener.fd(), move || listener.accept());
+    subject.assert_does_not_spin();
+}
+
+/// A descriptor that is always ready, of a listener that has nothing.
+#[test]
+fn a_listener_that_is_said_to_have_something_does_not_spin() {
+    let subject = Subject::new(|| Ok(None));
+    subject.assert_does_not_spin();
+}
+
+/// Peers that connect again and again have the listener's turns, and no more.
+#[test]
+fn others_have_their_turn_however_many_peers_connect() {
+    struct Other(AtomicBool);
+    impl Source for Other {
+        fn ready(&self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let subject = Subject::new(|| Ok(Some(connection())));
+    let other = Arc::new(Other(AtomicBool::new(false)));
+    let source: Weak<dyn Source> = Arc::downgrade(&other) as Weak<Other>;
+    let fd = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
+    let watched = subject.io.register(source, [Arc::new(fd)], Interest::Read);
+    wait_until(|| other.0.load(Ordering::SeqCst));
+    drop(watched);
+    subject.acceptor.close();
+}
+
+/// Counts lines.
+struct Counting(Arc<AtomicUsize>);
+
+impl Subscriber for Counting {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// What a peer brings about in any number fills nobody's log.
+#[test]
+fn refusals_are_logged_in_a_bounded_number_of_lines() {
+    let lines = Arc::new(AtomicUsize::new(0));
+    let mut said = Lines::default();
+    dispatcher::with_default(&Dispatch::new(Counting(Arc::clone(&lines))), || {
+        for _ in 0..1000 {
+            said.say(&Error::new(Status::Permission, "another user"));
+        }
+    });
+    assert_eq!(lines.load(Ordering::SeqCst), MOST_LINES as usize);
+}
