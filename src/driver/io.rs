@@ -391,9 +391,9 @@ impl Shared {
 
 /// Runs a call to a source. A panic there is a bug of ours: it is logged, and costs that call and
 /// not every other connection.
-fn guarded(call: impl FnOnce()) {
+pub fn guarded(call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!("a call on an I/O thread panicked: please report this bug");
+        tracing::error!("a call to a connection or a listener panicked: please report this bug");
     }
 }
 

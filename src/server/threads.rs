@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use smallvec::SmallVec;
 
 use crate::driver::clock;
-use crate::driver::io::Source as _;
+use crate::driver::io::{Source as _, guarded};
 use crate::driver::served::ServedLink;
 use crate::proto::Timestamp;
 use crate::transport::Readiness;
@@ -58,23 +59,38 @@ impl Bell {
         let _ = rustix::io::write(&self.writer, &[0]);
     }
 
-    /// Sleeps until it has rung, until `link` has something to read, or until the time. Returns
-    /// whether it was the link.
-    fn wait(&self, until: Timestamp, link: Option<&Readiness>) -> bool {
+    /// Sleeps until it has rung, until `link` has something to read, or until the time.
+    fn wait(&self, until: Timestamp, link: Option<&Readiness>) -> Woken {
         let time = Timespec::try_from(clock::until(until)).ok();
         let mut polled = SmallVec::<[PollFd<'_>; 2]>::new();
         polled.push(PollFd::new(&self.reader, PollFlags::IN));
         if let Some(link) = link {
             polled.push(PollFd::new(&link.fd, PollFlags::IN));
         }
-        let _ = poll(&mut polled, time.as_ref());
+        match poll(&mut polled, time.as_ref()) {
+            Ok(0) => return Woken::Late,
+            // Somebody's signal: as if it had rung.
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return Woken::Late,
+        }
         let happened = |at: usize| polled.get(at).is_some_and(|fd| !fd.revents().is_empty());
         let (rung, asked) = (happened(0), happened(1));
         if rung {
             let _ = rustix::io::read(&self.reader, &mut [0; 8]);
         }
-        asked
+        if asked { Woken::Asked } else { Woken::Rung }
     }
+}
+
+/// What has woken a thread that waits.
+#[derive(PartialEq, Eq)]
+enum Woken {
+    /// The bell, maybe for a stream that the thread has served long since.
+    Rung,
+    /// The connection, and maybe the bell too.
+    Asked,
+    /// The time is over, or cannot be waited for.
+    Late,
 }
 
 /// The threads of one server. Dropping it ends those that wait; those that work end after it.
@@ -196,7 +212,8 @@ impl Parked {
     /// Reads what has come. Returns the stream that was asked for, if this thread is to serve it.
     fn read(&self) -> Option<Work> {
         OWN.set(Some(None));
-        self.0.ready();
+        // What has been asked for is answered whatever happens here.
+        guarded(|| self.0.ready());
         OWN.take().flatten()
     }
 }
@@ -227,7 +244,7 @@ fn wait(shared: &Mutex<Shared>, bell: &Bell, mut parked: Option<Parked>) -> Opti
             number
         };
         let readiness = parked.as_ref().map(|parked| parked.0.readiness());
-        let asked = bell.wait(until, readiness);
+        let woken = bell.wait(until, readiness);
         let taken = {
             let idle = &mut shared.lock().idle;
             let place = idle.iter().position(|waiting| waiting.number == number);
@@ -237,7 +254,11 @@ fn wait(shared: &Mutex<Shared>, bell: &Bell, mut parked: Option<Parked>) -> Opti
             // Its work is on the way, or the server has ended.
             return receiver.recv().ok();
         }
-        let link = parked.as_ref().filter(|_| asked)?;
+        let link = match woken {
+            Woken::Late => return None,
+            Woken::Rung => continue,
+            Woken::Asked => parked.as_ref()?,
+        };
         let own = link.read();
         if own.is_some() {
             return own;
@@ -283,6 +304,47 @@ mod tests {
         assert_ne!(run_on(&threads).recv().unwrap(), first);
         go.send(()).unwrap();
         wait_idle(&threads, 2);
+    }
+
+    /// `IDLE`: a bell that has rung for a stream which the thread has served long since ends nothing.
+    #[test]
+    fn a_thread_that_is_woken_for_nothing_waits_on() {
+        let threads = Threads::default();
+        let first = run_on(&threads).recv().unwrap();
+        let number = || threads.shared.lock().idle.first().map(|idle| idle.number);
+        wait_idle(&threads, 1);
+        for _ in 0..3 {
+            let before = number();
+            threads.shared.lock().idle[0].bell.ring();
+            let until = clock::after(IDLE / 4);
+            while number().is_none_or(|now| Some(now) == before) {
+                assert!(!clock::until(until).is_zero(), "the thread has ended");
+                thread::yield_now();
+            }
+        }
+        assert_eq!(run_on(&threads).recv().unwrap(), first);
+    }
+
+    /// design.md, "Failure is per stream": work that panics costs its own thread and nobody else's.
+    #[test]
+    fn a_panic_loses_no_thread_but_its_own() {
+        let threads = Threads::default();
+        let first = run_on(&threads).recv().unwrap();
+        wait_idle(&threads, 1);
+        let dropped = Arc::new(());
+        let held = Arc::clone(&dropped);
+        threads
+            .run(move || {
+                let _held = held;
+                panic!("this work panics on purpose")
+            })
+            .unwrap();
+        while Arc::strong_count(&dropped) > 1 {
+            thread::yield_now();
+        }
+        assert_eq!(threads.shared.lock().idle.len(), 0);
+        assert_ne!(run_on(&threads).recv().unwrap(), first);
+        wait_idle(&threads, 1);
     }
 
     /// Nothing of a server stays behind: threads that wait end with it, busy ones with their work.
