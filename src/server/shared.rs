@@ -194,17 +194,24 @@ impl Shared {
         let options = self.produce(self.callbacks()?);
         // An I/O thread that spins is awake already.
         let next = self.options.spin.is_zero().then(|| Arc::clone(link));
-        self.threads
-            .run(move || {
-                // Made here, so that a thread that cannot be had leaves the refusal to the caller.
-                let mut production = Production::new(Arc::clone(&stream), options, ending(&slot));
-                run(&stream, &mut production);
-                // In this order: the stream has ended before its place is free.
-                drop(production);
-                drop(slot);
-                next
-            })
-            .map_err(|error| Error::io("cannot start a thread for the stream", &error))
+        let unserved = (Arc::clone(&stream), options.clone());
+        let started = self.threads.run(move || {
+            // Made here: where there is no thread, the client is told that, and not of a producer.
+            let mut production = Production::new(Arc::clone(&stream), options, ending(&slot));
+            run(&stream, &mut production);
+            // In this order: the stream has ended before its place is free.
+            drop(production);
+            drop(slot);
+            next
+        });
+        if let Err(error) = started {
+            let error = Error::io("cannot start a thread for the stream", &error);
+            let (stream, options) = unserved;
+            // The other part of the stream, too, if it has joined already.
+            Production::new(stream, options, Box::new(|| ()))
+                .fail(error.status().code(), error.text());
+        }
+        Ok(())
     }
 
     /// Where the host's things are dropped.

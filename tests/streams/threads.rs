@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
+use dipc::error::Status;
 use dipc::proto::Credit;
 use dipc::server::{Request, ServerOptions};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::common;
 use crate::common::child::{assert_in_child, in_child};
@@ -80,6 +82,70 @@ fn published_streams_go_on_with_credit() {
             });
         }
         assert_eq!(server.stats().streams_served, 6);
+    }
+}
+
+/// A request for which there is no thread is refused, and its place is free again.
+#[test]
+fn a_stream_without_a_thread_is_refused() {
+    in_child("threads::child_has_no_threads");
+}
+
+#[test]
+#[ignore = "run by a_stream_without_a_thread_is_refused"]
+fn child_has_no_threads() {
+    assert_in_child();
+    let options = ServerOptions {
+        max_streams: 1,
+        ..ServerOptions::default()
+    };
+    let (server, uri) = server(SHM, options);
+    serve(&server, "t", counting(1, 1));
+    let client = client();
+    let get = || client.get(&[&uri], b"t", &GetOptions::default(), None);
+    // Each thread that there is has memory of its own from now on.
+    client
+        .get(&[&uri], b"other", &GetOptions::default(), None)
+        .map(drop)
+        .unwrap_err();
+    let memory = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = memory.split(' ').next().unwrap().parse().unwrap();
+    let limits = getrlimit(Resource::As);
+    // Less than the stack of a thread takes.
+    let current = Some(pages * rustix::param::page_size() as u64 + (2 << 20) - 1);
+    let maximum = limits.maximum;
+    setrlimit(Resource::As, Rlimit { current, maximum }).unwrap();
+    let refused = [get(), get()].map(|stream| stream.map(drop).unwrap_err());
+    setrlimit(Resource::As, limits).unwrap();
+    for error in refused {
+        assert_eq!(error.status(), Status::OutOfResources, "{error}");
+        assert!(error.text().contains("cannot start a thread"), "{error}");
+    }
+    assert_eq!(server.stats().streams_active, 0);
+    assert_eq!(read_all(&mut get().unwrap()).unwrap().len(), 1);
+}
+
+/// A provider that panics gives its place free, each time.
+#[test]
+fn panicking_providers_leave_no_stream_behind() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            max_streams: 1,
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        let panicking = FnProvider(|_: &Request| panic!("this provider panics on purpose"));
+        serve(&server, "panicking", Box::new(panicking));
+        serve(&server, "t", counting(2, 1));
+        let client = client();
+        let get = |ticket: &str| client.get(&[&uri], ticket.as_bytes(), &subject.options(), None);
+        for _ in 0..20 {
+            let error = get("panicking").map(drop).unwrap_err();
+            assert_eq!(error.status(), Status::Provider, "{error}");
+            assert_eq!(read_all(&mut get("t").unwrap()).unwrap().len(), 2);
+        }
+        eventually("no stream is left", || server.stats().streams_active == 0);
+        assert_eq!(server.stats().streams_served, 40);
     }
 }
 
