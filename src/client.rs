@@ -284,11 +284,12 @@ impl Inner {
             let reused = first.reused;
             let second = data.map(|known| &known.uri).zip(second);
             match self.begin(&metadata.uri, first, second, request, options, cancel) {
-                // The server may have gone, and come back, since the connection was last used.
-                Err(error)
+                // The server may have gone, and come back, since the connection was last used. What it
+                // has said itself it would say again.
+                Err((error, false))
                     if reused
                         && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
-                outcome => break outcome?,
+                outcome => break outcome.map_err(|(error, _)| error)?,
             }
         };
         if asks_for_gpus {
@@ -338,6 +339,8 @@ impl Inner {
         })
     }
 
+    /// Asks for a stream. An error comes with whether it is the server's answer, after which the
+    /// connection serves the next stream.
     fn begin(
         self: &Arc<Self>,
         uri: &Uri,
@@ -346,7 +349,7 @@ impl Inner {
         request: Request,
         options: &GetOptions,
         cancel: Option<&Cancel>,
-    ) -> Result<Stream> {
+    ) -> Result<Stream, (Error, bool)> {
         let side = |uri: &Uri| SideConfig {
             tags: uri.tags,
             extension: uri.extension,
@@ -378,12 +381,14 @@ impl Inner {
         let other = (!Arc::ptr_eq(&first, &second)).then(|| Arc::clone(&second));
         let links = [Some(Arc::clone(&first)), other];
         let started = Fetch::start(config, first, second, decode, target, options.spin);
-        let mut fetch = started.inspect_err(|_| {
+        let mut fetch = started.map_err(|error| {
             self.put_back(links.into_iter().flatten(), metadata.key.as_ref());
+            (error, false)
         })?;
         if let Err(error) = fetch.wait_for_schema(cancel) {
+            let answered = fetch.is_settled();
             settle(&Arc::downgrade(self), fetch, metadata.key);
-            return Err(error);
+            return Err((error, answered));
         }
         let device_type = fetch.target().device_type();
         Ok(Stream {

@@ -10,6 +10,7 @@ use dipc::error::{Error, Status};
 use dipc::proto::Credit;
 use dipc::server::{Request, ServerOptions};
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -105,6 +106,46 @@ fn a_failing_provider_ends_its_stream_only() {
         assert_eq!(stream.next().unwrap_err(), error);
         let mut stream = client.get(&[&uri], b"good", &options, None).unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 5);
+        assert_eq!(client.stats().connections_made, 1);
+    }
+}
+
+/// design.md, "Failure is per stream": whatever number a provider fails with, the client has it and the text,
+/// and the connection carries the next stream (rule E4). The provider is asked once.
+#[test]
+fn a_providers_status_says_nothing_of_the_connection() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let calls = Arc::new(AtomicUsize::new(0));
+        for status in Status::ALL {
+            let fails = move || Error::new(*status, "the provider's own words");
+            let counted = Arc::clone(&calls);
+            let at_once = FnProvider(move |_: &Request| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                Err(fails())
+            });
+            let later = FnProvider(move |request: &Request| {
+                // What a stream fails with is an errno; these are the words for it.
+                request.fail(status.code(), fails().text());
+                let batches = [Ok(batch(0, 1)), Err(fails())];
+                Ok(stream_of(common::schema(), batches.into_iter()))
+            });
+            serve(&server, &format!("at once {status:?}"), Box::new(at_once));
+            serve(&server, &format!("later {status:?}"), Box::new(later));
+        }
+        let client = client();
+        let get = |ticket: String| {
+            let mut stream = client.get(&[&uri], ticket.as_bytes(), &subject.options(), None)?;
+            read_all(&mut stream)
+        };
+        for status in Status::ALL {
+            for ticket in ["at once", "later"] {
+                let error = get(format!("{ticket} {status:?}")).unwrap_err();
+                assert_eq!(error.status(), *status, "{ticket}: {error}");
+                assert!(error.text().contains("own words"), "{ticket}: {error}");
+            }
+        }
+        assert_eq!(calls.load(Ordering::SeqCst), Status::ALL.len());
         assert_eq!(client.stats().connections_made, 1);
     }
 }

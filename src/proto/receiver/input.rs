@@ -84,7 +84,9 @@ impl<B> Receiver<B> {
         if let Some(peer) = self.peer_mut(side) {
             peer.failed = true;
         }
+        // The other connection is told before.
         self.fail(error);
+        self.faulty = true;
     }
 
     /// Time has passed. Does nothing before the time that [`poll_timeout`](Self::poll_timeout)
@@ -150,10 +152,13 @@ impl<B> Receiver<B> {
             (Ok(()), _) => Ok(()),
             // The stream is over; only its connection is at fault now.
             (Err(error), true) => {
-                self.over_on_wire = false;
+                self.faulty = true;
                 Err(error)
             }
-            (Err(error), false) => Err(self.fail(error)),
+            (Err(error), false) => {
+                self.faulty = true;
+                Err(self.fail(error))
+            }
         }
     }
 

@@ -7,7 +7,7 @@ mod types;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::error::{Error, Status};
+use crate::error::Error;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_RETURN, HeaderKind, Return, Span, StreamInfo, Timestamp,
@@ -82,6 +82,9 @@ pub struct Receiver<B> {
     stop: Option<Stop>,
     /// Whether the metadata connection has carried its last message of this stream.
     over_on_wire: bool,
+    /// A rule was broken, or the stream's connection was cut. What the server says in ERROR is neither,
+    /// whatever its status.
+    faulty: bool,
     /// Whether everything before the server's ERROR has arrived.
     whole: bool,
     error: Option<Error>,
@@ -140,6 +143,7 @@ impl<B> Receiver<B> {
             credit: CreditCount::new(request.credit),
             stop: None,
             over_on_wire: false,
+            faulty: false,
             whole: false,
             error: None,
             abandoned: Vec::new(),
@@ -251,12 +255,8 @@ impl<B> Receiver<B> {
     /// the next one (rule E4): it has ended, or the server has said ERROR, which also answers a
     /// cancel. Never after a broken rule or a cut.
     pub fn is_over_on_wire(&self) -> bool {
-        let sound = self
-            .error
-            .as_ref()
-            .is_none_or(|error| !matches!(error.status(), Status::Protocol | Status::Disconnected));
         let arrived = self.state == ReceiverState::Ended || self.state.is_broken();
-        self.over_on_wire && arrived && sound
+        self.over_on_wire && arrived && !self.faulty
     }
 
     /// Whether every message that the server numbered has arrived. On a connection that keeps no
@@ -429,7 +429,8 @@ impl<B> Receiver<B> {
 
     /// The stream fails now.
     fn fail(&mut self, error: Error) -> Error {
-        if error.status() != Status::Protocol {
+        // Who broke a rule is told nothing more.
+        if !self.faulty {
             self.tell_cancelled();
         }
         self.abandon_all();
