@@ -57,8 +57,12 @@ impl ShmConnection {
             is_this: u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id()),
         });
         let pool = Pool::for_process(options, Box::new(ByDescriptor), process);
+        let mut channel = Channel::new(socket, peer.to_string(), unexpected, intake);
+        if role == Role::Server {
+            channel.reader().expect_requests();
+        }
         Ok(Self {
-            channel: Channel::new(socket, peer.to_string(), unexpected, intake),
+            channel,
             death,
             same_user: peer.is_same_user(),
             regions: RegionTable::of_peer(peer.pid),

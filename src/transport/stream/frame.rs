@@ -11,7 +11,7 @@ use crate::proto::{BodyKind, body_tag, parse_body_tag};
 
 /// Bytes of a frame's header: length and tag (u64 LE each), class, 7 zero bytes.
 pub const HEADER_BYTES: usize = 24;
-/// Longest untagged message.
+/// Longest untagged message from a server; one from a client is no longer than a request.
 pub const MAX_METADATA_BYTES: u64 = 256 << 20;
 /// Longest control message.
 pub const MAX_CONTROL_BYTES: u64 = 64 << 10;
@@ -119,6 +119,8 @@ impl State {
 #[derive(Debug)]
 pub struct FrameReader {
     state: State,
+    /// Longest untagged message.
+    metadata_bytes: u64,
     unexpected_bytes: u64,
     posted: HashMap<u32, Posted>,
     /// Bodies that came before they were posted.
@@ -135,6 +137,7 @@ impl FrameReader {
     pub fn new(unexpected_bytes: u64) -> Self {
         Self {
             state: State::START,
+            metadata_bytes: MAX_METADATA_BYTES,
             unexpected_bytes,
             posted: HashMap::new(),
             early: HashSet::new(),
@@ -142,6 +145,12 @@ impl FrameReader {
             switched: false,
             failed: None,
         }
+    }
+
+    /// The peer is a client, which sends nothing longer than a request: it may not have been let in
+    /// yet, and shall not make this side hold more for it.
+    pub fn expect_requests(&mut self) {
+        self.metadata_bytes = MAX_TAGGED_BYTES;
     }
 
     /// From now on frames may come in two places, one after the other.
@@ -282,7 +291,7 @@ impl FrameReader {
             ));
         }
         let (class, what, most) = match header[16] {
-            0 => (Class::Untagged, "metadata", MAX_METADATA_BYTES),
+            0 => (Class::Untagged, "metadata", self.metadata_bytes),
             // Rule U4: what is no body's tag is a request's or a free list's, or the state machines
             // refuse it.
             1 => match parse_body_tag(tag) {

@@ -78,6 +78,21 @@ fn lengths_past_the_limits_are_refused() {
     );
 }
 
+/// Rule A8: a server holds no more for one message of a client than a request may have, also before
+/// the client was let in.
+#[test]
+fn a_client_announces_nothing_longer_than_a_request() {
+    let mut reader = FrameReader::new(0);
+    reader.expect_requests();
+    let longest = frame(Class::Untagged, 0, &vec![1; 1 << 20]);
+    let read = read_one(&mut reader, &longest).unwrap();
+    assert!(matches!(read, Some(Frame::Metadata(bytes)) if bytes.len() == 1 << 20));
+    let longer = encode_header(MAX_TAGGED_BYTES + 1, 0, Class::Untagged);
+    let error = read_one(&mut reader, &longer).unwrap_err();
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert!(error.text().contains("the limit is 1048576"), "{error}");
+}
+
 /// "Our transports", shm: padding is zero and classes are known; the texts name what came.
 #[test]
 fn what_is_no_header_is_refused() {

@@ -81,7 +81,8 @@ impl TcpListener {
         let peer = rustix::net::getpeername(&socket)
             .and_then(|peer| peer.map_or(Err(Errno::NOTCONN), SocketAddr::try_from))
             .map_err(|errno| Error::os("a peer has gone before it was accepted", errno))?;
-        let line = Line::new(socket, peer, self.unexpected_bytes, self.patience);
+        let mut line = Line::new(socket, peer, self.unexpected_bytes, self.patience);
+        line.channel.reader().expect_requests();
         let joins = Some((Arc::downgrade(&self.groups), peer.ip()));
         Ok(Box::new(TcpConnection::new(line, joins)))
     }

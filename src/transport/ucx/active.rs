@@ -12,9 +12,9 @@ use ucx1_sys::{
 
 use crate::error::{Error, Result};
 use crate::transport::Incoming;
-use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES};
+use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::shared::{Announced, Ends, Shared, Work};
+use crate::transport::ucx::shared::{Announced, Ends, Peer, Shared, Work};
 use crate::transport::ucx::worker::Worker;
 
 /// What an active message is.
@@ -43,6 +43,14 @@ impl Class {
         }
     }
 
+    /// The longest that `peer` may send: a client sends nothing longer than a request.
+    const fn limit_of(self, peer: Peer) -> u64 {
+        match (self, peer) {
+            (Self::Metadata, Peer::Client) => MAX_TAGGED_BYTES,
+            (Self::Metadata, Peer::Server) | (Self::Control, _) => self.limit(),
+        }
+    }
+
     const fn handler(self) -> ucp_am_recv_callback_t {
         match self {
             Self::Metadata => Some(on_metadata),
@@ -63,13 +71,13 @@ impl Class {
     /// # Errors
     ///
     /// `Protocol`, with the length and the limit.
-    pub(super) fn ensure_within_limit(self, length: usize) -> Result<()> {
-        if length as u64 <= self.limit() {
+    pub(super) fn ensure_within_limit(self, length: usize, peer: Peer) -> Result<()> {
+        let most = self.limit_of(peer);
+        if length as u64 <= most {
             return Ok(());
         }
         Err(Error::protocol(format!(
-            "the peer sent a {self:?} message of {length} bytes; the limit is {}",
-            self.limit()
+            "the peer sent a {self:?} message of {length} bytes; the limit is {most}"
         )))
     }
 }
@@ -117,14 +125,16 @@ pub(super) fn fetch(worker: &mut Worker, shared: &Arc<Shared>, announced: Announ
         class,
     } = announced;
     let api = worker.api();
-    let memory = class.ensure_within_limit(length).and_then(|()| {
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(length).map_err(|_| {
-            Error::out_of_memory(format!("cannot allocate {length} bytes for a message"))
-        })?;
-        bytes.resize(length, 0);
-        Ok(bytes)
-    });
+    let memory = class
+        .ensure_within_limit(length, shared.peer)
+        .and_then(|()| {
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(length).map_err(|_| {
+                Error::out_of_memory(format!("cannot allocate {length} bytes for a message"))
+            })?;
+            bytes.resize(length, 0);
+            Ok(bytes)
+        });
     let mut bytes: Vec<u8> = match memory {
         Ok(bytes) => bytes,
         Err(error) => {
@@ -205,7 +215,7 @@ unsafe fn on_active(
         return UCS_INPROGRESS;
     }
     shared.guarded(|state| {
-        if let Err(error) = class.ensure_within_limit(length) {
+        if let Err(error) = class.ensure_within_limit(length, shared.peer) {
             state.refused.get_or_insert(error);
             return;
         }

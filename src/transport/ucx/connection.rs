@@ -23,7 +23,7 @@ use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::pull::{Line, Pulls};
-use crate::transport::ucx::shared::{Shared, Told};
+use crate::transport::ucx::shared::{Peer, Shared, Told};
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{
@@ -77,7 +77,7 @@ impl UcxConnection {
     ///
     /// `Unreachable` when it refuses or is not there, `Timeout` at the deadline, and UCX's own.
     pub fn connect(context: &Arc<Context>, address: SocketAddr, deadline: Instant) -> Result<Self> {
-        let (worker, shared) = prepare(context)?;
+        let (worker, shared) = prepare(context, Peer::Server)?;
         let endpoint = match Endpoint::connect(&worker, &shared, address) {
             Ok(endpoint) => endpoint,
             Err(error) => {
@@ -101,7 +101,8 @@ impl UcxConnection {
         request: ucp_conn_request_h,
         peer: String,
     ) -> Result<Self, (Error, Option<ucp_conn_request_h>)> {
-        let (worker, shared) = prepare(context).map_err(|error| (error, Some(request)))?;
+        let (worker, shared) =
+            prepare(context, Peer::Client).map_err(|error| (error, Some(request)))?;
         match Endpoint::accept(&worker, &shared, request) {
             Ok(endpoint) => Ok(Self::new(worker, shared, endpoint, Tagged::new(true), peer)),
             Err(error) => {
@@ -256,10 +257,10 @@ fn closed() -> Error {
     Error::disconnected("the connection was closed by this side")
 }
 
-/// Makes a worker that takes active messages.
-fn prepare(context: &Arc<Context>) -> Result<(Worker, Arc<Shared>)> {
+/// Makes a worker that takes active messages of `peer`.
+fn prepare(context: &Arc<Context>, peer: Peer) -> Result<(Worker, Arc<Shared>)> {
     let worker = Worker::new(Arc::clone(context))?;
-    let shared = Arc::default();
+    let shared = Arc::new(Shared::new(peer));
     match active::listen(&worker, &shared) {
         Ok(()) => Ok((worker, shared)),
         Err(error) => {

@@ -25,9 +25,19 @@ use crate::transport::Incoming;
 use crate::transport::ucx::active::Class;
 use crate::transport::ucx::gather::Sending;
 
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// The end that connected.
+    Client,
+    /// The end that accepted.
+    Server,
+}
+
 /// What the callbacks of one worker share with their connection.
-#[derive(Default)]
 pub(super) struct Shared {
+    /// Whose messages come.
+    pub peer: Peer,
     /// Something was told since it was last taken: most often nothing was, and the lock is left alone.
     news: AtomicBool,
     /// Operations that are not over. Whoever calls UCX for the worker writes it, one thread at a time.
@@ -160,6 +170,16 @@ impl State {
 }
 
 impl Shared {
+    /// For the connection to `peer`.
+    pub(super) fn new(peer: Peer) -> Self {
+        Self {
+            peer,
+            news: AtomicBool::new(false),
+            under_way: AtomicUsize::new(0),
+            state: Mutex::default(),
+        }
+    }
+
     /// Looks at what was told of the connection. `look` must not call UCX.
     pub(super) fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
         look(&mut self.state.lock())
