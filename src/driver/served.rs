@@ -303,6 +303,17 @@ impl ServedLink {
         self.half.lock().link.queued_bytes()
     }
 
+    /// Nothing more is sent, unless a stream is under way. Returns whether all that was sent outlives a
+    /// [`cut`](Self::cut).
+    pub fn end_sending(&self) -> bool {
+        let mut half = self.half.lock();
+        let busy = matches!(
+            half.sender.state(),
+            SenderState::Requested | SenderState::Streaming
+        );
+        half.closed.is_some() || (!busy && half.link.finish())
+    }
+
     /// Why the stream cannot go on, if something ended it.
     ///
     /// # Errors

@@ -231,7 +231,7 @@ impl Shared {
         self.streams.close();
         self.pulls.stop();
         self.streams.wait_idle(drained_by);
-        self.wait_written(drained_by);
+        self.wait_delivered(drained_by);
         self.cutting.store(true, Ordering::Release);
         for link in self.links() {
             link.cut(&stopped());
@@ -249,14 +249,19 @@ impl Shared {
         )))
     }
 
-    /// Waits until what was sent has left for the clients' sockets.
-    fn wait_written(&self, deadline: Timestamp) {
+    /// Waits until what was sent has arrived where a cut does not take it back.
+    fn wait_delivered(&self, deadline: Timestamp) {
         const PAUSE: Duration = Duration::from_millis(1);
-        while !clock::until(deadline).is_zero()
-            && self.links().iter().any(|link| link.queued_bytes() > 0)
-        {
+        while !clock::until(deadline).is_zero() && !self.all_finished() {
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// Ends every connection's sending side. Returns whether all have delivered what they sent.
+    fn all_finished(&self) -> bool {
+        // Each of them: a slow client does not keep the others from hearing of the end.
+        let finished = |all, link: &Arc<ServedLink>| link.end_sending() && all;
+        self.links().iter().fold(true, finished)
     }
 }
 

@@ -246,6 +246,12 @@ pub trait Connection: Send {
     /// Bytes queued and not yet written.
     fn queued_bytes(&self) -> u64;
 
+    /// Nothing more will be sent: tells the peer so behind what is queued. Returns whether all that was
+    /// sent outlives a [`close`](Self::close); where not, it is asked again.
+    fn finish(&mut self) -> bool {
+        self.queued_bytes() == 0
+    }
+
     /// Announces the body of `seq`, whose header has been seen: a packed body of exactly `packed`
     /// bytes, or an address list of exactly `list` bytes (rule D8). Bodies whose lengths differ
     /// are protocol errors.

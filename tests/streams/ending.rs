@@ -166,6 +166,36 @@ fn a_stop_drains_first() {
     }
 }
 
+/// A stop that has the time lets what was said last reach a client that takes it slowly, and that goes on
+/// to say things itself meanwhile.
+#[test]
+fn a_stop_leaves_a_slow_client_its_last_bytes() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "t", counting(40, 25_000));
+        let options = GetOptions {
+            // More is under way at the end than the client's system takes, and credit comes meanwhile.
+            window: dipc::proto::Credit {
+                batches: 30,
+                bytes: 256 << 20,
+            },
+            ..subject.options()
+        };
+        let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+        thread::scope(|scope| {
+            let stopping = scope.spawn(|| server.stop(Duration::from_secs(60)));
+            let mut batches = 0;
+            while let Some(batch) = stream.next().unwrap() {
+                drop(batch);
+                batches += 1;
+                thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(batches, 40, "{subject:?}");
+            stopping.join().unwrap().unwrap();
+        });
+    }
+}
+
 /// A stop past its deadline cuts: the client gets an error that says so, and arrays it holds stay
 /// valid and unchanged.
 #[test]

@@ -239,10 +239,32 @@ impl<I: Intake> Channel<I> {
         Ok(written)
     }
 
+    /// Tells the peer that nothing more is sent, once all that is queued has left. Returns whether it
+    /// was told.
+    pub fn end_sending(&mut self) -> bool {
+        if self.broken.is_some() {
+            return true;
+        }
+        if self.outbox.queued_bytes() > 0 {
+            return false;
+        }
+        self.broken = Some(Error::disconnected("this side sends nothing more"));
+        // Where that fails the connection is over, as reading will tell.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+        true
+    }
+
     /// Nothing more is sent.
     fn break_off(&mut self, error: Error) {
         self.broken = Some(error);
         self.outbox.clear();
+        self.look_again();
+    }
+
+    /// Has the socket asked by the next look: what came since the last one is read although the
+    /// connection cannot be written to any more.
+    pub fn look_again(&mut self) {
+        self.drained = false;
     }
 
     /// See [`Connection::receive`](crate::transport::Connection::receive).

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::proto::Span;
 use crate::transport::stream::{Channel, Intake};
 use crate::transport::tcp::group::{Groups, Join};
-use crate::transport::tcp::socket::{Patience, has_fallen_silent};
+use crate::transport::tcp::socket::{Patience, has_arrived, has_fallen_silent};
 use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped};
 
 /// Reads bytes: nothing comes beside them.
@@ -37,6 +37,12 @@ impl Line {
             channel: Channel::new(socket, peer.to_string(), unexpected, Bytes),
             patience,
         }
+    }
+
+    /// See [`Connection::finish`]: a close while something is unread, or is still to come, makes the
+    /// system forget what the peer's has not acknowledged.
+    pub fn finish(&mut self) -> bool {
+        self.channel.end_sending() && has_arrived(self.channel.socket())
     }
 
     /// See [`Connection::probe`].
@@ -149,6 +155,10 @@ impl Connection for TcpConnection {
         self.line
             .as_ref()
             .map_or(0, |line| line.channel.queued_bytes())
+    }
+
+    fn finish(&mut self) -> bool {
+        self.line.as_mut().is_none_or(Line::finish)
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {

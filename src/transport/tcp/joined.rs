@@ -215,7 +215,15 @@ impl Connection for JoinedConnection {
             if !channel.has_ended() {
                 let flushed = channel.flush();
                 self.watch(index);
-                all &= flushed?;
+                match flushed {
+                    Ok(flushed) => all &= flushed,
+                    Err(error) => {
+                        // What has come over any of them is read first.
+                        let lines = self.parts.iter_mut().map(|part| &mut part.line);
+                        lines.for_each(|line| line.channel.look_again());
+                        return Err(error);
+                    }
+                }
             }
         }
         Ok(all)
@@ -224,6 +232,14 @@ impl Connection for JoinedConnection {
     fn queued_bytes(&self) -> u64 {
         let queued = |part: &Part| part.line.channel.queued_bytes();
         self.parts.iter().map(queued).sum()
+    }
+
+    fn finish(&mut self) -> bool {
+        let mut all = true;
+        for part in &mut self.parts {
+            all &= part.line.finish();
+        }
+        all
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {

@@ -114,6 +114,16 @@ pub fn has_fallen_silent(socket: &OwnedFd, patience: Patience) -> bool {
     result == 0 && unanswered && since >= patience.0
 }
 
+/// Whether the peer's system has acknowledged all that was sent, an end included.
+pub fn has_arrived(socket: &OwnedFd) -> bool {
+    let mut unacknowledged: libc::c_int = 0;
+    // SAFETY: the call writes an integer to where it is told, and `unacknowledged` is one.
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacknowledged) };
+    // Where it cannot be asked there is nothing to wait for.
+    result != 0 || unacknowledged == 0
+}
+
 /// Connects to one of `candidates`, in their order, within `timeout` after `start`.
 pub fn connect(
     address: &Address,
