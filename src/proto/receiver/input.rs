@@ -77,6 +77,7 @@ impl<B> Receiver<B> {
             return;
         }
         // What the server said of the cause says more than the cut.
+        let unsaid = self.stop.is_none();
         let error = self
             .stop
             .take()
@@ -84,9 +85,9 @@ impl<B> Receiver<B> {
         if let Some(peer) = self.peer_mut(side) {
             peer.failed = true;
         }
-        // The other connection is told before.
+        // The other connection is told first.
         self.fail(error);
-        self.faulty = true;
+        self.faulty |= unsaid;
     }
 
     /// Time has passed. Does nothing before the time that [`poll_timeout`](Self::poll_timeout)
