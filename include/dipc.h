@@ -986,7 +986,7 @@ dipc_status dipc_client_new(const struct dipc_client_options *options,
  * @param client            Client.
  * @param uris              n_uris strings: one URI for metadata and bodies, or two for one each.
  * @param n_uris            1 or 2.
- * @param ticket            What is asked for: any bytes.
+ * @param ticket            What is asked for: any bytes, at most 1016 KiB.
  * @param ticket_len_bytes  Length of ticket.
  * @param options           Copied; NULL: the defaults.
  * @param cancel            Ends this call, and waits of the stream, from another thread; may be
@@ -994,9 +994,10 @@ dipc_status dipc_client_new(const struct dipc_client_options *options,
  * @param out               Receives the stream; what it held before is not released.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also where there are not 1 or 2.
- *         DIPC_ERR_UNSUPPORTED: no such transport or device here.
- *         DIPC_ERR_UNREACHABLE: nobody listens there. DIPC_ERR_PERMISSION: the server is of
- *         another user. DIPC_ERR_NOT_FOUND: no such ticket. DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
+ *         DIPC_ERR_INVALID_ARGUMENT: the ticket is too long. DIPC_ERR_UNSUPPORTED: no such
+ *         transport or device here. DIPC_ERR_UNREACHABLE: nobody listens there.
+ *         DIPC_ERR_PERMISSION: the server is of another user. DIPC_ERR_NOT_FOUND: no such ticket.
+ *         DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
  *         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.
  */
 dipc_status dipc_client_get(const struct dipc_client *client,
@@ -1283,7 +1284,7 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
  * @param uris              n_uris strings, for their tags: the URI of the one connection, or of the
  *                          one for metadata and the one for bodies.
  * @param n_uris            1 or 2.
- * @param ticket            What is asked for: any bytes. Copied.
+ * @param ticket            What is asked for: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
  * @param stream_id         16 bytes that tell this stream from others of the server's, best drawn
  *                          by chance; NULL where there is one connection.
@@ -1291,7 +1292,8 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
  * @param out               Receives the receiver, to be freed by dipc_receiver_free().
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
- *         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here.
+ *         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here, or the ticket is too
+ *         long.
  */
 dipc_status dipc_receiver_new(const char *const *uris,
                               size_t n_uris,
@@ -2141,7 +2143,7 @@ void dipc_server_options_free(struct dipc_server_options *options);
  * Serves a ticket by calling a provider for each stream.
  *
  * @param server            Server.
- * @param ticket            What clients ask for: any bytes. Copied.
+ * @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
  * @param provider          Called once for each stream, on a thread of its own.
  * @param userdata          Given to provider and finalizer; may be NULL.
@@ -2150,7 +2152,8 @@ void dipc_server_options_free(struct dipc_server_options *options);
  * @param flags             0, or DIPC_PROVIDER_DETERMINISTIC.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
- *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags.
+ *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags, a ticket
+ *         that is too long.
  *         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_serve(const struct dipc_server *server,
@@ -2167,11 +2170,11 @@ dipc_status dipc_server_serve(const struct dipc_server *server,
  * thread of the library ever calls the host.
  *
  * @param server            Server.
- * @param ticket            What clients ask for: any bytes. Copied.
+ * @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_ALREADY_EXISTS: the ticket is served.
- *         DIPC_ERR_STOPPED.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long.
+ *         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_serve_pull(const struct dipc_server *server,
                                    const uint8_t *ticket,
@@ -2183,7 +2186,7 @@ dipc_status dipc_server_serve_pull(const struct dipc_server *server,
  * The arrays are released when the ticket was withdrawn and the last client has given them back.
  *
  * @param server            Server.
- * @param ticket            What clients ask for: any bytes. Copied.
+ * @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
  * @param schema            Moved on success: its release becomes NULL.
  * @param batches           An array of n_batches arrays, each moved on success. An array's
@@ -2191,8 +2194,8 @@ dipc_status dipc_server_serve_pull(const struct dipc_server *server,
  * @param n_batches         Number of batches; 0 is a table without rows.
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
- *         DIPC_ERR_INVALID_ARGUMENT: one of them is released. DIPC_ERR_ALREADY_EXISTS: the ticket
- *         is served. DIPC_ERR_STOPPED.
+ *         DIPC_ERR_INVALID_ARGUMENT: one of them is released, or the ticket is too long.
+ *         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_publish(const struct dipc_server *server,
                                 const uint8_t *ticket,

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn dipc_client_new(
 /// @param client            Client.
 /// @param uris              n_uris strings: one URI for metadata and bodies, or two for one each.
 /// @param n_uris            1 or 2.
-/// @param ticket            What is asked for: any bytes.
+/// @param ticket            What is asked for: any bytes, at most 1016 KiB.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param options           Copied; NULL: the defaults.
 /// @param cancel            Ends this call, and waits of the stream, from another thread; may be
@@ -83,9 +83,10 @@ pub unsafe extern "C" fn dipc_client_new(
 /// @param out               Receives the stream; what it held before is not released.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI: also where there are not 1 or 2.
-///         DIPC_ERR_UNSUPPORTED: no such transport or device here.
-///         DIPC_ERR_UNREACHABLE: nobody listens there. DIPC_ERR_PERMISSION: the server is of
-///         another user. DIPC_ERR_NOT_FOUND: no such ticket. DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
+///         DIPC_ERR_INVALID_ARGUMENT: the ticket is too long. DIPC_ERR_UNSUPPORTED: no such
+///         transport or device here. DIPC_ERR_UNREACHABLE: nobody listens there.
+///         DIPC_ERR_PERMISSION: the server is of another user. DIPC_ERR_NOT_FOUND: no such ticket.
+///         DIPC_ERR_BUSY. DIPC_ERR_TIMEOUT.
 ///         DIPC_ERR_CANCELLED. DIPC_ERR_PROVIDER, or what the provider says.
 ///
 /// # Safety

@@ -35,7 +35,7 @@ handle!(dipc_receiver, "receiver");
 /// @param uris              n_uris strings, for their tags: the URI of the one connection, or of the
 ///                          one for metadata and the one for bodies.
 /// @param n_uris            1 or 2.
-/// @param ticket            What is asked for: any bytes. Copied.
+/// @param ticket            What is asked for: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param stream_id         16 bytes that tell this stream from others of the server's, best drawn
 ///                          by chance; NULL where there is one connection.
@@ -43,7 +43,8 @@ handle!(dipc_receiver, "receiver");
 /// @param out               Receives the receiver, to be freed by dipc_receiver_free().
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
-///         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here.
+///         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here, or the ticket is too
+///         long.
 ///
 /// # Safety
 ///

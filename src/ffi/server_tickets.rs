@@ -23,7 +23,7 @@ pub const DIPC_PROVIDER_DETERMINISTIC: u32 = 1;
 /// Serves a ticket by calling a provider for each stream.
 ///
 /// @param server            Server.
-/// @param ticket            What clients ask for: any bytes. Copied.
+/// @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param provider          Called once for each stream, on a thread of its own.
 /// @param userdata          Given to provider and finalizer; may be NULL.
@@ -32,7 +32,8 @@ pub const DIPC_PROVIDER_DETERMINISTIC: u32 = 1;
 /// @param flags             0, or DIPC_PROVIDER_DETERMINISTIC.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK: the library calls the finalizer. Otherwise it does not.
-///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags.
+///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: unknown flags, a ticket
+///         that is too long.
 ///         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
 ///
 /// # Safety
@@ -81,11 +82,11 @@ pub unsafe extern "C" fn dipc_server_serve(
 /// thread of the library ever calls the host.
 ///
 /// @param server            Server.
-/// @param ticket            What clients ask for: any bytes. Copied.
+/// @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
-/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_ALREADY_EXISTS: the ticket is served.
-///         DIPC_ERR_STOPPED.
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: the ticket is too long.
+///         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
 ///
 /// # Safety
 ///
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn dipc_server_serve_pull(
 /// The arrays are released when the ticket was withdrawn and the last client has given them back.
 ///
 /// @param server            Server.
-/// @param ticket            What clients ask for: any bytes. Copied.
+/// @param ticket            What clients ask for: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param schema            Moved on success: its release becomes NULL.
 /// @param batches           An array of n_batches arrays, each moved on success. An array's
@@ -121,8 +122,8 @@ pub unsafe extern "C" fn dipc_server_serve_pull(
 /// @param n_batches         Number of batches; 0 is a table without rows.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
-///         DIPC_ERR_INVALID_ARGUMENT: one of them is released. DIPC_ERR_ALREADY_EXISTS: the ticket
-///         is served. DIPC_ERR_STOPPED.
+///         DIPC_ERR_INVALID_ARGUMENT: one of them is released, or the ticket is too long.
+///         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
 ///
 /// # Safety
 ///

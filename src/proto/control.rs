@@ -57,6 +57,25 @@ pub struct Request {
     pub ticket: Vec<u8>,
 }
 
+/// Most bytes of a ticket: with what else a request says it fits into the 1 MiB that a server takes
+/// of one message.
+pub const MAX_TICKET_BYTES: usize = 1016 << 10;
+
+/// Refuses a ticket that no request can carry.
+///
+/// # Errors
+///
+/// `InvalidArgument`, with the limit.
+pub fn ensure_ticket_fits(ticket: &[u8]) -> Result<(), Error> {
+    if ticket.len() <= MAX_TICKET_BYTES {
+        return Ok(());
+    }
+    Err(Error::invalid_argument(format!(
+        "a ticket has {} bytes; the limit is {MAX_TICKET_BYTES}",
+        ticket.len()
+    )))
+}
+
 /// Bytes of a GPU's UUID.
 pub const UUID_BYTES: usize = 16;
 /// Bytes of the handle by which a process opens another one's CUDA event or memory.

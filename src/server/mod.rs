@@ -147,7 +147,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// With the provider given back: `AlreadyExists` when the ticket is served already, `Stopped`.
+    /// With the provider given back: `AlreadyExists` when the ticket is served already, `InvalidArgument`
+    /// when it is longer than a request can carry ([`MAX_TICKET_BYTES`](crate::proto::MAX_TICKET_BYTES)),
+    /// `Stopped`.
     pub fn serve(
         &self,
         ticket: &[u8],

@@ -9,6 +9,7 @@ use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use crate::driver::callbacks::Deferred;
 use crate::driver::produce::Table;
 use crate::error::{Error, Result, Status};
+use crate::proto::ensure_ticket_fits;
 use crate::server::Request;
 
 /// Gives the stream of a ticket.
@@ -74,6 +75,9 @@ impl Tickets {
         thing: T,
         wrap: impl FnOnce(T) -> Entry,
     ) -> Result<(), (Error, T)> {
+        if let Err(error) = ensure_ticket_fits(ticket) {
+            return Err((error, thing));
+        }
         let mut entries = self.entries.write();
         if entries.contains_key(ticket) {
             let text = format!(

@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::{Error, Status};
-use dipc::proto::Credit;
+use dipc::proto::{Credit, MAX_TICKET_BYTES};
 use dipc::server::{Request, ServerOptions};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,6 +60,33 @@ fn refusals_name_their_cause() {
             server.withdraw(b"other").unwrap_err().status(),
             Status::NotFound
         );
+    }
+}
+
+/// `dipc.h`: the longest ticket is served, and a longer one is refused at both ends before anything is sent.
+#[test]
+fn a_ticket_that_no_request_can_carry_is_refused() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let longest = vec![b'x'; MAX_TICKET_BYTES];
+        let longer = vec![b'x'; MAX_TICKET_BYTES + 1];
+        let served = server.serve(&longest, counting(1, 1));
+        served.map_err(|(error, _)| error).unwrap();
+        let client = client();
+        let get = |ticket: &[u8]| client.get(&[&uri], ticket, &subject.options(), None);
+        assert_eq!(read_all(&mut get(&longest).unwrap()).unwrap().len(), 1);
+        let refused = [
+            get(&longer).map(drop).unwrap_err(),
+            server.serve(&longer, counting(1, 1)).unwrap_err().0,
+            server.serve_pull(&longer).unwrap_err(),
+        ];
+        for error in refused {
+            assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+            assert!(error.text().contains("the limit is 1040384"), "{error}");
+        }
+        // The connection has not been used, and is there for the next stream.
+        assert_eq!(read_all(&mut get(&longest).unwrap()).unwrap().len(), 1);
+        assert_eq!(client.stats().connections_made, 1);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_RETURN, HeaderKind, Return, Span, StreamInfo, Timestamp,
+    ensure_ticket_fits,
 };
 use credit::CreditCount;
 use types::Stop;
@@ -105,7 +106,8 @@ impl<B> Receiver<B> {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions.
+    /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions, a ticket that
+    /// is too long.
     pub fn new(config: ReceiverConfig) -> Result<Self, Error> {
         for side in [Some(config.metadata), config.data].into_iter().flatten() {
             if side.extension {
@@ -115,6 +117,7 @@ impl<B> Receiver<B> {
             }
         }
         let request = &config.request;
+        ensure_ticket_fits(&request.ticket)?;
         let extension = config.metadata.extension || config.data.is_some_and(|side| side.extension);
         if extension && (request.min_version == 0 || request.min_version > request.max_version) {
             return Err(Error::invalid_argument(format!(
