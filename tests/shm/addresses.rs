@@ -79,6 +79,7 @@ fn a_live_server_is_refused() {
     let error = listen(text(&other)).err().unwrap();
     assert_eq!(error.status(), Status::AddressInUse);
     assert!(error.text().contains("pid"), "{error}");
+    assert!(!folder.path().join("other.lock").exists());
     drop(foreign);
 }
 
@@ -140,6 +141,8 @@ fn other_files_are_left_alone() {
     assert_eq!(error.status(), Status::AddressInUse);
     assert!(error.text().contains("not a socket"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    // And nothing of ours stays beside it.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     let error = connect(text(&path)).err().unwrap();
     assert_eq!(error.status(), Status::Unreachable);
     assert!(error.text().contains("not a socket"), "{error}");

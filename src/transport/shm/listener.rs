@@ -40,16 +40,16 @@ pub struct ShmListener {
 
 /// A path of the file system that this process has.
 struct Owned {
-    generation: Generation,
-    /// Unlocked after the rest is done.
+    /// Removed and unlocked after the rest is done.
     lock: Lock,
     socket: PathBuf,
     /// Device and inode of our socket: a path that names another is left alone.
     identity: (u64, u64),
 }
 
-/// A locked lock file.
+/// A locked lock file, removed when it is dropped.
 struct Lock {
+    generation: Generation,
     file: File,
     path: PathBuf,
 }
@@ -157,7 +157,6 @@ fn bind_path(
     let identity = socket_identity(path)
         .ok_or_else(|| Error::new(Status::Io, format!("{address} vanished while it was made")))?;
     let owned = Owned {
-        generation: Generation::now(),
         lock,
         socket: path.to_owned(),
         identity,
@@ -251,8 +250,14 @@ impl Lock {
                 file.set_len(0)?;
                 writeln!(file, "{LOCK_MARK}{}", std::process::id())
             };
-            write(&file).map_err(|error| Error::io(doing(), &error))?;
-            return Ok(Self { file, path });
+            let generation = Generation::now();
+            let lock = Self {
+                generation,
+                file,
+                path: path.clone(),
+            };
+            write(&lock.file).map_err(|error| Error::io(doing(), &error))?;
+            return Ok(lock);
         }
     }
 }
@@ -275,22 +280,28 @@ fn owner_text(file: &mut File) -> String {
 impl Drop for Owned {
     fn drop(&mut self) {
         // A forked child shares the paths with its parent, which still listens.
+        if self.lock.generation.is_same_process()
+            && socket_identity(&self.socket) == Some(self.identity)
+        {
+            let _ = std::fs::remove_file(&self.socket);
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
         if !self.generation.is_same_process() {
             return;
         }
-        if socket_identity(&self.socket) == Some(self.identity) {
-            let _ = std::fs::remove_file(&self.socket);
-        }
         // While it is locked, so that nobody locks a file that is about to vanish unseen.
-        let ours = self.lock.file.metadata().ok().map(|m| (m.dev(), m.ino()));
+        let ours = self.file.metadata().ok().map(|m| (m.dev(), m.ino()));
         let found = self
-            .lock
             .path
             .symlink_metadata()
             .ok()
             .map(|m| (m.dev(), m.ino()));
         if ours.is_some() && ours == found {
-            let _ = std::fs::remove_file(&self.lock.path);
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
