@@ -673,7 +673,7 @@ typedef int32_t dipc_status;
  * @param userdata  What was given with the callback.
  * @param level     DIPC_LOG_ERROR to DIPC_LOG_TRACE.
  * @param target    The part of the library that speaks, as "dipc::transport::shm".
- * @param text      What happened; UTF-8, no newline at its end.
+ * @param text      What happened; UTF-8, no newline at its end; cut after 4 KiB.
  */
 typedef void (*dipc_log_callback)(void *userdata,
                                   int32_t level,

@@ -22,6 +22,10 @@ use crate::fork::PerProcess;
 
 /// Events that wait for the callback; more are dropped and counted.
 const QUEUE_EVENTS: usize = 4096;
+/// Most bytes of the text of one: peers have a part in it, and may make theirs as long as a message.
+const TEXT_BYTES: usize = 4096;
+/// What stands where a text was cut.
+const CUT: &str = "…";
 
 /// One event, as the callback gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +34,7 @@ pub struct Entry {
     pub level: Level,
     /// The module it comes from.
     pub target: &'static str,
-    /// What happened: the message, then `name=value` for each field.
+    /// What happened: the message, then `name=value` for each field. Cut after 4 KiB.
     pub text: String,
 }
 
@@ -255,7 +259,7 @@ impl Subscriber for Forwarder {
         queue.push(Entry {
             level: *metadata.level(),
             target: metadata.target(),
-            text: text.message + &text.fields,
+            text: text.whole(),
         });
     }
 
@@ -267,13 +271,49 @@ impl Subscriber for Forwarder {
 /// Fields of an event, as text.
 #[derive(Default)]
 struct Text {
-    message: String,
-    fields: String,
+    message: Bounded,
+    fields: Bounded,
+}
+
+impl Text {
+    fn whole(self) -> String {
+        let mut text = self.message;
+        let _ = text.write_str(&self.fields.text);
+        text.is_cut |= self.fields.is_cut;
+        if text.is_cut {
+            text.text.push_str(CUT);
+        }
+        text.text
+    }
+}
+
+/// Text of at most [`TEXT_BYTES`]: the rest is not kept.
+#[derive(Default)]
+struct Bounded {
+    text: String,
+    is_cut: bool,
+}
+
+impl std::fmt::Write for Bounded {
+    fn write_str(&mut self, more: &str) -> std::fmt::Result {
+        if !self.is_cut {
+            let room = TEXT_BYTES.saturating_sub(self.text.len());
+            let taken = more.floor_char_boundary(room);
+            self.text.push_str(&more[..taken]);
+            self.is_cut = taken < more.len();
+        }
+        // After an error nothing more is formatted.
+        if self.is_cut {
+            Err(std::fmt::Error)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Writing to a String does not fail.
+        // It fails where there is no room for more.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),

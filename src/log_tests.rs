@@ -71,6 +71,27 @@ fn events_reach_the_sink_on_its_own_thread() {
     assert_eq!(next(&finer, "mark-71"), None);
 }
 
+/// Promise of [`Entry::text`]: it is bounded, whatever a peer has to say, and stays text.
+#[test]
+fn a_long_text_is_cut() {
+    let texts = |message: &str, field: &str| {
+        let mut text = Text::default();
+        let _ = text.message.write_str(message);
+        let _ = text.fields.write_str(field);
+        text.whole()
+    };
+    assert_eq!(texts("short", " peer=x"), "short peer=x");
+    let exact = "x".repeat(TEXT_BYTES);
+    assert_eq!(texts(&exact, ""), exact);
+    // Three bytes each, so that the limit is inside of one.
+    let long = "€".repeat(1 << 20);
+    let cut = texts(&long, " peer=x");
+    assert_eq!(cut, "€".repeat(TEXT_BYTES / 3) + CUT);
+    let cut = texts("message", &long);
+    assert!(cut.starts_with("message€") && cut.ends_with(CUT));
+    assert!(cut.len() <= TEXT_BYTES + CUT.len());
+}
+
 /// A sink slower than the events loses some and is told how many.
 #[test]
 fn a_full_queue_drops_and_counts() {

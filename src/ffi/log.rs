@@ -29,7 +29,7 @@ pub const DIPC_LOG_TRACE: i32 = 5;
 /// @param userdata  What was given with the callback.
 /// @param level     DIPC_LOG_ERROR to DIPC_LOG_TRACE.
 /// @param target    The part of the library that speaks, as "dipc::transport::shm".
-/// @param text      What happened; UTF-8, no newline at its end.
+/// @param text      What happened; UTF-8, no newline at its end; cut after 4 KiB.
 pub type dipc_log_callback = Option<
     unsafe extern "C" fn(
         userdata: *mut c_void,
