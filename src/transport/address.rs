@@ -107,6 +107,12 @@ impl std::fmt::Display for Address {
     }
 }
 
+/// How long the next of `candidates` that are still to be tried may take, of the time that is `left`:
+/// one that swallows what is sent to it must not take the time of those behind it.
+pub fn share(left: Duration, candidates: usize) -> Duration {
+    left / u32::try_from(candidates).unwrap_or(u32::MAX).max(1)
+}
+
 /// Whether only processes of this machine can connect to `address`.
 pub fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
@@ -148,6 +154,16 @@ mod tests {
         let error = address.resolve(Duration::from_secs(60)).unwrap_err();
         assert_eq!(error.status(), Status::Unreachable, "{error}");
         assert!(error.text().contains("no-such-host.invalid"), "{error}");
+    }
+
+    /// `LinkOptions::connect_timeout`: each address has its share, and the last one all that is left.
+    #[test]
+    fn time_is_shared_among_addresses() {
+        let left = Duration::from_secs(9);
+        assert_eq!(share(left, 3), Duration::from_secs(3));
+        assert_eq!(share(left, 1), left);
+        assert_eq!(share(left, 0), left);
+        assert_eq!(share(Duration::MAX, 2), Duration::MAX / 2);
     }
 
     /// What only this machine can reach, IPv4 addresses written as IPv6 included.

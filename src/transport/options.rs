@@ -46,6 +46,16 @@ pub struct LinkOptions {
     pub settings: Settings,
 }
 
+/// A time that is for ever to whoever waits for it, and which clocks of every kind can add up.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+impl LinkOptions {
+    /// How long `connect` may take; never more than a year.
+    pub(crate) fn connect_time(&self) -> Duration {
+        self.connect_timeout.min(LONGEST)
+    }
+}
+
 /// How bodies travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BodyPolicy {

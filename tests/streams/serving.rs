@@ -371,3 +371,24 @@ fn a_client_that_comes_back_at_once_is_served() {
         }
     }
 }
+
+/// `GetOptions::connect_timeout`: the longest time there is is no error.
+#[test]
+fn connecting_may_take_for_ever() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "t", counting(2, 10));
+        for connect_timeout in [Duration::MAX, Duration::from_nanos(u64::MAX)] {
+            let options = GetOptions {
+                connect_timeout,
+                ..subject.options()
+            };
+            let client = client();
+            let mut stream = client.get(&[&uri], b"t", &options, None).unwrap();
+            assert_eq!(read_all(&mut stream).unwrap().len(), 2);
+            let nowhere = client.get(&[&subject.nowhere()], b"t", &options, None);
+            let error = nowhere.map(drop).unwrap_err();
+            assert_eq!(error.status(), Status::Unreachable, "{error}");
+        }
+    }
+}

@@ -59,7 +59,7 @@ impl Transport for Shm {
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = Address::of(uri)?;
-        let socket = connect(&address, options.connect_timeout)?;
+        let socket = connect(&address, options.connect_time())?;
         let mut connection = ShmConnection::new(socket, options, Role::Client)
             .map_err(|error| error.context(format_args!("cannot use the server at {address}")))?;
         // Rule E1: a baseline server sees no control message.

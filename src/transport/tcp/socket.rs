@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::error::{Error, Result, Status};
 use crate::transport::LinkOptions;
-use crate::transport::address::Address;
+use crate::transport::address::{Address, share};
 
 /// How long a peer's machine may not answer before its connections are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,12 +133,8 @@ pub fn connect(
 ) -> Result<(OwnedFd, SocketAddr)> {
     let mut failure: Option<Error> = None;
     for (index, candidate) in candidates.iter().enumerate() {
-        // One that swallows what is sent to it must not take the time of those behind it.
         let left = timeout.saturating_sub(start.elapsed());
-        let share = left
-            / u32::try_from(candidates.len() - index)
-                .unwrap_or(u32::MAX)
-                .max(1);
+        let share = share(left, candidates.len() - index);
         match connect_one(candidate, share) {
             Ok(socket) => return Ok((socket, *candidate)),
             Err(errno) => {

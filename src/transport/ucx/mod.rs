@@ -39,7 +39,7 @@ use ucx1_sys::UCP_FEATURE_RMA;
 
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
-use crate::transport::address::Address;
+use crate::transport::address::{Address, share};
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Lending;
@@ -82,7 +82,7 @@ impl Transport for Ucx {
             ));
         }
         let mut failed = None;
-        for target in address.resolve(options.connect_timeout)? {
+        for target in address.resolve(options.connect_time())? {
             let features = lending::features(options);
             let listener =
                 Context::get(&options.settings, target.is_ipv6(), features).and_then(|context| {
@@ -108,9 +108,13 @@ impl Transport for Ucx {
         // come, by REGION or with the URI.
         let reads = uri.tags.free_data.is_some() && (uri.extension || uri.remote_handle.is_some());
         let features = if reads { UCP_FEATURE_RMA } else { 0 };
-        let deadline = Instant::now() + options.connect_timeout;
+        let start = Instant::now();
+        let timeout = options.connect_time();
+        let targets = address.resolve(timeout)?;
         let mut failed = None;
-        for target in address.resolve(options.connect_timeout)? {
+        for (index, target) in targets.iter().copied().enumerate() {
+            let left = timeout.saturating_sub(start.elapsed());
+            let deadline = Instant::now() + share(left, targets.len() - index);
             let connection = Context::get(&options.settings, target.is_ipv6(), features.into())
                 .and_then(|context| UcxConnection::connect(&context, target, deadline));
             match connection {
