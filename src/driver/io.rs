@@ -43,6 +43,10 @@ pub trait Source: Send + Sync {
     fn turn(&self) {}
 }
 
+/// How long the thread sleeps at most, to look at its timers again: before Linux 5.11 the system counts
+/// milliseconds in 31 bits, and the thread would end over more.
+const LONGEST_SLEEP: Duration = Duration::from_secs(24 * 3600);
+
 /// What a registration waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
@@ -364,7 +368,7 @@ impl Shared {
     fn next_timeout(&self) -> Option<rustix::event::Timespec> {
         let timers = self.timers.lock();
         let left = clock::until(timers.peek()?.0.deadline);
-        rustix::event::Timespec::try_from(left).ok()
+        rustix::event::Timespec::try_from(left.min(LONGEST_SLEEP)).ok()
     }
 
     fn run_timers(&self) {

@@ -81,3 +81,13 @@ fn a_thread_sleeps_where_another_is_awake() {
     wait_until(|| source.readies.load(Ordering::SeqCst) > 1);
     assert_eq!(source.looks.load(Ordering::SeqCst), 0);
 }
+
+/// `IoThread::call_at`: a time that never comes is one that every system can sleep until.
+#[test]
+fn a_timer_may_be_as_late_as_it_likes() {
+    let (io, _registration, source) = told(false);
+    let me: Weak<dyn Source> = Arc::downgrade(&source) as Weak<Counting>;
+    io.call_at(clock::after(Duration::MAX), me);
+    let sleep = io.handle.shared.next_timeout().unwrap();
+    assert!(i32::try_from(sleep.tv_sec * 1000).is_ok(), "{sleep:?}");
+}

@@ -156,7 +156,8 @@ pub unsafe extern "C" fn dipc_server_options_set_region_bytes(
 /// Sets how long a region with nothing in use is kept for the next copies. Default 10 s.
 ///
 /// @param options         Options to change; exclusive during the call.
-/// @param region_idle_ns  Nanoseconds.
+/// @param region_idle_ns  Nanoseconds, from a millisecond to a year; others count as the nearest of
+///                        these.
 /// @param error           May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
 ///

@@ -60,6 +60,7 @@ impl Server {
         link_options.unexpected_bytes = 0;
         link_options.budget = Arc::new(Budget::new(options.max_bytes));
         link_options.body = options.body;
+        link_options.region_idle = link_options.region_idle_time();
         let shared = Arc::new_cyclic(|me| Shared {
             options,
             link_options,

@@ -22,7 +22,8 @@ pub struct LinkOptions {
     /// Largest regions that copies go into, in bytes; a connection's first ones are smaller, and a
     /// larger body gets a region of its own.
     pub region_bytes: u64,
-    /// A pooled region with no block in use is given back to the system after this long.
+    /// A pooled region with no block in use is given back to the system after this long. A server takes
+    /// less than a millisecond for that, and more than a year for a year.
     pub region_idle: Duration,
     /// Bound on all regions for copies of one server, shared by its connections.
     pub budget: Arc<Budget>,
@@ -49,7 +50,15 @@ pub struct LinkOptions {
 /// A time that is for ever to whoever waits for it, and which clocks of every kind can add up.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// How soon an idle region may go: a server looks again that often while one cannot go yet.
+const SHORTEST_IDLE: Duration = Duration::from_millis(1);
+
 impl LinkOptions {
+    /// How long a region may be idle at a server: a time after which it can look again.
+    pub(crate) fn region_idle_time(&self) -> Duration {
+        self.region_idle.clamp(SHORTEST_IDLE, LONGEST)
+    }
+
     /// How long `connect` may take; never more than a year.
     pub(crate) fn connect_time(&self) -> Duration {
         self.connect_timeout.min(LONGEST)
@@ -168,5 +177,28 @@ impl Budget {
     /// Bytes taken now.
     pub fn used(&self) -> u64 {
         self.used.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `LinkOptions::region_idle`: what no clock can count to, and what would have a server look without
+    /// a pause, is brought to what can be done.
+    #[test]
+    fn times_are_brought_to_what_clocks_count() {
+        let idle = |region_idle| LinkOptions {
+            region_idle,
+            ..LinkOptions::default()
+        };
+        for (asked, given) in [
+            (Duration::ZERO, SHORTEST_IDLE),
+            (Duration::from_secs(7), Duration::from_secs(7)),
+            (Duration::from_nanos(u64::MAX), LONGEST),
+            (Duration::MAX, LONGEST),
+        ] {
+            assert_eq!(idle(asked).region_idle_time(), given);
+        }
     }
 }
