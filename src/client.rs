@@ -552,6 +552,7 @@ impl ArrayReader for Stream {
         self.stats = fetch.stats();
         if let Some(again) = self.again.take()
             && let Err(error) = &outcome
+            && error.status() != Status::Disconnected
             && fetch.misses_gpus()
         {
             let error = error.clone();

@@ -230,9 +230,16 @@ impl FetchLink {
     ///
     /// # Errors
     ///
-    /// `Protocol` when a span is outside the regions that the server announced.
+    /// `Protocol` when a span is outside the regions that the server announced; `Disconnected` where memory
+    /// of a GPU cannot be opened since the server's process has ended; what else the driver says of it.
     pub fn resolve(&self, seq: u32, spans: &[Span]) -> Result<Resolved> {
-        self.state.lock().link.resolve(seq, spans)
+        let resolved = self.state.lock().link.resolve(seq, spans);
+        resolved.map_err(|error| {
+            // The driver knows its handles a moment less long than the system knows the process.
+            let ended =
+                error.status() != Status::Protocol && self.readiness.peer_dies_within(DEATH_WAIT);
+            if ended { self.has_ended() } else { error }
+        })
     }
 
     /// Whether what the server sent first arrives first.

@@ -100,8 +100,8 @@ pub struct PoolProperties {
     reserved: [u8; 64],
 }
 
-/// A pool of GPU 0. Its memory is freed before it is dropped.
-pub struct Pool(*mut c_void);
+/// A pool of a GPU. Its memory is freed before it is dropped.
+pub struct Pool(*mut c_void, i32);
 
 // SAFETY: a handle of the driver's, which belongs to no thread.
 unsafe impl Send for Pool {}
@@ -109,11 +109,17 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// One that can be exported. There is one at a time, as long as it is used: a later one may have
-    /// the same handle.
+    /// One of GPU 0 that can be exported.
     pub fn exportable() -> Arc<Self> {
-        static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
-        let mut known = POOL.lock().unwrap();
+        Self::exportable_on(0)
+    }
+
+    /// One that can be exported. There is one of a GPU at a time, as long as it is used: a later one may
+    /// have the same handle.
+    pub fn exportable_on(gpu: i32) -> Arc<Self> {
+        static POOLS: Mutex<[Weak<Pool>; 2]> = Mutex::new([Weak::new(), Weak::new()]);
+        let mut pools = POOLS.lock().unwrap();
+        let known = &mut pools[usize::try_from(gpu).unwrap()];
         if let Some(pool) = known.upgrade() {
             return pool;
         }
@@ -121,41 +127,43 @@ impl Pool {
             kind: 1,
             handles: 1,
             location: 1,
-            device: 0,
+            device: gpu,
             win32: std::ptr::null_mut(),
             reserved: [0; 64],
         };
         let mut pool = std::ptr::null_mut();
-        with_context(|| assert_eq!(pool_create(&raw mut pool, &raw const properties), 0));
-        let pool = Arc::new(Self(pool));
+        with_context(gpu, || {
+            assert_eq!(pool_create(&raw mut pool, &raw const properties), 0)
+        });
+        let pool = Arc::new(Self(pool, gpu));
         *known = Arc::downgrade(&pool);
         pool
     }
 
     /// Memory of it, which is there when this returns.
     pub fn alloc(&self, len: usize) -> u64 {
-        alloc_from(self.0, len)
+        alloc_from(self.1, self.0, len)
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        with_context(|| assert_eq!(pool_destroy(self.0), 0));
+        with_context(self.1, || assert_eq!(pool_destroy(self.0), 0));
     }
 }
 
 /// Memory of the default pool of GPU 0, which cannot be exported.
 pub fn alloc_async(len: usize) -> u64 {
     let mut pool = std::ptr::null_mut();
-    with_context(|| assert_eq!(pool_default(&raw mut pool, 0), 0));
-    alloc_from(pool, len)
+    with_context(0, || assert_eq!(pool_default(&raw mut pool, 0), 0));
+    alloc_from(0, pool, len)
 }
 
-fn alloc_from(pool: *mut c_void, len: usize) -> u64 {
-    let device = dipc::device::cuda::Device::get(0).unwrap();
+fn alloc_from(gpu: i32, pool: *mut c_void, len: usize) -> u64 {
+    let device = dipc::device::cuda::Device::get(i64::from(gpu)).unwrap();
     let stream = dipc::device::cuda::Stream::new(&device).unwrap();
     let mut address = 0;
-    with_context(|| {
+    with_context(gpu, || {
         assert_eq!(
             pool_alloc(&raw mut address, len, pool, stream.raw().cast()),
             0
@@ -167,7 +175,12 @@ fn alloc_from(pool: *mut c_void, len: usize) -> u64 {
 
 /// Frees memory of GPU 0.
 pub fn free(address: u64) {
-    with_context(|| assert_eq!(memory_free(address), 0));
+    free_on(0, address);
+}
+
+/// Frees memory of a GPU.
+pub fn free_on(gpu: i32, address: u64) {
+    with_context(gpu, || assert_eq!(memory_free(address), 0));
 }
 
 /// The nth call of `function` from now on returns `code`; 0 for never.
@@ -261,20 +274,34 @@ impl Live {
     }
 }
 
-/// Reads device memory as a host would that has a context of its own, at once.
+/// Reads memory of GPU 0 as a host would that has a context of its own, at once.
 pub fn read(address: u64, len: usize) -> Vec<u8> {
+    read_on(0, address, len)
+}
+
+/// [`read`], of any GPU.
+pub fn read_on(gpu: i32, address: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    with_context(|| assert_eq!(memory_copy(bytes.as_mut_ptr() as u64, address, len), 0));
+    with_context(gpu, || {
+        assert_eq!(memory_copy(bytes.as_mut_ptr() as u64, address, len), 0)
+    });
     bytes
 }
 
-/// Writes device memory, as [`read`].
+/// Writes memory of GPU 0, as [`read`].
 pub fn write(address: u64, bytes: &[u8]) {
-    with_context(|| assert_eq!(memory_copy(address, bytes.as_ptr() as u64, bytes.len()), 0));
+    write_on(0, address, bytes);
 }
 
-fn with_context(work: impl FnOnce()) {
-    let device = dipc::device::cuda::Device::get(0).unwrap();
+/// [`write`], of any GPU.
+pub fn write_on(gpu: i32, address: u64, bytes: &[u8]) {
+    with_context(gpu, || {
+        assert_eq!(memory_copy(address, bytes.as_ptr() as u64, bytes.len()), 0)
+    });
+}
+
+fn with_context(gpu: i32, work: impl FnOnce()) {
+    let device = dipc::device::cuda::Device::get(i64::from(gpu)).unwrap();
     let _current = device.enter().unwrap();
     work();
 }

@@ -17,6 +17,7 @@ mod arenas;
 mod bench;
 #[cfg(feature = "cli")]
 mod command;
+mod cuts;
 mod decoding;
 mod decoding_faults;
 mod decoding_places;
@@ -102,6 +103,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(unopened::CASES)
         .chain(waits::CASES)
         .chain(resets::CASES)
+        .chain(cuts::CASES)
 }
 
 /// This program, to run the case `name` with the driver in `folder`.

@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// What `cudaDeviceReset` and the next use of the device do.
-fn reset() {
+pub fn reset() {
     assert_eq!(fake::primary_reset(0), 0);
     let mut context = std::ptr::null_mut();
     assert_eq!(fake::primary_retain(&raw mut context, 0), 0);

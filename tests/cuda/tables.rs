@@ -22,11 +22,11 @@ use crate::fake;
 pub enum Place {
     /// On the host's heap.
     Host,
-    /// In an arena of GPU 0.
+    /// In an arena of a GPU.
     Arena,
-    /// In memory of GPU 0 that the driver gave for it.
+    /// In memory of a GPU that the driver gave for it.
     Own,
-    /// In a pool of GPU 0 that can be exported.
+    /// In a pool of a GPU that can be exported.
     Pool,
 }
 
@@ -35,6 +35,7 @@ pub enum Place {
 pub struct Table {
     batches: Vec<RecordBatch>,
     place: Place,
+    gpu: i32,
     /// Its reader begins again at the end.
     endless: bool,
 }
@@ -56,13 +57,14 @@ impl Drop for Block {
 
 /// Memory of a pool, which outlives it.
 struct Pooled {
+    gpu: i32,
     address: u64,
     _pool: Arc<fake::Pool>,
 }
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        fake::free(self.address);
+        fake::free_on(self.gpu, self.address);
     }
 }
 
@@ -77,35 +79,42 @@ fn schema() -> Arc<Schema> {
 }
 
 impl Table {
-    /// A table of `count` batches of `rows` numbers.
+    /// A table of `count` batches of `rows` numbers, on GPU 0 where it is on one.
     pub fn new(place: Place, count: usize, rows: usize) -> Self {
+        Self::on(0, place, count, rows)
+    }
+
+    /// The same on any GPU.
+    pub fn on(gpu: i32, place: Place, count: usize, rows: usize) -> Self {
+        let id = i64::from(gpu);
         let arena = (place == Place::Arena)
-            .then(|| Arena::on(DeviceKind::CUDA, 0, ArenaOptions::default()).unwrap());
+            .then(|| Arena::on(DeviceKind::CUDA, id, ArenaOptions::default()).unwrap());
         let batch = |index| {
             let host: Vec<i64> = numbers(index, rows).collect();
             let values = match place {
                 Place::Host => Buffer::from_vec(host),
                 Place::Arena => {
                     let data = arena.as_ref().unwrap().alloc(rows * 8).unwrap();
-                    on_gpu(data, &host, Arc::new(Block(data)))
+                    on_gpu(gpu, data, &host, Arc::new(Block(data)))
                 }
                 Place::Own => {
-                    let device = Device::get(0).unwrap();
+                    let device = Device::get(id).unwrap();
                     let memory = DeviceMemory::new(&device, rows * 8, Purpose::Own).unwrap();
                     let address = usize::try_from(memory.address()).unwrap();
                     let data = NonNull::without_provenance(address.try_into().unwrap());
-                    on_gpu(data, &host, Arc::new(AssertUnwindSafe(memory)))
+                    on_gpu(gpu, data, &host, Arc::new(AssertUnwindSafe(memory)))
                 }
                 Place::Pool => {
-                    let pool = fake::Pool::exportable();
+                    let pool = fake::Pool::exportable_on(gpu);
                     let address = pool.alloc(rows * 8);
                     let memory = Pooled {
+                        gpu,
                         address,
                         _pool: pool,
                     };
                     let address = usize::try_from(address).unwrap();
                     let data = NonNull::without_provenance(address.try_into().unwrap());
-                    on_gpu(data, &host, Arc::new(AssertUnwindSafe(memory)))
+                    on_gpu(gpu, data, &host, Arc::new(AssertUnwindSafe(memory)))
                 }
             };
             let column = Int64Array::new(ScalarBuffer::new(values, 0, rows), None);
@@ -114,6 +123,7 @@ impl Table {
         Self {
             batches: (0..count).map(batch).collect(),
             place,
+            gpu,
             endless: false,
         }
     }
@@ -130,22 +140,27 @@ impl Table {
     fn export(&self, index: usize) -> OwnedDeviceArray {
         let mut array = batch_to_c(self.batches[index].clone());
         if self.place != Place::Host {
-            // SAFETY: the buffers lie on GPU 0, and were written.
+            // SAFETY: the buffers lie on this GPU, and were written.
             let raw = unsafe { array.raw_mut() };
             raw.device_type = DeviceKind::CUDA.0;
-            raw.device_id = 0;
+            raw.device_id = i64::from(self.gpu);
         }
         array
     }
 }
 
 /// `host`, copied to `data`, which `owner` keeps.
-fn on_gpu(data: NonNull<u8>, host: &[i64], owner: Arc<dyn arrow::alloc::Allocation>) -> Buffer {
+fn on_gpu(
+    gpu: i32,
+    data: NonNull<u8>,
+    host: &[i64],
+    owner: Arc<dyn arrow::alloc::Allocation>,
+) -> Buffer {
     let bytes: Vec<u8> = host
         .iter()
         .flat_map(|number| number.to_le_bytes())
         .collect();
-    fake::write(data.addr().get() as u64, &bytes);
+    fake::write_on(gpu, data.addr().get() as u64, &bytes);
     // SAFETY: the memory has the length and lives as long as its owner. It is a GPU's: the array is
     // built and exported without a look at it, and never read here.
     unsafe { Buffer::from_custom_allocation(data, bytes.len(), owner) }
@@ -204,7 +219,8 @@ pub fn read(array: &OwnedDeviceArray) -> Vec<i64> {
             // SAFETY: the array is not released, and its event lives as long.
             unsafe { stream.wait_for_producer(device.sync_event) }.unwrap();
             stream.synchronize().unwrap();
-            fake::read(
+            fake::read_on(
+                i32::try_from(device.device_id).unwrap(),
                 values.cast::<u8>().wrapping_add(start).addr() as u64,
                 rows * 8,
             )
