@@ -135,7 +135,7 @@ impl Shared {
                 .and_then(|published| published.table.as_ref())
             && table
                 .get()
-                .is_some_and(|table| table.suits(link, self.options.body))
+                .is_some_and(|table| table.suits(link, self.options.body, asked.extension))
         {
             let (options, table) = (self.produce(self.callbacks()?), Arc::clone(table));
             Replay::start(link, table, options, ending(&slot), Box::new(slot));

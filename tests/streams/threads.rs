@@ -10,12 +10,13 @@ use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Credit;
 use dipc::server::{Request, ServerOptions};
+use dipc::transport::BodyPolicy;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::common;
 use crate::common::child::{assert_in_child, in_child};
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
-use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server};
+use crate::{SHM, SUBJECTS, Subject, assert_same, client, eventually, serve, server};
 
 /// Batches of a table that outlasts a turn of the I/O thread, and a window.
 const MANY: i64 = 600;
@@ -51,6 +52,54 @@ fn child_publishes() {
         assert_eq!(read_all(stream).unwrap().len() as i64, MANY);
     }
     assert_eq!(threads(), before);
+}
+
+/// "Driver", published tables: where large bodies are copied to be lent, as over ucx on request, a thread of
+/// the stream does it, and the I/O thread has time for others. What lies in an arena needs none.
+#[test]
+fn large_copies_are_not_the_io_threads() {
+    if let Err(error) = dipc::transport::by_scheme("ucx").unwrap().available() {
+        return eprintln!("skipped: {error}");
+    }
+    in_child("threads::child_lends_over_ucx");
+}
+
+#[test]
+#[ignore = "run by large_copies_are_not_the_io_threads"]
+fn child_lends_over_ucx() {
+    assert_in_child();
+    let ucx = Subject {
+        scheme: "ucx",
+        ..SHM
+    };
+    let options = ServerOptions {
+        body: BodyPolicy::Lent,
+        ..ServerOptions::default()
+    };
+    let (server, uri) = server(ucx, options);
+    let client = client();
+    let options = GetOptions {
+        window: Credit {
+            batches: 1,
+            bytes: 1 << 20,
+        },
+        ..ucx.options()
+    };
+    let stream_threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| std::fs::read(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name == b"dipc-stream\n").count()
+    };
+    for (ticket, rows, threads) in [("small", 10, 0), ("large", 50_000, 1)] {
+        let batches: Vec<_> = (0..4).map(|index| batch(index, rows)).collect();
+        let schema = export_schema(&common::schema());
+        let exported = batches.iter().map(export).collect();
+        let published = server.publish(ticket.as_bytes(), schema, exported);
+        published.map_err(|(error, _)| error).unwrap();
+        let stream = client.get(&[&uri], ticket.as_bytes(), &options, None);
+        assert_eq!(stream_threads(), threads, "{ticket}");
+        assert_same(&read_all(&mut stream.unwrap()).unwrap(), &batches);
+    }
 }
 
 /// Rule E5: a published table goes on with credit, in turns, and beside others; a stream that is left

@@ -81,13 +81,16 @@ impl Table {
         Some(table)
     }
 
-    /// Whether sending it over `link` is little enough work for the I/O thread.
-    pub fn suits(&self, link: &ServedLink, policy: BodyPolicy) -> bool {
-        if link.announces_bodies() {
+    /// Whether sending it over `link` is little enough work for the I/O thread. `extension`: the peer
+    /// speaks ours.
+    pub fn suits(&self, link: &ServedLink, policy: BodyPolicy, extension: bool) -> bool {
+        let lends = policy != BodyPolicy::Packed && link.lender().is_some();
+        // What is announced is not copied, unless it is to be lent wherever it lies.
+        if link.announces_bodies() && !(lends && policy == BodyPolicy::Lent) {
             return true;
         }
-        let lends = policy != BodyPolicy::Packed && link.lender().is_some();
-        let largest = if lends {
+        // Baseline peers are lent copies alone.
+        let largest = if lends && extension {
             self.largest_to_copy
         } else {
             self.largest
