@@ -277,9 +277,9 @@ impl Inner {
                 gpus: gpus.clone(),
                 ..Request::new(ticket, options.window)
             };
-            let first = self.connect(metadata, data.is_none(), options)?;
+            let first = self.connect(metadata, data.is_none(), options, cancel)?;
             let second = data
-                .map(|known| self.connect(known, false, options))
+                .map(|known| self.connect(known, false, options, cancel))
                 .transpose()?;
             let reused = first.reused;
             let second = data.map(|known| &known.uri).zip(second);
@@ -298,7 +298,13 @@ impl Inner {
         Ok(stream)
     }
 
-    fn connect(&self, known: &Known, keep: bool, options: &GetOptions) -> Result<Connected> {
+    fn connect(
+        &self,
+        known: &Known,
+        keep: bool,
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Connected> {
         let uri = &known.uri;
         // Connections made otherwise are other connections.
         let looks = !options.spin.is_zero();
@@ -322,6 +328,7 @@ impl Inner {
         let transport = transport::by_scheme(&uri.scheme)?;
         let link_options = LinkOptions {
             connect_timeout: options.connect_timeout,
+            cancel: cancel.cloned(),
             any_user: self.options.any_user,
             unexpected_bytes: options.window.bytes,
             looks,

@@ -1,11 +1,15 @@
 //! `host:port`, and the addresses behind it.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
+
+use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
+use crate::transport::wait::wait;
 
 /// Where a listener is found: a name or number of a machine, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,23 +59,28 @@ impl Address {
     }
 
     /// The addresses that the host's name stands for: at least one. Names are looked up on a thread
-    /// that is left alone when it takes longer than `timeout`, since the system's look-up cannot be
+    /// that is left alone when it takes longer than `timeout` or than the token lets it, since the system's look-up cannot be
     /// interrupted.
     ///
     /// # Errors
     ///
-    /// `Unreachable` when there is no such name, `Timeout`.
-    pub fn resolve(&self, timeout: Duration) -> Result<Vec<SocketAddr>> {
+    /// `Unreachable` when there is no such name, `Timeout`, `Cancelled` by the token.
+    pub fn resolve(&self, timeout: Duration, cancel: Option<&Cancel>) -> Result<Vec<SocketAddr>> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.port)]);
         }
+        let failed = |errno| Error::os("cannot wait for a name to be looked up", errno);
+        let done = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
+        let done = Arc::new(done);
         let (sender, found) = mpsc::channel();
+        let told = Arc::clone(&done);
         let target = (self.host.clone(), self.port);
         std::thread::Builder::new()
             .name("dipc-resolve".into())
             .spawn(move || {
                 // Whoever asked may have gone.
                 let _ = sender.send(target.to_socket_addrs().map(Vec::from_iter));
+                let _ = rustix::io::write(&told, &1_u64.to_ne_bytes());
             })
             .map_err(|error| Error::io("cannot start a thread to look a name up", &error))?;
         let unknown = |why: &str| {
@@ -84,7 +93,11 @@ impl Address {
                 ),
             )
         };
-        match found.recv_timeout(timeout) {
+        if let Err(errno) = wait(&done, PollFlags::IN, timeout, cancel) {
+            cancel.map_or(Ok(()), Cancel::check)?;
+            return Err(failed(errno));
+        }
+        match found.try_recv() {
             Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
             Ok(Ok(_)) => Err(unknown("")),
             Ok(Err(error)) => Err(unknown(&format!(" ({error})"))),
@@ -137,7 +150,7 @@ mod tests {
             assert_eq!(of(text).unwrap().to_string(), text);
         }
         let address = of("tcp://[::1]:4000").unwrap();
-        let found = address.resolve(Duration::ZERO).unwrap();
+        let found = address.resolve(Duration::ZERO, None).unwrap();
         assert_eq!(found, ["[::1]:4000".parse().unwrap()]);
         for text in ["nothing", "host:", ":1", "host:99999"] {
             let uri = Uri::new("tcp", text, crate::proto::Role::Both);
@@ -151,9 +164,19 @@ mod tests {
     fn an_unknown_name_is_named() {
         // The domain `invalid` is kept free for this.
         let address = of("tcp://no-such-host.invalid:4000").unwrap();
-        let error = address.resolve(Duration::from_secs(60)).unwrap_err();
+        let error = address.resolve(Duration::from_secs(60), None).unwrap_err();
         assert_eq!(error.status(), Status::Unreachable, "{error}");
         assert!(error.text().contains("no-such-host.invalid"), "{error}");
+    }
+
+    /// `LinkOptions::cancel`: a look-up that cannot be interrupted is left alone.
+    #[test]
+    fn a_token_ends_a_look_up() {
+        let address = of("tcp://no-such-host.invalid:4000").unwrap();
+        let cancel = Cancel::new().unwrap();
+        cancel.cancel();
+        let found = address.resolve(Duration::from_secs(60), Some(&cancel));
+        assert_eq!(found.unwrap_err().status(), Status::Cancelled);
     }
 
     /// `LinkOptions::connect_timeout`: each address has its share, and the last one all that is left.

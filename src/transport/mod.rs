@@ -25,6 +25,7 @@ pub mod shm;
 pub(crate) mod stream;
 pub mod tcp;
 pub mod ucx;
+mod wait;
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -78,7 +79,7 @@ pub trait Transport: Send + Sync {
     /// # Errors
     ///
     /// `Unreachable` when nobody listens there; `Permission` when the server runs as a user that
-    /// the options do not admit; `Timeout`; `Io`.
+    /// the options do not admit; `Timeout`; `Cancelled` by `options.cancel`; `Io`.
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>>;
 }
 

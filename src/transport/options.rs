@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::transport::ALL;
 
@@ -12,6 +13,8 @@ use crate::transport::ALL;
 pub struct LinkOptions {
     /// How long `connect` may take.
     pub connect_timeout: Duration,
+    /// Ends a `connect` that waits. A connection does not keep it.
+    pub cancel: Option<Cancel>,
     /// Admit peers of every user, not only of this process's own.
     pub any_user: bool,
     /// Bodies up to this many bytes travel as bytes rather than lent memory.
@@ -114,6 +117,7 @@ impl Default for LinkOptions {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(10),
+            cancel: None,
             any_user: false,
             inline_bytes: 4096,
             lent_limit: 1 << 30,

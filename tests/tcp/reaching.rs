@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use dipc::cancel::Cancel;
+use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::Status;
 use dipc::transport::{LinkOptions, Settings};
 
@@ -130,9 +132,8 @@ fn an_address_without_a_way_to_it_is_unreachable() {
     assert!(error.text().contains("no network"), "{error}");
 }
 
-/// `LinkOptions::connect_timeout`: a listener that accepts nobody makes a client wait that long.
-#[test]
-fn connecting_to_a_full_listener_times_out() {
+/// The URI of a listener whose queue is full, so that nothing answers there, and what keeps it so.
+fn full_listener() -> (String, impl Sized) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let full = rustix::net::socket(
         rustix::net::AddressFamily::INET,
@@ -146,15 +147,41 @@ fn connecting_to_a_full_listener_times_out() {
     let uri = format!("tcp://{bound}");
     // The queue takes one or two, by the system's own rules.
     let mut waiting = Vec::new();
-    let error = loop {
-        match connect(&uri, &short()) {
-            Ok(connection) => waiting.push(connection),
-            Err(error) => break error,
-        }
+    while let Ok(connection) = connect(&uri, &short()) {
+        waiting.push(connection);
         assert!(waiting.len() < 16, "the queue is never full");
-    };
+    }
+    (uri, (full, waiting))
+}
+
+/// `LinkOptions::connect_timeout`: a listener that accepts nobody makes a client wait that long.
+#[test]
+fn connecting_to_a_full_listener_times_out() {
+    let (uri, _full) = full_listener();
+    let error = failure(&uri, &short());
     assert_eq!(error.status(), Status::Timeout, "{error}");
     assert!(error.text().contains("answered within 100ms"), "{error}");
+}
+
+/// The token of `Client::get` ends a call that connects, as it ends one that waits for the schema.
+#[test]
+fn a_token_ends_connecting() {
+    let (uri, _full) = full_listener();
+    let client = Client::new(ClientOptions::default()).unwrap();
+    let options = GetOptions {
+        connect_timeout: Duration::from_secs(60),
+        ..GetOptions::default()
+    };
+    let cancel = Cancel::new().unwrap();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            cancel.cancel();
+        });
+        let stream = client.get(&[&uri], b"t", &options, Some(&cancel));
+        stream.map(drop).unwrap_err()
+    });
+    assert_eq!(error.status(), Status::Cancelled, "{error}");
 }
 
 /// A baseline server is not told of several sockets, so it gets one connection; and there are only so

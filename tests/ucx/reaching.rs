@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use dipc::cancel::Cancel;
 use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Uri;
@@ -84,6 +85,30 @@ fn a_server_that_does_not_answer_times_out() {
         assert_eq!(status, Status::Timeout, "{text}");
         assert!(text.contains(&uri), "{text}");
     }
+}
+
+/// `LinkOptions::cancel`: a token ends a wait for a server that does not answer.
+#[test]
+fn a_token_ends_connecting() {
+    if !works() {
+        return;
+    }
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let cancel = Cancel::new().unwrap();
+    let options = LinkOptions {
+        connect_timeout: Duration::from_secs(60),
+        cancel: Some(cancel.clone()),
+        ..link_options()
+    };
+    let uri = format!("ucx://{}", silent.local_addr().unwrap());
+    let (status, text) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            cancel.cancel();
+        });
+        failure(&uri, &options)
+    });
+    assert_eq!(status, Status::Cancelled, "{text}");
 }
 
 /// Rule E1: versions that cannot talk to each other are told before anything is tried.

@@ -17,6 +17,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::shm::connection::{Role, ShmConnection};
@@ -28,6 +29,9 @@ use crate::transport::{Connection, LinkOptions, Listener, Transport};
 const REGION_KIND: u8 = 5;
 /// The first byte of a RING message (`docs/wire.md`), to which one belongs where a server sends it.
 const RING_KIND: u8 = 10;
+
+/// How often a client that waits for a listener looks at its token.
+const CANCEL_PAUSE: Duration = Duration::from_millis(10);
 
 /// [`Transport`] for `shm:/path` and `shm:@name`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,8 +63,12 @@ impl Transport for Shm {
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = Address::of(uri)?;
-        let socket = connect(&address, options.connect_time())?;
-        let mut connection = ShmConnection::new(socket, options, Role::Client)
+        let socket = connect(&address, options.connect_time(), options.cancel.as_ref())?;
+        let kept = LinkOptions {
+            cancel: None,
+            ..options.clone()
+        };
+        let mut connection = ShmConnection::new(socket, &kept, Role::Client)
             .map_err(|error| error.context(format_args!("cannot use the server at {address}")))?;
         // Rule E1: a baseline server sees no control message.
         if options.looks && uri.extension {
@@ -71,14 +79,21 @@ impl Transport for Shm {
 }
 
 /// Connects, waiting while the listener's queue is full, and makes the socket non-blocking.
-fn connect(address: &Address, timeout: Duration) -> Result<OwnedFd> {
+fn connect(address: &Address, timeout: Duration, cancel: Option<&Cancel>) -> Result<OwnedFd> {
     let target = address.to_socket_address()?;
     let socket = new_socket(SocketFlags::empty())?;
     let start = Instant::now();
     loop {
+        cancel.map_or(Ok(()), Cancel::check)?;
         let left = timeout.saturating_sub(start.elapsed());
+        // The system's wait cannot watch the token beside the socket.
+        let wait = if cancel.is_some() {
+            left.min(CANCEL_PAUSE)
+        } else {
+            left
+        };
         // A connect waits for as long as a send may; 0 would mean for ever.
-        let wait = left.max(Duration::from_millis(1));
+        let wait = wait.max(Duration::from_millis(1));
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(wait))
             .map_err(|errno| Error::os("cannot limit the time to connect", errno))?;
         match rustix::net::connect(&socket, &target) {
@@ -153,11 +168,21 @@ mod tests {
         let socket = new_socket(SocketFlags::empty()).unwrap();
         rustix::net::bind(&socket, &address.to_socket_address().unwrap()).unwrap();
         rustix::net::listen(&socket, 0).unwrap();
-        let first = connect(&address, Duration::from_secs(5)).unwrap();
+        let first = connect(&address, Duration::from_secs(5), None).unwrap();
         let start = Instant::now();
-        let error = connect(&address, Duration::from_millis(50)).unwrap_err();
+        let error = connect(&address, Duration::from_millis(50), None).unwrap_err();
         assert_eq!(error.status(), Status::Timeout, "{error}");
         assert!(start.elapsed() >= Duration::from_millis(50));
+        // `LinkOptions::cancel` ends the wait.
+        let cancel = Cancel::new().unwrap();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                cancel.cancel();
+            });
+            connect(&address, Duration::from_secs(60), Some(&cancel)).unwrap_err()
+        });
+        assert_eq!(error.status(), Status::Cancelled, "{error}");
         drop(first);
     }
 }

@@ -42,7 +42,7 @@ impl TcpListener {
     pub fn new(address: &Address, options: &LinkOptions) -> Result<Self> {
         let generation = Generation::now();
         let patience = Patience::of(options)?;
-        let candidates = address.resolve(options.connect_time())?;
+        let candidates = address.resolve(options.connect_time(), None)?;
         let mut bound = Err(Error::new(
             Status::Unreachable,
             format!("{address} stands for no address"),

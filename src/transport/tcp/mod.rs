@@ -75,10 +75,12 @@ impl Transport for Tcp {
 fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<Line>> {
     let start = Instant::now();
     let patience = Patience::of(options)?;
-    let mut candidates = address.resolve(options.connect_time())?;
+    let cancel = options.cancel.as_ref();
+    let mut candidates = address.resolve(options.connect_time(), cancel)?;
     let mut lines = Vec::with_capacity(count.into());
     for _ in 0..count {
-        let (socket, peer) = socket::connect(address, &candidates, start, options.connect_time())?;
+        let (socket, peer) =
+            socket::connect(address, &candidates, start, options.connect_time(), cancel)?;
         set_up(&socket, End::Client, patience)?;
         lines.push(Line::new(socket, peer, options.unexpected_bytes, patience));
         // The others go to the same machine.

@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::transport::LinkOptions;
 use crate::transport::address::{Address, share};
+use crate::transport::wait::wait;
 
 /// How long a peer's machine may not answer before its connections are over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,20 +126,23 @@ pub fn has_arrived(socket: &OwnedFd) -> bool {
     result != 0 || unacknowledged == 0
 }
 
-/// Connects to one of `candidates`, in their order, within `timeout` after `start`.
+/// Connects to one of `candidates`, in their order, within `timeout` after `start`, unless the token is
+/// triggered.
 pub fn connect(
     address: &Address,
     candidates: &[SocketAddr],
     start: Instant,
     timeout: Duration,
+    cancel: Option<&Cancel>,
 ) -> Result<(OwnedFd, SocketAddr)> {
     let mut failure: Option<Error> = None;
     for (index, candidate) in candidates.iter().enumerate() {
         let left = timeout.saturating_sub(start.elapsed());
         let share = share(left, candidates.len() - index);
-        match connect_one(candidate, share) {
+        match connect_one(candidate, share, cancel) {
             Ok(socket) => return Ok((socket, *candidate)),
             Err(errno) => {
+                cancel.map_or(Ok(()), Cancel::check)?;
                 let error = connect_error(address, candidate, errno, timeout);
                 // Where nobody listens says more than where nothing answers.
                 if failure
@@ -157,13 +162,17 @@ pub fn connect(
     }))
 }
 
-fn connect_one(candidate: &SocketAddr, timeout: Duration) -> Result<OwnedFd, Errno> {
+fn connect_one(
+    candidate: &SocketAddr,
+    timeout: Duration,
+    cancel: Option<&Cancel>,
+) -> Result<OwnedFd, Errno> {
     let family_missing = |_| Errno::AFNOSUPPORT;
     let socket = new_socket(candidate).map_err(family_missing)?;
     match rustix::net::connect(&socket, candidate) {
         Ok(()) => {}
         // It goes on by itself, also after a signal.
-        Err(Errno::INPROGRESS | Errno::INTR) => wait_connected(&socket, timeout)?,
+        Err(Errno::INPROGRESS | Errno::INTR) => wait_connected(&socket, timeout, cancel)?,
         Err(errno) => return Err(errno),
     }
     let own = rustix::net::getsockname(&socket)?;
@@ -175,17 +184,15 @@ fn connect_one(candidate: &SocketAddr, timeout: Duration) -> Result<OwnedFd, Err
     Ok(socket)
 }
 
-fn wait_connected(socket: &OwnedFd, timeout: Duration) -> Result<(), Errno> {
-    let start = Instant::now();
-    loop {
-        let left = timeout.saturating_sub(start.elapsed());
-        let left = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
-        match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&left)) {
-            Ok(0) => return Err(Errno::TIMEDOUT),
-            Ok(_) => return sockopt::socket_error(socket)?,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
+fn wait_connected(
+    socket: &OwnedFd,
+    timeout: Duration,
+    cancel: Option<&Cancel>,
+) -> Result<(), Errno> {
+    if wait(socket, PollFlags::OUT, timeout, cancel)? {
+        sockopt::socket_error(socket)?
+    } else {
+        Err(Errno::TIMEDOUT)
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use ucx1_sys::{Api, UCS_OK, ucp_conn_request_h};
 
+use crate::cancel::Cancel;
 use crate::device::cuda::{Current, Device};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
@@ -75,8 +76,14 @@ impl UcxConnection {
     ///
     /// # Errors
     ///
-    /// `Unreachable` when it refuses or is not there, `Timeout` at the deadline, and UCX's own.
-    pub fn connect(context: &Arc<Context>, address: SocketAddr, deadline: Instant) -> Result<Self> {
+    /// `Unreachable` when it refuses or is not there, `Timeout` at the deadline, `Cancelled` by the
+    /// token, and UCX's own.
+    pub fn connect(
+        context: &Arc<Context>,
+        address: SocketAddr,
+        deadline: Instant,
+        cancel: Option<&Cancel>,
+    ) -> Result<Self> {
         let (worker, shared) = prepare(context, Peer::Server)?;
         let endpoint = match Endpoint::connect(&worker, &shared, address) {
             Ok(endpoint) => endpoint,
@@ -87,7 +94,7 @@ impl UcxConnection {
         };
         let tagged = Tagged::new(false);
         let mut connection = Self::new(worker, shared, endpoint, tagged, address.to_string());
-        connection.establish(&address.to_string(), deadline)?;
+        connection.establish(&address.to_string(), deadline, cancel)?;
         Ok(connection)
     }
 
@@ -165,11 +172,17 @@ impl UcxConnection {
     }
 
     /// Waits until the server has accepted. On failure the drop of `self` cleans up.
-    fn establish(&mut self, address: &str, deadline: Instant) -> Result<()> {
+    fn establish(
+        &mut self,
+        address: &str,
+        deadline: Instant,
+        cancel: Option<&Cancel>,
+    ) -> Result<()> {
         let Some(Link { worker, endpoint }) = &mut self.link else {
             return Err(closed());
         };
-        match endpoint.flush(worker, &self.shared, deadline)? {
+        let flushed = endpoint.flush(worker, &self.shared, deadline, cancel);
+        match flushed.inspect_err(|error| self.over = Some(error.clone()))? {
             Some(UCS_OK) => Ok(()),
             Some(status) => {
                 let error = not_connected(self.api, address, status);

@@ -13,6 +13,7 @@ use ucx1_sys::{
     ucs_status_ptr_t, ucs_status_t,
 };
 
+use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::transport::ucx::error::{error, not_connected};
 use crate::transport::ucx::shared::{Shared, on_endpoint_failure};
@@ -114,12 +115,13 @@ impl Endpoint {
         worker: &mut Worker,
         shared: &Shared,
         deadline: Instant,
+        cancel: Option<&Cancel>,
     ) -> Result<Option<ucs_status_t>> {
         let params = ucp_request_param_t::default();
         // SAFETY: the endpoint lives; the parameters ask for nothing.
         let returned = unsafe { worker.api().ucp_ep_flush_nbx(self.0, &raw const params) };
         let failed = || shared.with(|state| state.failed);
-        let ended = finish(worker, returned, deadline, || failed().is_some())?;
+        let ended = finish(worker, returned, deadline, cancel, || failed().is_some())?;
         // The reason is with the error handler; the flush knows only that it was cancelled.
         Ok(failed().or(ended))
     }
@@ -146,7 +148,7 @@ impl Endpoint {
         if UCS_PTR_STATUS(returned) == UCS_ERR_INVALID_PARAM {
             returned = close(0);
         }
-        Ok(finish(worker, returned, deadline, || false)?.is_some())
+        Ok(finish(worker, returned, deadline, None, || false)?.is_some())
     }
 }
 
@@ -155,6 +157,7 @@ fn finish(
     worker: &mut Worker,
     returned: ucs_status_ptr_t,
     deadline: Instant,
+    cancel: Option<&Cancel>,
     given_up: impl Fn() -> bool,
 ) -> Result<Option<ucs_status_t>> {
     if !UCS_PTR_IS_PTR(returned) {
@@ -163,7 +166,9 @@ fn finish(
     let api = worker.api();
     // SAFETY: a request that is not freed yet.
     let status = || unsafe { api.ucp_request_check_status(returned) };
-    let driven = worker.drive(deadline, || status() != UCS_INPROGRESS || given_up());
+    let driven = worker.drive(deadline, cancel, || {
+        status() != UCS_INPROGRESS || given_up()
+    });
     let ended = status();
     // SAFETY: as above, and not used after this; UCX keeps what is still under way to itself.
     unsafe { api.ucp_request_free(returned) };

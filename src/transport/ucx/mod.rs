@@ -37,6 +37,7 @@ use std::time::Instant;
 
 use ucx1_sys::UCP_FEATURE_RMA;
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::address::{Address, share};
@@ -82,7 +83,7 @@ impl Transport for Ucx {
             ));
         }
         let mut failed = None;
-        for target in address.resolve(options.connect_time())? {
+        for target in address.resolve(options.connect_time(), None)? {
             let features = lending::features(options);
             let listener =
                 Context::get(&options.settings, target.is_ipv6(), features).and_then(|context| {
@@ -110,13 +111,14 @@ impl Transport for Ucx {
         let features = if reads { UCP_FEATURE_RMA } else { 0 };
         let start = Instant::now();
         let timeout = options.connect_time();
-        let targets = address.resolve(timeout)?;
+        let cancel = options.cancel.as_ref();
+        let targets = address.resolve(timeout, cancel)?;
         let mut failed = None;
         for (index, target) in targets.iter().copied().enumerate() {
             let left = timeout.saturating_sub(start.elapsed());
             let deadline = Instant::now() + share(left, targets.len() - index);
             let connection = Context::get(&options.settings, target.is_ipv6(), features.into())
-                .and_then(|context| UcxConnection::connect(&context, target, deadline));
+                .and_then(|context| UcxConnection::connect(&context, target, deadline, cancel));
             match connection {
                 Ok(mut connection) => {
                     if reads {
@@ -124,7 +126,10 @@ impl Transport for Ucx {
                     }
                     return Ok(Box::new(connection));
                 }
-                Err(error) => failed = failed.or(Some(error)),
+                Err(error) => {
+                    cancel.map_or(Ok(()), Cancel::check)?;
+                    failed = failed.or(Some(error));
+                }
             }
         }
         Err(failed.unwrap_or_else(|| nothing_behind(&address)))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::Lazy;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -16,9 +16,11 @@ use ucx1_sys::{
     ucp_worker_h, ucp_worker_params_t,
 };
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
+use crate::transport::wait::wait;
 
 /// How long a worker is left alone that is busy and does not come on: a queue of shared memory that
 /// the peer has to empty first wakes nobody.
@@ -227,10 +229,11 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// As [`arm`](Self::arm).
+    /// As [`arm`](Self::arm), and `Cancelled` by the token.
     pub(super) fn drive(
         &mut self,
         deadline: Instant,
+        cancel: Option<&Cancel>,
         mut done: impl FnMut() -> bool,
     ) -> Result<bool> {
         loop {
@@ -238,6 +241,7 @@ impl Worker {
             if done() {
                 return Ok(true);
             }
+            cancel.map_or(Ok(()), Cancel::check)?;
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(false);
@@ -245,9 +249,8 @@ impl Worker {
             if moved || !self.rest()? {
                 continue;
             }
-            let mut polled = [PollFd::new(&self.ready, PollFlags::IN)];
-            match poll(&mut polled, Timespec::try_from(left).ok().as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
+            match wait(&self.ready, PollFlags::IN, left, cancel) {
+                Ok(_) | Err(Errno::CANCELED) => {}
                 Err(errno) => return Err(Error::os("cannot wait for UCX", errno)),
             }
         }

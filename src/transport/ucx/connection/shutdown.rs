@@ -28,7 +28,7 @@ impl UcxConnection {
         let Link { worker, endpoint } = &mut link;
         if self.over.is_none() {
             // The peer is there: what was sent before the end is to arrive.
-            let flushed = endpoint.flush(worker, &self.shared, Instant::now() + FLUSH_WAIT);
+            let flushed = endpoint.flush(worker, &self.shared, Instant::now() + FLUSH_WAIT, None);
             drop(flushed);
         }
         let deadline = Instant::now() + CLOSE_WAIT;
@@ -36,7 +36,7 @@ impl UcxConnection {
         self.tagged.clear(worker);
         let (shared, api) = (&self.shared, self.api);
         let idle = worker
-            .drive(deadline, || shared.under_way() == 0)
+            .drive(deadline, None, || shared.under_way() == 0)
             .unwrap_or(false);
         let mut told = Told::default();
         shared.take(&mut told);
