@@ -127,12 +127,10 @@ fn mappings_go() {
                     break error;
                 }
             };
-            let expected = if killed {
-                Status::Disconnected
-            } else {
-                Status::Stopped
-            };
-            assert_eq!(error.status(), expected, "{what}: {error}");
+            // One that stops may have ended before a body that came is opened, as one that is killed.
+            let stopped = !killed && error.status() == Status::Stopped;
+            let ended = error.status() == Status::Disconnected;
+            assert!(stopped || ended, "{what}: {error}");
             drop((stream, client));
             while arrays.len() > 1 {
                 arrays.pop();
