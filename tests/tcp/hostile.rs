@@ -10,7 +10,7 @@ use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::Status;
 use dipc::proto::{BodyKind, Control, Span, Tags, body_tag};
 use dipc::server::{Server, ServerOptions};
-use dipc::transport::Incoming;
+use dipc::transport::{Incoming, Outgoing};
 use rustix::net::sockopt;
 
 use crate::common::{counting, read_all};
@@ -107,6 +107,30 @@ fn regions_and_address_lists_are_refused() {
         connection.resolve(1, &[span(0, 0)]).unwrap().buffers.len(),
         1
     );
+}
+
+/// `Connection::receive`: what a peer said before it went is there at once for whoever finds, by sending,
+/// that it has gone.
+#[test]
+fn last_words_are_read_by_who_cannot_answer() {
+    let (mut connection, mut peer) = bare_peer();
+    peer.write_all(&frame(0, 0, b"first")).unwrap();
+    let first = next(connection.as_mut()).unwrap();
+    assert!(matches!(first, Incoming::Metadata(bytes) if bytes == b"first"));
+    let message = || Outgoing::Control {
+        bytes: vec![0x7f],
+        fd: None,
+    };
+    connection.send(message()).unwrap();
+    peer.write_all(&frame(0, 0, b"last")).unwrap();
+    // What it has not read makes this a reset.
+    drop(peer);
+    while connection.send(message()).is_ok() {}
+    let last = connection.receive().unwrap();
+    assert!(matches!(last, Some(Incoming::Metadata(bytes)) if bytes == b"last"));
+    let (more, error) = until_error(connection.as_mut());
+    assert!(more.is_empty());
+    assert_eq!(error.status(), Status::Disconnected, "{error}");
 }
 
 /// A server among peers that send half a request and stop, announce what they never send, send
