@@ -148,12 +148,18 @@ impl Shared {
 
 impl Drop for Events {
     fn drop(&mut self) {
+        // What a reset took is waited for by nobody.
+        let here = |known: &Known| !known.shared.device.is_lost();
         // A broken one too: it is not recorded again, and a client may still wait for it.
-        let (broken, sound): (Vec<_>, Vec<_>) =
-            self.known.drain(..).partition(|known| known.broken);
-        BROKEN
-            .lock()
-            .extend(broken.into_iter().map(|known| known.shared));
+        let (broken, sound): (Vec<_>, Vec<_>) = self
+            .known
+            .drain(..)
+            .filter(here)
+            .partition(|known| known.broken);
+        let mut kept = BROKEN.lock();
+        kept.retain(|shared| !shared.device.is_lost());
+        kept.extend(broken.into_iter().map(|known| known.shared));
+        drop(kept);
         FREE.lock()
             .extend(sound.into_iter().map(|known| known.shared));
     }
