@@ -48,7 +48,11 @@ status=0
 cargo test "${cargo_flags[@]}" --locked --workspace --all-features --test cuda -- --test-threads=1 --nocapture \
   >"$out/tests" 2>&1 || status=$?
 grep -oE 'test result:.*|skipped:.*|kills:.*' "$out/tests" || true
-[ "$status" = 0 ] || { tail -n 40 "$out/tests" >&2; say "tests failed: $out/tests"; }
+# What failed, and how: the end of the output is mostly tests that passed.
+[ "$status" = 0 ] || {
+  grep -E -A4 "^error|panicked at|\.\.\. FAILED" "$out/tests" | head -n 60 >&2 || true
+  say "tests failed: $out/tests"
+}
 
 # Memory errors in the kernels and copies, where the tool is there.
 sanitizer="not installed (compute-sanitizer, of the CUDA toolkit)"
