@@ -78,7 +78,7 @@ struct Owned<T> {
     value: T,
 }
 
-impl<T> PerProcess<T> {
+impl<T: Send + Sync> PerProcess<T> {
     /// `new` makes a process's own, when it is first asked for.
     pub const fn new(new: fn() -> T) -> Self {
         Self {

@@ -17,11 +17,14 @@ use crate::proto::Timestamp;
 /// arrays of the stream may keep it.
 pub(super) struct Draining {
     client: Weak<Inner>,
-    /// Boxed: a timer keeps the memory of this a while after the stream is over.
+    /// Boxed: a timer keeps the memory of this for up to [`LOOK_AGAIN`] after the stream is over.
     state: Mutex<Option<Box<Left>>>,
     registration: Mutex<Option<Registration>>,
     own: Mutex<Option<Arc<Self>>>,
 }
+
+/// How often the time is looked at: a timer cannot be taken back.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What its consumer left.
 struct Left {
@@ -94,11 +97,11 @@ impl Draining {
         drop(own);
     }
 
-    /// Looks at the time when the server may have been silent for too long.
+    /// Looks when the server may have been silent for too long, or before.
     fn look_again_later(&self) {
         let due = self.state.lock().as_ref().map(|left| {
-            let due = left.heard.saturating_add(left.patience);
-            (due, left.io.clone())
+            let due = left.patience.saturating_sub(clock::since(left.heard));
+            (clock::after(due.min(LOOK_AGAIN)), left.io.clone())
         });
         let own = self.own.lock();
         if let (Some((due, io)), Some(own)) = (due, own.as_ref()) {

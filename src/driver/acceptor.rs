@@ -123,11 +123,17 @@ impl Acceptor {
             Err(error) => Err(error),
         };
         let mut state = self.state.lock();
-        if let Ok(true) = taken {
+        // A peer that may not connect, or has gone already, is no fault of the listener.
+        let turned_down =
+            |error: &Error| matches!(error.status(), Status::Permission | Status::Disconnected);
+        if taken.as_ref().map_or_else(turned_down, |taken| *taken) {
             state.in_vain = 0;
+        } else {
+            state.in_vain += 1;
+        }
+        if let Ok(true) = taken {
             return true;
         }
-        state.in_vain += 1;
         let mut pauses = state.in_vain >= MOST_IN_VAIN;
         if let Err(error) = &taken {
             state.lines.say(error);

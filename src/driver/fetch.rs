@@ -72,6 +72,8 @@ pub struct Fetch {
     suspected: bool,
     /// The request has just left: nothing can have come yet.
     fresh: bool,
+    /// What the connections had received when [`discard`](Self::discard) last looked.
+    discarded_bytes: u64,
 }
 
 impl Fetch {
@@ -120,6 +122,7 @@ impl Fetch {
             gone: [false; 2],
             suspected: false,
             fresh: true,
+            discarded_bytes: 0,
         };
         fetch.pump();
         Ok(fetch)
@@ -295,8 +298,10 @@ impl Fetch {
         if self.is_settled() || self.links().iter().any(|link| link.closed().is_some()) {
             return Discarded::Over;
         }
+        let received = self.links().iter().map(|link| link.received_bytes()).sum();
+        let parts = std::mem::replace(&mut self.discarded_bytes, received) != received;
         match steps {
-            0 => Discarded::Nothing,
+            0 if !parts => Discarded::Nothing,
             STEPS_AT_ONCE => Discarded::More,
             _ => Discarded::Some,
         }
@@ -511,7 +516,7 @@ impl Fetch {
 pub enum Discarded {
     /// The stream's end, or the connection's, has come.
     Over,
-    /// There was something, and nothing is left now.
+    /// There was something, perhaps a part of a body, and nothing is left now.
     Some,
     /// Nothing is there now.
     Nothing,

@@ -41,6 +41,8 @@ struct State {
     retrying: bool,
     /// No stream comes after the one that was on it: what is left of that is thrown away.
     retired: bool,
+    /// Answers to regions that have gone since everything was last written.
+    unread: u32,
 }
 
 /// What a look at a connection found.
@@ -64,9 +66,9 @@ struct Frees {
 const DEATH_WAIT: Duration = Duration::from_millis(10);
 /// Most messages read from a connection without a stream before others have their turn.
 const MESSAGES_AT_ONCE: usize = 64;
-/// Most bytes that wait to be written where a region that has gone is still answered: a server that
-/// announces regions and does not read what is said of them takes no more of this process's memory.
-const MOST_UNREAD: u64 = 256 << 10;
+/// Most answers to regions that have gone which wait to be written: a server that announces regions and
+/// does not read what is said of them takes no more of this process's memory.
+const MOST_UNREAD: u32 = 8192;
 /// How long to leave a full socket alone before it is written to again.
 const WRITE_RETRY: Duration = Duration::from_millis(10);
 
@@ -87,6 +89,7 @@ impl FetchLink {
                 closed: None,
                 retrying: false,
                 retired: false,
+                unread: 0,
             }),
             frees: Mutex::new(Frees {
                 queue: free_tag.map(FreeQueue::new),
@@ -432,6 +435,28 @@ impl FetchLink {
         }
     }
 
+    /// Reads while no stream is on the connection. Returns whether that was possible: whoever has the
+    /// connection may wait for a device.
+    fn read_on(&self) -> bool {
+        let Some(mut state) = self.state.try_lock() else {
+            return false;
+        };
+        // A consumer may have taken the connection over since epoll reported it: what comes then is
+        // the consumer's. Nothing is left to do here when the connection is over.
+        if state.registration.is_some()
+            && state.closed.is_none()
+            && let Err(error) = self.read_idle(&mut state)
+        {
+            state.close(error);
+        }
+        true
+    }
+
+    /// Bytes that have come so far, as far as the transport counts them.
+    pub fn received_bytes(&self) -> u64 {
+        self.state.lock().link.received_bytes()
+    }
+
     fn source(&self) -> Weak<dyn Source> {
         Weak::clone(&self.me) as Weak<Self>
     }
@@ -526,12 +551,18 @@ impl State {
 
     /// Tells the server that it may free a region.
     fn forget(&mut self, id: u16) -> Result<()> {
-        if self.link.queued_bytes() > MOST_UNREAD {
+        if self.link.queued_bytes() == 0 {
+            self.unread = 0;
+        }
+        self.unread += 1;
+        if self.unread > MOST_UNREAD {
             return Err(Error::protocol(
                 "the server retires region after region and does not read the answers",
             ));
         }
-        self.link.send(forget(id))
+        // That nothing can be written is no reason not to read what the server said before it went.
+        let _ = self.link.send(forget(id));
+        Ok(())
     }
 
     fn close(&mut self, error: Error) {
@@ -545,18 +576,8 @@ impl State {
 
 impl Source for FetchLink {
     fn ready(&self) {
-        // Whoever has the connection may wait for a device. What is there is reported again.
-        let Some(mut state) = self.state.try_lock() else {
-            return;
-        };
-        // A consumer may have taken the connection over since epoll reported it: what comes then is
-        // the consumer's. Nothing is left to do here when the connection is over.
-        if state.registration.is_none() || state.closed.is_some() {
-            return;
-        }
-        if let Err(error) = self.read_idle(&mut state) {
-            state.close(error);
-        }
+        // What is there is reported again.
+        let _ = self.read_on();
     }
 
     fn timer(&self) {
@@ -564,13 +585,16 @@ impl Source for FetchLink {
             Some(false) => {}
             Some(true) => self.retry_writing(),
             // Whoever has the connection may wait for a device, as this thread must not.
-            None => self.io.call_at(clock::after(WRITE_RETRY), self.source()),
+            None => return self.io.call_at(clock::after(WRITE_RETRY), self.source()),
+        }
+        // What was read from the socket and not looked at is not reported again.
+        if !self.read_on() {
+            self.io.call_at(clock::after(WRITE_RETRY), self.source());
         }
     }
 
     fn turn(&self) {
         self.timer();
-        self.ready();
     }
 }
 

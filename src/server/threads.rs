@@ -309,20 +309,30 @@ mod tests {
     /// `IDLE`: a bell that has rung for a stream which the thread has served long since ends nothing.
     #[test]
     fn a_thread_that_is_woken_for_nothing_waits_on() {
-        let threads = Threads::default();
-        let first = run_on(&threads).recv().unwrap();
-        let number = || threads.shared.lock().idle.first().map(|idle| idle.number);
-        wait_idle(&threads, 1);
-        for _ in 0..3 {
-            let before = number();
-            threads.shared.lock().idle[0].bell.ring();
-            let until = clock::after(IDLE / 4);
-            while number().is_none_or(|now| Some(now) == before) {
-                assert!(!clock::until(until).is_zero(), "the thread has ended");
-                thread::yield_now();
+        // On a busy machine its time may be over before it is asked: then once more.
+        for _ in 0..100 {
+            let threads = Threads::default();
+            let start = clock::now();
+            let is_late = || clock::since(start) > IDLE / 2;
+            let first = run_on(&threads).recv().unwrap();
+            let number = || threads.shared.lock().idle.first().map(|idle| idle.number);
+            wait_idle(&threads, 1);
+            for _ in 0..3 {
+                let before = number();
+                if let Some(idle) = threads.shared.lock().idle.first() {
+                    idle.bell.ring();
+                }
+                while !is_late() && number().is_none_or(|now| Some(now) == before) {
+                    thread::yield_now();
+                }
+            }
+            let second = run_on(&threads).recv().unwrap();
+            if !is_late() {
+                assert_eq!(second, first);
+                return;
             }
         }
-        assert_eq!(run_on(&threads).recv().unwrap(), first);
+        panic!("the machine is too busy for this test");
     }
 
     /// design.md, "Failure is per stream": work that panics costs its own thread and nobody else's.

@@ -261,6 +261,11 @@ pub trait Connection: Send {
     /// Forgets every posted body: the stream is over.
     fn clear_posted(&mut self);
 
+    /// Bytes that have come so far, parts of messages included; 0 where the transport does not count.
+    fn received_bytes(&self) -> u64 {
+        0
+    }
+
     /// Whether packed bodies can be sent from where they lie in a GPU's memory
     /// ([`Outgoing::GpuBody`]). Where not, they have to be copied to the host first.
     fn sends_gpu(&self) -> bool {

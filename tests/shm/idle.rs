@@ -179,7 +179,7 @@ fn a_silent_server_of_a_cancelled_stream_is_left() {
     });
     let client = client();
     let options = GetOptions {
-        stall_timeout: Some(Duration::from_millis(100)),
+        stall_timeout: Some(Duration::from_secs(1)),
         ..GetOptions::default()
     };
     let stream = client.get(&[&uri], b"t", &options, None).unwrap();

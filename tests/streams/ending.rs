@@ -172,7 +172,11 @@ fn a_stop_drains_first() {
 fn a_stop_leaves_a_slow_client_its_last_bytes() {
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
-        serve(&server, "t", counting(40, 25_000));
+        serve(
+            &server,
+            "t",
+            counting(40, 25_000 * usize::from(subject.connections)),
+        );
         let options = GetOptions {
             // More is under way at the end than the client's system takes, and credit comes meanwhile.
             window: dipc::proto::Credit {

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
-use crate::{SHM, SUBJECTS, assert_same, client, serve, server};
+use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server};
 use arrow::array::RecordBatch;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
@@ -274,8 +274,14 @@ fn a_request_can_be_failed_while_a_push_waits() {
         while push(Some(Duration::from_millis(100))).is_ok() {}
         thread::scope(|scope| {
             let waiting = scope.spawn(|| push(None));
-            thread::sleep(Duration::from_millis(50));
-            assert_eq!(push(Some(Duration::from_millis(1))), Err(Status::Timeout));
+            let is_waiting = || {
+                let pushed =
+                    request.push(export(&batch(0, 1)), None, Some(Duration::from_millis(1)));
+                let (error, _) = pushed.unwrap_err();
+                assert_eq!(error.status(), Status::Timeout);
+                error.text().contains("another call")
+            };
+            eventually("the push waits", is_waiting);
             let finished = request.finish(Some(Duration::from_millis(1)));
             assert_eq!(finished.unwrap_err().status(), Status::Timeout);
             request.fail(-1000, "enough");

@@ -25,6 +25,11 @@ pub(super) use table::RegionTable;
 
 /// An address is the region's id above this bit and the offset in it below.
 const ID_SHIFT: u32 = 48;
+
+/// Most regions of one connection at once: each is a mapping of the client's process, and what a server
+/// announces is to leave room for others (`vm.max_map_count`).
+const MOST_REGIONS: u16 = 16_384;
+
 /// The bits of the offset.
 const OFFSET_BITS: u64 = (1 << ID_SHIFT) - 1;
 

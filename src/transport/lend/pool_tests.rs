@@ -6,7 +6,7 @@ use crate::device::DeviceKind;
 use crate::proto::Span;
 use crate::transport::Budget;
 use crate::transport::Lease;
-use crate::transport::lend::{ByDescriptor, RegionTable, split_address};
+use crate::transport::lend::{ByDescriptor, MOST_REGIONS, RegionTable, split_address};
 
 const KIB: usize = 1 << 10;
 
@@ -180,11 +180,11 @@ fn ids_wait_for_the_peer() {
 #[test]
 fn out_of_ids_bodies_travel_as_bytes() {
     let pool = pool();
-    pool.shared.state.lock().ids.last = u16::MAX - 1;
+    pool.shared.state.lock().ids.last = MOST_REGIONS - 1;
     let bytes = vec![1; 60 * KIB];
     let buffers = [BufferRef::of(&bytes)];
     let lease = lend(&pool, &buffers);
-    assert_eq!(split_address(lease.spans[0].address), (u16::MAX, 0));
+    assert_eq!(split_address(lease.spans[0].address), (MOST_REGIONS, 0));
     assert!(packed(&pool, &buffers));
     let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
     let block = arena.alloc(8 * KIB).unwrap();

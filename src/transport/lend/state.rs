@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::device::cuda::Registered;
 use crate::device::region::Region;
+use crate::transport::lend::MOST_REGIONS;
 use crate::transport::lend::export::Exported;
 use crate::transport::lend::gpu::{self, GivenUp};
 use crate::transport::lend::hold::Hold;
@@ -104,7 +105,7 @@ impl Drop for Charge {
     }
 }
 
-/// Region ids: 1 to 65535, one that came back before one never used.
+/// Region ids: 1 to [`MOST_REGIONS`], one that came back before one never used.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     pub(super) last: u16,
@@ -116,7 +117,10 @@ impl Ids {
         if let Some(id) = self.free.pop_first() {
             return Some(id);
         }
-        self.last = self.last.checked_add(1)?;
+        if self.last >= MOST_REGIONS {
+            return None;
+        }
+        self.last += 1;
         Some(self.last)
     }
 

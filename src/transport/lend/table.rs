@@ -15,12 +15,11 @@ use crate::proto::{Span, UUID_BYTES};
 use crate::transport::lend::announced::Announced;
 use crate::transport::lend::handle::GpuHandle;
 use crate::transport::lend::orders::Orders;
-use crate::transport::lend::split_address;
+use crate::transport::lend::{MOST_REGIONS, split_address};
 use crate::transport::{Resolved, ResolvedGpu, Unmapped};
 
-/// Most regions of one connection: what a peer announces is to leave room for other mappings of the
-/// process (`vm.max_map_count`).
-const MOST_REGIONS: usize = 16_384;
+/// Most regions of GPUs that wait to be opened: some hold a descriptor until then, of which a process has few.
+const MOST_UNOPENED: usize = 256;
 
 /// Regions by id.
 #[derive(Debug, Default)]
@@ -179,7 +178,7 @@ impl RegionTable {
                  REGION_GONE)"
             )));
         }
-        if self.regions.len() >= MOST_REGIONS {
+        if self.regions.len() >= usize::from(MOST_REGIONS) {
             return Err(Error::protocol(format!(
                 "the peer announced {MOST_REGIONS} regions on one connection and then another: each is a \
                  mapping, of which the system gives a process about 65,000"
@@ -190,6 +189,9 @@ impl RegionTable {
             let announced = self.announce(&handle, fd).map_err(here)?;
             self.regions.insert(id, Mapped::Announced(announced));
             self.announced.push(id);
+            if self.announced.len() > MOST_UNOPENED {
+                self.open(id);
+            }
             return Ok(());
         }
         let len = handle.try_into().map(u64::from_le_bytes).map_err(|_| {

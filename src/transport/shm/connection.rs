@@ -178,6 +178,10 @@ impl Connection for ShmConnection {
         self.channel.is_waiting()
     }
 
+    fn received_bytes(&self) -> u64 {
+        self.channel.received_bytes()
+    }
+
     fn clear_posted(&mut self) {
         self.channel.clear_posted();
         self.regions.clear_orders();

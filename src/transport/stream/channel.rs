@@ -101,6 +101,8 @@ pub struct Channel<I> {
     is_aside: bool,
     aside: Vec<u8>,
     aside_start: usize,
+    /// Bytes that have come.
+    received: u64,
     /// The last read left the socket empty: it is not asked again before somebody has waited for it.
     drained: bool,
     outbox: Outbox,
@@ -130,6 +132,7 @@ impl<I: Intake> Channel<I> {
             is_aside: false,
             aside: Vec::new(),
             aside_start: 0,
+            received: 0,
             drained: false,
             outbox: Outbox::default(),
             full: false,
@@ -164,6 +167,11 @@ impl<I: Intake> Channel<I> {
         self.reader.clear_posted();
         // The next stream begins with a look at the socket.
         self.drained = false;
+    }
+
+    /// See [`Connection::received_bytes`](crate::transport::Connection::received_bytes).
+    pub fn received_bytes(&self) -> u64 {
+        self.received
     }
 
     /// Where bodies are posted.
@@ -362,6 +370,7 @@ impl<I: Intake> Channel<I> {
         let mut runs = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buffer)];
         let room = body_len + runs[1].len();
         let read = self.intake.read(&self.socket, &mut runs)?;
+        self.received += read as u64;
         self.drained = read < room && !self.intake.was_cut_short();
         let in_body = read.min(body_len);
         self.reader.body_filled(in_body);

@@ -42,7 +42,12 @@ impl Line {
     /// See [`Connection::finish`]: a close while something is unread, or is still to come, makes the
     /// system forget what the peer's has not acknowledged.
     pub fn finish(&mut self) -> bool {
-        self.channel.end_sending() && has_arrived(self.channel.socket())
+        self.channel.end_sending() && self.has_arrived()
+    }
+
+    /// Whether the peer's system has acknowledged all that was written.
+    pub fn has_arrived(&self) -> bool {
+        has_arrived(self.channel.socket())
     }
 
     /// See [`Connection::probe`].
@@ -165,6 +170,11 @@ impl Connection for TcpConnection {
         if let Ok(channel) = self.channel() {
             channel.reader().post(seq, packed, list);
         }
+    }
+
+    fn received_bytes(&self) -> u64 {
+        let line = self.line.as_ref();
+        line.map_or(0, |line| line.channel.received_bytes())
     }
 
     fn clear_posted(&mut self) {

@@ -235,11 +235,12 @@ impl Connection for JoinedConnection {
     }
 
     fn finish(&mut self) -> bool {
-        let mut all = true;
-        for part in &mut self.parts {
-            all &= part.line.finish();
+        // Nothing is ended before all is there: the peer takes the end of one socket for the end of them all.
+        if self.queued_bytes() > 0 || !self.parts.iter().all(|part| part.line.has_arrived()) {
+            return false;
         }
-        all
+        let finished = self.parts.iter_mut().map(|part| part.line.finish());
+        finished.fold(true, |all, finished| all & finished)
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
