@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
-use crate::{SUBJECTS, assert_same, client, eventually, serve, server};
+use crate::{SUBJECTS, assert_same, client, eventually, serve, server, server_of};
 use dipc::client::GetOptions;
 use dipc::proto::{Credit, Role};
 use dipc::server::{Request, ServerOptions};
@@ -104,13 +104,8 @@ fn two_connections_share_one_provider_call() {
 #[test]
 fn a_metadata_server_and_a_data_server() {
     for subject in SUBJECTS {
-        let (metadata_server, _) = server(subject, ServerOptions::default());
-        let (data_server, _) = server(subject, ServerOptions::default());
-        for server in [&metadata_server, &data_server] {
-            serve(server, "t", counting(40, 500));
-        }
-        let metadata = metadata_server.location(Role::Metadata).unwrap();
-        let data = data_server.location(Role::Data).unwrap();
+        let (metadata_server, metadata) = server_of(subject, Role::Metadata, counting(40, 500));
+        let (data_server, data) = server_of(subject, Role::Data, counting(40, 500));
         let mut stream = client()
             .get(&[&metadata, &data], b"t", &subject.options(), None)
             .unwrap();

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::{FnProvider, batch, counting, import, read_all, stream_of};
-use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server};
+use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server, server_of};
 use dipc::arrow::stream::ArrayReader;
 use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions};
@@ -277,13 +277,8 @@ fn a_stalled_stream_is_cut() {
 #[test]
 fn a_data_server_does_not_wait_for_releases() {
     for subject in SUBJECTS {
-        let (metadata_server, _) = server(subject, ServerOptions::default());
-        let (data_server, _) = server(subject, ServerOptions::default());
-        for server in [&metadata_server, &data_server] {
-            serve(server, "t", counting(10, 2_000));
-        }
-        let metadata = metadata_server.location(Role::Metadata).unwrap();
-        let data = data_server.location(Role::Data).unwrap();
+        let (metadata_server, metadata) = server_of(subject, Role::Metadata, counting(10, 2_000));
+        let (data_server, data) = server_of(subject, Role::Data, counting(10, 2_000));
         let client = client();
         let mut stream = client
             .get(&[&metadata, &data], b"t", &subject.options(), None)
@@ -308,13 +303,9 @@ fn a_data_server_does_not_wait_for_releases() {
 #[test]
 fn arrays_of_an_abandoned_stream_on_two_connections_go_back() {
     for subject in SUBJECTS {
-        let (metadata_server, _) = server(subject, ServerOptions::default());
-        let (data_server, _) = server(subject, ServerOptions::default());
-        for server in [&metadata_server, &data_server] {
-            serve(server, "t", counting(1_000_000, 2_000));
-        }
-        let metadata = metadata_server.location(Role::Metadata).unwrap();
-        let data = data_server.location(Role::Data).unwrap();
+        let (metadata_server, metadata) =
+            server_of(subject, Role::Metadata, counting(1_000_000, 2_000));
+        let (data_server, data) = server_of(subject, Role::Data, counting(1_000_000, 2_000));
         let client = client();
         let mut stream = client
             .get(&[&metadata, &data], b"t", &subject.options(), None)

@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use dipc::client::{Client, ClientOptions, GetOptions};
-use dipc::server::{Server, ServerOptions};
+use dipc::proto::Role;
+use dipc::server::{Provider, Server, ServerOptions};
 use dipc::transport;
 
 /// A way to carry streams.
@@ -126,6 +127,18 @@ pub(crate) fn server(subject: Subject, mut options: ServerOptions) -> (Server, S
     (server, uri)
 }
 
+/// A server of the ticket `t`, and its URI for one role of it.
+pub(crate) fn server_of(
+    subject: Subject,
+    role: Role,
+    provider: Box<dyn Provider>,
+) -> (Server, String) {
+    let (server, _) = server(subject, ServerOptions::default());
+    serve(&server, "t", provider);
+    let uri = server.location(role).unwrap();
+    (server, uri)
+}
+
 pub(crate) fn client() -> Client {
     Client::new(ClientOptions::default()).unwrap()
 }
@@ -149,7 +162,7 @@ pub(crate) fn assert_same(received: &[RecordBatch], expected: &[RecordBatch]) {
     }
 }
 
-pub(crate) fn serve(server: &Server, ticket: &str, provider: Box<dyn dipc::server::Provider>) {
+pub(crate) fn serve(server: &Server, ticket: &str, provider: Box<dyn Provider>) {
     server
         .serve(ticket.as_bytes(), provider)
         .map_err(|(error, _)| error)
