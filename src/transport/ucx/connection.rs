@@ -336,6 +336,13 @@ impl Connection for UcxConnection {
         self.queued_bytes
     }
 
+    fn finish(&mut self) -> bool {
+        if self.queued_bytes > 0 {
+            return false;
+        }
+        self.has_left()
+    }
+
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
         if self.ensure_usable().is_err() {
             return;

@@ -13,7 +13,23 @@ const FLUSH_WAIT: Duration = Duration::from_millis(50);
 /// How long it waits for UCX to let go of the connection. Then UCX keeps it, and its memory.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
+/// How long one look takes at most at whether everything has left.
+const LEAVE_WAIT: Duration = Duration::from_millis(10);
+
 impl UcxConnection {
+    /// Whether what was sent has left. A close soon after takes the rest back, and the peer is told of a
+    /// time-out.
+    pub(super) fn has_left(&mut self) -> bool {
+        let Some(Link { worker, endpoint }) = &mut self.link else {
+            return true;
+        };
+        if self.over.is_some() || !self.generation.is_same_process() {
+            return true;
+        }
+        let flushed = endpoint.flush(worker, &self.shared, Instant::now() + LEAVE_WAIT, None);
+        !matches!(flushed, Ok(None))
+    }
+
     /// Lets go of everything UCX has.
     pub(super) fn shut_down(&mut self) {
         let Some(mut link) = self.link.take() else {
