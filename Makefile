@@ -16,7 +16,7 @@ help:
 	@echo 'make test-slow  sanitizers, fuzzing, loom (CONTRIBUTING.md says which)'
 	@echo 'make gpu-check  tests and figures that need a GPU; without one, over a fake driver'
 	@echo 'make lint       format, clippy, documentation, header, shell scripts'
-	@echo 'make bench      libdipc beside its peers, into docs/benchmarks (15 minutes; bench-quick: 3)'
+	@echo 'make bench      libdipc beside its peers, into docs/benchmarks (half an hour; bench-quick: 3)'
 	@echo 'make docs       the book and the C reference, into build/docs'
 	@echo 'make package    Debian packages, a tarball and a Python wheel, into build/packages'
 	@echo 'make install    into PREFIX ($(PREFIX))'
