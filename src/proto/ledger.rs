@@ -1,8 +1,9 @@
 //! Section F at the server: what was lent, until it came back.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+use foldhash::HashMap;
 
 use crate::proto::{ProtocolError, Span};
 
@@ -11,13 +12,13 @@ use crate::proto::{ProtocolError, Span};
 #[derive(Debug)]
 pub struct Ledger<K> {
     /// Those that come back by number.
-    numbered: HashMap<Number, Numbered<K>, BuildHasherDefault<Mixer>>,
+    numbered: HashMap<Number, Numbered<K>>,
     /// By number; `None` where a number is free.
     lends: Vec<Option<Lend<K>>>,
     free_numbers: Vec<u32>,
     /// How many lends there have been.
     count: u64,
-    addresses: HashMap<u64, Address, BuildHasherDefault<Mixer>>,
+    addresses: HashMap<u64, Address>,
     outstanding: usize,
 }
 
@@ -31,16 +32,10 @@ struct Lend<K> {
 }
 
 /// A message of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Number {
     stream: u64,
     seq: u32,
-}
-
-impl Hash for Number {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.stream ^ u64::from(self.seq));
-    }
 }
 
 /// What was lent under one number.
@@ -336,33 +331,6 @@ impl<K> Ledger<K> {
         }
         holds.sort_by_key(|(age, _)| *age);
         holds.into_iter().map(|(_, hold)| hold).collect()
-    }
-}
-
-/// Spreads addresses and numbers over a table.
-///
-/// A cheap mixture is enough: the tables' keys are addresses that this side has lent and numbers that it
-/// has given, so that no peer can choose them to collide. Streams' ids, which a client chooses, could make
-/// as many collide as there are streams with bodies lent.
-#[derive(Debug, Default, Clone, Copy)]
-struct Mixer(u64);
-
-impl Hasher for Mixer {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        /// 2^64 divided by the golden ratio, made odd.
-        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-        self.0 = (self.0 ^ word).wrapping_mul(SPREAD);
-    }
-
-    fn finish(&self) -> u64 {
-        // The low bits of a product depend on the low bits of an address alone, which are zero.
-        self.0.rotate_left(32)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a receiver must wait for before it reads bodies on a GPU (READY).
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use crate::device::cuda::{Device, Event};
 use crate::error::{Error, Result};
@@ -86,7 +87,10 @@ impl Orders {
 
     /// The body of `seq` needs no order after all.
     pub fn forget(&mut self, seq: u32) {
-        self.waiting.remove(&seq);
+        // Mostly nothing waits, and nothing is looked up.
+        if !self.waiting.is_empty() {
+            self.waiting.remove(&seq);
+        }
     }
 
     /// The stream is over, and with it everything that waited.

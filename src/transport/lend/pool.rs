@@ -4,11 +4,12 @@
 //! connection only, so a pool belongs to one connection. Regions of arenas belong to the producer;
 //! the pool only numbers those that the peer was told of.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 
 use crate::arena;
@@ -96,8 +97,8 @@ impl Pool {
                 abandoned: false,
                 ids: Ids::default(),
                 pooled: BTreeMap::new(),
-                borrowed: HashMap::new(),
-                retiring: HashMap::new(),
+                borrowed: HashMap::default(),
+                retiring: HashMap::default(),
                 lent: 0,
                 lent_limit: options.lent_limit,
                 gpu: gpu::State::default(),

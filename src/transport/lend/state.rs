@@ -1,8 +1,10 @@
 //! What a pool knows of its regions, under its lock.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
 
 use crate::device::cuda::Registered;
 use crate::device::region::Region;

@@ -1,9 +1,10 @@
 //! The regions that a peer has announced on one connection.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
+
+use foldhash::HashMap;
 
 use crate::device::BufferRef;
 use crate::device::cuda::import::Mapping;

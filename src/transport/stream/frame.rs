@@ -3,7 +3,7 @@
 //! It trusts no length: memory for a body is taken only for a posted length or within a limit, and
 //! everything else grows as the bytes arrive.
 
-use std::collections::{HashMap, HashSet};
+use foldhash::{HashMap, HashSet};
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
@@ -139,8 +139,8 @@ impl FrameReader {
             state: State::START,
             metadata_bytes: MAX_METADATA_BYTES,
             unexpected_bytes,
-            posted: HashMap::new(),
-            early: HashSet::new(),
+            posted: HashMap::default(),
+            early: HashSet::default(),
             switches: false,
             switched: false,
             failed: None,
