@@ -14,12 +14,25 @@ use crate::error::{Error, Result};
 pub struct HostBuffer {
     data: NonNull<u8>,
     len: usize,
-    /// Where `data` begins, in a buffer that was made [`to_fill`](Self::to_fill) and is large.
-    block: Option<Block>,
+    memory: Memory,
+}
+
+/// What a buffer's bytes lie in.
+#[derive(Debug)]
+enum Memory {
+    /// Nothing: there are none.
+    None,
+    /// An allocation of the heap, which begins here.
+    Heap(NonNull<u8>),
+    /// Memory that other bodies use in turn: a large buffer that was made [`to_fill`](HostBuffer::to_fill).
+    Block(Block),
 }
 
 /// The alignment of every [`HostBuffer`], in bytes.
 const ALIGNMENT: usize = 64;
+/// The alignment that every allocation has: more is asked for by asking for more bytes, for `malloc` takes
+/// five times as long where it has to align by itself.
+const HEAP_ALIGNMENT: usize = 16;
 
 impl HostBuffer {
     /// Allocates `len` zeroed bytes.
@@ -36,17 +49,20 @@ impl HostBuffer {
             return Ok(Self {
                 data,
                 len,
-                block: None,
+                memory: Memory::None,
             });
         }
         let refused = || Error::out_of_memory(format!("cannot allocate {len} bytes for a body"));
-        let layout = Layout::from_size_align(len, ALIGNMENT).map_err(|_| refused())?;
-        // SAFETY: the size of `layout` is not zero, checked above.
-        let data = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
+        let layout = heap_layout(len).ok_or_else(refused)?;
+        // SAFETY: the size of `layout` is not zero: `len` is not.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
+        let skip = base.addr().get().wrapping_neg() % ALIGNMENT;
         Ok(Self {
-            data,
+            // SAFETY: `base` is aligned to HEAP_ALIGNMENT, so that `skip` is at most what the layout has more
+            // than `len`.
+            data: unsafe { base.add(skip) },
             len,
-            block: None,
+            memory: Memory::Heap(base),
         })
     }
 
@@ -64,7 +80,7 @@ impl HostBuffer {
         Ok(Self {
             data: block.data(),
             len,
-            block: Some(block),
+            memory: Memory::Block(block),
         })
     }
 
@@ -100,19 +116,24 @@ impl HostBuffer {
     }
 }
 
+/// What is allocated for `len` bytes that can be aligned.
+fn heap_layout(len: usize) -> Option<Layout> {
+    let size = len.checked_add(ALIGNMENT - HEAP_ALIGNMENT)?;
+    Layout::from_size_align(size, HEAP_ALIGNMENT).ok()
+}
+
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        if self.len == 0 {
-            return;
+        match std::mem::replace(&mut self.memory, Memory::None) {
+            Memory::None => {}
+            Memory::Block(block) => block.give_back(),
+            Memory::Heap(base) => {
+                if let Some(layout) = heap_layout(self.len) {
+                    // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed only here.
+                    unsafe { dealloc(base.as_ptr(), layout) };
+                }
+            }
         }
-        if let Some(block) = self.block.take() {
-            block.give_back();
-            return;
-        }
-        // SAFETY: `new` made a valid layout of the same size and alignment.
-        let layout = unsafe { Layout::from_size_align_unchecked(self.len, ALIGNMENT) };
-        // SAFETY: `data` came from `alloc_zeroed` with this layout and is freed only here.
-        unsafe { dealloc(self.data.as_ptr(), layout) };
     }
 }
 
