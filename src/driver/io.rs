@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
@@ -88,6 +89,9 @@ struct Shared {
     /// Written to wake the thread: a timer is due earlier, or it shall stop.
     wake: OwnedFd,
     spin: Duration,
+    /// Threads that drive streams beside this one and are awake.
+    busy: AtomicUsize,
+    processors: usize,
     stop: AtomicBool,
     next_key: AtomicU64,
     sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
@@ -121,6 +125,8 @@ impl IoThread {
             epoll,
             wake,
             spin,
+            busy: AtomicUsize::new(0),
+            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             stop: AtomicBool::new(false),
             next_key: AtomicU64::new(WAKE + 1),
             sources: Mutex::default(),
@@ -191,6 +197,13 @@ impl IoThread {
         if earliest {
             shared.wake();
         }
+    }
+
+    /// The caller drives a stream of the thread's from now on, until the guard is dropped.
+    pub fn busy(&self) -> Busy {
+        let shared = Arc::clone(&self.handle.shared);
+        shared.busy.fetch_add(1, Ordering::Relaxed);
+        Busy { shared }
     }
 
     /// Whether the caller is the thread.
@@ -266,7 +279,9 @@ impl Shared {
         // Sources were looked at since they were asked to tell of what comes.
         let mut looked = false;
         while !self.stop.load(Ordering::Acquire) {
-            let mut spins = !self.spin.is_zero() && clock::since(idle_since) < self.spin;
+            let mut spins = !self.spin.is_zero()
+                && self.has_processor()
+                && clock::since(idle_since) < self.spin;
             if spins && let Some(looks) = self.looks() {
                 spins = looks;
             }
@@ -329,6 +344,15 @@ impl Shared {
         }
     }
 
+    /// Whether it takes no processor from those who move a stream: the threads that drive one here, and
+    /// the client, which may be on this machine.
+    fn has_processor(&self) -> bool {
+        match self.busy.load(Ordering::Relaxed) {
+            0 => true,
+            busy => busy + 2 <= self.processors,
+        }
+    }
+
     /// Whether a source is to be looked at now, where there are such sources.
     fn looks(&self) -> Option<bool> {
         self.source_to_look_at(0)?;
@@ -347,6 +371,7 @@ impl Shared {
             for source in sources.filter_map(|source| source.upgrade()) {
                 guarded(|| found |= source.look());
             }
+            std::hint::spin_loop();
         }
         found
     }
@@ -390,6 +415,28 @@ impl Shared {
                 guarded(|| source.timer());
             }
         }
+    }
+}
+
+/// A thread that drives a stream and is awake: where processors are few, the I/O thread does not spin
+/// beside it.
+pub struct Busy {
+    shared: Arc<Shared>,
+}
+
+impl Busy {
+    /// Calls `sleep`, in which the thread sleeps.
+    pub fn rest<R>(&self, sleep: impl FnOnce() -> R) -> R {
+        self.shared.busy.fetch_sub(1, Ordering::Relaxed);
+        let slept = sleep();
+        self.shared.busy.fetch_add(1, Ordering::Relaxed);
+        slept
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.shared.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

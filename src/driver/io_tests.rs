@@ -91,3 +91,17 @@ fn a_timer_may_be_as_late_as_it_likes() {
     let sleep = io.handle.shared.next_timeout().unwrap();
     assert!(i32::try_from(sleep.tv_sec * 1000).is_ok(), "{sleep:?}");
 }
+
+/// `IoThread::busy`: a thread that drives a stream counts while it is awake, and no longer.
+#[test]
+fn a_driving_thread_counts_while_it_is_awake() {
+    let (io, _registration, _source) = told(false);
+    let shared = &io.handle.shared;
+    let busy: Vec<_> = (0..shared.processors).map(|_| io.busy()).collect();
+    assert!(!shared.has_processor());
+    let awake = || shared.busy.load(Ordering::Relaxed);
+    assert_eq!(busy[0].rest(awake), busy.len() - 1);
+    assert_eq!(awake(), busy.len());
+    drop(busy);
+    assert!(shared.has_processor());
+}

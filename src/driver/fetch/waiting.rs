@@ -55,6 +55,8 @@ impl Fetch {
                     return true;
                 }
             }
+            // Another hardware thread of the same core may be the one who sends.
+            std::hint::spin_loop();
             if now.saturating_since(yielded) >= YIELD_PAUSE {
                 // Whoever is to send it may need this core: there may be more who look than cores.
                 std::thread::yield_now();

@@ -29,6 +29,7 @@ use crate::device::DeviceKind;
 use crate::device::cuda::Driver;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
+use crate::driver::io::Busy;
 use crate::driver::served::ServedLink;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
@@ -81,6 +82,8 @@ struct Cursor {
 /// The producing side of one stream. Dropping it unfinished fails the stream.
 pub struct Production {
     stream: Arc<OutStream>,
+    /// While this lives, a thread drives the stream.
+    busy: Option<Busy>,
     options: ProduceOptions,
     encoder: Option<Encoder>,
     log: VecDeque<Item>,
@@ -128,6 +131,7 @@ impl Production {
         ending: Box<dyn FnOnce() + Send>,
     ) -> Self {
         Self {
+            busy: stream.links().first().map(|link| link.io().busy()),
             stream,
             options,
             encoder: None,
@@ -294,7 +298,12 @@ impl Production {
             // The end of lingering is no event: it has to be waited for.
             let linger = self.linger.filter(|linger| clock::now() < *linger);
             let wake = [deadline, linger].into_iter().flatten().min();
-            if !self.stream.signal.wait(seen, wake) && deadline.is_some_and(|d| clock::now() >= d) {
+            let wait = || self.stream.signal.wait(seen, wake);
+            let told = match &self.busy {
+                Some(busy) => busy.rest(wait),
+                None => wait(),
+            };
+            if !told && deadline.is_some_and(|d| clock::now() >= d) {
                 return Err(Error::timeout(
                     "the consumer took no batch within the time given",
                 ));

@@ -87,7 +87,7 @@ impl OutStream {
             .any(|link| link.ensure_streaming().is_err())
     }
 
-    fn links(&self) -> Vec<Arc<ServedLink>> {
+    pub(super) fn links(&self) -> Vec<Arc<ServedLink>> {
         self.outlets.lock().present.clone()
     }
 }
