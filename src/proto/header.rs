@@ -1,6 +1,7 @@
 //! Arrow IPC headers as the machines see them: verified, and no deeper than they need.
 
 use std::fmt;
+use std::sync::Arc;
 
 use arrow::ipc::{Endianness, Message, MessageHeader, MetadataVersion, RecordBatch};
 use flatbuffers::VerifierOptions;
@@ -28,8 +29,13 @@ pub struct BodySpan {
 }
 
 /// A header that can be read without checks: its flatbuffer is verified and its buffers lie inside
-/// its body (rule A8).
+/// its body (rule A8). Clones share it.
+#[derive(Clone)]
 pub struct Header {
+    parsed: Arc<Parsed>,
+}
+
+struct Parsed {
     /// The flatbuffer starts at `start`, which is aligned to 8 bytes: rule M7. (A `Vec` never moves
     /// its bytes while its capacity stays, and nothing is added to this one.)
     store: Vec<u8>,
@@ -79,7 +85,7 @@ impl Header {
     pub fn parse(bytes: &[u8]) -> Result<Self, ProtocolError> {
         // Rule M7: copy to alignment, then verify, then read.
         let (store, start) = copy_aligned(bytes);
-        let mut header = Self {
+        let mut parsed = Parsed {
             store,
             start,
             kind: HeaderKind::Schema,
@@ -87,12 +93,48 @@ impl Header {
             body_len: 0,
             buffers: Vec::new(),
         };
-        header.read()?;
-        Ok(header)
+        parsed.read()?;
+        Ok(Self {
+            parsed: Arc::new(parsed),
+        })
     }
 
+    /// What the header describes.
+    pub fn kind(&self) -> HeaderKind {
+        self.parsed.kind
+    }
+
+    /// Length of the packed body, padding included.
+    pub fn body_len(&self) -> u64 {
+        self.parsed.body_len
+    }
+
+    /// Where each buffer lies in the packed body: inside it, every one. Empty for a schema.
+    pub fn buffers(&self) -> &[BodySpan] {
+        &self.parsed.buffers
+    }
+
+    /// Whether the buffers are compressed (rule A4).
+    pub fn compressed(&self) -> bool {
+        self.parsed.compressed
+    }
+
+    /// The flatbuffer: a verified `Message`, aligned to 8 bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.parsed.bytes()
+    }
+
+    /// Length of the address list that can stand for the body (rule D8): 16 + 16 n.
+    pub fn list_len(&self) -> u64 {
+        (self.buffers().len() as u64)
+            .saturating_add(1)
+            .saturating_mul(16)
+    }
+}
+
+impl Parsed {
     fn read(&mut self) -> Result<(), ProtocolError> {
-        let aligned = self.store.get(self.start..).unwrap_or_default();
+        let aligned = self.bytes();
         let message = flatbuffers::root_with_opts::<Message<'_>>(&options(aligned.len()), aligned)
             .map_err(|error| malformed(&error))?;
         // Rule A6.
@@ -165,36 +207,36 @@ impl Header {
         Ok(())
     }
 
-    /// What the header describes.
-    pub fn kind(&self) -> HeaderKind {
-        self.kind
-    }
-
-    /// Length of the packed body, padding included.
-    pub fn body_len(&self) -> u64 {
-        self.body_len
-    }
-
-    /// Where each buffer lies in the packed body: inside it, every one. Empty for a schema.
-    pub fn buffers(&self) -> &[BodySpan] {
-        &self.buffers
-    }
-
-    /// Whether the buffers are compressed (rule A4).
-    pub fn compressed(&self) -> bool {
-        self.compressed
-    }
-
-    /// The flatbuffer: a verified `Message`, aligned to 8 bytes.
-    pub fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         self.store.get(self.start..).unwrap_or_default()
     }
+}
 
-    /// Length of the address list that can stand for the body (rule D8): 16 + 16 n.
-    pub fn list_len(&self) -> u64 {
-        (self.buffers.len() as u64)
-            .saturating_add(1)
-            .saturating_mul(16)
+/// Parses the headers of one stream, one after the other.
+///
+/// Batches of as many rows, without nulls, have the same header where their values have a fixed width: one
+/// that has the bytes of the header before is that header.
+#[derive(Debug, Default)]
+pub struct Parser {
+    last: Option<Header>,
+}
+
+/// The longest header that is remembered: a stream of rare large ones shall not keep their memory.
+const LONGEST_REMEMBERED: usize = 1 << 20;
+
+impl Parser {
+    /// As [`Header::parse`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn parse(&mut self, bytes: &[u8]) -> Result<Header, ProtocolError> {
+        if let Some(last) = self.last.as_ref().filter(|last| last.bytes() == bytes) {
+            return Ok(last.clone());
+        }
+        let header = Header::parse(bytes)?;
+        self.last = (bytes.len() <= LONGEST_REMEMBERED).then(|| header.clone());
+        Ok(header)
     }
 }
 
@@ -266,25 +308,12 @@ fn outside(index: usize, entry: u128, body_len: u64) -> ProtocolError {
     )
 }
 
-impl Clone for Header {
-    fn clone(&self) -> Self {
-        // The copy's bytes lie elsewhere, so the aligned start does too.
-        let (store, start) = copy_aligned(self.bytes());
-        Self {
-            store,
-            start,
-            buffers: self.buffers.clone(),
-            ..*self
-        }
-    }
-}
-
 impl fmt::Debug for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Header")
-            .field("kind", &self.kind)
-            .field("body_len", &self.body_len)
-            .field("buffers", &self.buffers.len())
+            .field("kind", &self.kind())
+            .field("body_len", &self.body_len())
+            .field("buffers", &self.buffers().len())
             .finish_non_exhaustive()
     }
 }

@@ -174,7 +174,7 @@ impl<B> Receiver<B> {
         match prefix.kind {
             PrefixKind::EndOfStream => self.window.put_end(prefix.seq),
             PrefixKind::Metadata => {
-                let header = Header::parse(bytes)?;
+                let header = self.parser.parse(bytes)?;
                 self.header(prefix.seq, header)
             }
         }

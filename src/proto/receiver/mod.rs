@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::proto::header;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_RETURN, HeaderKind, Return, Span, StreamInfo, Timestamp,
@@ -76,6 +77,7 @@ pub struct Receiver<B> {
     started: bool,
     metadata: Peer,
     data: Option<Peer>,
+    parser: header::Parser,
     window: Window<B>,
     ready: VecDeque<Message<B>>,
     ready_bytes: u64,
@@ -140,6 +142,7 @@ impl<B> Receiver<B> {
             started: false,
             metadata: Peer::new(config.metadata),
             data: config.data.map(Peer::new),
+            parser: header::Parser::default(),
             window: Window::new(config.first_seq, loose),
             ready: VecDeque::new(),
             ready_bytes: 0,

@@ -284,3 +284,25 @@ fn shared_tables_do_not_multiply() {
     assert!(bytes.len() < 4096);
     assert_eq!(Header::parse(&bytes).unwrap_err().rule(), "M7");
 }
+
+/// Rule A8: what is remembered of the header before stands for the same bytes alone, and is no less checked.
+#[test]
+fn a_header_like_the_one_before_is_that_header() {
+    let mut parser = Parser::default();
+    let bytes = Make::body(HeaderKind::RecordBatch, &[8, 1, 80]).bytes();
+    let first = parser.parse(&bytes).unwrap();
+    assert!(Arc::ptr_eq(
+        &first.parsed,
+        &parser.parse(&bytes).unwrap().parsed
+    ));
+    for at in 0..bytes.len() {
+        let mut other = bytes.clone();
+        other[at] ^= 1;
+        match (parser.parse(&other), Header::parse(&other)) {
+            (Ok(header), Ok(_)) => assert_eq!(header.bytes(), other),
+            (Err(error), Err(alone)) => assert_eq!(error.to_string(), alone.to_string()),
+            (found, alone) => panic!("byte {at}: {found:?}, parsed alone {alone:?}"),
+        }
+    }
+    assert_eq!(parser.parse(&bytes).unwrap().bytes(), bytes);
+}
