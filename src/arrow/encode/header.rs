@@ -42,7 +42,7 @@ impl Packing {
 }
 
 /// A `FieldNode` or a `Buffer` as the wire has it: two numbers of 64 bits.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pair(pub(super) u64, pub(super) u64);
 
 impl Push for Pair {
@@ -81,6 +81,27 @@ pub(super) enum Subject<'a> {
 pub(super) struct Headers {
     fbb: FlatBufferBuilder<'static>,
     buffers: Vec<Pair>,
+    /// What the header that the builder still has was built of.
+    last: Option<Last>,
+}
+
+/// A batch without metadata of its own. Batches of as many rows, without nulls, have the same header where
+/// their values have a fixed width.
+#[derive(Default)]
+struct Last {
+    rows: usize,
+    nodes: Vec<Pair>,
+    buffers: Vec<Pair>,
+    variadic: Vec<i64>,
+}
+
+impl Last {
+    fn is(&self, rows: usize, plan: &Plan, buffers: &[Pair]) -> bool {
+        self.rows == rows
+            && self.nodes == plan.nodes
+            && self.buffers == buffers
+            && self.variadic == plan.variadic
+    }
 }
 
 impl fmt::Debug for Headers {
@@ -92,20 +113,21 @@ impl fmt::Debug for Headers {
 impl Headers {
     /// The header of a schema.
     pub(super) fn schema(&mut self, schema: &Schema) -> Vec<u8> {
+        self.last = None;
         self.fbb.reset();
         let header = schema.to_ipc(&mut self.fbb).as_union_value();
         self.message(ipc::MessageHeader::Schema, header, 0, &[])
     }
 
-    /// The header of `rows` rows laid out as `plan`, and the length of their packed body.
+    /// The header of `rows` rows laid out as `plan`, and the length of their packed body; takes the plan's
+    /// nodes. All headers of a stream have the same `codec`.
     pub(super) fn body(
         &mut self,
         subject: Subject<'_>,
         rows: usize,
-        plan: &Plan,
+        plan: &mut Plan,
         codec: Option<ipc::CompressionType>,
     ) -> Checked<(Vec<u8>, u64)> {
-        self.fbb.reset();
         self.buffers.clear();
         let mut packing = Packing::default();
         self.buffers.extend(plan.buffers.iter().map(|buffer| {
@@ -115,6 +137,17 @@ impl Headers {
         // The end is the highest of all the numbers.
         let body_len = i64::try_from(packing.end)
             .map_err(|_| Fault::invalid("the body would be larger than any memory"))?;
+        let is_plain = matches!(subject, Subject::Batch([]));
+        let last = self.last.take();
+        if is_plain
+            && last
+                .as_ref()
+                .is_some_and(|last| last.is(rows, plan, &self.buffers))
+        {
+            self.last = last;
+            return Ok((self.fbb.finished_data().to_vec(), packing.end));
+        }
+        self.fbb.reset();
         let fbb = &mut self.fbb;
         // Only the type differs: the generated code writes the same bytes for its two structs.
         let buffers = WIPOffset::new(fbb.create_vector(&self.buffers).value());
@@ -149,6 +182,14 @@ impl Headers {
                 self.message(ipc::MessageHeader::DictionaryBatch, batch, body_len, &[])
             }
         };
+        if is_plain {
+            // The lists change places: nobody asks the plan for them any more.
+            let last = self.last.insert(last.unwrap_or_default());
+            last.rows = rows;
+            std::mem::swap(&mut last.nodes, &mut plan.nodes);
+            std::mem::swap(&mut last.buffers, &mut self.buffers);
+            std::mem::swap(&mut last.variadic, &mut plan.variadic);
+        }
         Ok((header, packing.end))
     }
 

@@ -283,3 +283,34 @@ fn encoders_and_messages_cross_threads() {
     sends::<Encoder>();
     shares::<EncodedMessage>();
 }
+
+/// Rule A1: a batch's header depends on that batch alone, whatever came before it on the stream: the same
+/// shape, another one, metadata of its own, or a dictionary.
+#[test]
+fn headers_do_not_depend_on_what_came_before() {
+    let batch = every_type();
+    let empty = RecordBatch::new_empty(batch.schema());
+    let metadata = write_metadata(&[("k".to_owned(), "v".to_owned())]).unwrap();
+    let turns = [
+        (batch.clone(), None),
+        (batch.clone(), None),
+        (batch.slice(8, 16), None),
+        (batch.slice(8, 16), Some(metadata.as_slice())),
+        (batch.slice(8, 16), None),
+        (empty, None),
+        (batch.clone(), Some(metadata.as_slice())),
+        (batch.clone(), None),
+    ];
+    let mut one = encoder(&batch.schema(), EncodeOptions::default());
+    for (turn, (batch, metadata)) in turns.iter().enumerate() {
+        let mut fresh = encoder(&batch.schema(), EncodeOptions::default());
+        let alone = fresh
+            .encode(export(batch), *metadata)
+            .unwrap()
+            .pop()
+            .unwrap();
+        let message = one.encode(export(batch), *metadata).unwrap().pop().unwrap();
+        assert_eq!(message.header, alone.header, "turn {turn}");
+        assert_eq!(message.body_len, alone.body_len, "turn {turn}");
+    }
+}
