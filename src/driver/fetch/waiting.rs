@@ -17,8 +17,12 @@ use crate::proto::{Side, Timestamp};
 const CREDIT_PAUSE: Duration = Duration::from_millis(1);
 /// How often it asks whether the server's process lives.
 const DEATH_PAUSE: Duration = Duration::from_millis(1);
-/// How long it looks before others may have its core.
-const YIELD_PAUSE: Duration = Duration::from_micros(2);
+/// How long it looks before others may have its core: the longer time where nobody wanted it, since
+/// asking the system cools the caches for what is waited for.
+const SHORTEST_YIELD_PAUSE: Duration = Duration::from_micros(2);
+const LONGEST_YIELD_PAUSE: Duration = Duration::from_micros(16);
+/// A yield that takes longer gave the core to somebody.
+const NOBODY_TOOK_IT: Duration = Duration::from_micros(1);
 
 impl Fetch {
     /// Spins for a while. Returns whether something came, or the token was triggered.
@@ -32,6 +36,7 @@ impl Fetch {
         }
         let start = clock::now();
         let (mut yielded, mut told, mut asked) = (start, false, start);
+        let mut yield_pause = SHORTEST_YIELD_PAUSE;
         loop {
             if self.step() || cancel.is_some_and(Cancel::is_cancelled) {
                 return true;
@@ -57,10 +62,14 @@ impl Fetch {
             }
             // Another hardware thread of the same core may be the one who sends.
             std::hint::spin_loop();
-            if now.saturating_since(yielded) >= YIELD_PAUSE {
+            if now.saturating_since(yielded) >= yield_pause {
                 // Whoever is to send it may need this core: there may be more who look than cores.
                 std::thread::yield_now();
-                yielded = now;
+                yielded = clock::now();
+                yield_pause = match yielded.saturating_since(now) < NOBODY_TOOK_IT {
+                    true => (yield_pause * 2).min(LONGEST_YIELD_PAUSE),
+                    false => SHORTEST_YIELD_PAUSE,
+                };
             }
         }
     }

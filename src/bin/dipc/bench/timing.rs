@@ -23,18 +23,25 @@ use super::worker::Parent;
 /// Batches, or streams, before the measurement.
 const WARM_UP: u64 = 32;
 
+/// How long a host that is awake keeps its core from those who look for work on as few.
+const YIELD_PAUSE: Duration = Duration::from_micros(10);
+
 /// Waits until `due`: awake where the case says that both ends spin.
 fn wait_until(due: Instant, case: &Case) {
+    let mut yielded = Instant::now();
     loop {
-        let left = due.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let left = due.saturating_duration_since(now);
         if left.is_zero() {
             return;
         }
         if case.spin.is_zero() {
             thread::sleep(left);
-        } else {
-            // Awake, and out of the way of those who look for work on as few cores.
+        } else if now - yielded >= YIELD_PAUSE {
             thread::yield_now();
+            yielded = now;
+        } else {
+            std::hint::spin_loop();
         }
     }
 }
