@@ -12,6 +12,7 @@ use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, Received
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::Device;
+use crate::driver::brief::Brief;
 use crate::driver::clock;
 use crate::driver::fetch::packed::Packed;
 use crate::driver::link::{FetchLink, Received};
@@ -62,6 +63,8 @@ pub struct Fetch {
     early_bytes: u64,
     /// How long to look for messages before sleeping.
     spin: Duration,
+    /// How that is done where it is not to spin.
+    brief: Brief,
     stats: StreamStats,
     /// Why the stream is over, when it did not end well.
     failed: Option<Error>,
@@ -117,6 +120,7 @@ impl Fetch {
             early: Vec::new(),
             early_bytes: 0,
             spin,
+            brief: Brief::default(),
             stats: StreamStats::default(),
             failed: None,
             gone: [false; 2],
@@ -334,6 +338,9 @@ impl Fetch {
         }
         // Rule E5: before sleeping, the server is told of everything taken, or both would wait.
         self.tell_credit();
+        if self.look_briefly() {
+            return Ok(());
+        }
         self.sleep(cancel)?;
         self.receiver.handle_timeout(clock::now());
         self.pump();

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 
+use crate::driver::brief::Brief;
 use crate::driver::clock;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
@@ -276,6 +277,7 @@ impl Shared {
         let _ = self.thread.set(std::thread::current().id());
         let mut events = Vec::with_capacity(64);
         let mut idle_since = clock::now();
+        let mut brief = Brief::default();
         // Sources were looked at since they were asked to tell of what comes.
         let mut looked = false;
         while !self.stop.load(Ordering::Acquire) {
@@ -294,17 +296,13 @@ impl Shared {
                 self.look_last();
             }
             let timeout = if spins || !self.soon.lock().is_empty() {
-                Some(rustix::event::Timespec::default())
+                Some(Timespec::default())
             } else {
                 self.next_timeout()
             };
             events.clear();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                timeout.as_ref(),
-            ) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            match self.wait(&mut events, timeout, &mut brief) {
+                Ok(()) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => {
                     tracing::error!("an I/O thread cannot wait and ends: {errno}");
                     return;
@@ -342,6 +340,25 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Waits for the descriptors.
+    fn wait(
+        &self,
+        events: &mut Vec<epoll::Event>,
+        timeout: Option<Timespec>,
+        brief: &mut Brief,
+    ) -> rustix::io::Result<()> {
+        let mut ask = |timeout| {
+            let room = rustix::buffer::spare_capacity(events);
+            epoll::wait(&self.epoll, room, timeout)
+        };
+        let now = Timespec::default();
+        let sleeps = timeout != Some(now);
+        if sleeps && self.spin.is_zero() && brief.look(|| matches!(ask(Some(&now)), Ok(1..))) {
+            return Ok(());
+        }
+        ask(timeout.as_ref()).map(drop)
     }
 
     /// Whether it takes no processor from those who move a stream: the threads that drive one here, and
@@ -390,10 +407,10 @@ impl Shared {
     }
 
     /// How long to sleep: until the first timer, or for ever.
-    fn next_timeout(&self) -> Option<rustix::event::Timespec> {
+    fn next_timeout(&self) -> Option<Timespec> {
         let timers = self.timers.lock();
         let left = clock::until(timers.peek()?.0.deadline);
-        rustix::event::Timespec::try_from(left.min(LONGEST_SLEEP)).ok()
+        Timespec::try_from(left.min(LONGEST_SLEEP)).ok()
     }
 
     fn run_timers(&self) {

@@ -25,6 +25,7 @@
 //! stream ends.
 
 pub mod acceptor;
+mod brief;
 pub mod callbacks;
 pub mod clock;
 pub mod fetch;

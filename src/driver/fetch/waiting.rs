@@ -74,6 +74,17 @@ impl Fetch {
         }
     }
 
+    /// Looks for a moment, where it is not to spin. Returns whether something came.
+    pub(super) fn look_briefly(&mut self) -> bool {
+        if !self.spin.is_zero() {
+            return false;
+        }
+        let mut brief = std::mem::take(&mut self.brief);
+        let found = brief.look(|| self.step());
+        self.brief = brief;
+        found
+    }
+
     /// Tells the server of everything that was taken.
     pub(super) fn tell_credit(&mut self) {
         self.receiver.flush_credit();

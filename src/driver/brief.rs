@@ -1,0 +1,69 @@
+//! A look for more before a thread sleeps.
+//!
+//! To put a thread to sleep and to wake it costs the two ends some 50 us where their processors halt
+//! meanwhile, and a few where they share one. Within a stream the other end has mostly said more before
+//! that time is over; so a thread looks for it that long, and gives way to whoever wants its processor. Where
+//! that was in vain it looks less and less often, so that what comes now and then costs nothing.
+
+use std::time::Duration;
+
+use crate::driver::clock;
+
+/// How long a look takes at most: as long as what it may save.
+const LONGEST: Duration = Duration::from_micros(50);
+/// After that many looks in vain there is one for each 2^6 sleeps.
+const MOST_IN_VAIN: u32 = 6;
+
+/// What a thread knows of its looks.
+#[derive(Debug, Default)]
+pub struct Brief {
+    /// Looks in vain, one after the other.
+    in_vain: u32,
+    /// Sleeps without a look still to come.
+    skip: u32,
+}
+
+impl Brief {
+    /// Calls `look` for a while, if it is worth it. Returns whether it found something.
+    pub fn look(&mut self, mut look: impl FnMut() -> bool) -> bool {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        let start = clock::now();
+        while clock::since(start) < LONGEST {
+            // Whoever is to say more may need this processor.
+            std::thread::yield_now();
+            if look() {
+                self.in_vain = 0;
+                return true;
+            }
+        }
+        self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
+        self.skip = (1 << self.in_vain) - 1;
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread to which little is said looks seldom, and often again once that has changed.
+    #[test]
+    fn looks_in_vain_become_seldom() {
+        let mut brief = Brief::default();
+        let looks = |brief: &mut Brief, found: bool| {
+            let mut looked = false;
+            brief.look(|| {
+                looked = true;
+                found
+            });
+            looked
+        };
+        let in_vain = (0..1024).filter(|_| looks(&mut brief, false)).count();
+        assert!((16..32).contains(&in_vain), "{in_vain} looks");
+        while !looks(&mut brief, true) {}
+        assert!((0..100).all(|_| looks(&mut brief, true)));
+    }
+}
