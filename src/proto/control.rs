@@ -292,6 +292,9 @@ pub enum Control {
         /// Numbers of their messages, at least one.
         seqs: Vec<u32>,
     },
+    /// Server: no further request is served on this connection, which the client closes when the
+    /// stream on it, if there is one, has come whole.
+    GoAway,
 }
 
 const STREAM: u8 = 1;
@@ -303,6 +306,7 @@ const REGION_GONE: u8 = 6;
 const REGION_FORGOTTEN: u8 = 7;
 const READY: u8 = 9;
 const RETURN: u8 = 11;
+const GOAWAY: u8 = 12;
 
 /// `ARROW_DEVICE_CPU`
 const HOST: i32 = 1;
@@ -371,6 +375,7 @@ impl Control {
                 bytes.extend(seqs.iter().flat_map(|seq| seq.to_le_bytes()));
                 bytes
             }
+            Self::GoAway => vec![GOAWAY],
         }
     }
 
@@ -402,6 +407,7 @@ impl Control {
             ),
             READY => ("READY", Self::ready(payload)),
             RETURN => ("RETURN", Self::returned(payload)),
+            GOAWAY => ("GOAWAY", payload.is_empty().then_some(Self::GoAway)),
             // Rule E3: unknown kinds are ignored.
             // 8 is JOIN, which the tcp transport reads itself, and 10 RING, which shm does.
             _ => return Ok(None),
@@ -501,6 +507,7 @@ impl Control {
             Self::RegionForgotten { .. } => "REGION_FORGOTTEN",
             Self::Ready { .. } => "READY",
             Self::Return { .. } => "RETURN",
+            Self::GoAway => "GOAWAY",
         }
     }
 }

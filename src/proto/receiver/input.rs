@@ -296,6 +296,8 @@ impl<B> Receiver<B> {
                 self.control_out(side, Control::RegionForgotten { id }.encode());
                 Ok(())
             }
+            // So does it: what is under way of the stream still comes.
+            Control::GoAway => Ok(()),
             // What connects to GPUs deals with it before the machine sees it.
             Control::Ready { seq, .. } => Err(ProtocolError::new(
                 "E3",

@@ -223,6 +223,20 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
+    /// Tells the peer that no further request is served on this connection: it closes the connection
+    /// when everything of the stream that was on it has come.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the peer does not speak the extension, or the connection is over.
+    pub fn go_away(&mut self) -> Result<(), Error> {
+        if self.state == SenderState::Closed || !self.extension {
+            return Err(misuse("go_away", self.state));
+        }
+        self.control_out(&Control::GoAway, None);
+        Ok(())
+    }
+
     fn ensure_wanted(&self) -> Result<(), Error> {
         if self.is_cancelled() {
             return Err(Error::cancelled("the client cancelled the stream"));

@@ -301,7 +301,8 @@ impl<P, K> Sender<P, K> {
             | Control::Error { .. }
             | Control::Region { .. }
             | Control::RegionGone { .. }
-            | Control::Ready { .. } => Err(ProtocolError::new(
+            | Control::Ready { .. }
+            | Control::GoAway => Err(ProtocolError::new(
                 "E3",
                 format!(
                     "{} message from a client: only servers send it",

@@ -46,6 +46,7 @@ fn every_kind() -> Vec<Control> {
             stream: 5,
             seqs: vec![0x0403_0201, u32::MAX],
         },
+        Control::GoAway,
     ]
 }
 
@@ -54,7 +55,7 @@ fn every_kind() -> Vec<Control> {
 fn control_messages_have_the_documented_bytes() {
     let mut first_ready = vec![9, 0, 0, 0, 0, 1, 0];
     first_ready.extend_from_slice(&[9; 64]);
-    let expected: [&[u8]; 10] = [
+    let expected: [&[u8]; 11] = [
         &[
             1, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 254, 255, 255, 255, 255, 255, 255,
             255, 3,
@@ -73,6 +74,7 @@ fn control_messages_have_the_documented_bytes() {
         &[9, 1, 2, 3, 4, 5, 6],
         &first_ready,
         &[11, 5, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 255, 255, 255, 255],
+        &[12],
     ];
     assert_eq!(every_kind().len(), expected.len());
     for (message, expected) in every_kind().into_iter().zip(expected) {
@@ -134,7 +136,7 @@ fn malformed_control_messages_are_errors() {
 /// Rule E3: unknown kinds are ignored, whatever they hold.
 #[test]
 fn unknown_kinds_are_ignored() {
-    for kind in (12..=255).chain([0, 8, 10]) {
+    for kind in (13..=255).chain([0, 8, 10]) {
         assert_eq!(Control::decode(&[kind, 1, 2, 3]), Ok(None));
     }
 }

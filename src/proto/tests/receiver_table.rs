@@ -139,6 +139,9 @@ const EVENTS: &[(&str, Step)] = &[
     ("REGION_GONE", |r| {
         r.handle_control(NOW, Side::Metadata, &Control::RegionGone { id: 1 }.encode())
     }),
+    ("GOAWAY", |r| {
+        r.handle_control(NOW, Side::Metadata, &Control::GoAway.encode())
+    }),
     ("CANCEL", |r| {
         r.handle_control(NOW, Side::Metadata, &Control::Cancel { stream: 0 }.encode())
     }),

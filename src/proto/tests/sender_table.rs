@@ -164,6 +164,7 @@ const EVENTS: &[(&str, Step)] = &[
     ("fail", |s| s.fail(-19, "no")),
     ("announce_region", |s| s.announce_region(8, &[])),
     ("retire_region", |s| s.retire_region(7)),
+    ("go_away", |s| s.go_away()),
 ];
 
 fn outputs(sender: &mut TestSender) -> String {
