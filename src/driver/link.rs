@@ -41,6 +41,8 @@ struct State {
     retrying: bool,
     /// No stream comes after the one that was on it: what is left of that is thrown away.
     retired: bool,
+    /// The server serves no stream after the one that was on it (GOAWAY).
+    dismissed: bool,
     /// Answers to regions that have gone since everything was last written.
     unread: u32,
 }
@@ -89,6 +91,7 @@ impl FetchLink {
                 closed: None,
                 retrying: false,
                 retired: false,
+                dismissed: false,
                 unread: 0,
             }),
             frees: Mutex::new(Frees {
@@ -152,7 +155,7 @@ impl FetchLink {
     /// Whether it can serve another stream: it is not over, and what the server has announced is there.
     pub fn is_sound(&self) -> bool {
         let state = self.state.lock();
-        state.closed.is_none() && state.link.is_sound()
+        state.closed.is_none() && !state.dismissed && state.link.is_sound()
     }
 
     /// Why the connection is over, once it is.
@@ -335,6 +338,10 @@ impl FetchLink {
                     return Err(Error::protocol(
                         "the server sent a body while no stream was asked for (rule E4)",
                     ));
+                }
+                // The server waits for that, so that this side loses nothing which it has not read.
+                Received::Nothing if state.dismissed => {
+                    return Err(Error::disconnected("the server is being stopped"));
                 }
                 Received::Nothing => return Ok(()),
                 Received::Message(_) if state.retired => {}
@@ -524,7 +531,7 @@ impl Turn<'_> {
 }
 
 impl State {
-    /// Handles REGION, REGION_GONE and READY. Returns whether the message was one of them.
+    /// Handles REGION, REGION_GONE, READY and GOAWAY. Returns whether the message was one of them.
     fn handle_region(
         &mut self,
         me: &Weak<FetchLink>,
@@ -544,6 +551,7 @@ impl State {
                 }
             }
             Some(Control::Ready { seq, event, handle }) => self.link.order(seq, event, &handle)?,
+            Some(Control::GoAway) => self.dismissed = true,
             _ => return Ok(false),
         }
         Ok(true)

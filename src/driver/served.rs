@@ -2,6 +2,7 @@
 //! lock.
 
 mod half;
+mod leaving;
 mod looking;
 mod parked;
 mod upkeep;
@@ -107,6 +108,8 @@ struct Half {
     retire_at: Option<Timestamp>,
     /// When to ask next whether the peer's machine still answers; a timer is set for it.
     probe_at: Option<Timestamp>,
+    /// When the peer was first given the time to read what was said last, at a stop.
+    dismissed_at: Option<Timestamp>,
     /// Why the connection is over, once it is.
     closed: Option<Error>,
 }
@@ -189,6 +192,7 @@ impl ServedLink {
                 parked: false,
                 retire_at: None,
                 probe_at: None,
+                dismissed_at: None,
                 closed: None,
             }),
         });
@@ -301,17 +305,6 @@ impl ServedLink {
     /// Bytes queued and not yet written.
     pub fn queued_bytes(&self) -> u64 {
         self.half.lock().link.queued_bytes()
-    }
-
-    /// Nothing more is sent, unless a stream is under way. Returns whether all that was sent outlives a
-    /// [`cut`](Self::cut).
-    pub fn end_sending(&self) -> bool {
-        let mut half = self.half.lock();
-        let busy = matches!(
-            half.sender.state(),
-            SenderState::Requested | SenderState::Streaming
-        );
-        half.closed.is_some() || (!busy && half.link.finish())
     }
 
     /// Why the stream cannot go on, if something ended it.

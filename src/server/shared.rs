@@ -260,7 +260,8 @@ impl Shared {
     /// Ends every connection's sending side. Returns whether all have delivered what they sent.
     fn all_finished(&self) -> bool {
         // Each of them: a slow client does not keep the others from hearing of the end.
-        let finished = |all, link: &Arc<ServedLink>| link.end_sending() && all;
+        // One that is over is about to be forgotten by the thread that found it so.
+        let finished = |all, link: &Arc<ServedLink>| link.end_sending() && !link.is_closed() && all;
         self.links().iter().fold(true, finished)
     }
 }

@@ -253,6 +253,12 @@ pub trait Connection: Send {
         self.queued_bytes() == 0
     }
 
+    /// Whether the peer can read what has reached it also after this side's [`close`](Self::close). Where
+    /// not, only the peer knows when nothing is lost.
+    fn is_read_after_close(&self) -> bool {
+        true
+    }
+
     /// Announces the body of `seq`, whose header has been seen: a packed body of exactly `packed`
     /// bytes, or an address list of exactly `list` bytes (rule D8). Bodies whose lengths differ
     /// are protocol errors.

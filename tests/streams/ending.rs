@@ -200,6 +200,48 @@ fn a_stop_leaves_a_slow_client_its_last_bytes() {
     }
 }
 
+/// A stop that has the time lets a client read what it has not taken yet of a stream that the server has
+/// wholly said.
+#[test]
+fn a_stop_leaves_a_client_what_it_has_not_read() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "t", counting(4, 10));
+        let client = client();
+        let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+        eventually("the server has said everything", || {
+            server.stats().streams_active == 0
+        });
+        thread::scope(|scope| {
+            let stopping = scope.spawn(|| server.stop(Duration::from_secs(60)));
+            // A stop that does not wait for the client is over by then.
+            thread::sleep(Duration::from_millis(200));
+            let batches = read_all(&mut stream).unwrap();
+            assert_eq!(batches.len(), 4, "{subject:?}");
+            stopping.join().unwrap().unwrap();
+        });
+    }
+}
+
+/// A stop does not wait for connections on which there is nothing to read, nor for those of clients that
+/// are gone.
+#[test]
+fn a_stop_does_not_wait_for_idle_clients() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "t", counting(4, 10));
+        let (kept, gone) = (client(), client());
+        for client in [&kept, &gone] {
+            let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+            assert_eq!(read_all(&mut stream).unwrap().len(), 4);
+        }
+        drop(gone);
+        server.stop(Duration::MAX).unwrap();
+        assert_eq!(server.stats().connections, 0, "{subject:?}");
+        drop(kept);
+    }
+}
+
 /// A stop past its deadline cuts: the client gets an error that says so, and arrays it holds stay
 /// valid and unchanged.
 #[test]

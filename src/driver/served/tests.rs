@@ -6,10 +6,11 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
 use crate::driver::signal::Signal;
-use crate::proto::Span;
+use crate::proto::{BODY_KIND_PACKED, Span, StreamInfo, Tags};
 use crate::transport::{Incoming, Outgoing, Resolved, Unmapped};
 
-/// A transport whose sends come to their end while it receives, as they may over UCX.
+/// A transport whose sends come to their end while it receives, and whose close takes back what the peer
+/// has not read, as over UCX.
 struct EndsWhileReceiving {
     ready: Arc<OwnedFd>,
     queued: Arc<AtomicU64>,
@@ -42,6 +43,10 @@ impl Connection for EndsWhileReceiving {
 
     fn queued_bytes(&self) -> u64 {
         self.queued.load(Ordering::Relaxed)
+    }
+
+    fn is_read_after_close(&self) -> bool {
+        false
     }
 
     fn post_body(&mut self, _: u32, _: u64, _: u64) {}
@@ -85,19 +90,54 @@ impl Host for Nobody {
     fn closed(&self, _: &Arc<ServedLink>) {}
 }
 
+/// A connection on the thread `io`, whose queue is `queued`.
+fn serve(io: &IoThread, queued: &Arc<AtomicU64>) -> Arc<ServedLink> {
+    let link = EndsWhileReceiving {
+        ready: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+        queued: Arc::clone(queued),
+    };
+    let (config, idle) = (SenderConfig::default(), Duration::from_secs(1));
+    let host = Weak::<Nobody>::new();
+    ServedLink::start(1, Box::new(link), config, idle, io, host).unwrap()
+}
+
+/// Promise of `end_sending`: a baseline peer that has been served is given time to read the end, since it
+/// cannot be asked to close first; one that asked for nothing has nothing to read.
+#[test]
+fn a_baseline_peer_has_time_for_its_end() {
+    let io = IoThread::start("test", Duration::ZERO).unwrap();
+    let served = serve(&io, &Arc::default());
+    assert!(served.end_sending());
+
+    let served = serve(&io, &Arc::default());
+    let info = StreamInfo {
+        version: 1,
+        features: 0,
+        device_type: 1,
+        device_id: -1,
+        body_kinds: BODY_KIND_PACKED,
+    };
+    let ended = served.act(&[], |sender| {
+        sender.handle_tagged(Tags::DEFAULT.want_data, b"t")?;
+        sender.accept(info)?;
+        sender.send_schema(Vec::new())?;
+        sender.end()
+    });
+    ended.unwrap().unwrap();
+    assert!(!served.end_sending());
+    while !served.end_sending() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    io.shut_down();
+}
+
 /// Rule E5: who was refused since too much was queued is told when there is room, by whatever call the
 /// sends came to their end in; a baseline peer's stream has nothing else that would wake it.
 #[test]
 fn room_made_while_receiving_is_told() {
     let queued = Arc::new(AtomicU64::new(0));
-    let link = EndsWhileReceiving {
-        ready: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
-        queued: Arc::clone(&queued),
-    };
     let io = IoThread::start("test", Duration::ZERO).unwrap();
-    let (config, idle) = (SenderConfig::default(), Duration::from_secs(1));
-    let host = Weak::<Nobody>::new();
-    let served = ServedLink::start(1, Box::new(link), config, idle, &io, host).unwrap();
+    let served = serve(&io, &queued);
     let signal = Arc::new(Signal::default());
     served.set_signal(Arc::clone(&signal) as Arc<dyn Wake>);
     // As while a stream runs: its own bytes never keep requests from being read.

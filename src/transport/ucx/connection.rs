@@ -343,6 +343,11 @@ impl Connection for UcxConnection {
         self.has_left()
     }
 
+    fn is_read_after_close(&self) -> bool {
+        // UCX drops what it has of an endpoint that fails.
+        false
+    }
+
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
         if self.ensure_usable().is_err() {
             return;
