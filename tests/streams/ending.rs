@@ -44,19 +44,23 @@ fn a_token_cancels_waiting_calls() {
     for subject in SUBJECTS {
         let (server, uri) = server(subject, ServerOptions::default());
         let (let_go, gate) = mpsc::channel::<()>();
-        let gate = Arc::new(parking_lot::Mutex::new(gate));
-        let blocked = Arc::clone(&gate);
+        let (blocks, blocked) = mpsc::channel::<()>();
+        let gate = parking_lot::Mutex::new(gate);
+        let block = Arc::new(move || {
+            let _ = blocks.send(());
+            let _ = gate.lock().recv();
+        });
+        let waits = Arc::clone(&block);
         let opening = FnProvider(move |_: &Request| {
-            let _ = blocked.lock().recv();
+            waits();
             Err(common::broken("opened too late"))
         });
         serve(&server, "opening", Box::new(opening));
-        let blocked = Arc::clone(&gate);
         let reading = FnProvider(move |_: &Request| {
-            let blocked = Arc::clone(&blocked);
+            let waits = Arc::clone(&block);
             let batches = (0..2).map(move |index| {
                 if index == 1 {
-                    let _ = blocked.lock().recv();
+                    waits();
                 }
                 Ok(batch(index, 10))
             });
@@ -66,17 +70,20 @@ fn a_token_cancels_waiting_calls() {
         let client = client();
         for ticket in ["opening", "reading"] {
             let cancel = Cancel::new().unwrap();
-            let canceller = cancel.clone();
-            let other = thread::spawn(move || {
-                thread::sleep(Duration::from_millis(50));
-                canceller.cancel();
-            });
             let options = subject.options();
-            let outcome = client
-                .get(&[&uri], ticket.as_bytes(), &options, Some(&cancel))
-                .and_then(|mut stream| read_all(&mut stream));
+            let outcome = thread::scope(|scope| {
+                let getting = scope.spawn(|| {
+                    client
+                        .get(&[&uri], ticket.as_bytes(), &options, Some(&cancel))
+                        .and_then(|mut stream| read_all(&mut stream))
+                });
+                // Not before the provider is called: what lets it go is meant for this one.
+                let _ = blocked.recv_timeout(Duration::from_secs(10));
+                thread::sleep(Duration::from_millis(50));
+                cancel.cancel();
+                getting.join().unwrap()
+            });
             assert_eq!(outcome.unwrap_err().status(), Status::Cancelled);
-            other.join().unwrap();
             let_go.send(()).unwrap();
         }
         drop(let_go);
