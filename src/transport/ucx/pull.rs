@@ -280,6 +280,11 @@ impl Pulls {
         Ok(None)
     }
 
+    /// Whether reads are under way.
+    pub(super) fn is_reading(&self) -> bool {
+        self.under_way > 0
+    }
+
     /// Begins as many reads as may be under way.
     fn read_on(&mut self, line: &mut Line<'_>) {
         if line.shared.with(|state| state.failed.is_some()) {

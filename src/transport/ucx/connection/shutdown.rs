@@ -10,6 +10,9 @@ use crate::transport::ucx::shared::Told;
 
 /// How long the end of a connection waits for what was sent to leave.
 const FLUSH_WAIT: Duration = Duration::from_millis(50);
+/// How long it waits for the peer's answers to reads of its memory. UCX ends the process of a peer that is
+/// answering a read when the connection goes (seen with 1.13, over tcp).
+const READ_WAIT: Duration = Duration::from_secs(1);
 /// How long it waits for UCX to let go of the connection. Then UCX keeps it, and its memory.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
@@ -35,6 +38,7 @@ impl UcxConnection {
         let Some(mut link) = self.link.take() else {
             return;
         };
+        let reads = self.pulls.as_ref().is_some_and(Pulls::is_reading);
         let pulls = self.pulls.as_mut().map(Pulls::detach);
         if !self.generation.is_same_process() {
             // A forked child must not touch what it shares with its parent.
@@ -44,7 +48,8 @@ impl UcxConnection {
         let Link { worker, endpoint } = &mut link;
         if self.over.is_none() {
             // The peer is there: what was sent before the end is to arrive.
-            let flushed = endpoint.flush(worker, &self.shared, Instant::now() + FLUSH_WAIT, None);
+            let wait = if reads { READ_WAIT } else { FLUSH_WAIT };
+            let flushed = endpoint.flush(worker, &self.shared, Instant::now() + wait, None);
             drop(flushed);
         }
         let deadline = Instant::now() + CLOSE_WAIT;
