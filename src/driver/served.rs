@@ -132,6 +132,10 @@ struct Effects {
 /// They lie where the producer has them, so that little below it would save no memory: with less
 /// than two large bodies, one is not being made while the other is written.
 const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
+/// The same of bytes in memory that was made for them. Lists of wide batches take as much as a small body:
+/// made before there is room for them, they go out of the caches again, and take pages that the system gives
+/// anew for every stream.
+const HELD_HIGH_WATER_BYTES: u64 = 512 << 10;
 
 /// As many bytes as are worth a system call although more are about to follow: the peer works on
 /// them meanwhile.
@@ -282,7 +286,7 @@ impl ServedLink {
     pub fn has_room(&self, body_len: Option<u64>, in_place: bool) -> Result<bool> {
         let mut half = self.half.lock();
         half.ensure_streaming()?;
-        half.is_full = half.link.queued_bytes() > QUEUE_HIGH_WATER_BYTES;
+        half.is_full = half.is_crowded();
         if half.is_full {
             return Ok(false);
         }
@@ -428,7 +432,7 @@ impl ServedLink {
             return self.close(half, error, effects);
         }
         // Not where it is flushed: over UCX sends come to their end in any call, also while receiving.
-        if half.is_full && half.link.queued_bytes() <= QUEUE_HIGH_WATER_BYTES {
+        if half.is_full && !half.is_crowded() {
             half.is_full = false;
             effects.signal.clone_from(&half.signal);
         }

@@ -247,6 +247,12 @@ pub trait Connection: Send {
     /// Bytes queued and not yet written.
     fn queued_bytes(&self) -> u64;
 
+    /// How many of these lie in memory that was made for them: headers and lists, say, and not bodies
+    /// that are sent from where they are.
+    fn held_bytes(&self) -> u64 {
+        0
+    }
+
     /// Nothing more will be sent: tells the peer so behind what is queued. Returns whether all that was
     /// sent outlives a [`close`](Self::close); where not, it is asked again.
     fn finish(&mut self) -> bool {

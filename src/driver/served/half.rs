@@ -1,6 +1,9 @@
 //! The two halves of a connection, under its lock: messages from one to the other.
 
-use super::{ANSWERS_HIGH_WATER_BYTES, CORKED_BYTES, Gathered, Half};
+use super::{
+    ANSWERS_HIGH_WATER_BYTES, CORKED_BYTES, Gathered, HELD_HIGH_WATER_BYTES, Half,
+    QUEUE_HIGH_WATER_BYTES,
+};
 use crate::error::{Error, Result};
 use crate::proto::{SenderState, Transmit};
 use crate::transport::{Incoming, Outgoing, Payload};
@@ -10,6 +13,12 @@ impl Half {
     pub(super) fn is_flooded(&self) -> bool {
         let most = self.stream_queued.saturating_add(ANSWERS_HIGH_WATER_BYTES);
         self.link.queued_bytes() > most && !matches!(self.sender.state(), SenderState::Streaming)
+    }
+
+    /// So much waits to be written that nothing new is to be made.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.link.queued_bytes() > QUEUE_HIGH_WATER_BYTES
+            || self.link.held_bytes() > HELD_HIGH_WATER_BYTES
     }
 
     pub(super) fn retire_regions(&mut self, ids: Vec<u16>) {

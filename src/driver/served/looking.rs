@@ -1,6 +1,6 @@
 //! A connection whose I/O thread spins: it is read without being asked to by its descriptor.
 
-use super::{Effects, QUEUE_HIGH_WATER_BYTES, ServedLink};
+use super::{Effects, ServedLink};
 use crate::driver::io::Source as _;
 
 impl ServedLink {
@@ -26,10 +26,10 @@ impl ServedLink {
             if !std::mem::replace(&mut half.looked_at, true) {
                 half.link.wake();
             }
-            let queued = half.link.queued_bytes();
+            let (queued, crowded) = (half.link.queued_bytes(), half.is_crowded());
             let more = self.receive(&mut half, false, &mut effects);
             let left = half.link.queued_bytes();
-            if queued > QUEUE_HIGH_WATER_BYTES && left <= QUEUE_HIGH_WATER_BYTES {
+            if crowded && !half.is_crowded() {
                 // Who waits for room has it now.
                 effects.signal = half.signal.clone().or(effects.signal);
             }

@@ -14,6 +14,8 @@ use crate::transport::{Incoming, Outgoing, Resolved, Unmapped};
 struct EndsWhileReceiving {
     ready: Arc<OwnedFd>,
     queued: Arc<AtomicU64>,
+    /// What is queued lies in memory that was made for it.
+    holds: bool,
 }
 
 impl Connection for EndsWhileReceiving {
@@ -43,6 +45,10 @@ impl Connection for EndsWhileReceiving {
 
     fn queued_bytes(&self) -> u64 {
         self.queued.load(Ordering::Relaxed)
+    }
+
+    fn held_bytes(&self) -> u64 {
+        if self.holds { self.queued_bytes() } else { 0 }
     }
 
     fn is_read_after_close(&self) -> bool {
@@ -91,10 +97,11 @@ impl Host for Nobody {
 }
 
 /// A connection on the thread `io`, whose queue is `queued`.
-fn serve(io: &IoThread, queued: &Arc<AtomicU64>) -> Arc<ServedLink> {
+fn serve(io: &IoThread, queued: &Arc<AtomicU64>, holds: bool) -> Arc<ServedLink> {
     let link = EndsWhileReceiving {
         ready: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
         queued: Arc::clone(queued),
+        holds,
     };
     let (config, idle) = (SenderConfig::default(), Duration::from_secs(1));
     let host = Weak::<Nobody>::new();
@@ -106,10 +113,10 @@ fn serve(io: &IoThread, queued: &Arc<AtomicU64>) -> Arc<ServedLink> {
 #[test]
 fn a_baseline_peer_has_time_for_its_end() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
-    let served = serve(&io, &Arc::default());
+    let served = serve(&io, &Arc::default(), false);
     assert!(served.end_sending());
 
-    let served = serve(&io, &Arc::default());
+    let served = serve(&io, &Arc::default(), false);
     let info = StreamInfo {
         version: 1,
         features: 0,
@@ -135,17 +142,33 @@ fn a_baseline_peer_has_time_for_its_end() {
 /// sends came to their end in; a baseline peer's stream has nothing else that would wake it.
 #[test]
 fn room_made_while_receiving_is_told() {
+    told_of_room(QUEUE_HIGH_WATER_BYTES, false);
+}
+
+/// Of bytes that were made to be sent fewer wait: nobody makes lists that go out of the caches before they
+/// are written.
+#[test]
+fn less_is_made_ahead_than_may_be_queued() {
+    told_of_room(HELD_HIGH_WATER_BYTES, true);
+}
+
+/// There is room up to `most` bytes, beyond there is none, and who was told so is told when there is.
+fn told_of_room(most: u64, holds: bool) {
     let queued = Arc::new(AtomicU64::new(0));
     let io = IoThread::start("test", Duration::ZERO).unwrap();
-    let served = serve(&io, &queued);
+    let served = serve(&io, &queued, holds);
     let signal = Arc::new(Signal::default());
     served.set_signal(Arc::clone(&signal) as Arc<dyn Wake>);
     // As while a stream runs: its own bytes never keep requests from being read.
-    served.half.lock().stream_queued = QUEUE_HIGH_WATER_BYTES;
+    served.half.lock().stream_queued = most;
 
-    queued.store(QUEUE_HIGH_WATER_BYTES + 1, Ordering::Relaxed);
+    queued.store(most, Ordering::Relaxed);
+    let _ = served.has_room(None, false).unwrap();
+    assert!(!served.half.lock().is_full);
+    queued.store(most + 1, Ordering::Relaxed);
     let seen = signal.changes();
     assert!(!served.has_room(None, false).unwrap());
+    assert!(served.half.lock().is_full);
     served.ready();
     assert_eq!(served.queued_bytes(), 0);
     assert_eq!(signal.changes(), seen + 1);

@@ -170,6 +170,10 @@ impl Connection for ShmConnection {
         self.channel.queued_bytes()
     }
 
+    fn held_bytes(&self) -> u64 {
+        self.channel.held_bytes()
+    }
+
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
         self.channel.reader().post(seq, packed, list);
     }

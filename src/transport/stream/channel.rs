@@ -189,6 +189,11 @@ impl<I: Intake> Channel<I> {
         self.outbox.queued_bytes()
     }
 
+    /// See [`Connection::held_bytes`](crate::transport::Connection::held_bytes).
+    pub fn held_bytes(&self) -> u64 {
+        self.outbox.held_bytes()
+    }
+
     /// See [`Connection::send`](crate::transport::Connection::send).
     ///
     /// # Errors

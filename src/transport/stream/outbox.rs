@@ -29,6 +29,8 @@ pub struct Outbox {
     /// Frames behind those, whose place is not chosen yet.
     fresh: VecDeque<OutFrame>,
     queued: u64,
+    /// Bytes of whole frames whose memory is theirs.
+    held: u64,
 }
 
 /// One frame.
@@ -96,6 +98,14 @@ impl OutFrame {
             },
             whole,
         ))
+    }
+
+    /// Bytes of memory that is the frame's own.
+    fn held(&self) -> u64 {
+        match &self.payload {
+            Payload::Bytes(bytes) => bytes.len() as u64,
+            Payload::Gather { .. } => 0,
+        }
     }
 
     /// The frame after which the next one is in the other place.
@@ -190,6 +200,7 @@ impl Outbox {
     /// `InvalidArgument` when it is longer than the peer would take; nothing was queued.
     pub fn push(&mut self, message: Outgoing) -> Result<()> {
         let (frame, len) = OutFrame::new(message)?;
+        self.held = self.held.saturating_add(frame.held());
         self.fresh.push_back(frame);
         self.queued = self.queued.saturating_add(len);
         Ok(())
@@ -198,6 +209,11 @@ impl Outbox {
     /// Bytes queued and not yet written.
     pub fn queued_bytes(&self) -> u64 {
         self.queued
+    }
+
+    /// How many of these lie in memory of the frames' own; a frame that is half written counts whole.
+    pub fn held_bytes(&self) -> u64 {
+        self.held
     }
 
     /// Whether the socket has taken all that is to go there.
@@ -215,6 +231,7 @@ impl Outbox {
         let frame = self.fresh.pop_front()?;
         let len = frame.runs().map(<[u8]>::len).sum::<usize>();
         self.count_off(len);
+        self.held = self.held.saturating_sub(frame.held());
         Some(frame)
     }
 
@@ -237,7 +254,7 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.frames.clear();
         self.fresh.clear();
-        self.queued = 0;
+        (self.queued, self.held) = (0, 0);
     }
 
     fn count_off(&mut self, len: usize) {
@@ -301,6 +318,8 @@ impl Outbox {
                 Some(left) => sent = left,
                 None => return,
             }
+            let held = frame.held();
+            self.held = self.held.saturating_sub(held);
             self.frames.pop_front();
             if sent == 0 {
                 return;

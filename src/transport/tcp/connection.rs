@@ -162,6 +162,12 @@ impl Connection for TcpConnection {
             .map_or(0, |line| line.channel.queued_bytes())
     }
 
+    fn held_bytes(&self) -> u64 {
+        self.line
+            .as_ref()
+            .map_or(0, |line| line.channel.held_bytes())
+    }
+
     fn finish(&mut self) -> bool {
         self.line.as_mut().is_none_or(Line::finish)
     }

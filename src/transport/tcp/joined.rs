@@ -234,6 +234,11 @@ impl Connection for JoinedConnection {
         self.parts.iter().map(queued).sum()
     }
 
+    fn held_bytes(&self) -> u64 {
+        let held = |part: &Part| part.line.channel.held_bytes();
+        self.parts.iter().map(held).sum()
+    }
+
     fn finish(&mut self) -> bool {
         // Nothing is ended before all is there: the peer takes the end of one socket for the end of them all.
         if self.queued_bytes() > 0 || !self.parts.iter().all(|part| part.line.has_arrived()) {
