@@ -24,7 +24,8 @@ class Case:
     `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, process_vm_readv, sum or
     socket_round_trip.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
-    other. `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
+    other: `distinct` of them, where that is given, and at least as many in each stream of a published table.
+    `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
     `apart`: each end has processors of its own, so that one sleeps on a halted one; otherwise the system chooses.
     `pause`: seconds for which the consumer keeps each batch. `values` is int64, or bool with 8 rows to a byte.
     `free_bytes` is memory that has to be free, or the case is left out.
@@ -38,6 +39,7 @@ class Case:
     streams: int = 1
     spin: bool = False
     reuse: bool = False
+    distinct: int | None = None
     apart: bool = False
     default_window: bool = False
     batches: int | None = None
@@ -191,6 +193,9 @@ def _shape(*, quick: bool) -> list[Group]:
     small = Case("get", batch_bytes=64 * KIB)
     shared = ("dipc shm arena", "dipc shm heap", "dipc tcp")
     tiny = Case("get", batch_bytes=64)
+    # As many in a stream as 1,000 columns have by themselves: a stream's schema costs each column some 20 times what a
+    # batch does, and is read for 26 batches where there are 10,000.
+    wide = Case("metadata", distinct=262)
     return [
         # 65,520 bytes are 819 rows of ten columns.
         _group(
@@ -213,8 +218,8 @@ def _shape(*, quick: bool) -> list[Group]:
         ),
         _group(
             "10,000 columns",
-            (("dipc shm arena",), Case("metadata", batch_bytes=8_000, columns=1_000)),
-            (("dipc shm arena",), Case("metadata", batch_bytes=80_000, columns=10_000)),
+            (("dipc shm arena",), replace(wide, batch_bytes=8_000, columns=1_000)),
+            (("dipc shm arena",), replace(wide, batch_bytes=80_000, columns=10_000, free_bytes=2 << 30)),
         ),
         _group(
             "1,000 idle streams",

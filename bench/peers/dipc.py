@@ -102,12 +102,11 @@ class Dipc:
             ("--window-batches", case.window_batches),
             ("--window-bytes", case.window_bytes),
             ("--consumer-pause", _milliseconds(case.pause) if case.pause else None),
+            ("--distinct", 1 if case.reuse else case.distinct),
             ("--values", case.values if case.values != "int64" else None),
         ):
             if value is not None:
                 arguments += [option, str(value)]
-        if case.reuse:
-            arguments += ["--distinct", "1"]
         if case.spin:
             arguments += ["--spin", SPIN]
         if case.apart:

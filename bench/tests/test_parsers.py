@@ -119,6 +119,7 @@ def test_a_case_is_told_to_dipc_bench() -> None:
         "--distinct 1", "--batches 7", "--seconds 250ms", "--spin 50ms", "--set ucx.TLS=tcp", "--json",
     ):  # fmt: skip
         assert expected in words
+    assert "--distinct 262" in " ".join(peer.arguments(replace(case, reuse=False, distinct=262)))
     plain = " ".join(peer.arguments(Case("get", batch_bytes=65536)))
     for absent in ("--spin", "--distinct", "--batches"):
         assert absent not in plain
