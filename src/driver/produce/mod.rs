@@ -100,6 +100,8 @@ pub struct Production {
     linger: Option<Timestamp>,
     /// What went wrong after a batch had been taken: the next call says it.
     broken: Option<Error>,
+    /// There was room, and nothing was sent since: credit only grows meanwhile.
+    has_room: bool,
     /// What was said before the first batch need not wait for it any more.
     uncorked: bool,
     /// Called when the last word is about to be sent.
@@ -143,6 +145,7 @@ impl Production {
             finished: false,
             linger: None,
             broken: None,
+            has_room: false,
             uncorked: false,
             ending: Some(ending),
         }
@@ -177,7 +180,9 @@ impl Production {
     ///
     /// `Timeout` at the deadline, `Cancelled`, `Disconnected`.
     pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
-        self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))
+        self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))?;
+        self.has_room = true;
+        Ok(())
     }
 
     /// Sends one record batch, dictionaries first. Once a batch is taken, what then goes wrong is
@@ -197,9 +202,12 @@ impl Production {
             let error = Error::invalid_argument("the stream has been finished already");
             return Err((error, array));
         }
-        if let Err(error) = self.wait_for_room(deadline) {
+        if !self.has_room
+            && let Err(error) = self.wait_for_room(deadline)
+        {
             return Err((error, array));
         }
+        self.has_room = false;
         let Some(encoder) = &mut self.encoder else {
             let error = Error::invalid_argument("the stream has no schema yet: start it first");
             return Err((error, array));
