@@ -18,6 +18,8 @@ from bench.results import Result
 WINDOW_BATCHES = 128
 # Far longer than the interval between two batches, so that a side that spins never sleeps.
 SPIN = "50ms"
+# Between two batches whose delay is measured, where both ends spin: ucx_perftest sends the next one at once.
+SPINNING_INTERVAL = "100us"
 
 
 def figures(line: dict[str, Any]) -> dict[str, float]:
@@ -109,6 +111,8 @@ class Dipc:
                 arguments += [option, str(value)]
         if case.spin:
             arguments += ["--spin", SPIN]
+            if case.op == "latency":
+                arguments += ["--interval", SPINNING_INTERVAL]
         if case.apart:
             arguments += ["--apart"]
         for setting in self._ucx.dipc_settings() if self._ucx else ():
