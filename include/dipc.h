@@ -1240,8 +1240,9 @@ dipc_status dipc_client_options_set_transport(struct dipc_client_options *option
                                               struct dipc_error **error);
 
 /**
- * Sets how long the server's I/O thread looks for work before it sleeps. Default 0. While it spins
- * it uses a whole core, and answers sooner.
+ * Sets how long the server's I/O thread looks for work before it sleeps. Default 0: 50 microseconds at
+ * most, where that has lately found something. While it spins it uses a whole core, and answers sooner;
+ * it sleeps while as many providers' threads are awake as there are cores for them and one client.
  *
  * @param options  Options to change; exclusive during the call.
  * @param spin_ns  Nanoseconds.
@@ -1253,8 +1254,9 @@ dipc_status dipc_server_options_set_spin_ns(struct dipc_server_options *options,
                                             struct dipc_error **error);
 
 /**
- * Sets how long a thread that waits for the stream looks for it before it sleeps. Default 0. While
- * it spins it uses a whole core, and notices sooner.
+ * Sets how long a thread that waits for the stream looks for it before it sleeps. Default 0: 50
+ * microseconds at most, where that has lately found something. While it spins it uses a whole core, and
+ * notices sooner.
  *
  * @param options  Options to change; exclusive during the call.
  * @param spin_ns  Nanoseconds.

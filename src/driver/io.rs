@@ -355,7 +355,7 @@ impl Shared {
         };
         let now = Timespec::default();
         let sleeps = timeout != Some(now);
-        if sleeps && self.spin.is_zero() && brief.look(|| matches!(ask(Some(&now)), Ok(1..))) {
+        if sleeps && brief.look(|| matches!(ask(Some(&now)), Ok(1..))) {
             return Ok(());
         }
         ask(timeout.as_ref()).map(drop)

@@ -297,6 +297,7 @@ fn replay(table: &Published, production: &mut Production) {
 /// Calls the provider and sends what it gives.
 fn provide(provider: &dyn Provider, stream: &Arc<OutStream>, production: &mut Production) {
     let request = Request::for_provider(Arc::clone(stream));
+    production.has_thread();
     let sent = (|| {
         let mut reader = DeviceStreamReader::new(provider.open(&request)?);
         let schema = reader.schema()?;

@@ -82,7 +82,7 @@ struct Cursor {
 /// The producing side of one stream. Dropping it unfinished fails the stream.
 pub struct Production {
     stream: Arc<OutStream>,
-    /// While this lives, a thread drives the stream.
+    /// A thread drives the stream, and nothing else.
     busy: Option<Busy>,
     options: ProduceOptions,
     encoder: Option<Encoder>,
@@ -133,7 +133,7 @@ impl Production {
         ending: Box<dyn FnOnce() + Send>,
     ) -> Self {
         Self {
-            busy: stream.links().first().map(|link| link.io().busy()),
+            busy: None,
             stream,
             options,
             encoder: None,
@@ -149,6 +149,13 @@ impl Production {
             uncorked: false,
             ending: Some(ending),
         }
+    }
+
+    /// The caller does nothing else until this is dropped: the I/O thread shall not spin beside it where
+    /// processors are few.
+    pub fn has_thread(&mut self) {
+        let link = self.stream.links().into_iter().next();
+        self.busy = link.map(|link| link.io().busy());
     }
 
     /// Sends the schema, which comes before everything else.
