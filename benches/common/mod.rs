@@ -196,7 +196,6 @@ impl Arrived {
         let start = memory.as_ref().data;
         let buffers = header
             .buffers()
-            .iter()
             .map(|span| BufferRef {
                 data: start.wrapping_add(span.offset as usize),
                 len: span.length as usize,

@@ -225,7 +225,7 @@ fn take(watch: &mut Watch) {
         Body::Lent(spans) => {
             assert!(!message.header.compressed());
             let lengths = spans.iter().map(|span| span.length);
-            assert!(lengths.eq(message.header.buffers().iter().map(|buffer| buffer.length)));
+            assert!(lengths.eq(message.header.buffers().map(|buffer| buffer.length)));
         }
     }
     for span in message.header.buffers() {

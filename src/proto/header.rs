@@ -1,9 +1,10 @@
 //! Arrow IPC headers as the machines see them: verified, and no deeper than they need.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::ipc::{Endianness, Message, MessageHeader, MetadataVersion, RecordBatch};
+use arrow::ipc::{Endianness, Message, MessageHeader, MetadataVersion};
 use flatbuffers::VerifierOptions;
 
 use crate::proto::ProtocolError;
@@ -43,7 +44,8 @@ struct Parsed {
     kind: HeaderKind,
     compressed: bool,
     body_len: u64,
-    buffers: Vec<BodySpan>,
+    /// Where in the flatbuffer the offsets and lengths of the buffers are, 16 bytes for each.
+    buffers: Range<usize>,
 }
 
 /// Alignment that flatbuffers need (rule M7).
@@ -91,7 +93,7 @@ impl Header {
             kind: HeaderKind::Schema,
             compressed: false,
             body_len: 0,
-            buffers: Vec::new(),
+            buffers: 0..0,
         };
         parsed.read()?;
         Ok(Self {
@@ -110,8 +112,14 @@ impl Header {
     }
 
     /// Where each buffer lies in the packed body: inside it, every one. Empty for a schema.
-    pub fn buffers(&self) -> &[BodySpan] {
-        &self.parsed.buffers
+    pub fn buffers(&self) -> impl ExactSizeIterator<Item = BodySpan> + Clone + '_ {
+        self.parsed.entries().iter().map(|entry| {
+            let (offset, length) = numbers(entry);
+            BodySpan {
+                offset: if length == 0 { 0 } else { offset },
+                length,
+            }
+        })
     }
 
     /// Whether the buffers are compressed (rule A4).
@@ -199,7 +207,15 @@ impl Parsed {
             }
         };
         let compressed = batch.is_some_and(|batch| batch.compression().is_some());
-        let buffers = batch.map_or_else(|| Ok(Vec::new()), |batch| spans(&batch, body_len))?;
+        let buffers = batch.and_then(|batch| batch.buffers());
+        // As bytes: the generated code makes a call for each number.
+        let buffers = buffers.map_or(&[][..], |buffers| buffers.bytes());
+        ensure_inside(buffers, body_len)?;
+        let start = buffers
+            .as_ptr()
+            .addr()
+            .saturating_sub(aligned.as_ptr().addr());
+        let buffers = start..start.saturating_add(buffers.len());
         self.kind = kind;
         self.compressed = compressed;
         self.body_len = body_len;
@@ -209,6 +225,11 @@ impl Parsed {
 
     fn bytes(&self) -> &[u8] {
         self.store.get(self.start..).unwrap_or_default()
+    }
+
+    fn entries(&self) -> &[[u8; 16]] {
+        let bytes = self.bytes().get(self.buffers.clone());
+        bytes.unwrap_or_default().as_chunks::<16>().0
     }
 }
 
@@ -247,22 +268,21 @@ fn malformed(error: &flatbuffers::InvalidFlatbuffer) -> ProtocolError {
     ProtocolError::new("M7", format!("header is not a valid flatbuffer: {first}"))
 }
 
-/// The buffers of a batch, each checked to lie inside the body (rule A8), and all together to be no longer
+/// Offset and length of a buffer.
+fn numbers(entry: &[u8; 16]) -> (u64, u64) {
+    let entry = u128::from_le_bytes(*entry);
+    let low = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or(0);
+    (low(entry), low(entry >> 64))
+}
+
+/// The buffers of a batch lie inside the body, each of them (rule A8), and all together are no longer
 /// than it: those that are copied cost what was sent, and not as often as it is named. Their number is
 /// bounded by the header's own size, since the vector was verified to lie in it.
-fn spans(batch: &RecordBatch<'_>, body_len: u64) -> Result<Vec<BodySpan>, ProtocolError> {
-    let Some(buffers) = batch.buffers() else {
-        return Ok(Vec::new());
-    };
-    // As bytes: the generated code makes a call for each number.
-    let (entries, _) = buffers.bytes().as_chunks::<16>();
-    let mut spans = Vec::with_capacity(entries.len());
+fn ensure_inside(buffers: &[u8], body_len: u64) -> Result<(), ProtocolError> {
+    let (entries, _) = buffers.as_chunks::<16>();
     let mut total = 0_u64;
-    for entry in entries {
-        // Two numbers: offset, then length.
-        let entry = u128::from_le_bytes(*entry);
-        let low = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or(0);
-        let (offset, length) = (low(entry), low(entry >> 64));
+    for (index, entry) in entries.iter().enumerate() {
+        let (offset, length) = numbers(entry);
         // They are signed; a negative one is past any body's end.
         let inside = i64::try_from(length | offset).is_ok()
             && (length == 0
@@ -270,19 +290,15 @@ fn spans(batch: &RecordBatch<'_>, body_len: u64) -> Result<Vec<BodySpan>, Protoc
                     .checked_add(length)
                     .is_some_and(|end| end <= body_len));
         if !inside {
-            return Err(outside(spans.len(), entry, body_len));
+            return Err(outside(index, offset, length, body_len));
         }
         // Each is below 2^63, and a sum of two of them that is not refused is, too.
         total = total.wrapping_add(length);
         if total > body_len {
-            return Err(overlapping(spans.len(), body_len));
+            return Err(overlapping(index, body_len));
         }
-        spans.push(BodySpan {
-            offset: if length == 0 { 0 } else { offset },
-            length,
-        });
     }
-    Ok(spans)
+    Ok(())
 }
 
 #[cold]
@@ -296,14 +312,13 @@ fn overlapping(index: usize, body_len: u64) -> ProtocolError {
 }
 
 #[cold]
-fn outside(index: usize, entry: u128, body_len: u64) -> ProtocolError {
-    let signed = |bits: u128| i64::try_from(bits.cast_signed() << 64 >> 64).unwrap_or(0);
+fn outside(index: usize, offset: u64, length: u64, body_len: u64) -> ProtocolError {
     ProtocolError::new(
         "A8",
         format!(
             "buffer {index} of {} bytes at offset {} lies outside its body of {body_len} bytes",
-            signed(entry >> 64),
-            signed(entry),
+            length.cast_signed(),
+            offset.cast_signed(),
         ),
     )
 }

@@ -357,7 +357,7 @@ fn matches<B>(seq: u32, header: &Header, body: &Arrived<B>) -> Result<(), Protoc
         Arrived::List(list) => {
             // Rule A1: one pair for each buffer, of its length. The total was checked on reading.
             let lengths = list.spans.iter().map(|span| span.length);
-            if lengths.ne(header.buffers().iter().map(|buffer| buffer.length)) {
+            if lengths.ne(header.buffers().map(|buffer| buffer.length)) {
                 return Err(ProtocolError::new(
                     "A1",
                     format!(

@@ -274,7 +274,6 @@ impl RawStream<'_> {
                 let whole = memory.as_ref();
                 let buffers = header
                     .buffers()
-                    .iter()
                     .map(|span| BufferRef {
                         data: whole
                             .data

@@ -158,7 +158,6 @@ fn lend(socket: &UnixStream, seq: u32, message: &Message) -> Option<Vec<u8>> {
     send_with(socket, &announcement, region.fd().as_fd());
     let spans: Vec<_> = header
         .buffers()
-        .iter()
         .map(|buffer| match buffer.length {
             0 => Span {
                 address: 0,

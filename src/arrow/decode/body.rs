@@ -116,7 +116,6 @@ pub(super) fn ensure_matches(header: &Header, body: &ReceivedBody) -> Result<()>
     let same = header.buffers().len() == body.buffers.len()
         && header
             .buffers()
-            .iter()
             .zip(&body.buffers)
             .all(|(span, buffer)| span.length == buffer.len as u64);
     if same {

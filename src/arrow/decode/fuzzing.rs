@@ -43,7 +43,7 @@ fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) 
         };
         let mut memory = HostBuffer::new(body.len())?;
         memory.as_mut_slice().copy_from_slice(body);
-        let buffers = header.buffers().iter().map(|span| {
+        let buffers = header.buffers().map(|span| {
             let start = usize::try_from(span.offset).unwrap_or(usize::MAX);
             let len = usize::try_from(span.length).unwrap_or(usize::MAX);
             let bytes = memory

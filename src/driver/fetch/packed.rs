@@ -59,7 +59,7 @@ fn packed_on_gpu(header: &Header, body: GpuBody) -> Result<ReceivedBody> {
     if body.len() as u64 != header.body_len() {
         return Err(outside());
     }
-    let spans = header.buffers().iter();
+    let spans = header.buffers();
     let buffers = spans.map(|span| body.slice(span.offset, span.length));
     let buffers = buffers.collect::<Option<Vec<_>>>().ok_or_else(outside)?;
     let device = Arc::clone(body.device());

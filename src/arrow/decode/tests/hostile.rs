@@ -416,8 +416,8 @@ fn memory_that_a_list_names_often_is_not_copied_as_often() {
         parts.body_len = 200 * (i64::from(text) + 64);
     });
     let aliased = |header: &Header, memory: &HostBuffer| {
-        let spans = header.buffers().iter();
-        let at = |(index, span): (usize, &crate::proto::BodySpan)| {
+        let spans = header.buffers();
+        let at = |(index, span): (usize, crate::proto::BodySpan)| {
             let len = usize::try_from(span.length).unwrap();
             match index % 3 {
                 1 => BufferRef::of(&offsets),
@@ -453,12 +453,12 @@ fn a_delta_of_many_empty_values_is_refused() {
     sent.truncate(2);
     sent.push((delta, Vec::new()));
     let bitmap = |header: &Header, _: &HostBuffer| {
-        let of = |span: &crate::proto::BodySpan| match span.length {
+        let of = |span: crate::proto::BodySpan| match span.length {
             0 => BufferRef::EMPTY,
             // The first value is null.
             length => BufferRef::of(&[0_u8; 64][..usize::try_from(length).unwrap()]),
         };
-        header.buffers().iter().map(of).collect()
+        header.buffers().map(of).collect()
     };
     let error = decode_lent(&sent, Level::Structure, bitmap).unwrap_err();
     assert_eq!(error.status(), Status::OutOfMemory, "{error}");

@@ -58,7 +58,6 @@ pub fn place(header: &Header, body: &[u8], place: Place, drops: &Arc<AtomicUsize
     let bytes = &memory.as_slice()[shift..];
     let buffers = header
         .buffers()
-        .iter()
         .map(|span| {
             let start = usize::try_from(span.offset).unwrap();
             let buffer = bytes

@@ -203,7 +203,15 @@ fn null_counts_are_compared_with_the_bitmap() {
 /// Changes one element of a body, found by buffer and place.
 fn poke(messages: &mut [(Vec<u8>, Vec<u8>)], buffer: usize, offset: usize, bytes: &[u8]) {
     let (header, body) = messages.last_mut().unwrap();
-    let start = usize::try_from(Header::parse(header).unwrap().buffers()[buffer].offset).unwrap();
+    let start = usize::try_from(
+        Header::parse(header)
+            .unwrap()
+            .buffers()
+            .nth(buffer)
+            .unwrap()
+            .offset,
+    )
+    .unwrap();
     body[start + offset..][..bytes.len()].copy_from_slice(bytes);
 }
 

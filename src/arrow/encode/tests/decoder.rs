@@ -42,17 +42,11 @@ fn cross(batches: &[RecordBatch], options: EncodeOptions, level: Level, lent: bo
             assert_eq!(header.kind(), message.kind);
             assert_eq!(header.body_len(), message.body_len);
             // Where an empty buffer lies means nothing.
-            let used = |spans: &[BodySpan]| -> Vec<BodySpan> {
-                spans
-                    .iter()
-                    .copied()
-                    .filter(|span| span.length > 0)
-                    .collect()
-            };
+            let used = |span: &BodySpan| span.length > 0;
             assert_eq!(header.buffers().len(), message.spans().len());
             assert_eq!(
-                used(header.buffers()),
-                used(&message.spans().collect::<Vec<_>>())
+                header.buffers().filter(used).collect::<Vec<_>>(),
+                message.spans().filter(used).collect::<Vec<_>>()
             );
             assert_eq!(header.compressed(), message.compressed);
             let body = body_of(&message, &header, lent);
