@@ -58,7 +58,9 @@ end
         Dipc.cancel(token)
         @test status(() -> foreach(identity, stream)) == Dipc.ERR_CANCELLED
         @test status(() -> Dipc.get(uri, "endless"; cancel = token)) == Dipc.ERR_CANCELLED
-        # Also of a call that waits; the server learns of it.
+        # Also of a call that waits; the server learns of it. The stream before counts as active until it has
+        # learned of that one.
+        @test comes_true(() -> Dipc.stats(server).streams_active == 0)
         gone = Base.Event()
         Dipc.serve(server, "waits") do request
             @async (comes_true(() -> Dipc.iscancelled(request)); notify(gone))
