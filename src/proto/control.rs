@@ -409,7 +409,8 @@ impl Control {
             RETURN => ("RETURN", Self::returned(payload)),
             GOAWAY => ("GOAWAY", payload.is_empty().then_some(Self::GoAway)),
             // Rule E3: unknown kinds are ignored.
-            // 8 is JOIN, which the tcp transport reads itself, and 10 RING, which shm does.
+            // 8 is JOIN, which the tcp transport reads itself, 10 RING, which shm does, and 13 BUNDLES, which ucx
+            // does.
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {

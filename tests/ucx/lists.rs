@@ -1,55 +1,16 @@
 //! Address lists as a client takes them: early ones, wrong ones.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use dipc::device::BufferRef;
-use dipc::error::{Error, Result, Status};
-use dipc::proto::{AddressList, BodyKind, Span, Uri, body_tag};
-use dipc::transport::{
-    self, BodyPolicy, Connection, Incoming, Lease, LinkOptions, Listener, Outgoing, Payload,
-    Placement,
-};
+use dipc::error::{Result, Status};
+use dipc::proto::{AddressList, BodyKind, Span, body_tag};
+use dipc::transport::{Incoming, Lease, Outgoing, Payload, Placement};
 
-use crate::{link_options, works};
-
-/// Both ends of a connection.
-struct Pair {
-    _listener: Box<dyn Listener>,
-    server: Box<dyn Connection>,
-    client: Box<dyn Connection>,
-}
+use crate::pair::{Pair, metadata};
+use crate::works;
 
 impl Pair {
-    fn new() -> Self {
-        let ucx = transport::by_scheme("ucx").unwrap();
-        let options = LinkOptions {
-            body: BodyPolicy::Lent,
-            ..link_options()
-        };
-        let uri = Uri::parse("ucx://127.0.0.1:0").unwrap();
-        let mut listener = ucx.listen(&uri, &options).unwrap();
-        let uri = Uri::parse(&listener.address()).unwrap();
-        thread::scope(|scope| {
-            let client = scope.spawn(|| ucx.connect(&uri, &link_options()).unwrap());
-            let mut server = None;
-            let start = Instant::now();
-            while !client.is_finished() || server.is_none() {
-                server = server.or_else(|| listener.accept().unwrap());
-                if let Some(server) = &mut server {
-                    assert!(server.receive().unwrap().is_none());
-                }
-                assert!(start.elapsed() < Duration::from_secs(30), "no connection");
-            }
-            Self {
-                _listener: listener,
-                server: server.unwrap(),
-                client: client.join().unwrap(),
-            }
-        })
-    }
-
     /// Lends `bytes`, without a word to the client.
     fn lend(&self, bytes: &[u8]) -> Lease {
         let lender = self.server.lender().unwrap();
@@ -79,34 +40,6 @@ impl Pair {
             payload: Payload::Bytes(bytes),
         };
         self.server.send(outgoing).unwrap();
-    }
-
-    /// One turn of both. The next message of the client's, or its end.
-    fn turn(&mut self) -> Result<Option<Incoming>> {
-        assert!(self.server.receive().unwrap().is_none());
-        self.client.receive()
-    }
-
-    fn next(&mut self) -> Result<Incoming> {
-        let start = Instant::now();
-        loop {
-            if let Some(message) = self.turn()? {
-                return Ok(message);
-            }
-            assert!(start.elapsed() < Duration::from_secs(30), "no message");
-        }
-    }
-
-    /// The next thing is an error; its text.
-    fn refusal(&mut self) -> Error {
-        self.next().expect_err("must be refused")
-    }
-}
-
-fn metadata(number: u8) -> Outgoing {
-    Outgoing::Metadata {
-        prefix: [1, number, 0, 0, 0],
-        header: Vec::new(),
     }
 }
 

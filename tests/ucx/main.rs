@@ -9,12 +9,14 @@
     reason = "in tests a panic is how a failure shows"
 )]
 
+mod bundles;
 #[path = "../common/mod.rs"]
 mod common;
 mod ending;
 mod host;
 mod lending;
 mod lists;
+mod pair;
 #[path = "../ucx_peer/peer.rs"]
 mod peer;
 mod reaching;

@@ -138,9 +138,6 @@ impl Intake for Beside {
     /// and closed.
     fn deliver(&mut self, frame: Frame, unread: usize) -> Result<Incoming> {
         let incoming = match frame {
-            Frame::Metadata(bytes) => Incoming::Metadata(bytes),
-            Frame::Tagged { tag, bytes } => Incoming::Tagged { tag, bytes },
-            Frame::Body { seq, memory } => Incoming::Body { seq, memory },
             Frame::Control(bytes) => {
                 // A legacy handle of a GPU's memory comes alone: the descriptor that waits is a later
                 // message's.
@@ -162,6 +159,7 @@ impl Intake for Beside {
                     fd: fd.map(|descriptor| descriptor.fd),
                 }
             }
+            frame => frame.into(),
         };
         // The system gives a descriptor out with the first byte sent beside it and ends the read
         // there, so a message that ends where that read ended, or later, was the one it came with.

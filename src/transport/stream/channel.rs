@@ -53,12 +53,7 @@ pub trait Intake: Send {
     /// As [`check`](Self::check).
     fn deliver(&mut self, frame: Frame, unread: usize) -> Result<Incoming> {
         let _ = unread;
-        Ok(match frame {
-            Frame::Metadata(bytes) => Incoming::Metadata(bytes),
-            Frame::Tagged { tag, bytes } => Incoming::Tagged { tag, bytes },
-            Frame::Body { seq, memory } => Incoming::Body { seq, memory },
-            Frame::Control(bytes) => Incoming::Control { bytes, fd: None },
-        })
+        Ok(frame.into())
     }
 
     /// Sends what can go another way than through the socket, and commits the rest to the socket.

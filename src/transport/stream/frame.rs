@@ -8,6 +8,7 @@ use foldhash::{HashMap, HashSet};
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 use crate::proto::{BodyKind, body_tag, parse_body_tag};
+use crate::transport::Incoming;
 
 /// Bytes of a frame's header: length and tag (u64 LE each), class, 7 zero bytes.
 pub const HEADER_BYTES: usize = 24;
@@ -72,6 +73,18 @@ pub enum Frame {
     },
     /// Control.
     Control(Vec<u8>),
+}
+
+/// The message in a frame, without any descriptor.
+impl From<Frame> for Incoming {
+    fn from(frame: Frame) -> Self {
+        match frame {
+            Frame::Metadata(bytes) => Self::Metadata(bytes),
+            Frame::Tagged { tag, bytes } => Self::Tagged { tag, bytes },
+            Frame::Body { seq, memory } => Self::Body { seq, memory },
+            Frame::Control(bytes) => Self::Control { bytes, fd: None },
+        }
+    }
 }
 
 /// The lengths that a posted body may have.

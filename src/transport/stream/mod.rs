@@ -9,6 +9,7 @@ mod outbox;
 
 pub(super) use channel::{Aside, Channel, Intake};
 pub(super) use frame::{
-    Frame, FrameReader, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, SWITCH,
+    Frame, FrameReader, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES,
+    SWITCH,
 };
 pub(super) use outbox::{OutFrame, Outbox};

@@ -47,7 +47,12 @@ pub struct OutFrame {
 }
 
 impl OutFrame {
-    fn new(message: Outgoing) -> Result<(Self, u64)> {
+    /// The frame of a message, and its length.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the message is longer than any may be; `Unsupported`: it lies in a GPU's memory.
+    pub fn new(message: Outgoing) -> Result<(Self, u64)> {
         let (class, tag, payload, fd, prefix) = match message {
             Outgoing::Metadata { prefix, header } => (
                 Class::Untagged,

@@ -1,5 +1,6 @@
-//! Active messages: metadata (id 0, rule R1) and control (id 1).
+//! Active messages: metadata (id 0, rule R1), control (id 1) and bundles of messages (id 2).
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use ucx1_sys::{
 use crate::error::{Error, Result};
 use crate::transport::Incoming;
 use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
+use crate::transport::ucx::bundle;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::shared::{Announced, Ends, Peer, Shared, Work};
 use crate::transport::ucx::worker::Worker;
@@ -24,6 +26,8 @@ pub(super) enum Class {
     Metadata,
     /// Rule E3.
     Control,
+    /// Several messages in one; a server sends them to a client that has asked for them.
+    Bundle,
 }
 
 impl Class {
@@ -32,6 +36,7 @@ impl Class {
         match self {
             Self::Metadata => 0,
             Self::Control => 1,
+            Self::Bundle => 2,
         }
     }
 
@@ -39,7 +44,7 @@ impl Class {
     pub(super) const fn limit(self) -> u64 {
         match self {
             Self::Metadata => MAX_METADATA_BYTES,
-            Self::Control => MAX_CONTROL_BYTES,
+            Self::Control | Self::Bundle => MAX_CONTROL_BYTES,
         }
     }
 
@@ -47,7 +52,7 @@ impl Class {
     const fn limit_of(self, peer: Peer) -> u64 {
         match (self, peer) {
             (Self::Metadata, Peer::Client) => MAX_TAGGED_BYTES,
-            (Self::Metadata, Peer::Server) | (Self::Control, _) => self.limit(),
+            (Self::Metadata, Peer::Server) | (Self::Control | Self::Bundle, _) => self.limit(),
         }
     }
 
@@ -55,15 +60,25 @@ impl Class {
         match self {
             Self::Metadata => Some(on_metadata),
             Self::Control => Some(on_control),
+            Self::Bundle => Some(on_bundle),
         }
     }
 
-    /// The message as the driver sees it.
-    pub(super) fn incoming(self, bytes: Vec<u8>) -> Incoming {
-        match self {
-            Self::Metadata => Incoming::Metadata(bytes),
-            Self::Control => Incoming::Control { bytes, fd: None },
-        }
+    /// Appends the message, or those in it, as the driver sees them.
+    ///
+    /// # Errors
+    ///
+    /// As [`bundle::split`].
+    fn unpack(self, bytes: Cow<'_, [u8]>, messages: &mut Vec<Incoming>) -> Result<()> {
+        messages.push(match self {
+            Self::Metadata => Incoming::Metadata(bytes.into_owned()),
+            Self::Control => Incoming::Control {
+                bytes: bytes.into_owned(),
+                fd: None,
+            },
+            Self::Bundle => return bundle::split(&bytes, messages),
+        });
+        Ok(())
     }
 
     /// Whether a message of this length may come.
@@ -82,7 +97,7 @@ impl Class {
     }
 }
 
-/// Takes active messages of both classes on a worker from now on. Others are UCX's to refuse.
+/// Takes the active messages that the peer may send on a worker from now on. Others are UCX's to refuse.
 ///
 /// `shared` must live until the worker is destroyed.
 ///
@@ -90,7 +105,11 @@ impl Class {
 ///
 /// `OutOfMemory` and the like, of UCX.
 pub(super) fn listen(worker: &Worker, shared: &Arc<Shared>) -> Result<()> {
-    for class in [Class::Metadata, Class::Control] {
+    let classes: &[Class] = match shared.peer {
+        Peer::Server => &[Class::Metadata, Class::Control, Class::Bundle],
+        Peer::Client => &[Class::Metadata, Class::Control],
+    };
+    for class in classes {
         let params = ucp_am_handler_param_t {
             field_mask: u64::from(
                 UCP_AM_HANDLER_PARAM_FIELD_ID
@@ -162,6 +181,18 @@ pub(super) fn fetch(worker: &mut Worker, shared: &Arc<Shared>, announced: Announ
     Ok(())
 }
 
+/// Takes note of a message that came whole.
+pub(super) fn take_in(shared: &Shared, class: Class, bytes: Cow<'_, [u8]>) {
+    shared.guarded(|state| {
+        let taken = class
+            .ensure_within_limit(bytes.len(), shared.peer)
+            .and_then(|()| class.unpack(bytes, state.arrived()));
+        if let Err(error) = taken {
+            state.refused.get_or_insert(error);
+        }
+    });
+}
+
 unsafe extern "C" fn on_metadata(
     arg: *mut c_void,
     _header: *const c_void,
@@ -184,6 +215,18 @@ unsafe extern "C" fn on_control(
 ) -> ucs_status_t {
     // SAFETY: UCX passes what `on_active` asks for.
     unsafe { on_active(arg, data, length, param, Class::Control) }
+}
+
+unsafe extern "C" fn on_bundle(
+    arg: *mut c_void,
+    _header: *const c_void,
+    _header_length: usize,
+    data: *mut c_void,
+    length: usize,
+    param: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    // SAFETY: UCX passes what `on_active` asks for.
+    unsafe { on_active(arg, data, length, param, Class::Bundle) }
 }
 
 /// Takes one message: its bytes where they have come, a note to fetch them where they have not.
@@ -214,18 +257,12 @@ unsafe fn on_active(
         // The description stays until it is fetched or released.
         return UCS_INPROGRESS;
     }
-    shared.guarded(|state| {
-        if let Err(error) = class.ensure_within_limit(length, shared.peer) {
-            state.refused.get_or_insert(error);
-            return;
-        }
-        let bytes = if length == 0 {
-            Vec::new()
-        } else {
-            // SAFETY: the contract; the bytes are UCX's and nobody writes to them meanwhile.
-            unsafe { std::slice::from_raw_parts(data.cast_const().cast::<u8>(), length) }.to_vec()
-        };
-        state.arrived(class.incoming(bytes));
-    });
+    let bytes = if length == 0 {
+        &[]
+    } else {
+        // SAFETY: the contract; the bytes are UCX's and nobody writes to them meanwhile.
+        unsafe { std::slice::from_raw_parts(data.cast_const().cast::<u8>(), length) }
+    };
+    take_in(shared, class, Cow::Borrowed(bytes));
     UCS_OK
 }

@@ -18,18 +18,16 @@ use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::ucx::active::{self, Class};
+use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
-use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::pull::{Line, Pulls};
 use crate::transport::ucx::shared::{Peer, Shared, Told};
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
-use crate::transport::{
-    Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped, sends_host_memory_only,
-};
+use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped};
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
 const ROUNDS_AT_ONCE: usize = 256;
@@ -51,6 +49,8 @@ pub struct UcxConnection {
     /// The GPU whose memory UCX has been given here: current during every call from then on, for any
     /// of them may begin or finish a copy.
     gpu: Option<Arc<Device>>,
+    /// Small messages that wait to leave together, once the client has asked for that.
+    bundle: Option<Bundle>,
     inbox: VecDeque<Incoming>,
     /// What callbacks told and is being dealt with; its memory is used again.
     told: Told,
@@ -138,6 +138,7 @@ impl UcxConnection {
             tagged,
             pulls: None,
             lender: None,
+            bundle: None,
             inbox: VecDeque::new(),
             told: Told::default(),
             awake: false,
@@ -169,6 +170,15 @@ impl UcxConnection {
             self.pulls = Some(Pulls::new(announces, unpacked));
         }
         Ok(())
+    }
+
+    /// Client: says that bundles may come, to a server of our extension.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over.
+    pub fn ask_for_bundles(&mut self) -> Result<()> {
+        self.send_active(Class::Control, bundle::ask())
     }
 
     /// Waits until the server has accepted. On failure the drop of `self` cleans up.
@@ -302,25 +312,34 @@ impl Connection for UcxConnection {
     }
 
     fn send(&mut self, message: Outgoing) -> Result<()> {
+        self.queue(message)?;
+        self.write_queued()
+    }
+
+    fn queue(&mut self, message: Outgoing) -> Result<()> {
         self.ensure_usable()?;
-        if let Outgoing::GpuBody { body, .. } = &message {
-            self.gpu = Some(Arc::clone(body.device()));
+        let Some(bundle) = &mut self.bundle else {
+            return self.send_now(message);
+        };
+        let Some(length) = Bundle::room_for(&message) else {
+            self.send_bundle()?;
+            return self.send_now(message);
+        };
+        if bundle.fits(length) {
+            bundle.push(message, length);
+            return Ok(());
         }
-        let gpu = self.gpu.clone();
-        let _current = enter(gpu.as_ref())?;
-        match message {
-            Outgoing::Metadata { prefix, header } => {
-                self.send_active(Class::Metadata, [prefix.as_slice(), &header].concat())
-            }
-            Outgoing::Control { bytes, fd: _ } => self.send_active(Class::Control, bytes),
-            Outgoing::Tagged { tag, payload } => self.send_tagged(tag, Sending::payload(payload)),
-            Outgoing::GpuBody { .. } if !self.knows_cuda => Err(sends_host_memory_only()),
-            Outgoing::GpuBody { tag, body } => self.send_tagged(tag, Sending::gpu(body)),
-        }
+        self.send_bundle()?;
+        self.queue(message)
+    }
+
+    fn write_queued(&mut self) -> Result<()> {
+        self.ensure_usable()?;
+        self.send_bundle()
     }
 
     fn flush(&mut self) -> Result<bool> {
-        self.ensure_usable()?;
+        self.write_queued()?;
         let gpu = self.gpu.clone();
         let _current = enter(gpu.as_ref())?;
         for _ in 0..ROUNDS_AT_ONCE {
@@ -333,14 +352,12 @@ impl Connection for UcxConnection {
     }
 
     fn queued_bytes(&self) -> u64 {
-        self.queued_bytes
+        let waiting = self.bundle.as_ref().map_or(0, Bundle::len);
+        self.queued_bytes + waiting as u64
     }
 
     fn finish(&mut self) -> bool {
-        if self.queued_bytes > 0 {
-            return false;
-        }
-        self.has_left()
+        self.queued_bytes() == 0 && self.has_left()
     }
 
     fn is_read_after_close(&self) -> bool {
@@ -361,10 +378,12 @@ impl Connection for UcxConnection {
             }
         };
         if self.link.is_some() {
+            if !self.tagged.expect(seq, packed, list) {
+                return;
+            }
             if let Some(pulls) = &mut self.pulls {
                 pulls.expect(seq, packed);
             }
-            self.tagged.expect(seq, packed, list);
             self.settle();
             self.wake_for_inbox();
         }
@@ -495,6 +514,7 @@ impl Connection for UcxConnection {
         self.shut_down();
         drop(current);
         self.inbox.clear();
+        self.bundle = None;
         self.queued_bytes = 0;
         self.over.get_or_insert_with(closed);
     }

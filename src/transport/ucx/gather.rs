@@ -52,6 +52,14 @@ impl Sending {
         }
     }
 
+    /// Takes bytes of our own; `owner` is dropped with the message.
+    pub(super) fn kept(bytes: Vec<u8>, owner: Box<dyn Send>) -> Self {
+        Self {
+            _owner: Some(owner),
+            ..Self::bytes(bytes)
+        }
+    }
+
     /// Takes a tagged message.
     pub(super) fn payload(payload: Payload) -> Self {
         match payload {
@@ -78,10 +86,7 @@ impl Sending {
                 // written to, as Arrow's C data interface asks of a producer ("immutable").
                 bytes.extend_from_slice(unsafe { part.as_slice() });
             }
-            return Self {
-                _owner: Some(owner),
-                ..Self::bytes(bytes)
-            };
+            return Self::kept(bytes, owner);
         }
         let mut runs: Vec<Run> = Vec::with_capacity(parts.len());
         for part in parts.iter().filter(|part| part.len > 0) {
@@ -106,6 +111,15 @@ impl Sending {
     /// Length in bytes.
     pub(super) fn len(&self) -> usize {
         self.length
+    }
+
+    /// Its bytes, where they are ours.
+    #[cfg(test)]
+    pub(super) fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.memory {
+            Memory::Bytes(bytes) => Some(bytes),
+            Memory::Runs(_) | Memory::Gpu(_) => None,
+        }
     }
 
     /// What UCX is given: buffer, count, and parameters that say what they are. They point into

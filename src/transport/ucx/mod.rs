@@ -10,12 +10,14 @@
 //! | `endpoint` | one end of a connection |
 //! | `shared` | what callbacks tell, and the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
+//! | `bundle` | several small messages in one |
 //! | `info`, `version` | what `dipc info` says; which versions talk to each other |
 //! | `lending`, `plain` | a server's memory, for peers of our extension and for others |
 //! | `key`, `pull` | reading it at the client |
 //! | `connection`, `listener` | the contract of [`crate::transport`] |
 
 mod active;
+mod bundle;
 mod connection;
 mod context;
 mod endpoint;
@@ -123,6 +125,9 @@ impl Transport for Ucx {
                 Ok(mut connection) => {
                     if reads {
                         connection.pull(uri.extension, uri.remote_handle.as_deref())?;
+                    }
+                    if uri.extension {
+                        connection.ask_for_bundles()?;
                     }
                     return Ok(Box::new(connection));
                 }

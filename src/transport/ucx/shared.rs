@@ -48,7 +48,7 @@ pub(super) struct Shared {
 /// Messages and ends of operations that were told.
 #[derive(Default)]
 pub(super) struct Told {
-    /// Active messages that came whole.
+    /// Messages that came whole: active ones, and those in bundles.
     pub arrived: Vec<Incoming>,
     /// Active messages that are still to be fetched.
     pub announced: Vec<Announced>,
@@ -158,9 +158,9 @@ const NO_INFO: ucp_tag_recv_info_t = ucp_tag_recv_info_t {
 unsafe impl Send for Told {}
 
 impl State {
-    /// Takes note of an active message that came whole.
-    pub(super) fn arrived(&mut self, message: Incoming) {
-        self.told.arrived.push(message);
+    /// Where messages go that came whole.
+    pub(super) fn arrived(&mut self) -> &mut Vec<Incoming> {
+        &mut self.told.arrived
     }
 
     /// Takes note of one that is to be fetched.

@@ -9,6 +9,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use foldhash::HashSet;
 use ucx1_sys::{
     UCP_OP_ATTR_FIELD_DATATYPE, UCP_OP_ATTR_FIELD_MEMORY_TYPE, UCS_ERR_MESSAGE_TRUNCATED,
     UCS_MEMORY_TYPE_CUDA, UCS_MEMORY_TYPE_HOST, UCS_OK, ucp_dt_make_contig, ucp_request_param_t,
@@ -51,6 +52,8 @@ pub(super) struct Tagged {
     /// Bodies that were announced and have no receive yet.
     expected: VecDeque<Expected>,
     posted: Vec<Posted>,
+    /// Bodies that came in a bundle before they were announced.
+    early: HashSet<u32>,
     /// Bytes of the packed bodies in `posted`.
     posted_bytes: u64,
     next_id: u64,
@@ -109,6 +112,7 @@ impl Tagged {
             gpu: None,
             expected: VecDeque::new(),
             posted: Vec::new(),
+            early: HashSet::default(),
             posted_bytes: 0,
             next_id: 0,
         }
@@ -119,10 +123,47 @@ impl Tagged {
         self.gpu = gpu;
     }
 
-    /// Takes note of a body to come: `packed` bytes, or a list of `list` bytes.
-    pub(super) fn expect(&mut self, seq: u32, packed: u64, list: u64) {
+    /// Takes note of a body to come: `packed` bytes, or a list of `list` bytes. Returns whether it is still to
+    /// come.
+    pub(super) fn expect(&mut self, seq: u32, packed: u64, list: u64) -> bool {
+        if self.early.remove(&seq) {
+            return false;
+        }
         if !self.any {
             self.expected.push_back(Expected { seq, packed, list });
+        }
+        true
+    }
+
+    /// Takes note of a packed body that came in a bundle: nothing is received for it any more.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when it is not the one that was announced.
+    pub(super) fn came(&mut self, worker: &mut Worker, seq: u32, length: usize) -> Result<()> {
+        let expected = self.expected.iter().position(|body| body.seq == seq);
+        let posted = self.posted.iter().position(|posted| posted.body.seq == seq);
+        let body = if let Some(index) = expected {
+            self.expected.remove(index)
+        } else if let Some(index) = posted {
+            let Posted {
+                body,
+                first,
+                second,
+            } = self.posted.swap_remove(index);
+            self.posted_bytes = self.posted_bytes.saturating_sub(body.packed);
+            cancel(worker, Some(first));
+            cancel(worker, second);
+            Some(body)
+        } else {
+            self.early.insert(seq);
+            None
+        };
+        match body {
+            Some(body) if body.packed != length as u64 => {
+                Err(wrong_length(seq, length, body.packed))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -263,10 +304,7 @@ impl Tagged {
             BodyKind::List => body.list,
         };
         if sent_seq != seq || info.length as u64 != announced {
-            return Err(Error::protocol(format!(
-                "the body of message {seq} has {} bytes; its header announces {announced} (rule D8)",
-                info.length
-            )));
+            return Err(wrong_length(seq, info.length, announced));
         }
         Ok(Some(match (kind, memory) {
             (_, BodyMemory::Gpu(body)) => Incoming::GpuBody { seq, body },
@@ -281,6 +319,7 @@ impl Tagged {
     /// Forgets the bodies to come, and takes back every posted receive.
     pub(super) fn clear(&mut self, worker: &mut Worker) {
         self.expected.clear();
+        self.early.clear();
         self.posted_bytes = 0;
         for posted in std::mem::take(&mut self.posted) {
             cancel(worker, Some(posted.first));
@@ -334,6 +373,12 @@ impl Tagged {
             }
         }
     }
+}
+
+fn wrong_length(seq: u32, length: usize, announced: u64) -> Error {
+    Error::protocol(format!(
+        "the body of message {seq} has {length} bytes; its header announces {announced} (rule D8)"
+    ))
 }
 
 /// Cancels a receive whose end has not been taken up. It ends with an error then, or with success if

@@ -1,14 +1,17 @@
 //! What UCX goes on with, and what it told of that.
 
+use std::borrow::Cow;
+
 use ucx1_sys::{Api, UCS_ERR_CANCELED, UCS_OK};
 
 use super::{Link, ROUNDS_AT_ONCE, UcxConnection};
 use crate::error::{Error, Result};
 use crate::transport::Incoming;
 use crate::transport::ucx::active;
+use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::error::{error, lost};
 use crate::transport::ucx::pull::{Line, Pulls};
-use crate::transport::ucx::shared::{Finished, Shared, Work};
+use crate::transport::ucx::shared::{Finished, Peer, Shared, Work};
 use crate::transport::ucx::tagged::{self, Received, Tagged};
 
 impl UcxConnection {
@@ -58,7 +61,7 @@ impl UcxConnection {
             return false;
         };
         let (tagged, shared, pulls) = (&mut self.tagged, &self.shared, &mut self.pulls);
-        let told = &mut self.told;
+        let (told, bundle) = (&mut self.told, &mut self.bundle);
         let mut moved = false;
         loop {
             let mut failed = Ok(());
@@ -75,7 +78,17 @@ impl UcxConnection {
             moved = true;
             // The reason, before what operations end with because of it.
             note_failure(&mut self.over, shared, self.api, &self.peer);
-            self.inbox.extend(told.arrived.drain(..));
+            for message in told.arrived.drain(..) {
+                let mut line = Line {
+                    worker: &mut *worker,
+                    endpoint: *endpoint,
+                    shared,
+                };
+                match come(tagged, pulls.as_mut(), bundle, &mut line, message) {
+                    Ok(message) => self.inbox.extend(message),
+                    Err(error) => failed = failed.and(Err(error)),
+                }
+            }
             for announced in told.announced.drain(..) {
                 failed = failed.and(active::fetch(worker, shared, announced));
             }
@@ -90,8 +103,7 @@ impl UcxConnection {
                     shared,
                 };
                 match finish(tagged, pulls.as_mut(), &mut line, finished) {
-                    Ok(Some(message)) => self.inbox.push_back(message),
-                    Ok(None) => {}
+                    Ok(message) => self.inbox.extend(message),
                     Err(error) => failed = failed.and(Err(error)),
                 }
                 if !request.is_null() {
@@ -117,6 +129,33 @@ fn note_failure(over: &mut Option<Error>, shared: &Shared, api: &Api, peer: &str
 pub(super) fn note(over: &mut Option<Error>, result: Result<()>) {
     if let Err(error) = result {
         over.get_or_insert(error);
+    }
+}
+
+/// What a message that came whole is to the driver: nothing, where it was for this transport.
+fn come(
+    tagged: &mut Tagged,
+    pulls: Option<&mut Pulls>,
+    bundle: &mut Option<Bundle>,
+    line: &mut Line<'_>,
+    message: Incoming,
+) -> Result<Option<Incoming>> {
+    match &message {
+        Incoming::Metadata(_) => return Ok(Some(message)),
+        Incoming::Control { bytes, .. } => {
+            // Rule E3 leaves such kinds to the transport; the state machines never see one.
+            if line.shared.peer == Peer::Client && bundle::is_asked(bytes)? {
+                bundle.get_or_insert_default();
+                return Ok(None);
+            }
+            return Ok(Some(message));
+        }
+        Incoming::Body { seq, memory } => tagged.came(line.worker, *seq, memory.len())?,
+        Incoming::Tagged { .. } | Incoming::GpuBody { .. } => {}
+    }
+    match pulls {
+        Some(pulls) => pulls.take_in(line, message),
+        None => Ok(Some(message)),
     }
 }
 
@@ -151,7 +190,11 @@ fn finish(
             },
         ),
         Work::Tagged { tag, memory } => tagged::arrived(worker, tag, memory, status).map(Some),
-        Work::Active { class, bytes } if status == UCS_OK => Ok(Some(class.incoming(bytes))),
+        Work::Active { class, bytes } if status == UCS_OK => {
+            // Dealt with in the next round, as what came whole is.
+            active::take_in(line.shared, class, Cow::Owned(bytes));
+            Ok(None)
+        }
         Work::Active { .. } => Err(error(worker.api(), "a message was not received", status)),
     }?;
     match (brought, pulls) {

@@ -1,17 +1,21 @@
 //! Messages on their way into UCX.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use ucx1_sys::{
-    Api, UCP_AM_SEND_FLAG_REPLY, UCP_OP_ATTR_FIELD_FLAGS, ucp_request_param_t, ucs_status_ptr_t,
+    Api, UCP_AM_SEND_FLAG_EAGER, UCP_AM_SEND_FLAG_REPLY, UCP_OP_ATTR_FIELD_FLAGS,
+    ucp_request_param_t, ucs_status_ptr_t,
 };
 
-use super::{Link, UcxConnection, closed};
+use super::{Link, UcxConnection, closed, enter};
 use crate::error::{Error, Result};
 use crate::transport::ucx::active::Class;
+use crate::transport::ucx::bundle::Sealed;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::shared::{Ends, Work};
+use crate::transport::{Outgoing, sends_host_memory_only};
 
 impl UcxConnection {
     /// Starts to send. What is not over at once needs progress, for which whoever sleeps is woken.
@@ -47,6 +51,40 @@ impl UcxConnection {
         self.over.clone().map_or(Ok(()), Err)
     }
 
+    /// Sends a message by itself.
+    pub(super) fn send_now(&mut self, message: Outgoing) -> Result<()> {
+        if let Outgoing::GpuBody { body, .. } = &message {
+            self.gpu = Some(Arc::clone(body.device()));
+        }
+        let gpu = self.gpu.clone();
+        let _current = enter(gpu.as_ref())?;
+        match message {
+            Outgoing::Metadata { prefix, header } => {
+                self.send_active(Class::Metadata, [prefix.as_slice(), &header].concat())
+            }
+            Outgoing::Control { bytes, fd: _ } => self.send_active(Class::Control, bytes),
+            Outgoing::Tagged { tag, payload } => self.send_tagged(tag, Sending::payload(payload)),
+            Outgoing::GpuBody { .. } if !self.knows_cuda => Err(sends_host_memory_only()),
+            Outgoing::GpuBody { tag, body } => self.send_tagged(tag, Sending::gpu(body)),
+        }
+    }
+
+    /// Sends what has waited to leave together.
+    pub(super) fn send_bundle(&mut self) -> Result<()> {
+        let Some(bundle) = &mut self.bundle else {
+            return Ok(());
+        };
+        match bundle.seal()? {
+            None => Ok(()),
+            Some(Sealed::One(message)) => self.send_now(message),
+            Some(Sealed::Many(sending)) => {
+                let gpu = self.gpu.clone();
+                let _current = enter(gpu.as_ref())?;
+                self.post_active(Class::Bundle, sending)
+            }
+        }
+    }
+
     pub(super) fn send_active(&mut self, class: Class, bytes: Vec<u8>) -> Result<()> {
         if bytes.len() as u64 > class.limit() {
             return Err(Error::invalid_argument(format!(
@@ -55,18 +93,26 @@ impl UcxConnection {
                 class.limit()
             )));
         }
+        self.post_active(class, Sending::bytes(bytes))
+    }
+
+    fn post_active(&mut self, class: Class, sending: Sending) -> Result<()> {
         // Rule R1: no header, and for metadata the reply flag. UCX drops a message with it that is
-        // read after the endpoint has failed, as the last word of a server may be.
-        let with_reply = |params: &mut ucp_request_param_t| {
-            if class == Class::Metadata {
-                params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-                params.flags = UCP_AM_SEND_FLAG_REPLY;
-            }
+        // read after the endpoint has failed, as the last word of a server may be. A bundle is small: that its
+        // client asks for it first would only cost time.
+        let flags = match class {
+            Class::Metadata => UCP_AM_SEND_FLAG_REPLY,
+            Class::Control => 0,
+            Class::Bundle => UCP_AM_SEND_FLAG_EAGER,
+        };
+        let with_flags = |params: &mut ucp_request_param_t| {
+            params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+            params.flags = flags;
         };
         let id = class.id();
         self.post(
-            Sending::bytes(bytes),
-            with_reply,
+            sending,
+            with_flags,
             // SAFETY: the endpoint lives; the buffer is the operation's until that is over.
             |api, endpoint, buffer, count, params| unsafe {
                 let none = std::ptr::null();

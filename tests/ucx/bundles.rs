@@ -1,0 +1,149 @@
+//! Bundles: several small messages in one (docs/wire.md, "Several messages in one, over UCX").
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dipc::device::BufferRef;
+use dipc::error::Status;
+use dipc::proto::{BodyKind, body_tag};
+use dipc::transport::{Incoming, Outgoing, Payload};
+
+use crate::pair::{Pair, metadata};
+use crate::works;
+
+/// A packed body of `length` bytes, all of them `seq`.
+fn body(seq: u8, length: usize) -> Outgoing {
+    let bytes = Arc::new(vec![seq; length]);
+    Outgoing::Tagged {
+        tag: body_tag(u32::from(seq), BodyKind::Packed),
+        payload: Payload::Gather {
+            parts: vec![BufferRef::of(&bytes)],
+            owner: Box::new(bytes),
+        },
+    }
+}
+
+/// Whether the client gets anything within a few milliseconds.
+fn hears(pair: &mut Pair) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(20) {
+        if pair.turn().unwrap().is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+/// docs/wire.md: small messages of a server wait for each other and leave together, in order; the client has
+/// each as if it had come by itself, also where its body was announced before. Longer ones do not wait.
+#[test]
+fn small_messages_leave_together() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    for seq in 1..=3 {
+        pair.server.queue(metadata(seq)).unwrap();
+        pair.server.queue(body(seq, 100)).unwrap();
+    }
+    assert!(pair.server.queued_bytes() > 300);
+    assert!(!hears(&mut pair), "nothing has left");
+    // The receive for this one is posted, and not needed.
+    pair.client.post_body(1, 100, 32);
+    pair.server.write_queued().unwrap();
+    for seq in 1..=3 {
+        let message = pair.next().unwrap();
+        assert!(
+            matches!(&message, Incoming::Metadata(bytes) if *bytes == [1, seq, 0, 0, 0]),
+            "{message:?}"
+        );
+        let message = pair.next().unwrap();
+        let Incoming::Body {
+            seq: number,
+            memory,
+        } = message
+        else {
+            panic!("{message:?}");
+        };
+        assert_eq!(number, u32::from(seq));
+        assert_eq!(memory.as_slice(), [seq; 100]);
+        assert_eq!(memory.as_slice().as_ptr() as usize % 64, 0, "rule A2");
+        if seq > 1 {
+            // As the driver does with each header; it has come already.
+            pair.client.post_body(number, 100, 32);
+        }
+    }
+    // One that is too long for a bundle: what waits goes before it.
+    pair.server.queue(metadata(4)).unwrap();
+    pair.server.queue(body(4, 100_000)).unwrap();
+    let message = pair.next().unwrap();
+    assert!(matches!(message, Incoming::Metadata(_)), "{message:?}");
+    pair.client.post_body(4, 100_000, 32);
+    let message = pair.next().unwrap();
+    assert!(
+        matches!(&message, Incoming::Body { seq: 4, memory } if memory.len() == 100_000),
+        "{message:?}"
+    );
+    assert!(pair.server.flush().unwrap());
+    assert_eq!(pair.server.queued_bytes(), 0);
+}
+
+/// Numbers restart with every stream (rule E4): a body of a stream that was cut does not stand for one of the next.
+#[test]
+fn a_stream_that_was_cut_leaves_no_early_body() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    for _ in 0..2 {
+        pair.server.queue(metadata(1)).unwrap();
+        pair.server.queue(body(1, 10)).unwrap();
+        pair.server.write_queued().unwrap();
+        for _ in 0..2 {
+            pair.next().unwrap();
+        }
+        pair.client.clear_posted();
+    }
+    pair.client.post_body(1, 9000, 32);
+    pair.server.send(body(1, 9000)).unwrap();
+    let message = pair.next().unwrap();
+    assert!(
+        matches!(&message, Incoming::Body { seq: 1, memory } if memory.len() == 9000),
+        "{message:?}"
+    );
+}
+
+/// Rule D8: a body in a bundle has the length that its header announces, too.
+#[test]
+fn a_body_of_another_length_is_refused() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.client.post_body(1, 101, 32);
+    pair.server.queue(metadata(1)).unwrap();
+    pair.server.queue(body(1, 100)).unwrap();
+    pair.server.write_queued().unwrap();
+    // What came before the end is handed out first.
+    assert!(matches!(pair.next().unwrap(), Incoming::Metadata(_)));
+    let error = pair.refusal();
+    assert_eq!(error.status(), Status::Protocol);
+    assert!(error.text().contains("announces 101"), "{error}");
+}
+
+/// Section E: a baseline peer never sees a bundle, so nothing waits for one.
+#[test]
+fn a_baseline_peer_gets_each_message_by_itself() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::by("?want_data=1099511627776");
+    pair.client.post_body(1, 100, 32);
+    pair.server.queue(metadata(1)).unwrap();
+    assert!(matches!(pair.next().unwrap(), Incoming::Metadata(_)));
+    pair.server.queue(body(1, 100)).unwrap();
+    assert!(matches!(
+        pair.next().unwrap(),
+        Incoming::Body { seq: 1, .. }
+    ));
+}
