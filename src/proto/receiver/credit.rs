@@ -105,15 +105,19 @@ impl CreditCount {
 
     /// Counts a message that the consumer took; `packed` where its body came as bytes. Gives back
     /// whether half the window is free since the peer was last told.
-    pub(super) fn taken(&mut self, header: &Header, packed: bool) -> bool {
+    ///
+    /// Where bodies lent `in_place` use no credit of bytes, a peer that has sent more than its credit waits for
+    /// no bytes: of large bodies it would else be told after every few.
+    pub(super) fn taken(&mut self, header: &Header, packed: bool, in_place: bool) -> bool {
         if packed {
             self.held = self.held.saturating_sub(header.body_len());
         }
         self.taken = plus(self.taken, cost(header));
         let batches = self.taken.batches.saturating_sub(self.told.batches);
         let bytes = self.taken.bytes.saturating_sub(self.told.bytes);
+        let beyond = in_place && self.arrived.bytes > plus(self.initial, self.told).bytes;
         (batches > 0 && batches >= self.initial.batches / 2)
-            || (bytes > 0 && bytes >= self.initial.bytes / 2)
+            || (bytes > 0 && bytes >= self.initial.bytes / 2 && !beyond)
     }
 
     /// The totals to tell the peer, if it does not know them.

@@ -197,7 +197,8 @@ impl<B> Receiver<B> {
         self.ready_bytes = self.ready_bytes.saturating_sub(message.header.body_len());
         self.taken_since = true;
         let packed = matches!(message.body, Body::Packed(_));
-        if self.credit.taken(&message.header, packed) {
+        let in_place = self.spares_in_place();
+        if self.credit.taken(&message.header, packed, in_place) {
             self.flush_credit();
         }
         self.settle();

@@ -451,6 +451,32 @@ fn dictionaries_are_credited_by_their_bytes() {
     );
 }
 
+/// Rule E5, feature in place: a peer that was not stopped by the bytes of large bodies is told by batches alone; one
+/// that may be is told of half the window's bytes.
+#[test]
+fn what_is_lent_in_place_is_credited_by_batches() {
+    for (arrived, told_after) in [(2, 1), (4, 2)] {
+        let mut receiver = spared();
+        for seq in 1..=arrived {
+            let header = metadata(seq, &batch(&[512]).0);
+            receiver.handle_metadata(NOW, &header).unwrap();
+            let (tag, bytes) = (body_tag(seq, BodyKind::List), list(0x1000, 512));
+            (receiver.handle_body(NOW, tag, InBody::List(&bytes))).unwrap();
+        }
+        for taken in 1..=told_after {
+            assert_eq!(
+                credits(&mut receiver),
+                [],
+                "{arrived} arrived, {taken} taken"
+            );
+            receiver.next_message().unwrap();
+        }
+        let (batches, bytes) = (4 + told_after, 1024 + 512 * told_after);
+        let credit = Credit { batches, bytes };
+        assert_eq!(credits(&mut receiver), [(Side::Metadata, credit)]);
+    }
+}
+
 /// Rule E5: a peer that sends without credit is at fault; with credit used up to the last byte it
 /// is not, nor one that sends any one message when nothing is outstanding.
 #[test]
