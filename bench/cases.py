@@ -68,10 +68,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Group:
-    """Entries whose figures are compared: they take turns, so that a slow moment of the machine hits all."""
+    """Entries whose figures are compared: they take turns, so that a slow moment of the machine hits all.
+
+    `beside`: the peers without any of which the others are not worth measuring here.
+    """
 
     name: str
     entries: tuple[Entry, ...]
+    beside: tuple[str, ...] = ()
 
 
 DIPC = ("dipc shm arena", "dipc shm heap", "dipc tcp")
@@ -238,6 +242,7 @@ def _reference(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
                 for pair in zip(dipc_ucx(paths), reference(paths), strict=True)
                 for peer in pair
             ),
+            beside=reference(paths),
         )
         for size in sizes
     ]

@@ -41,7 +41,8 @@ def run_all(
     begun = time.monotonic()
     try:
         for group in groups:
-            here = tuple(entry for entry in group.entries if entry.peer not in absent)
+            pointless = bool(group.beside) and all(name in absent for name in group.beside)
+            here = () if pointless else tuple(entry for entry in group.entries if entry.peer not in absent)
             rows = run_group(Group(group.name, here), peers, rounds)
             rows += [
                 Row(group.name, entry.peer, entry.case, problem=absent[entry.peer])

@@ -73,6 +73,16 @@ def test_a_missing_peer_is_left_out_with_its_reason_and_all_are_closed() -> None
     assert all(peer.closed for peer in peers.values())
 
 
+def test_a_group_is_not_measured_without_the_peers_that_it_is_for() -> None:
+    for missing, asked in (("not installed", []), (None, ["a", "b"])):
+        log: list[str] = []
+        peers = {"a": Recorded("a", log), "b": Recorded("b", log, missing=missing)}
+        rows: list[Row] = []
+        run_all([replace(group("a", "b"), beside=("b",))], peers, 1, lambda _: None, rows.extend)
+        assert log == asked
+        assert {row.peer: row.problem for row in rows}["b"] == missing
+
+
 def test_peers_are_closed_when_the_run_is_interrupted() -> None:
     class Interrupting(Recorded):
         def run(self, _case: Case) -> Result:
