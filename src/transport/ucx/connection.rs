@@ -46,8 +46,6 @@ pub struct UcxConnection {
     lender: Option<Arc<dyn Lender>>,
     /// Whether UCX takes memory of GPUs.
     knows_cuda: bool,
-    /// Whether what is sent goes through shared memory; not known before something long is sent.
-    by_memory: Option<bool>,
     /// The GPU whose memory UCX has been given here: current during every call from then on, for any
     /// of them may begin or finish a copy.
     gpu: Option<Arc<Device>>,
@@ -133,7 +131,6 @@ impl UcxConnection {
         Self {
             api: worker.api(),
             knows_cuda: worker.context().knows_cuda(),
-            by_memory: None,
             gpu: None,
             ready: Arc::clone(worker.ready()),
             link: Some(Link { worker, endpoint }),

@@ -43,8 +43,6 @@ pub(super) const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 /// smaller than [`TCP_RENDEZVOUS`] comes sooner unasked.
 const RENDEZVOUS: &str = "RNDV_THRESH";
 const TCP_RENDEZVOUS: &str = "1m";
-/// The same for messages that ask for `UCP_OP_ATTR_FLAG_FAST_CMPL`: never.
-const FAST_RENDEZVOUS: &str = "RNDV_SEND_NBR_THRESH";
 /// Has an entry for each RDMA adapter.
 const ADAPTERS: &str = "/sys/class/infiniband";
 /// There where NVIDIA's driver is, with whose memory other sizes may be best.
@@ -57,8 +55,6 @@ pub(super) struct Context {
     error_mode: ucp_err_handling_mode_t,
     /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
-    /// Nobody has said from which size on the receiver is asked first.
-    may_send_unasked: bool,
     generation: Generation,
 }
 
@@ -165,21 +161,12 @@ impl Context {
         if let Some(context) = contexts.get(&key).and_then(Weak::upgrade) {
             return Ok(context);
         }
-        let may_send_unasked = value(RENDEZVOUS).is_none() && !is_in_environment(RENDEZVOUS);
-        let handle = init(
-            api,
-            &ours,
-            ipv6,
-            extra_features,
-            error_mode,
-            may_send_unasked,
-        )?;
+        let handle = init(api, &ours, ipv6, extra_features, error_mode)?;
         let context = Arc::new(Self {
             api,
             handle,
             error_mode,
             knows_cuda: knows_cuda(api, handle),
-            may_send_unasked,
             generation: Generation::now(),
         });
         contexts.retain(|_, context| context.strong_count() > 0);
@@ -201,12 +188,6 @@ impl Context {
     /// driver, and no setting keeps it from using both.
     pub(super) fn knows_cuda(&self) -> bool {
         self.knows_cuda
-    }
-
-    /// Whether a message may be sent by `UCP_OP_ATTR_FLAG_FAST_CMPL`, which asks no receiver first whatever
-    /// the size: no setting of the user's says from which size on it is asked.
-    pub(super) fn may_send_unasked(&self) -> bool {
-        self.may_send_unasked
     }
 
     /// What endpoints are made with.
@@ -272,23 +253,18 @@ fn init(
     ipv6: bool,
     extra_features: u64,
     error_mode: ucp_err_handling_mode_t,
-    may_send_unasked: bool,
 ) -> Result<ucp_context_h> {
     let mut config = Config::read(api)?;
     // The environment has the last word where the user said something there.
     if api.version() >= KNOWS_POSIX_ERROR_HANDLING && !is_in_environment(POSIX_ERROR_HANDLING) {
         config.set(POSIX_ERROR_HANDLING, "y")?;
     }
+    // It would hold for shared memory, too: a queue there that is full wakes nobody when it has room again.
     let by_memory =
         api.version() >= KNOWS_POSIX_ERROR_HANDLING || error_mode == UCP_ERR_HANDLING_MODE_NONE;
-    if may_send_unasked {
-        if !is_in_environment(FAST_RENDEZVOUS) {
-            config.set(FAST_RENDEZVOUS, "inf")?;
-        }
-        // It would hold for shared memory, too.
-        if !by_memory && !has_entries(ADAPTERS) && !Path::new(NVIDIA).exists() {
-            config.set(RENDEZVOUS, TCP_RENDEZVOUS)?;
-        }
+    let over_tcp = !by_memory && !has_entries(ADAPTERS) && !Path::new(NVIDIA).exists();
+    if over_tcp && !is_in_environment(RENDEZVOUS) {
+        config.set(RENDEZVOUS, TCP_RENDEZVOUS)?;
     }
     if ipv6 {
         config.set(TCP_FAMILIES, "inet6,inet")?;

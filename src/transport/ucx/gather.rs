@@ -113,11 +113,6 @@ impl Sending {
         self.length
     }
 
-    /// Whether it lies in a GPU's memory.
-    pub(super) fn is_on_gpu(&self) -> bool {
-        matches!(self.memory, Memory::Gpu(_))
-    }
-
     /// Its bytes, where they are ours.
     #[cfg(test)]
     pub(super) fn as_bytes(&self) -> Option<&[u8]> {

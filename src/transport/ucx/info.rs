@@ -2,11 +2,8 @@
 
 use std::ffi::c_void;
 
-use ucx1_sys::Api;
-
 use crate::transport::Settings;
 use crate::transport::ucx::context::{Context, KNOWS_POSIX_ERROR_HANDLING};
-use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::version_text;
 
 /// Version, library, and the transports and devices that UCX finds, one line each.
@@ -50,30 +47,6 @@ fn resources_of(context: &Context) -> Vec<String> {
         unsafe { (context.api()).ucp_context_print_info(context.handle(), stream) }
     });
     resources(&printed)
-}
-
-/// Whether what is sent goes through memory that this process shares with the peer's.
-pub(super) fn sends_by_memory(api: &Api, endpoint: Endpoint) -> bool {
-    let printed = printed(|stream| {
-        // SAFETY: the endpoint lives, and the stream is open for writing.
-        unsafe { api.ucp_ep_print_info(endpoint.handle(), stream) }
-    });
-    printed.lines().any(is_memory_lane)
-}
-
-/// Whether a line about an endpoint names shared memory for active messages, as all eager messages are.
-fn is_memory_lane(line: &str) -> bool {
-    let Some((_, lane)) = line.split_once("lane[") else {
-        return false;
-    };
-    let mut words = lane.split_whitespace().skip(1);
-    // The number of a resource, and its name.
-    let resource = words.next().and_then(|word| word.split_once(':'));
-    resource.is_some_and(|(_, name)| {
-        ["posix/", "sysv/", "xpmem/"]
-            .iter()
-            .any(|memory| name.starts_with(memory))
-    }) && words.any(|word| word == "am")
 }
 
 /// Whether bodies go from and to GPUs by themselves.
@@ -150,37 +123,6 @@ mod tests {
             reads("rc_mlx5/mlx5_0:1") && reads("dc_mlx5/mlx5_0:1") && reads("rc_verbs/mlx5_1:1")
         );
         assert!(!reads("tcp/lo") && !reads("ud_verbs/mlx5_0:1") && !reads("posix/memory"));
-    }
-
-    /// Lanes of endpoints as UCX 1.13 and 1.22 print them.
-    #[test]
-    fn lanes_through_shared_memory_are_known() {
-        for (line, memory) in [
-            ("#   lane[0]: cm rdmacm", false),
-            (
-                "#   lane[1]:  2:posix/memory.0 md[1]   -> md[1]/posix/sysdev[255] am am_bw#0",
-                true,
-            ),
-            (
-                "#   lane[1]:  3:sysv/memory.0 md[2] -> md[2]/sysv/sysdev[255] seg 4294967295 am",
-                true,
-            ),
-            (
-                "#   lane[2]:  4:posix/memory.0 md[3]   -> md[3]/posix/sysdev[255]",
-                false,
-            ),
-            (
-                "#   lane[2]:  3:cma/memory.0 md[2]   -> md[2]/cma/sysdev[255] rma_bw#0",
-                false,
-            ),
-            (
-                "#   lane[1]:  0:tcp/lo.0 md[0]   -> md[0]/tcp/sysdev[255] am am_bw#0 wireup",
-                false,
-            ),
-            ("", false),
-        ] {
-            assert_eq!(is_memory_lane(line), memory, "{line}");
-        }
     }
 
     /// Facts of design: shared memory with error handling came after 1.13.

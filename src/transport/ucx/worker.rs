@@ -22,10 +22,9 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
 use crate::transport::wait::wait;
 
-/// How long a worker is left alone at first that is busy and does not come on: a queue of shared memory that
-/// the peer has to empty first wakes nobody. Twice as long each time that nothing has come on.
+/// How long a worker is left alone that is busy and does not come on: a queue of shared memory that
+/// the peer has to empty first wakes nobody.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_BUSY_PAUSE: Duration = Duration::from_millis(64);
 /// How often a worker that says "busy" and has nothing to do is asked again before that.
 const BUSY_TRIES: usize = 4;
 
@@ -39,8 +38,6 @@ pub(super) struct Worker {
     ready: Arc<OwnedFd>,
     timer: OwnedFd,
     timer_set: bool,
-    /// How long it is left alone next.
-    pause: Duration,
     /// Whether somebody may sleep on the descriptor and has not been woken since. Where not, the
     /// descriptor is readable.
     asleep: bool,
@@ -98,7 +95,6 @@ impl Worker {
             ready: Arc::new(ready),
             timer,
             timer_set: false,
-            pause: BUSY_PAUSE,
             asleep: true,
         };
         let mut fd = -1;
@@ -146,11 +142,7 @@ impl Worker {
     /// Goes on with everything under way; callbacks run inside. Returns whether anything moved.
     pub(super) fn progress(&mut self) -> bool {
         // SAFETY: the worker lives, and `&mut self` keeps other threads out.
-        let moved = unsafe { self.api().ucp_worker_progress(self.handle) != 0 };
-        if moved {
-            self.pause = BUSY_PAUSE;
-        }
-        moved
+        unsafe { self.api().ucp_worker_progress(self.handle) != 0 }
     }
 
     /// Makes the descriptor readable for whatever comes from now on.
@@ -189,8 +181,7 @@ impl Worker {
                 return Ok(false);
             }
         }
-        self.set_timer(self.pause)?;
-        self.pause = (self.pause * 2).min(LONGEST_BUSY_PAUSE);
+        self.set_timer(BUSY_PAUSE)?;
         self.timer_set = true;
         Ok(true)
     }

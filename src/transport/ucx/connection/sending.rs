@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ucx1_sys::{
     Api, UCP_AM_SEND_FLAG_EAGER, UCP_AM_SEND_FLAG_REPLY, UCP_OP_ATTR_FIELD_FLAGS,
-    UCP_OP_ATTR_FLAG_FAST_CMPL, ucp_request_param_t, ucs_status_ptr_t,
+    ucp_request_param_t, ucs_status_ptr_t,
 };
 
 use super::{Link, UcxConnection, closed, enter};
@@ -14,14 +14,8 @@ use crate::transport::ucx::active::Class;
 use crate::transport::ucx::bundle::Sealed;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::gather::Sending;
-use crate::transport::ucx::info;
 use crate::transport::ucx::shared::{Ends, Work};
 use crate::transport::{Outgoing, sends_host_memory_only};
-
-/// Messages that are shorter are not worth a look at how they go.
-const LONG_BYTES: usize = 4096;
-/// Half of what UCX's queue in shared memory holds.
-const UNASKED_BYTES: usize = 256 << 10;
 
 impl UcxConnection {
     /// Starts to send. What is not over at once needs progress, for which whoever sleeps is woken.
@@ -128,38 +122,13 @@ impl UcxConnection {
     }
 
     pub(super) fn send_tagged(&mut self, tag: u64, sending: Sending) -> Result<()> {
-        let unasked = self.is_sent_unasked(&sending);
-        let quickly = |params: &mut ucp_request_param_t| {
-            if unasked {
-                params.op_attr_mask |= UCP_OP_ATTR_FLAG_FAST_CMPL;
-            }
-        };
         self.post(
             sending,
-            quickly,
+            |_| {},
             // SAFETY: the endpoint lives; the buffer is the operation's until that is over.
             |api, endpoint, buffer, count, params| unsafe {
                 api.ucp_tag_send_nbx(endpoint.handle(), buffer, count, tag, params)
             },
         )
-    }
-
-    /// Whether a message goes without asking its receiver. Through shared memory that is faster than a copy by the
-    /// system of what is in nobody's cache: both processes copy, by turns, and no answer wakes anybody. But
-    /// the queue there wakes nobody either when it has room again: so it is for messages that fit, one after the
-    /// other.
-    fn is_sent_unasked(&mut self, sending: &Sending) -> bool {
-        let Some(Link { worker, endpoint }) = &self.link else {
-            return false;
-        };
-        // UCX sends short ones unasked in any case.
-        let fits = (LONG_BYTES..=UNASKED_BYTES).contains(&sending.len()) && self.queued_bytes == 0;
-        if !fits || sending.is_on_gpu() || !worker.context().may_send_unasked() {
-            return false;
-        }
-        let (api, endpoint) = (self.api, *endpoint);
-        *self
-            .by_memory
-            .get_or_insert_with(|| info::sends_by_memory(api, endpoint))
     }
 }
