@@ -28,6 +28,8 @@ def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
         Flight("Flight tcp", "grpc://127.0.0.1:0"),
         Flight("Flight unix", "grpc+unix"),
         Iperf3(),
+        # What libdipc asks of the system on one machine.
+        Iperf3("reno"),
         Machine("memcpy", dipc, "memcpy"),
         Machine("process_vm_readv", dipc, "process_vm_readv"),
         Machine("sum", dipc, "sum"),

@@ -2,13 +2,14 @@
 # Installs what is missing to build and test libdipc on Debian and its like. Says nothing and
 # changes nothing where nothing is missing.
 #
-#   tools/setup.sh build|test|lint|slow|docs|package|bench
+#   tools/setup.sh build|test|lint|slow|docs|package|bench    (or --bench, and so on)
 #
 # Programs come from apt (as root, or through sudo), Python packages into .tools/venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:$HOME/.cargo/bin
 purpose=${1:-test}
+purpose=${purpose#--}
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }

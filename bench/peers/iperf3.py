@@ -27,9 +27,14 @@ def parse(output: str) -> Result:
 
 
 class Iperf3:
-    """One stream over the loopback interface, in blocks of a batch's size where iperf3 can."""
+    """One stream over the loopback interface, in blocks of a batch's size where iperf3 can.
 
-    name = "iperf3"
+    With the system's congestion control, or the one that is named.
+    """
+
+    def __init__(self, congestion: str | None = None) -> None:
+        self.name = f"iperf3 -C {congestion}" if congestion else "iperf3"
+        self._options = ["-C", congestion] if congestion else []
 
     def missing(self) -> str | None:
         return None if find_program("iperf3") else "iperf3 is not installed: tools/setup.sh bench"
@@ -44,7 +49,7 @@ class Iperf3:
         with serving(["iperf3", "-s", "-1", "-p", str(port)]) as server:
             wait_for_listener(server, port)
             # Whole seconds are all it knows. Where it fails, its JSON says why.
-            client = ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", "1", "-l", block, "-J"]
+            client = ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", "1", "-l", block, "-J", *self._options]
             return parse(run(client, timeout=20, accepted=(0, 1)))
 
     def close(self) -> None:

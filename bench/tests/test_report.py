@@ -73,9 +73,11 @@ def test_iperf3_is_judged_by_its_own_default_and_the_best_is_told() -> None:
         throughput("iperf3", 128 * KIB, 20.0),
         throughput("iperf3", 512 * KIB, 40.0),
         throughput("iperf3", 2 * MIB, 25.0),
+        throughput("iperf3 -C reno", 2 * MIB, 60.0),
     ]
     text, met = measured(Run(ABOUT, rows), "tcp: 2 MiB, one stream, in iperf3's")
-    assert text == "1.50 × (1.50 to 1.50); 0.75 × its best block size's"
+    best = "0.75 × its best block size's; 0.50 × its best with libdipc's congestion control"
+    assert text == f"1.50 × (1.50 to 1.50); {best}"
     assert met is True
 
 

@@ -128,6 +128,7 @@ impl Shared {
             )); // Rule E6
         }
         let slot = self.streams.take_slot(self.options.max_streams)?;
+        let alone = self.streams.counts().0 <= 1;
         if asked.role == Role::Both
             && let Entry::Published(published) = &entry
             && let Some(table) = published
@@ -135,7 +136,7 @@ impl Shared {
                 .and_then(|published| published.table.as_ref())
             && table
                 .get()
-                .is_some_and(|table| table.suits(link, self.options.body, asked.extension))
+                .is_some_and(|table| table.suits(link, self.options.body, asked.extension, alone))
         {
             let (options, table) = (self.produce(self.callbacks()?), Arc::clone(table));
             Replay::start(link, table, options, ending(&slot), Box::new(slot));

@@ -47,11 +47,16 @@ impl Ready {
         }
     }
 
+    /// Whether its body is lent where the producer has it.
+    pub(super) fn is_in_place(&self) -> bool {
+        matches!(self.placed.body, OutBody::Lent { in_place: true, .. })
+    }
+
     /// Whether it may be sent after all that `room` says.
     pub(super) fn suits(&self, room: Room) -> bool {
         match room {
             Room::None => false,
-            Room::InPlace => matches!(self.placed.body, OutBody::Lent { in_place: true, .. }),
+            Room::InPlace => self.is_in_place(),
             Room::Any => true,
         }
     }

@@ -26,6 +26,9 @@ use crate::transport::BodyPolicy;
 
 /// Bodies up to this many bytes may be copied, or written to a socket, by the I/O thread.
 const SMALL_BODY_BYTES: u64 = 64 << 10;
+/// The same of bodies for a socket, where no other stream would wait for it: most of what a socket takes is
+/// written by the I/O thread in any case, and a thread of the stream's is then in its way.
+const ALONE_BODY_BYTES: u64 = 512 << 10;
 /// Most bytes of such bodies, and most messages, in one turn: then other connections have theirs.
 const COPIES_AT_ONCE: u64 = 1 << 20;
 const MESSAGES_AT_ONCE: usize = 64;
@@ -82,8 +85,14 @@ impl Table {
     }
 
     /// Whether sending it over `link` is little enough work for the I/O thread. `extension`: the peer
-    /// speaks ours.
-    pub fn suits(&self, link: &ServedLink, policy: BodyPolicy, extension: bool) -> bool {
+    /// speaks ours. `alone`: no other stream is served.
+    pub fn suits(
+        &self,
+        link: &ServedLink,
+        policy: BodyPolicy,
+        extension: bool,
+        alone: bool,
+    ) -> bool {
         let lends = policy != BodyPolicy::Packed && link.lender().is_some();
         // What is announced is not copied, unless it is to be lent wherever it lies.
         if link.announces_bodies() && !(lends && policy == BodyPolicy::Lent) {
@@ -95,7 +104,12 @@ impl Table {
         } else {
             self.largest
         };
-        largest <= SMALL_BODY_BYTES
+        let most = if alone && !lends {
+            ALONE_BODY_BYTES
+        } else {
+            SMALL_BODY_BYTES
+        };
+        largest <= most
     }
 }
 
@@ -237,14 +251,16 @@ impl Replay {
             if copies > COPIES_AT_ONCE {
                 break;
             }
-            if message.body_len <= SMALL_BODY_BYTES {
-                copies += message.body_len;
-            }
             state.next += 1;
             let owner = || Box::new(Arc::clone(&self.table)) as Box<dyn Send>;
             let placed = place(&self.options, &self.link, message, owner)?;
             let header = message.header.clone();
             let ready = Ready::new(message.kind, header, message.body_len, placed);
+            // What is announced is moved later, but for what UCX copies at once.
+            let announced = self.link.announces_bodies() && message.body_len > SMALL_BODY_BYTES;
+            if !ready.is_in_place() && !announced {
+                copies += message.body_len;
+            }
             if ready.suits(room) {
                 self.send(ready)?;
             } else {

@@ -13,7 +13,7 @@ use crate::fork::Generation;
 use crate::transport::address::{Address, is_loopback};
 use crate::transport::tcp::connection::{Line, TcpConnection};
 use crate::transport::tcp::group::Groups;
-use crate::transport::tcp::socket::{End, Patience, new_socket, set_up};
+use crate::transport::tcp::socket::{End, Patience, new_socket, set_up, spare_pacing};
 use crate::transport::{Connection, LinkOptions, Listener};
 
 /// Connections that wait to be accepted; the system may allow fewer.
@@ -81,6 +81,7 @@ impl TcpListener {
         let peer = rustix::net::getpeername(&socket)
             .and_then(|peer| peer.map_or(Err(Errno::NOTCONN), SocketAddr::try_from))
             .map_err(|errno| Error::os("a peer has gone before it was accepted", errno))?;
+        spare_pacing(&socket, &peer);
         let mut line = Line::new(socket, peer, self.unexpected_bytes, self.patience);
         line.channel.reader().expect_requests();
         let joins = Some((Arc::downgrade(&self.groups), peer.ip()));

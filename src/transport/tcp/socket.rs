@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::transport::LinkOptions;
-use crate::transport::address::{Address, share};
+use crate::transport::address::{Address, is_loopback, share};
 use crate::transport::wait::wait;
 
 /// How long a peer's machine may not answer before its connections are over.
@@ -92,6 +92,21 @@ pub fn set_up(socket: &OwnedFd, end: End, patience: Patience) -> Result<()> {
         Ok(())
     };
     set().map_err(|errno| Error::os("cannot set a socket up", errno))
+}
+
+/// The congestion control for a peer on this machine: every Linux has it, and lets every user choose it.
+const UNPACED: &str = "reno";
+
+/// Sends to `peer` as fast as it reads, where it is on this machine. A congestion control that paces, as
+/// BBR does, guesses there what no network limits, and sends at a third of what it could.
+///
+/// Anything else keeps the system's choice, which knows the network.
+pub fn spare_pacing(socket: &OwnedFd, peer: &SocketAddr) {
+    let own = rustix::net::getsockname(socket).and_then(SocketAddr::try_from);
+    let is_here = is_loopback(peer) || own.is_ok_and(|own| own.ip() == peer.ip());
+    if is_here && let Err(errno) = sockopt::set_tcp_congestion(socket, UNPACED) {
+        tracing::debug!("the system's congestion control stays for {peer}: {errno}");
+    }
 }
 
 /// Whether what was sent, again and again, has not been acknowledged for as long as `patience` has.
@@ -236,5 +251,24 @@ fn connect_error(
             format_args!("cannot connect to {address} ({candidate})"),
             errno,
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `spare_pacing`: what paces is put aside for a peer on this machine, and for no other.
+    #[test]
+    fn only_peers_of_this_machine_are_sent_to_unpaced() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let here = client.local_addr().unwrap();
+        let socket = OwnedFd::from(listener.accept().unwrap().0);
+        let usual = sockopt::tcp_congestion(&socket).unwrap();
+        spare_pacing(&socket, &"192.0.2.1:4000".parse().unwrap());
+        assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), usual);
+        spare_pacing(&socket, &here);
+        assert_eq!(sockopt::tcp_congestion(&socket).unwrap(), UNPACED);
     }
 }
