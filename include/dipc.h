@@ -481,7 +481,8 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_BYTES_LENT 5
 
 /**
- * Body bytes copied into regions and lent from there, since the start.
+ * Body bytes copied on the host, since the start: into regions, to be lent from there, or into one piece, to be
+ * sent by UCX over TCP.
  */
 #define DIPC_SERVER_STAT_BYTES_COPIED 6
 

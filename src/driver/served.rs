@@ -69,6 +69,7 @@ pub struct ServedLink {
     readiness: Readiness,
     sends_gpu: bool,
     announces_bodies: bool,
+    whole_from: u64,
     /// The I/O thread can look for messages here ([`Connection::is_for_looking`]).
     looks: bool,
     lender: Option<Arc<dyn Lender>>,
@@ -174,6 +175,7 @@ impl ServedLink {
             readiness: readiness.clone(),
             sends_gpu: link.sends_gpu(),
             announces_bodies: link.announces_bodies(),
+            whole_from: link.whole_from(),
             looks: link.is_for_looking(),
             lender: link.lender(),
             region_idle,
@@ -253,6 +255,11 @@ impl ServedLink {
     /// Whether sending a body takes the sender's thread no time worth counting, whatever its size.
     pub fn announces_bodies(&self) -> bool {
         self.announces_bodies
+    }
+
+    /// From how many bytes on a body in several runs of memory is better copied into one.
+    pub fn whole_from(&self) -> u64 {
+        self.whole_from
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.

@@ -334,6 +334,11 @@ pub trait Connection: Send {
         false
     }
 
+    /// From how many bytes on a body in several runs of memory is better copied into one than sent as it is.
+    fn whole_from(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Whether a body came that was not announced and is too large to be read on the chance: nothing
     /// more is read before [`post_body`](Self::post_body) announces it or
     /// [`clear_posted`](Self::clear_posted) has it thrown away, and the descriptor stays readable.

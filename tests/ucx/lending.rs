@@ -350,7 +350,7 @@ fn a_baseline_peer_is_lent_to_where_the_server_lends_always() {
         assert_eq!(read_all(&mut stream).unwrap(), expected);
         let stats = server.stats();
         assert_eq!(stats.bytes_lent, 0);
-        assert_eq!(stats.bytes_copied > 0, lends);
+        assert!(!lends || stats.bytes_copied > 0);
         assert_eq!(stats.bytes_sent == 0, lends);
         eventually("everything is given back", || {
             server.stats().lent_outstanding == 0

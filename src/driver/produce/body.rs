@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use crate::arrow::EncodedMessage;
-use crate::device::BufferRef;
+use crate::device::{BufferRef, HostBuffer};
 use crate::driver::produce::stage::stage;
-use crate::driver::produce::{ProduceOptions, on_gpu};
+use crate::driver::produce::{Counters, ProduceOptions, on_gpu};
 use crate::driver::served::{Gathered, Hold, ServedLink};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::proto::{HeaderKind, OutBody};
 use crate::transport::{BodyPolicy, Lease, OnGpu, Placement, ReadyNotice, RegionNotice};
 
@@ -170,10 +170,7 @@ pub(super) fn place(
                 staged
             }
         },
-        None => Gathered::Host {
-            parts: gather(message),
-            owner: owner(),
-        },
+        None => on_host(counters, link, message, owner),
     };
     counters
         .bytes_sent
@@ -182,6 +179,55 @@ pub(super) fn place(
         len: message.body_len,
         payload,
     }))
+}
+
+/// A packed body of the host: where it lies, or copied where the connection is better off so.
+fn on_host(
+    counters: &Counters,
+    link: &ServedLink,
+    message: &EncodedMessage,
+    owner: impl FnOnce() -> Box<dyn Send>,
+) -> Gathered {
+    let parts = gather(message);
+    // Without memory for a copy it goes as it is.
+    if message.body_len >= link.whole_from()
+        && !lie_together(&parts)
+        && let Ok(whole) = put_together(&parts, message.body_len)
+    {
+        counters
+            .bytes_copied
+            .fetch_add(message.body_len, Ordering::Relaxed);
+        return Gathered::Host {
+            parts: vec![whole.as_ref()],
+            owner: Box::new(whole),
+        };
+    }
+    Gathered::Host {
+        parts,
+        owner: owner(),
+    }
+}
+
+fn lie_together(parts: &[BufferRef]) -> bool {
+    parts
+        .windows(2)
+        .all(|pair| matches!(pair, [one, next] if one.data.wrapping_add(one.len) == next.data))
+}
+
+/// Copies runs of `len` bytes in all one behind the other.
+fn put_together(parts: &[BufferRef], len: u64) -> Result<HostBuffer> {
+    let len = usize::try_from(len).map_err(|_| Error::out_of_memory("a body of that length"))?;
+    let mut whole = HostBuffer::to_fill(len)?;
+    let mut rest = whole.as_mut_slice();
+    for part in parts {
+        let (run, behind) = rest.split_at_mut(part.len);
+        // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not written to, as
+        // Arrow's C data interface asks of a producer ("immutable").
+        run.copy_from_slice(unsafe { part.as_slice() });
+        rest = behind;
+    }
+    debug_assert!(rest.is_empty(), "a packed body is as long as its runs");
+    Ok(whole)
 }
 
 /// What the client's credit lets be sent now (rule E5).
@@ -247,4 +293,22 @@ pub(crate) fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
     }
     pad_to(&mut parts, &mut at, message.body_len);
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `Connection::whole_from`: runs become one, byte for byte; what is one run already needs no copy.
+    #[test]
+    fn runs_that_do_not_lie_together_are_put_together() {
+        let (front, back) = ([1_u8; 40_000], [2_u8; 30_001]);
+        let parts = [BufferRef::of(&front), BufferRef::of(&back)];
+        assert!(!lie_together(&parts));
+        let whole = put_together(&parts, 70_001).unwrap();
+        assert_eq!(whole.as_slice(), [&front[..], &back[..]].concat());
+        let (one, next) = front.split_at(10_000);
+        assert!(lie_together(&[BufferRef::of(one), BufferRef::of(next)]));
+        assert!(lie_together(&[BufferRef::of(&back)]));
+    }
 }

@@ -45,7 +45,7 @@ pub struct Counters {
     pub batches: AtomicU64,
     /// Body bytes lent where they lay.
     pub bytes_lent: AtomicU64,
-    /// Body bytes copied into regions and lent from there.
+    /// Body bytes copied on the host: into regions, to be lent from there, or into one piece, to be sent.
     pub bytes_copied: AtomicU64,
     /// Body bytes sent through the connection.
     pub bytes_sent: AtomicU64,

@@ -22,6 +22,7 @@ use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
+use crate::transport::ucx::gather::TOGETHER_BYTES;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::pull::{Line, Pulls};
 use crate::transport::ucx::shared::{Peer, Shared, Told};
@@ -444,6 +445,15 @@ impl Connection for UcxConnection {
 
     fn announces_bodies(&self) -> bool {
         true
+    }
+
+    fn whole_from(&self) -> u64 {
+        // UCX 1.13 packs several runs into messages of 8 KiB, each with a system call over tcp; one run goes
+        // from where it lies.
+        match &self.link {
+            Some(link) if link.worker.context().goes_over_tcp() => TOGETHER_BYTES as u64 + 1,
+            _ => u64::MAX,
+        }
     }
 
     fn is_waiting(&self) -> bool {

@@ -53,6 +53,8 @@ pub(super) struct Context {
     api: &'static Api,
     handle: ucp_context_h,
     error_mode: ucp_err_handling_mode_t,
+    /// There is nothing but tcp to go over.
+    over_tcp: bool,
     /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
     generation: Generation,
@@ -161,11 +163,13 @@ impl Context {
         if let Some(context) = contexts.get(&key).and_then(Weak::upgrade) {
             return Ok(context);
         }
-        let handle = init(api, &ours, ipv6, extra_features, error_mode)?;
+        let over_tcp = goes_over_tcp(api, error_mode);
+        let handle = init(api, &ours, ipv6, extra_features, over_tcp)?;
         let context = Arc::new(Self {
             api,
             handle,
             error_mode,
+            over_tcp,
             knows_cuda: knows_cuda(api, handle),
             generation: Generation::now(),
         });
@@ -188,6 +192,11 @@ impl Context {
     /// driver, and no setting keeps it from using both.
     pub(super) fn knows_cuda(&self) -> bool {
         self.knows_cuda
+    }
+
+    /// Whether there is nothing but tcp to go over, whatever the settings say.
+    pub(super) fn goes_over_tcp(&self) -> bool {
+        self.over_tcp
     }
 
     /// What endpoints are made with.
@@ -247,12 +256,19 @@ fn has_entries(folder: &str) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
+/// As [`Context::goes_over_tcp`].
+fn goes_over_tcp(api: &Api, error_mode: ucp_err_handling_mode_t) -> bool {
+    let by_memory =
+        api.version() >= KNOWS_POSIX_ERROR_HANDLING || error_mode == UCP_ERR_HANDLING_MODE_NONE;
+    !by_memory && !has_entries(ADAPTERS) && !Path::new(NVIDIA).exists()
+}
+
 fn init(
     api: &'static Api,
     settings: &[(String, String)],
     ipv6: bool,
     extra_features: u64,
-    error_mode: ucp_err_handling_mode_t,
+    over_tcp: bool,
 ) -> Result<ucp_context_h> {
     let mut config = Config::read(api)?;
     // The environment has the last word where the user said something there.
@@ -260,9 +276,6 @@ fn init(
         config.set(POSIX_ERROR_HANDLING, "y")?;
     }
     // It would hold for shared memory, too: a queue there that is full wakes nobody when it has room again.
-    let by_memory =
-        api.version() >= KNOWS_POSIX_ERROR_HANDLING || error_mode == UCP_ERR_HANDLING_MODE_NONE;
-    let over_tcp = !by_memory && !has_entries(ADAPTERS) && !Path::new(NVIDIA).exists();
     if over_tcp && !is_in_environment(RENDEZVOUS) {
         config.set(RENDEZVOUS, TCP_RENDEZVOUS)?;
     }

@@ -13,7 +13,7 @@ use crate::device::cuda::GpuBody;
 use crate::transport::Payload;
 
 /// Bodies up to this many bytes are put together here: that costs less than describing their runs.
-const TOGETHER_BYTES: usize = 4096;
+pub(super) const TOGETHER_BYTES: usize = 4096;
 
 /// One run of memory, as `ucp_dt_iov_t` of `ucp.h` describes it.
 #[repr(C)]
