@@ -4,12 +4,12 @@ mod again;
 mod draining;
 mod ids;
 
-use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 
 use again::Again;
@@ -415,7 +415,8 @@ impl Inner {
 
     /// Takes the connections of a stream that is over. One that can serve the next stream is watched a
     /// little later: most often that stream comes first, and the system is spared telling of it.
-    fn keep(self: &Arc<Self>, fetch: &Fetch, key: Option<Key>) {
+    fn keep(self: &Arc<Self>, fetch: &mut Fetch, key: Option<Key>) {
+        fetch.leave_memory();
         for link in &fetch.links() {
             link.clear_posted();
         }
@@ -471,7 +472,7 @@ fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
     fetch.cancel();
     if fetch.is_settled() {
         match client.upgrade() {
-            Some(client) => client.keep(&fetch, key),
+            Some(client) => client.keep(&mut fetch, key),
             None => retire_all(&fetch),
         }
     } else if fetch.is_broken() {
@@ -540,6 +541,9 @@ impl Stream {
 
 impl ArrayReader for Stream {
     fn schema(&mut self) -> Result<OwnedSchema> {
+        if let Some(decoder) = self.fetch.as_ref().and_then(Fetch::decoder) {
+            return Ok(decoder.schema());
+        }
         let header = self
             .schema
             .as_ref()

@@ -86,9 +86,9 @@ impl Draining {
         self.registration.lock().take();
         let state = self.state.lock().take();
         if let Some(left) = state {
-            let Left { fetch, key, .. } = *left;
+            let Left { mut fetch, key, .. } = *left;
             match self.client.upgrade() {
-                Some(client) if fetch.is_settled() => client.keep(&fetch, key),
+                Some(client) if fetch.is_settled() => client.keep(&mut fetch, key),
                 None if fetch.is_settled() => retire_all(&fetch),
                 _ => fetch.close(),
             }

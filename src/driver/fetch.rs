@@ -15,7 +15,7 @@ use crate::device::cuda::Device;
 use crate::driver::brief::Brief;
 use crate::driver::clock;
 use crate::driver::fetch::packed::Packed;
-use crate::driver::link::{FetchLink, Received};
+use crate::driver::link::{FetchLink, Memory, Received};
 use crate::error::{Error, Result};
 use crate::proto::{
     Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
@@ -51,6 +51,8 @@ pub struct Fetch {
     info: Option<StreamInfo>,
     schema: Option<Arc<Header>>,
     decoder: Option<Decoder>,
+    /// The decoder of the stream before on this connection.
+    earlier: Option<Decoder>,
     decode: DecodeOptions,
     /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
     target: Target,
@@ -106,6 +108,8 @@ impl Fetch {
         data.unwatch();
         data.receive_on(gpu.as_ref());
         data.accept_gpus(&gpus);
+        let memory = metadata.recall();
+        receiver.set_parser(memory.parser);
         receiver.start(clock::now());
         let mut fetch = Self {
             receiver,
@@ -114,6 +118,7 @@ impl Fetch {
             info: None,
             schema: None,
             decoder: None,
+            earlier: memory.decoder,
             decode,
             target,
             follow: false,
@@ -203,8 +208,13 @@ impl Fetch {
                 let target = self.settle_target();
                 self.follow = self.target == Target::AsSent && target != Target::Host;
                 self.target = target;
-                let decoder = Decoder::with_target(&header, self.decode, self.target);
-                self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
+                let earlier = self.earlier.take();
+                self.decoder =
+                    earlier.filter(|known| known.fits(&header, self.decode, self.target));
+                if self.decoder.is_none() {
+                    let decoder = Decoder::with_target(&header, self.decode, self.target);
+                    self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
+                }
             } else {
                 self.check()?;
                 self.advance(cancel)?;
@@ -216,6 +226,20 @@ impl Fetch {
     /// Where arrays will be, once the schema is there.
     pub fn target(&self) -> Target {
         self.target
+    }
+
+    /// What makes arrays of messages, once the schema is there.
+    pub fn decoder(&self) -> Option<&Decoder> {
+        self.decoder.as_ref()
+    }
+
+    /// Leaves the next stream on this connection what it may bring again.
+    pub fn leave_memory(&mut self) {
+        self.metadata.remember(Memory {
+            parser: self.receiver.take_parser(),
+            // Dictionaries may lie in memory that this connection lends, and keep it alive.
+            decoder: self.decoder.take().and_then(Decoder::emptied),
+        });
     }
 
     /// The schema message, once it is there.
@@ -258,6 +282,9 @@ impl Fetch {
 
     /// Ends the stream early. The connection still has to be driven until the server agrees.
     pub fn cancel(&mut self) {
+        if self.failed.is_none() && self.receiver.is_complete() {
+            return; // It has come to its end.
+        }
         if self.failed.is_none() {
             self.failed = Some(Error::cancelled("the stream was cancelled by its consumer"));
         }

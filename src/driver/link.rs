@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::arrow::decode::Decoder;
 use crate::device::cuda::{Device, later};
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Control, FreeMessage, FreeQueue, Return, Span};
+use crate::proto::{Control, FreeMessage, FreeQueue, HeaderParser, Return, Span};
 use crate::transport::{Connection, Incoming, Outgoing, Payload, Readiness, Resolved, Unmapped};
 
 /// One connection at a client.
@@ -31,6 +32,17 @@ pub struct FetchLink {
     frees: Mutex<Frees>,
     /// Regions that are not mapped any more, of which the server is to be told.
     forgotten: Mutex<Vec<u16>>,
+    /// What the last stream leaves the next one.
+    memory: Mutex<Memory>,
+}
+
+/// What is the same in each stream of a ticket, so that the next one need not read it again.
+#[derive(Default)]
+pub struct Memory {
+    /// The schema's header, and the last batch's.
+    pub parser: HeaderParser,
+    /// The decoder for that schema.
+    pub decoder: Option<Decoder>,
 }
 
 struct State {
@@ -66,6 +78,8 @@ struct Frees {
 
 /// How long after the end of a connection its server's end is waited for, to say which it was.
 const DEATH_WAIT: Duration = Duration::from_millis(10);
+/// The longest header that is kept between streams, in bytes: a hundred columns or so.
+const LONGEST_KEPT: usize = 16 << 10;
 /// Most messages read from a connection without a stream before others have their turn.
 const MESSAGES_AT_ONCE: usize = 64;
 /// Most answers to regions that have gone which wait to be written: a server that announces regions and
@@ -99,7 +113,22 @@ impl FetchLink {
                 armed: false,
             }),
             forgotten: Mutex::default(),
+            memory: Mutex::default(),
         })
+    }
+
+    /// Takes what the last stream has left.
+    pub fn recall(&self) -> Memory {
+        std::mem::take(&mut *self.memory.lock())
+    }
+
+    /// Leaves something to the next stream, unless it is much.
+    pub fn remember(&self, mut memory: Memory) {
+        memory.parser.forget_longer(LONGEST_KEPT);
+        memory
+            .decoder
+            .take_if(|decoder| decoder.header().bytes().len() > LONGEST_KEPT);
+        *self.memory.lock() = memory;
     }
 
     /// Who the server is.

@@ -127,6 +127,11 @@ impl Header {
         self.parsed.compressed
     }
 
+    /// Whether it is a clone of `other`.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.parsed, &other.parsed)
+    }
+
     /// The flatbuffer: a verified `Message`, aligned to 8 bytes.
     pub fn bytes(&self) -> &[u8] {
         self.parsed.bytes()
@@ -233,31 +238,45 @@ impl Parsed {
     }
 }
 
-/// Parses the headers of one stream, one after the other.
+/// Parses the headers of one stream, one after the other, or of several streams.
 ///
-/// Batches of as many rows, without nulls, have the same header where their values have a fixed width: one
-/// that has the bytes of the header before is that header.
+/// Batches of as many rows, without nulls, have the same header where their values have a fixed width, and
+/// streams of one ticket the same schema: a header that has the bytes of the last schema, or of the last header
+/// that was none, is that header.
 #[derive(Debug, Default)]
-pub struct Parser {
+pub struct HeaderParser {
+    schema: Option<Header>,
     last: Option<Header>,
 }
 
 /// The longest header that is remembered: a stream of rare large ones shall not keep their memory.
 const LONGEST_REMEMBERED: usize = 1 << 20;
 
-impl Parser {
+impl HeaderParser {
     /// As [`Header::parse`].
     ///
     /// # Errors
     ///
     /// As there.
     pub fn parse(&mut self, bytes: &[u8]) -> Result<Header, ProtocolError> {
-        if let Some(last) = self.last.as_ref().filter(|last| last.bytes() == bytes) {
-            return Ok(last.clone());
+        let mut known = self.last.iter().chain(&self.schema);
+        if let Some(known) = known.find(|known| known.bytes() == bytes) {
+            return Ok(known.clone());
         }
         let header = Header::parse(bytes)?;
-        self.last = (bytes.len() <= LONGEST_REMEMBERED).then(|| header.clone());
+        let place = match header.kind() {
+            HeaderKind::Schema => &mut self.schema,
+            HeaderKind::Dictionary | HeaderKind::RecordBatch => &mut self.last,
+        };
+        *place = (bytes.len() <= LONGEST_REMEMBERED).then(|| header.clone());
         Ok(header)
+    }
+
+    /// Forgets headers of more than `most` bytes.
+    pub fn forget_longer(&mut self, most: usize) {
+        for place in [&mut self.schema, &mut self.last] {
+            place.take_if(|header| header.bytes().len() > most);
+        }
     }
 }
 

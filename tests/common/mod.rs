@@ -74,6 +74,23 @@ pub fn import(array: OwnedDeviceArray, schema: &OwnedSchema) -> RecordBatch {
     RecordBatch::try_new_with_options(Arc::new(schema), arrays, &options).unwrap()
 }
 
+/// The names of a schema's columns.
+#[allow(
+    dead_code,
+    reason = "each test binary uses its own part of this module"
+)]
+pub fn names(schema: &OwnedSchema) -> Vec<String> {
+    // SAFETY: both are Arrow's C structure, whose layout its document fixes; the reference does not outlive
+    // the schema.
+    let schema = unsafe { &*std::ptr::from_ref(schema.raw()).cast::<FFI_ArrowSchema>() };
+    let schema = Schema::try_from(schema).unwrap();
+    schema
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect()
+}
+
 /// Reads a stream to its end.
 pub fn read_all(reader: &mut dyn ArrayReader) -> Result<Vec<RecordBatch>> {
     let schema = reader.schema()?;

@@ -3,7 +3,8 @@
 use crate::common;
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
 use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server};
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
+use arrow::datatypes::Int32Type;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::{Error, Status};
@@ -375,6 +376,49 @@ fn a_client_that_comes_back_at_once_is_served() {
             let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
             assert_eq!(read_all(&mut stream).unwrap().len(), 3);
         }
+    }
+}
+
+/// A batch with a dictionary that is long enough to be lent.
+fn words(name: &str, word: &str) -> RecordBatch {
+    let values = StringArray::from_iter_values((0..5000).map(|number| format!("{word} {number}")));
+    let keys = Int32Array::from_iter_values((0..5000).rev());
+    let column: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(keys, Arc::new(values)));
+    RecordBatch::try_from_iter([(name, column)]).unwrap()
+}
+
+/// `FetchLink::remember`: a stream is the same whatever came before it on its connection, and what was lent
+/// for that is not kept.
+#[test]
+fn a_stream_is_what_it_would_be_on_a_new_connection() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let tables = [("a", "w", "one"), ("b", "w", "two"), ("c", "other", "one")];
+        for (ticket, name, word) in tables {
+            let batch = words(name, word);
+            let array = vec![export(&batch)];
+            server
+                .publish(ticket.as_bytes(), export_schema(&batch.schema()), array)
+                .map_err(|(error, _)| error)
+                .unwrap();
+        }
+        let client = client();
+        for at in [0, 0, 1, 2, 2, 0, 1] {
+            let (ticket, name, word) = tables[at];
+            let ticket = ticket.as_bytes();
+            let mut stream = client
+                .get(&[&uri], ticket, &subject.options(), None)
+                .unwrap();
+            let schema = stream.schema().unwrap();
+            assert!(read_all(&mut stream).unwrap() == [words(name, word)]);
+            // The schema stays when the stream has left its connection.
+            assert_eq!(common::names(&schema), [name]);
+            assert_eq!(common::names(&stream.schema().unwrap()), [name]);
+            eventually("what was lent is back", || {
+                server.stats().lent_outstanding == 0
+            });
+        }
+        assert_eq!(client.stats().connections_made, 1);
     }
 }
 

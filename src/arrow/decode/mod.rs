@@ -56,7 +56,7 @@ pub enum Level {
 }
 
 /// What a decoder is told.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeOptions {
     /// How far to check.
     pub level: Level,
@@ -108,6 +108,8 @@ type Dictionaries = BTreeMap<i64, Dictionary>;
 /// Decodes the messages of one stream, in their order.
 #[derive(Debug)]
 pub struct Decoder {
+    /// What `schema` was read from.
+    header: Header,
     schema: schema::Schema,
     /// Shared with the batches that use them: a change makes another map, once for each batch.
     dictionaries: Arc<Dictionaries>,
@@ -163,6 +165,7 @@ impl Decoder {
 
     fn at(header: &Header, options: DecodeOptions, place: Option<Place>) -> Result<Self> {
         Ok(Self {
+            header: header.clone(),
             schema: schema::parse(header).map_err(|error| error.context("schema"))?,
             dictionaries: Arc::default(),
             generations: 0,
@@ -171,6 +174,27 @@ impl Decoder {
             mover: matches!(place, Some(Place::Gpu(_))).then(Box::default),
             place,
         })
+    }
+
+    /// The decoder for another stream of the same schema: it lets go of all that has come. `None` where a GPU
+    /// has to do with it.
+    pub fn emptied(mut self) -> Option<Self> {
+        if self.mover.is_some() || !matches!(self.place, Some(Place::Host)) {
+            return None;
+        }
+        self.dictionaries = Arc::default();
+        self.generations = 0;
+        Some(self)
+    }
+
+    /// Whether it is [emptied](Self::emptied) what [`with_target`](Self::with_target) would make.
+    pub fn fits(&self, header: &Header, options: DecodeOptions, target: Target) -> bool {
+        self.header.is(header) && self.options == options && target == Target::Host
+    }
+
+    /// The header that its schema was read from.
+    pub fn header(&self) -> &Header {
+        &self.header
     }
 
     /// The schema, as a struct with a child for each column: a fresh C schema at each call.

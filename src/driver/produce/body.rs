@@ -302,13 +302,16 @@ mod tests {
     /// `Connection::whole_from`: runs become one, byte for byte; what is one run already needs no copy.
     #[test]
     fn runs_that_do_not_lie_together_are_put_together() {
-        let (front, back) = ([1_u8; 40_000], [2_u8; 30_001]);
-        let parts = [BufferRef::of(&front), BufferRef::of(&back)];
-        assert!(!lie_together(&parts));
-        let whole = put_together(&parts, 70_001).unwrap();
-        assert_eq!(whole.as_slice(), [&front[..], &back[..]].concat());
-        let (one, next) = front.split_at(10_000);
-        assert!(lie_together(&[BufferRef::of(one), BufferRef::of(next)]));
-        assert!(lie_together(&[BufferRef::of(&back)]));
+        let bytes = [vec![1_u8; 40_000], vec![2; 30_001]].concat();
+        let runs = |at: usize, next: usize| [&bytes[..at], &bytes[next..]].map(BufferRef::of);
+        let apart = runs(20_000, 30_000);
+        assert!(!lie_together(&apart));
+        let whole = put_together(&apart, 60_001).unwrap();
+        assert_eq!(
+            whole.as_slice(),
+            [&bytes[..20_000], &bytes[30_000..]].concat()
+        );
+        assert!(lie_together(&runs(20_000, 20_000)));
+        assert!(lie_together(&[BufferRef::of(&bytes)]));
     }
 }

@@ -8,11 +8,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::proto::header;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
-    Control, FEATURE_IN_PLACE, FEATURE_RETURN, HeaderKind, Return, Span, StreamInfo, Timestamp,
-    ensure_ticket_fits,
+    Control, FEATURE_IN_PLACE, FEATURE_RETURN, HeaderKind, HeaderParser, Return, Span, StreamInfo,
+    Timestamp, ensure_ticket_fits,
 };
 use credit::CreditCount;
 use types::Stop;
@@ -77,7 +76,7 @@ pub struct Receiver<B> {
     started: bool,
     metadata: Peer,
     data: Option<Peer>,
-    parser: header::Parser,
+    parser: HeaderParser,
     window: Window<B>,
     ready: VecDeque<Message<B>>,
     ready_bytes: u64,
@@ -142,7 +141,7 @@ impl<B> Receiver<B> {
             started: false,
             metadata: Peer::new(config.metadata),
             data: config.data.map(Peer::new),
-            parser: header::Parser::default(),
+            parser: HeaderParser::default(),
             window: Window::new(config.first_seq, loose),
             ready: VecDeque::new(),
             ready_bytes: 0,
@@ -186,6 +185,16 @@ impl<B> Receiver<B> {
             self.transmits
                 .push_back(ReceiverTransmit::Tagged { side, tag, bytes });
         }
+    }
+
+    /// Gives it the headers of an earlier stream: those that come again need not be parsed.
+    pub fn set_parser(&mut self, parser: HeaderParser) {
+        self.parser = parser;
+    }
+
+    /// Takes the headers that a later stream may bring again.
+    pub fn take_parser(&mut self) -> HeaderParser {
+        std::mem::take(&mut self.parser)
     }
 
     /// The next dictionary or batch, if it is there. Taking it is what the producer's credit counts
