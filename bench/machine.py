@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,22 @@ def _field(text: str, name: str) -> str:
         if colon and key.strip() == name:
             return value.strip()
     return "unknown"
+
+
+def _processor_time() -> tuple[float, float]:
+    """Seconds that the processors have worked since the start, and in all."""
+    words = _read("/proc/stat").split("\n", 1)[0].split()[1:]
+    times = [int(word) / os.sysconf("SC_CLK_TCK") for word in words[:8] if word.isdigit()]
+    # user, nice, system, idle, iowait, ...
+    return sum(times) - sum(times[3:5]), sum(times)
+
+
+def busy_processors(seconds: float = 2.0) -> float:
+    """How many processors work now. Not the load average, in which the build before still counts."""
+    before = _processor_time()
+    time.sleep(seconds)
+    worked, passed = (after - start for after, start in zip(_processor_time(), before, strict=True))
+    return worked / passed * (os.cpu_count() or 1) if passed > 0 else 0.0
 
 
 def _commit() -> str:
@@ -60,6 +77,7 @@ def describe(peers: Mapping[str, Peer], *, mode: str, rounds: int) -> dict[str, 
         "memory_gib": round(int(memory[0]) / (1 << 20), 1) if memory[0].isdigit() else None,
         "kernel": platform.release(),
         "huge_pages": _read("/sys/kernel/mm/transparent_hugepage/enabled"),
-        "load": os.getloadavg()[0],
+        "congestion_control": _read("/proc/sys/net/ipv4/tcp_congestion_control"),
+        "load": busy_processors(),
         "versions": versions,
     }

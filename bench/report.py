@@ -138,7 +138,8 @@ def _about(about: dict[str, Any]) -> str:
         ["kernel", f"{about['kernel']}; transparent huge pages {about['huge_pages']}"],
         ["commit", about["commit"]],
         ["rounds", f"{about['rounds']}, {about['mode']}"],
-        ["load when it began", f"{about['load']:.2f}"],
+        ["TCP's congestion control", about["congestion_control"]],
+        ["processors at work when it began", f"{about['load']:.2f}"],
         *([version, ", ".join(peers)] for version, peers in versions.items()),
     ]
     rows = "\n".join(f"| {name} | {value} |" for name, value in lines)

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from bench.machine import busy_processors
 from bench.processes import PeerError, end, free_port, run, serving, start, wait_for_listener
 
 
@@ -76,3 +77,7 @@ def test_a_server_that_ended_does_not_listen() -> None:
         with pytest.raises(PeerError, match="does not listen"):
             wait_for_listener(server, free_port())
     assert isinstance(server, subprocess.Popen)
+
+
+def test_processors_at_work_are_counted() -> None:
+    assert 0.0 <= busy_processors(0.05) <= (os.cpu_count() or 1)

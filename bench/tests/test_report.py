@@ -21,6 +21,7 @@ ABOUT: dict[str, Any] = {
     "memory_gib": 1.0,
     "kernel": "6",
     "huge_pages": "madvise",
+    "congestion_control": "cubic",
     "load": 0.1,
     "versions": {"dipc tcp": "dipc 0.1.0", "Flight tcp": "pyarrow 1"},
 }
@@ -235,7 +236,7 @@ def test_the_page_has_medians_ranges_and_what_is_missing() -> None:
     assert "| memcpy | 7.00 (7.00 to 7.00) | - |" in page
     assert "| dipc tcp | 82.00 (81.00 to 83.00) |" in page
     assert "- Flight tcp (throughput 64 KiB: get, 64 KiB): pyarrow is not installed" in page
-    for text in ("an abacus, 2 cores", "2001-02-03", "dipc 0.1.0"):
+    for text in ("an abacus, 2 cores", "2001-02-03", "dipc 0.1.0", "cubic"):
         assert text in page
     assert "the figures are worth less" not in page
 

@@ -109,8 +109,9 @@ fn other_memory_is_sent() {
         .unwrap();
     assert_eq!(read_all(&mut stream).unwrap().len(), 5);
     let stats = server.stats();
-    assert_eq!((stats.bytes_lent, stats.bytes_copied), (0, 0));
-    assert!(stats.bytes_sent > 0);
+    assert_eq!(stats.bytes_lent, 0);
+    // At most once: into one piece, where UCX has only tcp.
+    assert!(stats.bytes_sent > 0 && stats.bytes_copied <= stats.bytes_sent);
 }
 
 /// A server that is told to lend always lends what lies anywhere, small bodies and those of several
