@@ -173,7 +173,10 @@ class Client:
                     client, (c_char_p * len(uris))(*uris), len(uris), ticket_, len(ticket_), set_, cancel_,
                     ctypes.addressof(struct),
                 )  # fmt: skip
-            return Reader(Stream(struct, token))
+                stream = Stream(struct, token)
+            # Not left to the collector, in which a Ctrl-C is lost.
+            settings.close()
+            return Reader(stream)
 
         return token, open_
 
