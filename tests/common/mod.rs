@@ -75,10 +75,6 @@ pub fn import(array: OwnedDeviceArray, schema: &OwnedSchema) -> RecordBatch {
 }
 
 /// The names of a schema's columns.
-#[allow(
-    dead_code,
-    reason = "each test binary uses its own part of this module"
-)]
 pub fn names(schema: &OwnedSchema) -> Vec<String> {
     // SAFETY: both are Arrow's C structure, whose layout its document fixes; the reference does not outlive
     // the schema.

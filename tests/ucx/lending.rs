@@ -351,8 +351,10 @@ fn a_baseline_peer_is_lent_to_where_the_server_lends_always() {
         assert_eq!(read_all(&mut stream).unwrap(), expected);
         let stats = server.stats();
         assert_eq!(stats.bytes_lent, 0);
-        assert!(!lends || stats.bytes_copied > 0);
         assert_eq!(stats.bytes_sent == 0, lends);
+        // What is sent is copied at most once: into one piece, where UCX has only tcp.
+        let (copied, sent) = (stats.bytes_copied, stats.bytes_sent);
+        assert!(if lends { copied > 0 } else { copied <= sent });
         eventually("everything is given back", || {
             server.stats().lent_outstanding == 0
         });

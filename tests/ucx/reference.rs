@@ -201,8 +201,14 @@ fn a_server_of_ours_lends_to_the_peer() {
         assert!(text.ends_with(&format!(", {lists} lists\n")), "{text}");
         let (_, got) = read(&output);
         assert!(got == batches, "it has changed on its way");
-        // Empty bodies are sent, and lend nothing. What is sent may have been put together first.
-        assert!(lists == 0 || server.stats().bytes_copied > 0);
+        // Empty bodies are sent, and lend nothing. What is sent is copied at most once: into one piece, where
+        // UCX has only tcp.
+        let (copied, sent) = (server.stats().bytes_copied, server.stats().bytes_sent);
+        assert!(if lists > 0 {
+            copied > 0
+        } else {
+            copied <= sent
+        });
         eventually("everything is given back", || {
             server.stats().lent_outstanding == 0
         });

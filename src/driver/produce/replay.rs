@@ -256,8 +256,9 @@ impl Replay {
             let placed = place(&self.options, &self.link, message, owner)?;
             let header = message.header.clone();
             let ready = Ready::new(message.kind, header, message.body_len, placed);
-            // What is announced is moved later, but for what UCX copies at once.
-            let announced = self.link.announces_bodies() && message.body_len > SMALL_BODY_BYTES;
+            // What is announced is moved later, but for what UCX copies at once and what was put together.
+            let announced = self.link.announces_bodies()
+                && (SMALL_BODY_BYTES + 1..self.link.whole_from()).contains(&message.body_len);
             if !ready.is_in_place() && !announced {
                 copies += message.body_len;
             }
