@@ -263,7 +263,12 @@ fn lent_memory_is_copied_from() {
     assert!(read(&pair) < buffers);
     fake::fail_call("cuMemHostRegister_v2", 0, 0);
     let registered = count_registered();
-    assert!((1..=8).contains(&registered), "{registered} registrations");
+    // One for each region, not for each body.
+    let bodies = i64::try_from(table.len()).unwrap();
+    assert!(
+        (1..bodies).contains(&registered),
+        "{registered} registrations"
+    );
     let Pair {
         server,
         client,
@@ -274,14 +279,13 @@ fn lent_memory_is_copied_from() {
         client: Client::new(ClientOptions::default()).unwrap(),
         uri,
     };
-    drop(client);
     assert_eq!(read(&again), buffers);
-    let all = count_registered();
-    assert!(all > registered);
-    // What is registered stays so.
+    assert!(count_registered() > registered);
+    // What is registered stays so, and once more would be refused: those bodies would be one copy each.
+    // More regions may come: where memory comes back to the server late, it takes others.
     assert_eq!(read(&again), buffers);
-    assert!(count_registered() <= all + 1);
-    drop(again);
+    assert_eq!(fake::count("cuMemHostUnregister"), 0);
+    drop((client, again));
     assert_clean("registered");
 }
 
