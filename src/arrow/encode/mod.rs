@@ -2,8 +2,8 @@
 //!
 //! An [`Encoder`] serves one stream. Its layout is a pure function of the array (rule A2), so that
 //! two servers that are given the same arrays write the same headers. Buffers are described where
-//! the producer has them; only bitmaps that do not begin at a byte, run ends of slices, offsets of
-//! dictionary deltas and compressed buffers are written to memory of ours.
+//! the producer has them; only bitmaps that do not begin at a byte, run ends of slices, offsets and
+//! views of slices far into an array, offsets of dictionary deltas and compressed buffers are written to memory of ours.
 //!
 //! Arrays on a GPU (CUDA, and memory that CUDA manages) stay there: see `remote` for what is read of
 //! them, and `placed` for what is written.
@@ -21,6 +21,7 @@ mod remote;
 mod scratch;
 #[cfg(test)]
 mod tests;
+mod views;
 
 pub use compression::Compression;
 

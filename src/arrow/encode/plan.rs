@@ -1,6 +1,8 @@
 //! From arrays to the nodes and buffers of a record batch: the layout of rule A2, which depends on
 //! nothing but the array.
 
+use std::ops::Range;
+
 use super::column::{Column, signed, too_large};
 use super::fault::{Checked, Fault};
 use super::header::Pair;
@@ -25,6 +27,9 @@ pub(super) struct Plan {
     pub(super) shifts: Shifts,
     pub(super) shifted: Vec<(usize, usize)>,
 }
+
+/// So many bytes, or values of a list, before those of a slice are not worth new offsets.
+const MOST_UNUSED: usize = 4096;
 
 /// The offsets of an array without rows.
 pub(super) static ZERO_OFFSET: u64 = 0;
@@ -74,7 +79,7 @@ impl Plan {
                 Ok(())
             }
             Layout::Binary { large } => self.binary(column, start, rows, offset_width(large)),
-            Layout::View => self.view(column, start, rows),
+            Layout::View => self.views(column, start, rows),
             Layout::List { large } => self.list(column, start, rows, offset_width(large)),
             Layout::ListView { large } => {
                 let width = offset_width(large);
@@ -163,26 +168,52 @@ impl Plan {
         Ok(copy)
     }
 
-    /// Offsets as they are, and the last of them. Of an array without rows the producer need not
-    /// have any; readers want one.
+    /// The offsets of `rows` rows from `start` on, and what is to be sent of that which they point into. Of an array
+    /// without rows the producer need not have any; readers want one.
     fn offsets(
         &mut self,
         column: &Column<'_>,
         start: usize,
         rows: usize,
         width: usize,
-    ) -> Checked<usize> {
+    ) -> Checked<Range<usize>> {
         if rows == 0 {
             let data = (&raw const ZERO_OFFSET).cast();
             self.buffers.push(BufferRef { data, len: width });
-            return Ok(0);
+            return Ok(0..0);
+        }
+        let (low, high) = column.offset_range(start, rows, width)?;
+        // Those on a GPU stay as they are: the processor cannot write others.
+        if is_wasteful(low, high) && column.memory().as_remote().is_none() {
+            let offsets = self.offsets_from_zero(column, start, rows, width, low)?;
+            self.buffers.push(offsets);
+            return Ok(low..high);
         }
         let count = rows.checked_add(1).ok_or_else(too_large)?;
         self.buffers
             .push(column.values(1, "offsets", start, count, width)?);
-        column
-            .offset_range(start, rows, width)
-            .map(|(_, last)| last)
+        // Rule A2: offsets that do not start at 0 stay so, hence what is before them goes along.
+        Ok(0..high)
+    }
+
+    /// Offsets written anew, less the first of them, `low`.
+    fn offsets_from_zero(
+        &mut self,
+        column: &Column<'_>,
+        start: usize,
+        rows: usize,
+        width: usize,
+        low: usize,
+    ) -> Checked<BufferRef> {
+        let old = column.bytes(1, "offsets", start * width, (rows + 1) * width)?;
+        let low = count(low)?;
+        let copy = self.scratch.fill(old.len(), |target| {
+            for (target, old) in target.chunks_mut(width).zip(old.chunks(width)) {
+                let offset = signed(old).wrapping_sub(low);
+                target.copy_from_slice(&offset.to_le_bytes()[..width]);
+            }
+        })?;
+        Ok(copy)
     }
 
     fn binary(
@@ -192,9 +223,9 @@ impl Plan {
         rows: usize,
         width: usize,
     ) -> Checked<()> {
-        // Rule A2: offsets that do not start at 0 stay so, hence the bytes from 0 on go along.
-        let last = self.offsets(column, start, rows, width)?;
-        self.buffers.push(column.buffer(2, "data", 0, last)?);
+        let bytes = self.offsets(column, start, rows, width)?;
+        let data = column.buffer(2, "data", bytes.start, bytes.len())?;
+        self.buffers.push(data);
         Ok(())
     }
 
@@ -212,15 +243,11 @@ impl Plan {
             return Ok(());
         }
         let (low, high) = column.offset_range(start, rows, width)?;
+        if is_wasteful(low, high) {
+            return Ok(()); // They start at 0 already.
+        }
         let data = column.buffer(2, "data", low, high - low)?;
-        let old = column.bytes(1, "offsets", start * width, (rows + 1) * width)?;
-        let base = count(low)?;
-        let offsets = self.scratch.fill(old.len(), |target| {
-            for (target, old) in target.chunks_mut(width).zip(old.chunks(width)) {
-                let offset = signed(old).wrapping_sub(base);
-                target.copy_from_slice(&offset.to_le_bytes()[..width]);
-            }
-        })?;
+        let offsets = self.offsets_from_zero(column, start, rows, width, low)?;
         self.buffers.truncate(self.buffers.len() - 2);
         self.buffers.extend([offsets, data]);
         Ok(())
@@ -233,20 +260,8 @@ impl Plan {
         rows: usize,
         width: usize,
     ) -> Checked<()> {
-        let last = self.offsets(column, start, rows, width)?;
-        self.child(column, 0, 0, last)
-    }
-
-    fn view(&mut self, column: &Column<'_>, start: usize, rows: usize) -> Checked<()> {
-        self.buffers
-            .push(column.values(1, "views", start, rows, VIEW)?);
-        let lengths = column.variadic()?;
-        self.variadic.push(count(lengths.len())?);
-        for (index, len) in lengths.enumerate() {
-            self.buffers
-                .push(column.buffer(index + 2, "variadic", 0, len?)?);
-        }
-        Ok(())
+        let values = self.offsets(column, start, rows, width)?;
+        self.child(column, 0, values.start, values.len())
     }
 
     /// Runs: those that the rows touch, with run ends that count from the first row sent.
@@ -379,6 +394,12 @@ impl Runs {
             width,
         })
     }
+}
+
+/// Whether a slice that has what lies from `low` to `high` would take more before that than it has, and so
+/// much that it counts. Its offsets are then written anew: a copy of a few bytes for each row.
+pub(super) fn is_wasteful(low: usize, high: usize) -> bool {
+    low > (high - low).max(MOST_UNUSED)
 }
 
 /// Bytes of an offset.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::*;
+use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::{MetadataVersion, root_as_message};
 
@@ -104,6 +105,69 @@ fn offsets_are_sent_as_they_are() {
         .collect();
     assert_eq!(bytes_of(message.buffers[1], &message.owner), offsets);
     assert_eq!(bytes_of(message.buffers[2], &message.owner), b"abcdef");
+}
+
+/// Of a slice that begins far into its array only what is its own is sent: its offsets are written anew.
+#[test]
+fn offsets_far_into_an_array_are_written_anew() {
+    let values = StringArray::from_iter_values(std::iter::repeat_n("ab", 5_000));
+    let near = encode_one(Arc::new(values.slice(2_048, 10)));
+    assert_eq!(lengths(&near), [0, 44, 2 * 2_058]);
+    let far = encode_one(Arc::new(values.slice(2_049, 10)));
+    assert_eq!(lengths(&far), [0, 44, 20]);
+    let offsets: Vec<u8> = (0..=10_i32).flat_map(|at| (2 * at).to_ne_bytes()).collect();
+    assert_eq!(bytes_of(far.buffers[1], &far.owner), offsets);
+    // The values are still the producer's own.
+    let start = values.value_data().as_ptr();
+    assert_eq!(far.buffers[2].data, start.wrapping_add(2 * 2_049));
+    // What is less than the slice itself goes along.
+    let half = encode_one(Arc::new(values.slice(2_450, 2_550)));
+    assert_eq!(lengths(&half)[2], 10_000);
+    let less = encode_one(Arc::new(values.slice(2_550, 2_450)));
+    assert_eq!(lengths(&less)[2], 4_900);
+}
+
+/// Of each variadic buffer of views, too: from the first byte that a row points at to the last one.
+#[test]
+fn views_far_into_an_array_are_written_anew() {
+    let mut builder = StringViewBuilder::new().with_fixed_block_size(30_000);
+    for row in 0..2_000 {
+        // Every fourth is short, every fifth null.
+        let text = if row % 4 == 0 {
+            "short".into()
+        } else {
+            format!("a longer text: {row:05}")
+        };
+        builder.append_option((row % 5 != 0).then_some(text));
+    }
+    let values = builder.finish();
+    assert_eq!(values.data_buffers().len(), 1);
+    let own = (1_000..1_010)
+        .filter(|row| row % 4 != 0 && row % 5 != 0)
+        .count();
+    let far = encode_one(Arc::new(values.slice(1_000, 10)));
+    assert_eq!(lengths(&far), [2, 160, 20 * own]);
+    assert!(far.owner._scratch.holds(far.buffers[1]));
+    assert!(!far.owner._scratch.holds(far.buffers[2]));
+    assert!(bytes_of(far.buffers[2], &far.owner).starts_with(b"a longer text: 01001"));
+    // A view of a null that points somewhere points nowhere afterwards, and one that points outside is
+    // as it was, for the reader to find.
+    let edited = |row: usize| {
+        let mut views = values.views()[1_000..1_010].to_vec();
+        views[row] |= u128::from(u32::MAX) << 96;
+        let views = ScalarBuffer::from(views);
+        let nulls = values.slice(1_000, 10).nulls().cloned();
+        // SAFETY: nobody reads the strings but the encoder, which looks where they are.
+        let array = unsafe {
+            StringViewArray::new_unchecked(views, values.data_buffers().to_vec().into(), nulls)
+        };
+        encode_one(Arc::new(array))
+    };
+    assert_eq!(lengths(&edited(5)), lengths(&far));
+    assert_eq!(lengths(&edited(1))[2], values.data_buffers()[0].len());
+    // A whole array is the producer's own.
+    let whole = encode_one(Arc::new(values.clone()));
+    assert!(!whole.owner._scratch.holds(whole.buffers[1]));
 }
 
 /// Arrays without rows may come without offsets; one offset of 0 is sent, so that every reader is

@@ -1,6 +1,12 @@
 //! Rule A7: offsets and slices, of every type and at every level.
 
-use arrow::array::RecordBatch;
+use std::sync::Arc;
+
+use arrow::array::builder::{
+    Int32Builder, Int64Builder, LargeListBuilder, ListBuilder, MapBuilder, StringBuilder,
+    StringViewBuilder,
+};
+use arrow::array::{ArrayRef, LargeBinaryArray, RecordBatch, StringArray};
 use proptest::prelude::*;
 
 use super::super::*;
@@ -88,6 +94,57 @@ fn slices_at_byte_bounds_cross() {
             (44, 1),
         ] {
             check(level, offset, len);
+        }
+    }
+}
+
+/// Rule A7 for slices that begin so far into an array that their offsets are written anew.
+#[test]
+fn slices_far_into_an_array_cross() {
+    const ROWS: usize = 6_000;
+    let text = |row: usize| (!row.is_multiple_of(5)).then(|| format!("row {row}"));
+    let strings: StringArray = (0..ROWS).map(text).collect();
+    let bytes: LargeBinaryArray = (0..ROWS).map(text).collect();
+    // Many buffers, strings that stand in their views, and others.
+    let mut views = StringViewBuilder::new().with_fixed_block_size(8_192);
+    for row in 0..ROWS {
+        views.append_option(text(row).map(|text| text.repeat(1 + row % 3)));
+    }
+    let mut numbers = ListBuilder::new(Int64Builder::new());
+    let mut nested = LargeListBuilder::new(ListBuilder::new(StringBuilder::new()));
+    let mut map = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
+    for row in 0..ROWS {
+        let count = row % 4;
+        numbers.values().append_slice(&[7; 3][..count]);
+        numbers.append(!row.is_multiple_of(7));
+        for inner in 0..count {
+            for _ in 0..=inner {
+                nested.values().values().append_option(text(row));
+            }
+            nested.values().append(inner != 1);
+        }
+        nested.append(true);
+        for key in 0..count {
+            map.keys().append_value(format!("{row}/{key}"));
+            map.values().append_value(i32::try_from(row).unwrap());
+        }
+        map.append(!row.is_multiple_of(11)).unwrap();
+    }
+    let columns: [(&str, ArrayRef); 6] = [
+        ("strings", Arc::new(strings)),
+        ("bytes", Arc::new(bytes)),
+        ("views", Arc::new(views.finish())),
+        ("numbers", Arc::new(numbers.finish())),
+        ("nested", Arc::new(nested.finish())),
+        ("map", Arc::new(map.finish())),
+    ];
+    let batch =
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap();
+    for level in [Level::Before, Level::Batch, Level::Columns] {
+        for (offset, len) in [(5_990, 10), (5_001, 0), (4_003, 1), (3_001, 1_500)] {
+            let array = sliced(&batch, level, offset, len);
+            let (_, read) = cross_arrays(&batch.schema(), [array], EncodeOptions::default());
+            assert_same(&read, &[batch.slice(offset, len)]);
         }
     }
 }
