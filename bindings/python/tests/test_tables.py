@@ -238,6 +238,21 @@ def test_an_array_in_an_arena_is_lent_without_a_copy(server):
     assert after.bytes_lent - before.bytes_lent >= 800_000
 
 
+def test_slices_take_about_what_is_their_own(server):
+    """Promise of docs/security.md, "Slices": what lies before a slice goes along only where it is less."""
+    rows = 100_000
+    texts = pa.array(f"the text of row {row}" for row in range(rows))
+    lists = pa.array([row, row + 1] for row in range(rows))
+    whole = pa.table({"text": texts, "view": texts.cast(pa.string_view()), "list": lists})
+    server.publish("slices", pa.Table.from_batches(whole.to_batches(1000)))
+    got = pa.table(dipc.get(server.uri, "slices"))
+    assert got == whole
+    got.validate(full=True)
+    stats = server.stats
+    moved = stats.bytes_copied + stats.bytes_lent + stats.bytes_sent
+    assert whole.nbytes < moved < 2 * whole.nbytes
+
+
 def test_an_arena_gets_its_blocks_back():
     arena = dipc.Arena(region_bytes=1 << 20, max_bytes=2 << 20)
     block = arena.alloc(1000)
