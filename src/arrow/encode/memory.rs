@@ -30,6 +30,12 @@ impl<'a> Memory<'a> {
         self.remote
     }
 
+    /// Whether the processor reads it.
+    #[inline]
+    pub(super) fn is_host(self) -> bool {
+        self.remote.is_none()
+    }
+
     /// Whether something is to be fetched first.
     pub(super) fn is_waiting(self) -> bool {
         self.remote.is_some_and(Remote::is_waiting)

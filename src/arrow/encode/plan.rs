@@ -1,8 +1,6 @@
 //! From arrays to the nodes and buffers of a record batch: the layout of rule A2, which depends on
 //! nothing but the array.
 
-use std::ops::Range;
-
 use super::column::{Column, signed, too_large};
 use super::fault::{Checked, Fault};
 use super::header::Pair;
@@ -168,52 +166,47 @@ impl Plan {
         Ok(copy)
     }
 
-    /// The offsets of `rows` rows from `start` on, and what is to be sent of that which they point into. Of an array
-    /// without rows the producer need not have any; readers want one.
+    /// Offsets as they are, and the first and the last of them. Of an array without rows the producer need not
+    /// have any; readers want one.
     fn offsets(
         &mut self,
         column: &Column<'_>,
         start: usize,
         rows: usize,
         width: usize,
-    ) -> Checked<Range<usize>> {
+    ) -> Checked<(usize, usize)> {
         if rows == 0 {
             let data = (&raw const ZERO_OFFSET).cast();
             self.buffers.push(BufferRef { data, len: width });
-            return Ok(0..0);
-        }
-        let (low, high) = column.offset_range(start, rows, width)?;
-        // Those on a GPU stay as they are: the processor cannot write others.
-        if is_wasteful(low, high) && column.memory().as_remote().is_none() {
-            let offsets = self.offsets_from_zero(column, start, rows, width, low)?;
-            self.buffers.push(offsets);
-            return Ok(low..high);
+            return Ok((0, 0));
         }
         let count = rows.checked_add(1).ok_or_else(too_large)?;
         self.buffers
             .push(column.values(1, "offsets", start, count, width)?);
-        // Rule A2: offsets that do not start at 0 stay so, hence what is before them goes along.
-        Ok(0..high)
+        column.offset_range(start, rows, width)
     }
 
-    /// Offsets written anew, less the first of them, `low`.
-    fn offsets_from_zero(
+    /// Offsets that start at 0, in place of those that were added last, of which `low` is the first.
+    #[cold]
+    fn move_offsets(
         &mut self,
         column: &Column<'_>,
         start: usize,
         rows: usize,
         width: usize,
         low: usize,
-    ) -> Checked<BufferRef> {
+    ) -> Checked<()> {
         let old = column.bytes(1, "offsets", start * width, (rows + 1) * width)?;
         let low = count(low)?;
-        let copy = self.scratch.fill(old.len(), |target| {
+        let moved = self.scratch.fill(old.len(), |target| {
             for (target, old) in target.chunks_mut(width).zip(old.chunks(width)) {
                 let offset = signed(old).wrapping_sub(low);
                 target.copy_from_slice(&offset.to_le_bytes()[..width]);
             }
         })?;
-        Ok(copy)
+        self.buffers.pop();
+        self.buffers.push(moved);
+        Ok(())
     }
 
     fn binary(
@@ -223,8 +216,14 @@ impl Plan {
         rows: usize,
         width: usize,
     ) -> Checked<()> {
-        let bytes = self.offsets(column, start, rows, width)?;
-        let data = column.buffer(2, "data", bytes.start, bytes.len())?;
+        let (low, high) = self.offsets(column, start, rows, width)?;
+        let data = if is_wasteful(low, high) && column.memory().is_host() {
+            self.move_offsets(column, start, rows, width, low)?;
+            column.buffer(2, "data", low, high - low)?
+        } else {
+            // Rule A2: offsets that do not start at 0 stay so, hence the bytes from 0 on go along.
+            column.buffer(2, "data", 0, high)?
+        };
         self.buffers.push(data);
         Ok(())
     }
@@ -247,9 +246,9 @@ impl Plan {
             return Ok(()); // They start at 0 already.
         }
         let data = column.buffer(2, "data", low, high - low)?;
-        let offsets = self.offsets_from_zero(column, start, rows, width, low)?;
-        self.buffers.truncate(self.buffers.len() - 2);
-        self.buffers.extend([offsets, data]);
+        self.buffers.pop();
+        self.move_offsets(column, start, rows, width, low)?;
+        self.buffers.push(data);
         Ok(())
     }
 
@@ -260,8 +259,12 @@ impl Plan {
         rows: usize,
         width: usize,
     ) -> Checked<()> {
-        let values = self.offsets(column, start, rows, width)?;
-        self.child(column, 0, values.start, values.len())
+        let (low, high) = self.offsets(column, start, rows, width)?;
+        if is_wasteful(low, high) && column.memory().is_host() {
+            self.move_offsets(column, start, rows, width, low)?;
+            return self.child(column, 0, low, high - low);
+        }
+        self.child(column, 0, 0, high)
     }
 
     /// Runs: those that the rows touch, with run ends that count from the first row sent.
@@ -397,7 +400,9 @@ impl Runs {
 }
 
 /// Whether a slice that has what lies from `low` to `high` would take more before that than it has, and so
-/// much that it counts. Its offsets are then written anew: a copy of a few bytes for each row.
+/// much that it counts. Its offsets are then written anew: a copy of a few bytes for each row. Those on a GPU stay as
+/// they are, which the processor does not write.
+#[inline]
 pub(super) fn is_wasteful(low: usize, high: usize) -> bool {
     low > (high - low).max(MOST_UNUSED)
 }

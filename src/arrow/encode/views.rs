@@ -43,12 +43,13 @@ impl Long {
 }
 
 impl Plan {
+    #[inline]
     pub(super) fn views(&mut self, column: &Column<'_>, start: usize, rows: usize) -> Checked<()> {
-        let lengths = column.variadic()?;
-        self.variadic.push(count(lengths.len())?);
-        let views = self.buffers.len();
         self.buffers
             .push(column.values(1, "views", start, rows, VIEW)?);
+        let views = self.buffers.len() - 1;
+        let lengths = column.variadic()?;
+        self.variadic.push(count(lengths.len())?);
         let mut total: usize = 0;
         for (index, len) in lengths.enumerate() {
             let len = len?;
@@ -56,9 +57,7 @@ impl Plan {
             self.buffers
                 .push(column.buffer(index + 2, "variadic", 0, len)?);
         }
-        // Those on a GPU stay as they are: the processor cannot write others.
-        let is_long = total / LOOK_FROM > rows;
-        if is_long && rows > 0 && column.memory().as_remote().is_none() {
+        if total / LOOK_FROM > rows && rows > 0 && column.memory().is_host() {
             self.narrow(column, start, rows, views, total)?;
         }
         Ok(())
@@ -67,6 +66,7 @@ impl Plan {
     /// Leaves out what lies before and after all that the rows point at in each variadic buffer, of which
     /// there are `total` bytes, where that is so much that it counts. The views, in the buffer at `views`, are
     /// then written anew. Views that point outside stay as they are, for a reader to find.
+    #[cold]
     fn narrow(
         &mut self,
         column: &Column<'_>,
