@@ -37,7 +37,8 @@ pub fn json(args: &[&str]) -> serde_json::Value {
     let output = run(args);
     assert!(
         output.status.success(),
-        "{args:?}: {}",
+        "{args:?}: {}: {}",
+        output.status,
         text(&output.stderr)
     );
     serde_json::from_slice(&output.stdout).unwrap()

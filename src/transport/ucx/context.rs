@@ -19,6 +19,7 @@ use ucx1_sys::{
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::Settings;
+use crate::transport::ucx::ending;
 use crate::transport::ucx::error::{error, version_text};
 
 /// The setting that names the library to load.
@@ -96,6 +97,7 @@ pub(super) fn load(library: Option<&str>) -> Result<&'static Api> {
     let api = ucx1_sys::load(library.map(Path::new))
         .map_err(|error| Error::unsupported(error.to_string()))?;
     api.set_log_handler(Some(log));
+    ending::watch();
     Ok(api)
 }
 
@@ -316,7 +318,9 @@ fn knows_cuda(api: &Api, handle: ucp_context_h) -> bool {
 impl Drop for Context {
     fn drop(&mut self) {
         // A forked child has none of UCX's threads: the memory stays.
-        if self.generation.is_same_process() {
+        if self.generation.is_same_process()
+            && let Some(_held_off) = ending::hold_off()
+        {
             // SAFETY: made in `get`; every worker of it held an `Arc` of this and is destroyed.
             unsafe { self.api.ucp_cleanup(self.handle) };
         }

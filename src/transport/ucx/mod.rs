@@ -20,6 +20,7 @@ mod active;
 mod bundle;
 mod connection;
 mod context;
+mod ending;
 mod endpoint;
 mod error;
 mod gather;

@@ -19,6 +19,7 @@ use ucx1_sys::{
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::transport::ucx::context::Context;
+use crate::transport::ucx::ending;
 use crate::transport::ucx::error::error;
 use crate::transport::wait::wait;
 
@@ -267,6 +268,9 @@ impl Worker {
     /// Destroys the worker. Every endpoint of it is closed and nothing is under way.
     pub(super) fn destroy(self) {
         self.wake_for_ever();
+        let Some(_held_off) = ending::hold_off() else {
+            return;
+        };
         // SAFETY: `self` is consumed, so that nobody uses the handle after this.
         unsafe { self.api().ucp_worker_destroy(self.handle) };
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Link, UcxConnection};
+use crate::transport::ucx::ending;
 use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::shared::Told;
 
@@ -45,6 +46,10 @@ impl UcxConnection {
             let _left = ManuallyDrop::new((link, pulls));
             return;
         }
+        let Some(_held_off) = ending::hold_off() else {
+            let _left = ManuallyDrop::new((link, Arc::clone(&self.shared), pulls));
+            return;
+        };
         let Link { worker, endpoint } = &mut link;
         if self.over.is_none() {
             // The peer is there: what was sent before the end is to arrive.
