@@ -217,7 +217,7 @@ impl Plan {
         width: usize,
     ) -> Checked<()> {
         let (low, high) = self.offsets(column, start, rows, width)?;
-        let data = if is_wasteful(low, high) && column.memory().is_host() {
+        let data = if moves_offsets(column, low, high) {
             self.move_offsets(column, start, rows, width, low)?;
             column.buffer(2, "data", low, high - low)?
         } else {
@@ -242,7 +242,7 @@ impl Plan {
             return Ok(());
         }
         let (low, high) = column.offset_range(start, rows, width)?;
-        if is_wasteful(low, high) {
+        if moves_offsets(column, low, high) {
             return Ok(()); // They start at 0 already.
         }
         let data = column.buffer(2, "data", low, high - low)?;
@@ -260,7 +260,7 @@ impl Plan {
         width: usize,
     ) -> Checked<()> {
         let (low, high) = self.offsets(column, start, rows, width)?;
-        if is_wasteful(low, high) && column.memory().is_host() {
+        if moves_offsets(column, low, high) {
             self.move_offsets(column, start, rows, width, low)?;
             return self.child(column, 0, low, high - low);
         }
@@ -399,9 +399,15 @@ impl Runs {
     }
 }
 
+/// Whether the offsets of a slice, from `low` to `high`, are written anew. Those on a GPU stay as they are, which
+/// the processor does not write.
+#[inline]
+fn moves_offsets(column: &Column<'_>, low: usize, high: usize) -> bool {
+    is_wasteful(low, high) && column.memory().is_host()
+}
+
 /// Whether a slice that has what lies from `low` to `high` would take more before that than it has, and so
-/// much that it counts. Its offsets are then written anew: a copy of a few bytes for each row. Those on a GPU stay as
-/// they are, which the processor does not write.
+/// much that it counts. Its offsets, or views, are then written anew: a copy of a few bytes for each row.
 #[inline]
 pub(super) fn is_wasteful(low: usize, high: usize) -> bool {
     low > (high - low).max(MOST_UNUSED)

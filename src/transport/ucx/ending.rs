@@ -16,7 +16,7 @@ use crate::fork;
 /// connection's end has its worker's within.
 static ENDS: RecursiveRwLock<bool> = RecursiveRwLock::new(false);
 
-/// How long an exit waits: no connection takes longer to close, unless its peer is being read from.
+/// How long an exit waits: no connection takes longer to close.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Has an exit wait. Called before anything is made that is to be closed.
@@ -42,4 +42,62 @@ extern "C" fn at_exit() {
 pub(super) fn hold_off() -> Option<RecursiveRwLockReadGuard<'static, bool>> {
     let ends = ENDS.read();
     (!*ends).then_some(ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    const CHILD: &str = "transport::ucx::ending::tests::child";
+    /// Set for the child alone.
+    const CASE: &str = "DIPC_TEST_ENDING";
+
+    /// Promise of this module: what is being closed at an exit is closed before the process ends, and nothing
+    /// after that.
+    #[test]
+    fn an_exit_waits_for_what_is_being_closed() {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", CHILD, "--ignored", "--nocapture"])
+            .env(CASE, "")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{told}");
+        assert!(told.contains("closed, and no more"), "{told}");
+    }
+
+    /// Registered first, hence called last.
+    extern "C" fn tell() {
+        if hold_off().is_none() {
+            println!(", and no more");
+        }
+    }
+
+    /// Closes something slowly, while the process ends.
+    #[test]
+    #[ignore = "ends its process: run by another test, in a process of its own"]
+    fn child() {
+        if std::env::var_os(CASE).is_none() {
+            return;
+        }
+        // SAFETY: `tell` is a function for the life of the process.
+        assert_eq!(unsafe { libc::atexit(tell) }, 0);
+        watch();
+        let (closing, is_closing) = mpsc::channel();
+        thread::spawn(move || {
+            let held = hold_off().unwrap();
+            closing.send(()).unwrap();
+            thread::sleep(Duration::from_millis(300));
+            // An end within an end goes on, although the exit has begun.
+            assert!(hold_off().is_some());
+            print!("closed");
+            drop(held);
+        });
+        is_closing.recv().unwrap();
+        std::process::exit(0);
+    }
 }
