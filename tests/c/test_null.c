@@ -132,6 +132,17 @@ static void servers(void) {
   dipc_server_free(server);
 }
 
+/* A client that asks for "t" of the server at this URI, until the host fails its request. */
+static void *ask(void *uri) {
+  dipc_client *client = new_client();
+  const char *uris[] = {uri};
+  struct ArrowDeviceArrayStream stream;
+  FAILS(DIPC_ERR_PROVIDER, "enough",
+        dipc_client_get(client, uris, 1, TICKET("t"), NULL, NULL, &stream, &error_));
+  dipc_client_free(client);
+  return NULL;
+}
+
 static void requests(void) {
   char uri[DIPC_URI_BYTES];
   uint8_t buffer[8] = "?";
@@ -152,16 +163,10 @@ static void requests(void) {
   /* The same on a live one: a client of another thread asks. */
   dipc_server *server = new_server(NULL, uri);
   OK(dipc_server_serve_pull(server, TICKET("t"), &error_));
-  dipc_client *client = new_client();
-  dipc_get_options *options = NULL;
-  OK(dipc_get_options_new(&options, &error_));
-  OK(dipc_get_options_set_stall_timeout_ns(options, SECOND / 10, &error_));
-  const char *uris[] = {uri};
-  struct ArrowDeviceArrayStream stream;
-  STATUS(DIPC_ERR_TIMEOUT,
-         dipc_client_get(client, uris, 1, TICKET("t"), options, NULL, &stream, &error_));
+  pthread_t client;
+  CHECK_EQ(pthread_create(&client, NULL, ask, uri), 0);
   dipc_request *request = NULL;
-  OK(dipc_server_next_request(server, 0, NULL, &request, &error_));
+  OK(dipc_server_next_request(server, 60 * SECOND, NULL, &request, &error_));
   NULLS("out_len_bytes", dipc_request_ticket(request, buffer, 8, NULL, &error_));
   NULLS("buffer", dipc_request_ticket(request, NULL, 8, &len, &error_));
   NULLS("out_len_bytes", dipc_request_peer(request, (char *)buffer, 8, NULL, &error_));
@@ -176,9 +181,9 @@ static void requests(void) {
   CHECK_EQ(buffer[0], '?');
   schema.release(&schema);
   batch.array.release(&batch.array);
+  OK(dipc_request_fail(request, 1, "enough", &error_));
   dipc_request_free(request);
-  dipc_get_options_free(options);
-  dipc_client_free(client);
+  CHECK_EQ(pthread_join(client, NULL), 0);
   dipc_server_free(server);
 }
 
