@@ -1,10 +1,16 @@
 //! Peers that die.
 
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::buffer::{Buffer, ScalarBuffer};
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::error::Status;
+use dipc::server::Request;
 
-use crate::common::counting;
+use crate::common::{FnProvider, counting, stream_of};
 use crate::{Other, client, eventually, role, serve, serving, until_told, works};
 
 /// A killed server ends the client's stream with a status.
@@ -72,4 +78,55 @@ fn a_killed_client_is_noticed() {
         eventually("one is left", || server.stats().streams_active == 1);
         stream.next().unwrap().expect("a batch");
     }
+}
+
+/// A client that leaves a stream in its middle gives back what was on its way: nothing stays with UCX.
+#[test]
+fn a_stream_that_is_left_gives_all_back() {
+    if let Some(role) = role() {
+        assert_eq!(role.name, "client");
+        let client = client();
+        let uris = [role.argument.as_str()];
+        let mut stream = client
+            .get(&uris, b"t", &GetOptions::default(), None)
+            .unwrap();
+        for _ in 0..20 {
+            stream.next().unwrap().expect("a batch");
+        }
+        drop((stream, client));
+        println!("left=");
+        return until_told();
+    }
+    if !works() {
+        return;
+    }
+    let memory = Arc::new(vec![7i64; 512 << 10]);
+    let provided = Arc::clone(&memory);
+    let (server, uri) = serving();
+    let provider = FnProvider(move |_: &Request| {
+        let memory = Arc::clone(&provided);
+        let batches = std::iter::repeat_with(move || Ok(batch_in(&memory)));
+        Ok(stream_of(batch_in(&provided).schema(), batches))
+    });
+    serve(&server, "t", Box::new(provider));
+    for _ in 0..5 {
+        let mut other = Other::start(
+            "ending::a_stream_that_is_left_gives_all_back",
+            "client",
+            &uri,
+        );
+        other.line("left=");
+        // The test's own and the provider's are left.
+        eventually("all is given back", || Arc::strong_count(&memory) == 2);
+    }
+}
+
+/// A batch whose values lie in `memory`.
+fn batch_in(memory: &Arc<Vec<i64>>) -> RecordBatch {
+    let start = NonNull::from(memory.as_slice()).cast();
+    let bytes = size_of_val(memory.as_slice());
+    // SAFETY: readable as long as the last owner that the buffer is given lives.
+    let buffer = unsafe { Buffer::from_custom_allocation(start, bytes, Arc::clone(memory) as _) };
+    let values: ArrayRef = Arc::new(Int64Array::new(ScalarBuffer::from(buffer), None));
+    RecordBatch::try_from_iter([("values", values)]).unwrap()
 }

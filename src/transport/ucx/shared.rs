@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use ucx1_sys::{
@@ -40,8 +40,7 @@ pub(super) struct Shared {
     pub peer: Peer,
     /// Something was told since it was last taken: most often nothing was, and the lock is left alone.
     news: AtomicBool,
-    /// Operations that are not over. Whoever calls UCX for the worker writes it, one thread at a time.
-    under_way: AtomicUsize,
+    under_way: Mutex<UnderWay>,
     state: Mutex<State>,
 }
 
@@ -136,6 +135,36 @@ pub(super) struct Finished {
 struct Operation {
     shared: Arc<Shared>,
     work: Work,
+    /// Where it is in [`UnderWay`].
+    index: usize,
+}
+
+/// Operations that are not over, each as [`Shared::start`] gave it to UCX.
+#[derive(Default)]
+struct UnderWay(Vec<NonNull<Operation>>);
+
+// SAFETY: an operation belongs to a worker and not to a thread; who makes calls on the worker uses it, one
+// thread at a time.
+unsafe impl Send for UnderWay {}
+
+impl UnderWay {
+    fn add(&mut self, mut operation: NonNull<Operation>) {
+        // SAFETY: made by `start`, and UCX has not got it yet.
+        unsafe { operation.as_mut() }.index = self.0.len();
+        self.0.push(operation);
+    }
+
+    /// Takes one out, whose memory is the caller's from then on.
+    fn remove(&mut self, operation: NonNull<Operation>) -> Box<Operation> {
+        // SAFETY: it was added and not removed before, so that nobody else has it.
+        let operation = unsafe { Box::from_raw(operation.as_ptr()) };
+        self.0.swap_remove(operation.index);
+        if let Some(moved) = self.0.get_mut(operation.index) {
+            // SAFETY: it is under way, and UCX only keeps its address.
+            unsafe { moved.as_mut() }.index = operation.index;
+        }
+        operation
+    }
 }
 
 /// Which of UCX's callbacks an operation ends with.
@@ -175,7 +204,7 @@ impl Shared {
         Self {
             peer,
             news: AtomicBool::new(false),
-            under_way: AtomicUsize::new(0),
+            under_way: Mutex::default(),
             state: Mutex::default(),
         }
     }
@@ -202,15 +231,22 @@ impl Shared {
         true
     }
 
-    /// Operations that are not over.
+    /// How many operations are not over.
     pub(super) fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::Acquire)
+        self.under_way.lock().0.len()
     }
 
-    /// Counts operations. Not in one step with the reading: no other thread writes at the same time.
-    fn count(&self, change: isize) {
-        let counted = self.under_way().saturating_add_signed(change);
-        self.under_way.store(counted, Ordering::Release);
+    /// Frees the operations that UCX has forgotten, with the memory that they own.
+    ///
+    /// # Safety
+    ///
+    /// The worker is destroyed, and the peer does not read memory of this process any more.
+    pub(super) unsafe fn forget_under_way(&self) {
+        let forgotten = std::mem::take(&mut *self.under_way.lock());
+        for operation in forgotten.0 {
+            // SAFETY: made by `start`; a worker that is destroyed calls no callback that would take it.
+            drop(unsafe { Box::from_raw(operation.as_ptr()) });
+        }
     }
 
     /// Starts an operation: `call` makes the call with the parameters it is given, which keep
@@ -226,12 +262,13 @@ impl Shared {
         mut params: ucp_request_param_t,
         call: impl FnOnce(*const ucp_request_param_t) -> ucs_status_ptr_t,
     ) -> Option<NonNull<c_void>> {
-        let operation = Box::into_raw(Box::new(Operation {
+        let operation = NonNull::from(Box::leak(Box::new(Operation {
             shared: Arc::clone(self),
             work,
-        }));
+            index: 0,
+        })));
         params.op_attr_mask |= UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-        params.user_data = operation.cast();
+        params.user_data = operation.as_ptr().cast();
         match ends {
             Ends::Send => params.cb.send = Some(on_sent),
             // What is received always ends with the callback, which is told what came: UCX 1.13 tells
@@ -245,16 +282,14 @@ impl Shared {
                 params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
             }
         }
-        // Counted before: the callback of what gets a request may run inside this very call.
-        self.count(1);
+        // Before: the callback of what gets a request may run inside this very call.
+        self.under_way.lock().add(operation);
         let returned = call(&raw const params);
         if UCS_PTR_IS_PTR(returned) {
             return NonNull::new(returned);
         }
-        // SAFETY: made above; UCX calls no callback for an operation that gets no request, so
-        // nobody else takes it.
-        let operation = unsafe { Box::from_raw(operation) };
-        self.count(-1);
+        // UCX calls no callback for an operation that gets no request.
+        let operation = self.under_way.lock().remove(operation);
         self.tell(&mut self.state.lock(), |state| {
             state.told.finished.push(Finished {
                 work: operation.work,
@@ -291,16 +326,19 @@ impl Shared {
     /// # Safety
     ///
     /// UCX calls a callback for `request`, once, with the `user_data` that [`start`](Self::start)
-    /// gave it.
+    /// gave it, and its worker is not destroyed.
     unsafe fn finish(
         request: *mut c_void,
         status: ucs_status_t,
         info: ucp_tag_recv_info_t,
         user_data: *mut c_void,
     ) {
+        let Some(operation) = NonNull::new(user_data.cast::<Operation>()) else {
+            return;
+        };
         // SAFETY: `start` made it and gave it up to UCX, which hands it back here and forgets it.
-        let Operation { shared, work } = *unsafe { Box::from_raw(user_data.cast::<Operation>()) };
-        shared.count(-1);
+        let shared = Arc::clone(&unsafe { operation.as_ref() }.shared);
+        let Operation { work, .. } = *shared.under_way.lock().remove(operation);
         shared.guarded(|state| {
             state.told.finished.push(Finished {
                 work,

@@ -265,13 +265,15 @@ impl Worker {
         }
     }
 
-    /// Destroys the worker. Every endpoint of it is closed and nothing is under way.
-    pub(super) fn destroy(self) {
+    /// Destroys the worker, every endpoint of which is closed, and returns whether it could: not at the end
+    /// of the process. UCX forgets what was still under way.
+    pub(super) fn destroy(self) -> bool {
         self.wake_for_ever();
         let Some(_held_off) = ending::hold_off() else {
-            return;
+            return false;
         };
         // SAFETY: `self` is consumed, so that nobody uses the handle after this.
         unsafe { self.api().ucp_worker_destroy(self.handle) };
+        true
     }
 }

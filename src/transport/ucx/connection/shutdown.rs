@@ -16,6 +16,9 @@ const FLUSH_WAIT: Duration = Duration::from_millis(50);
 const READ_WAIT: Duration = Duration::from_secs(1);
 /// How long it waits for UCX to let go of the connection. Then UCX keeps it, and its memory.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// The same where UCX has said that the peer is gone. A queue in shared memory that is full stays so then, and
+/// UCX waits for it (seen with 1.22): the worker is destroyed with what is still under way.
+const GONE_WAIT: Duration = Duration::from_millis(50);
 
 /// How long one look takes at most at whether everything has left.
 const LEAVE_WAIT: Duration = Duration::from_millis(10);
@@ -57,7 +60,8 @@ impl UcxConnection {
             let flushed = endpoint.flush(worker, &self.shared, Instant::now() + wait, None);
             drop(flushed);
         }
-        let deadline = Instant::now() + CLOSE_WAIT;
+        let is_gone = || self.shared.with(|state| state.failed).is_some();
+        let deadline = Instant::now() + if is_gone() { GONE_WAIT } else { CLOSE_WAIT };
         let closed = endpoint.close(worker, deadline).unwrap_or(false);
         self.tagged.clear(worker);
         let (shared, api) = (&self.shared, self.api);
@@ -75,13 +79,16 @@ impl UcxConnection {
             unsafe { api.ucp_request_free(done.request) };
         }
         worker.wake_for_ever();
-        if closed && idle {
+        if closed && (idle || is_gone()) {
             // The keys go before the worker.
             drop(pulls);
-            link.worker.destroy();
+            if link.worker.destroy() {
+                // SAFETY: the worker is destroyed, and the peer is gone where anything was under way.
+                unsafe { self.shared.forget_under_way() };
+            }
             return;
         }
-        // UCX may still write to the memory of the operations, which own it and stay.
+        // UCX may still write to the memory of the operations, or the peer read it; they own it and stay.
         tracing::error!(
             "UCX does not let go of the connection to {}: its memory is not freed",
             self.peer
