@@ -243,7 +243,12 @@ def test_slices_take_about_what_is_their_own(server):
     rows = 100_000
     texts = pa.array(f"the text of row {row}" for row in range(rows))
     lists = pa.array([row, row + 1] for row in range(rows))
-    whole = pa.table({"text": texts, "view": texts.cast(pa.string_view()), "list": lists})
+    starts, sizes = pa.array(range(0, 2 * rows, 2), pa.int32()), pa.array([2] * rows, pa.int32())
+    list_views = pa.ListViewArray.from_arrays(starts, sizes, lists.flatten())
+    which, where = pa.array([0] * rows, pa.int8()), pa.array(range(rows), pa.int32())
+    union = pa.UnionArray.from_dense(which, where, [texts])
+    columns = {"text": texts, "view": texts.cast(pa.string_view()), "list": lists}
+    whole = pa.table(columns | {"list view": list_views, "union": union})
     server.publish("slices", pa.Table.from_batches(whole.to_batches(1000)))
     got = pa.table(dipc.get(server.uri, "slices"))
     assert got == whole

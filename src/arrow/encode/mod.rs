@@ -18,6 +18,7 @@ mod memory;
 mod placed;
 mod plan;
 mod remote;
+mod scattered;
 mod scratch;
 #[cfg(test)]
 mod tests;

@@ -79,38 +79,25 @@ impl Plan {
             Layout::Binary { large } => self.binary(column, start, rows, offset_width(large)),
             Layout::View => self.views(column, start, rows),
             Layout::List { large } => self.list(column, start, rows, offset_width(large)),
-            Layout::ListView { large } => {
-                let width = offset_width(large);
-                self.buffers
-                    .push(column.values(1, "offsets", start, rows, width)?);
-                self.buffers
-                    .push(column.values(2, "sizes", start, rows, width)?);
-                // Any row may point anywhere, so the values are sent whole.
-                self.whole_child(column, 0)
-            }
+            Layout::ListView { large } => self.list_views(column, start, rows, offset_width(large)),
             Layout::FixedSizeList { size } => {
                 let first = start.checked_mul(size).ok_or_else(too_large)?;
                 let rows = rows.checked_mul(size).ok_or_else(too_large)?;
                 self.child(column, 0, first, rows)
             }
             Layout::Struct => self.children(column, start, rows),
-            Layout::Union { dense } => {
+            Layout::Union { dense: true } => self.dense_union(column, start, rows),
+            Layout::Union { dense: false } => {
                 self.buffers
                     .push(column.values(0, "type ids", start, rows, 1)?);
-                if !dense {
-                    return self.children(column, start, rows);
-                }
-                self.buffers
-                    .push(column.values(1, "offsets", start, rows, 4)?);
-                // As with list views, rows may point anywhere.
-                (0..column.fields().len()).try_for_each(|index| self.whole_child(column, index))
+                self.children(column, start, rows)
             }
             Layout::RunEndEncoded => self.runs(column, start, rows),
         }
     }
 
     #[inline]
-    fn child(
+    pub(super) fn child(
         &mut self,
         column: &Column<'_>,
         index: usize,
@@ -120,11 +107,6 @@ impl Plan {
         let child = column.child(index)?;
         self.add(&child, first, rows)
             .map_err(|fault| fault.inside(column.child_name(index)))
-    }
-
-    fn whole_child(&mut self, column: &Column<'_>, index: usize) -> Checked<()> {
-        let rows = column.child(index)?.len;
-        self.child(column, index, 0, rows)
     }
 
     /// The same rows of every child.

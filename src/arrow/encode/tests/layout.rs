@@ -170,6 +170,58 @@ fn views_far_into_an_array_are_written_anew() {
     assert!(!whole.owner._scratch.holds(whole.buffers[1]));
 }
 
+/// Of the children of list views and of dense unions, too: from the first value that a row points at to the last one.
+#[test]
+fn scattered_rows_far_into_an_array_are_written_anew() {
+    const ROWS: i32 = 6_000;
+    let item = Arc::new(Field::new("item", DataType::Int32, false));
+    let child: ArrayRef = Arc::new(Int32Array::from_iter_values(0..2 * ROWS));
+    let views = |moved: i32| {
+        let offsets = (0..ROWS).map(|row| 2 * row + if row == 3_001 { moved } else { 0 });
+        let sizes = std::iter::repeat_n(2, ROWS as usize).collect();
+        let (item, child) = (Arc::clone(&item), Arc::clone(&child));
+        // SAFETY: nobody reads the values but the encoder, which looks where they are.
+        unsafe { ListViewArray::new_unchecked(item, offsets.collect(), sizes, child, None) }
+    };
+    let far = encode_one(Arc::new(views(0).slice(3_000, 10)));
+    assert_eq!(lengths(&far), [0, 40, 40, 0, 80]);
+    let offsets: Vec<u8> = (0..10_i32).flat_map(|at| (2 * at).to_ne_bytes()).collect();
+    assert_eq!(bytes_of(far.buffers[1], &far.owner), offsets);
+    assert!(!far.owner._scratch.holds(far.buffers[4]));
+    // A row that points outside stays as it is, for the reader to find, and so does a whole array.
+    for whole in [
+        views(2 * ROWS).slice(3_000, 10),
+        views(-7_000).slice(3_000, 10),
+        views(0),
+    ] {
+        let whole = encode_one(Arc::new(whole));
+        assert_eq!(lengths(&whole)[4], 8 * ROWS as usize);
+        assert!(!whole.owner._scratch.holds(whole.buffers[1]));
+    }
+
+    let fields = [
+        (0, Arc::clone(&item)),
+        (1, Arc::new(Field::new("even", DataType::Int32, true))),
+    ];
+    let union = UnionArray::try_new(
+        fields.into_iter().collect(),
+        (0..ROWS).map(|row| i8::from(row % 2 == 0)).collect(),
+        Some((0..ROWS).map(|row| 2 * row).collect()),
+        vec![Arc::clone(&child), child],
+    );
+    let union = union.unwrap();
+    let far = encode_one(Arc::new(union.slice(3_000, 10)));
+    // The rows of either child are every fourth of its values.
+    assert_eq!(lengths(&far), [10, 40, 0, 4 * 17, 0, 4 * 17]);
+    let offsets: Vec<u8> = [0, 0, 4, 4, 8, 8, 12, 12, 16, 16_i32]
+        .into_iter()
+        .flat_map(i32::to_ne_bytes)
+        .collect();
+    assert_eq!(bytes_of(far.buffers[1], &far.owner), offsets);
+    let whole = encode_one(Arc::new(union));
+    assert_eq!(lengths(&whole)[3], 8 * ROWS as usize);
+}
+
 /// Arrays without rows may come without offsets; one offset of 0 is sent, so that every reader is
 /// content.
 #[test]

@@ -6,7 +6,12 @@ use arrow::array::builder::{
     Int32Builder, Int64Builder, LargeListBuilder, ListBuilder, MapBuilder, StringBuilder,
     StringViewBuilder,
 };
-use arrow::array::{ArrayRef, LargeBinaryArray, RecordBatch, StringArray};
+use arrow::array::{
+    ArrayRef, Int64Array, LargeBinaryArray, LargeListViewArray, ListViewArray, RecordBatch,
+    StringArray, UnionArray,
+};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType, Field};
 use proptest::prelude::*;
 
 use super::super::*;
@@ -142,6 +147,59 @@ fn slices_far_into_an_array_cross() {
         RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap();
     for level in [Level::Before, Level::Batch, Level::Columns] {
         for (offset, len) in [(5_990, 10), (5_001, 0), (4_003, 1), (3_001, 1_500)] {
+            let array = sliced(&batch, level, offset, len);
+            let (_, read) = cross_arrays(&batch.schema(), [array], EncodeOptions::default());
+            assert_same(&read, &[batch.slice(offset, len)]);
+        }
+    }
+}
+
+/// Rule A7 for slices of arrays whose rows may point anywhere, of which what the rows point at is sent.
+#[test]
+fn slices_of_scattered_rows_cross() {
+    const ROWS: i32 = 6_000;
+    const VALUES: i32 = 5 * ROWS;
+    let field = |name: &str, ty: DataType| Arc::new(Field::new(name, ty, true));
+    let texts: StringArray = (0..VALUES).map(|row| Some(format!("text {row}"))).collect();
+    let numbers: Int64Array = (0..i64::from(VALUES)).map(Some).collect();
+    // In disorder, overlapping, and empty ones that lie at the end.
+    let start = |row: i32| if row % 9 == 0 { VALUES } else { (row ^ 3) * 5 };
+    let len = |row: i32| if row % 9 == 0 { 0 } else { row % 7 };
+    let is_valid = NullBuffer::from_iter((0..ROWS).map(|row| row % 5 != 0));
+    let views = ListViewArray::new(
+        field("item", DataType::Utf8),
+        (0..ROWS).map(start).collect(),
+        (0..ROWS).map(len).collect(),
+        Arc::new(texts.clone()),
+        Some(is_valid),
+    );
+    let large = LargeListViewArray::new(
+        field("item", DataType::Int64),
+        (0..ROWS).map(|row| i64::from(start(row))).collect(),
+        (0..ROWS).map(|row| i64::from(len(row))).collect(),
+        Arc::new(numbers.clone()),
+        None,
+    );
+    let fields = [
+        (7, field("n", DataType::Int64)),
+        (3, field("t", DataType::Utf8)),
+    ];
+    let union = UnionArray::try_new(
+        fields.into_iter().collect(),
+        (0..ROWS)
+            .map(|row| if row % 3 == 0 { 7 } else { 3 })
+            .collect(),
+        Some((0..ROWS).map(|row| row * 5).collect()),
+        vec![Arc::new(numbers), Arc::new(texts)],
+    );
+    let columns: [(&str, ArrayRef); 3] = [
+        ("views", Arc::new(views)),
+        ("large", Arc::new(large)),
+        ("union", Arc::new(union.unwrap())),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    for level in [Level::Before, Level::Batch, Level::Columns] {
+        for (offset, len) in [(5_990, 10), (5_001, 0), (4_003, 1), (9, 1), (2_001, 2_500)] {
             let array = sliced(&batch, level, offset, len);
             let (_, read) = cross_arrays(&batch.schema(), [array], EncodeOptions::default());
             assert_same(&read, &[batch.slice(offset, len)]);

@@ -1,0 +1,149 @@
+//! Rows that point anywhere into the children, as those of list views and of dense unions do: a slice sends what is
+//! its own.
+
+use std::ops::Range;
+
+use super::column::{Column, signed, too_large};
+use super::fault::Checked;
+use super::plan::{Plan, count, is_wasteful};
+
+/// A list view is looked at where there are more values for each row: a row costs as much as a few values.
+const VALUES_TO_LOOK: usize = 32;
+/// The same for a dense union, where each row has one value.
+const MEMBERS_TO_LOOK: usize = 4;
+
+impl Plan {
+    /// A list view, whose offsets and sizes have `width` bytes each.
+    pub(super) fn list_views(
+        &mut self,
+        column: &Column<'_>,
+        start: usize,
+        rows: usize,
+        width: usize,
+    ) -> Checked<()> {
+        self.buffers
+            .push(column.values(1, "offsets", start, rows, width)?);
+        let offsets = self.buffers.len() - 1;
+        self.buffers
+            .push(column.values(2, "sizes", start, rows, width)?);
+        if !is_worth_a_look(column, rows, VALUES_TO_LOOK)? {
+            return self.whole_children(column);
+        }
+        let skip = start.checked_mul(width).ok_or_else(too_large)?;
+        let len = rows.checked_mul(width).ok_or_else(too_large)?;
+        let sizes = column.bytes(2, "sizes", skip, len)?;
+        let old = column.bytes(1, "offsets", skip, len)?;
+        self.narrow_rows(column, offsets, old, width, |row| {
+            let size = signed(sizes.get(row * width..(row + 1) * width)?);
+            Some((0, usize::try_from(size).ok()?))
+        })
+    }
+
+    /// A dense union.
+    pub(super) fn dense_union(
+        &mut self,
+        column: &Column<'_>,
+        start: usize,
+        rows: usize,
+    ) -> Checked<()> {
+        const WIDTH: usize = 4;
+        self.buffers
+            .push(column.values(0, "type ids", start, rows, 1)?);
+        self.buffers
+            .push(column.values(1, "offsets", start, rows, WIDTH)?);
+        let offsets = self.buffers.len() - 1;
+        if !is_worth_a_look(column, rows, MEMBERS_TO_LOOK)? {
+            return self.whole_children(column);
+        }
+        let skip = start.checked_mul(WIDTH).ok_or_else(too_large)?;
+        let len = rows.checked_mul(WIDTH).ok_or_else(too_large)?;
+        let ids = column.bytes(0, "type ids", start, rows)?;
+        let old = column.bytes(1, "offsets", skip, len)?;
+        self.narrow_rows(column, offsets, old, WIDTH, |row| {
+            Some((column.union_child(*ids.get(row)?).ok()?, 1))
+        })
+    }
+
+    fn whole_children(&mut self, column: &Column<'_>) -> Checked<()> {
+        lengths(column)
+            .enumerate()
+            .try_for_each(|(index, len)| self.child(column, index, 0, len?))
+    }
+
+    /// Adds of the children what the rows point at, where more lies outside of that than in it, and writes the
+    /// offsets at `at` anew. `points` gives the child of a row and how many of its values are the row's, from its
+    /// offset in `old` on. Where a row points at nothing that there is, all stays as it is, for a reader to find.
+    #[cold]
+    fn narrow_rows(
+        &mut self,
+        column: &Column<'_>,
+        at: usize,
+        old: &[u8],
+        width: usize,
+        points: impl Fn(usize) -> Option<(usize, usize)>,
+    ) -> Checked<()> {
+        let whole = lengths(column).collect::<Checked<Vec<usize>>>()?;
+        let total: usize = whole.iter().sum();
+        let parts = pointed_at(&whole, old, width, &points).filter(|parts| {
+            let own: usize = parts.iter().map(ExactSizeIterator::len).sum();
+            is_wasteful(total - own, total)
+        });
+        let Some(parts) = parts else {
+            return self.whole_children(column);
+        };
+        let starts = parts.iter().map(|part| count(part.start));
+        let starts = starts.collect::<Checked<Vec<i64>>>()?;
+        self.buffers[at] = self.scratch.fill(old.len(), |target| {
+            let rows = target.chunks_mut(width).zip(old.chunks(width));
+            for (row, (target, old)) in rows.enumerate() {
+                let offset = match points(row) {
+                    Some((child, 1..)) => signed(old) - starts[child],
+                    _ => 0, // Of a row without values: anywhere.
+                };
+                target.copy_from_slice(&offset.to_le_bytes()[..width]);
+            }
+        })?;
+        let mut parts = parts.iter().enumerate();
+        parts.try_for_each(|(index, part)| self.child(column, index, part.start, part.len()))
+    }
+}
+
+/// How many values each child has.
+fn lengths(column: &Column<'_>) -> impl Iterator<Item = Checked<usize>> {
+    (0..column.fields().len()).map(|index| Ok(column.child(index)?.len))
+}
+
+/// Whether the children may have much more than `rows` rows of the column need. Offsets on a GPU stay as they are,
+/// which the processor does not read.
+fn is_worth_a_look(column: &Column<'_>, rows: usize, to_look: usize) -> Checked<bool> {
+    let total = lengths(column).try_fold(0, |sum: usize, len| {
+        sum.checked_add(len?).ok_or_else(too_large)
+    })?;
+    Ok(is_wasteful(total, total) && total / to_look > rows && column.memory().is_host())
+}
+
+/// What rows point at in each child, of which there are `whole` values; `None` where one points outside.
+fn pointed_at(
+    whole: &[usize],
+    offsets: &[u8],
+    width: usize,
+    points: impl Fn(usize) -> Option<(usize, usize)>,
+) -> Option<Vec<Range<usize>>> {
+    let none = Range {
+        start: usize::MAX,
+        end: 0,
+    };
+    let mut parts = vec![none; whole.len()];
+    for (row, offset) in offsets.chunks(width).enumerate() {
+        let (child, len) = points(row)?;
+        if len == 0 {
+            continue;
+        }
+        let start = usize::try_from(signed(offset)).ok()?;
+        let end = start.checked_add(len).filter(|end| *end <= whole[child])?;
+        let part = &mut parts[child];
+        *part = part.start.min(start)..part.end.max(end);
+    }
+    let or_none = |part: Range<usize>| if part.is_empty() { 0..0 } else { part };
+    Some(parts.into_iter().map(or_none).collect())
+}
