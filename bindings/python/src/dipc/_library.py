@@ -36,11 +36,12 @@ def _places() -> list[str]:
     return [str(pathlib.Path(__file__).resolve().parent / "lib" / SONAME), SONAME]
 
 
-def _load() -> tuple[ctypes.CDLL, str]:
+def _load() -> tuple[ctypes.CDLL, ctypes.PyDLL, str]:
+    """The library twice: calls that let go of the GIL, and calls that keep it."""
     tried = []
     for place in _places():
         try:
-            return ctypes.CDLL(place), place
+            return ctypes.CDLL(place), ctypes.PyDLL(place), place
         except OSError as error:
             tried.append(f"{place}: {error}")
     raise LibraryError(
@@ -66,7 +67,7 @@ def _check_version(library: ctypes.CDLL, place: str) -> int:
     return number
 
 
-_library, path = _load()
+_library, _library_with_gil, path = _load()
 _number = _check_version(_library, path)
 version = f"{_number // 1_000_000}.{_number // 1000 % 1000}.{_number % 1000}"
 
@@ -160,9 +161,14 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+def _keeps_gil(name: str) -> bool:
+    """Functions that wait for nothing. Where several threads run, getting the GIL back takes far longer than they."""
+    return "_options_" in name or name.startswith(("dipc_error_", "dipc_stream_stat", "dipc_stream_metadata"))
+
+
 def _declare(name: str, result: Any, arguments: list[Any]) -> Callable[..., Any]:
     try:
-        function = getattr(_library, name)
+        function = getattr(_library_with_gil if _keeps_gil(name) else _library, name)
     except AttributeError:
         raise LibraryError(
             f"{path} is libdipc {version}, but older than this package: it has no {name}(). Install the two together."
@@ -176,7 +182,7 @@ _status = {name: _declare(name, c_int32, [*shape, c_void_p]) for name, shape in 
 
 
 def plain(name: str) -> Callable[..., Any]:
-    """A function that cannot fail, as ctypes has it. It runs without the GIL."""
+    """A function that cannot fail, as ctypes has it. It runs without the GIL where it may wait."""
     return _plain[name]
 
 
@@ -202,7 +208,7 @@ def raised(error: c_void_p, status: int) -> _errors.DipcError:
 def checked(name: str) -> Callable[..., int]:
     """A function that returns a status: called without its last argument, it raises what fails.
 
-    The call runs without the GIL. It returns 0 or a positive number for progress.
+    The call runs without the GIL where it may wait. It returns 0 or a positive number for progress.
     """
     function = _status[name]
 

@@ -15,16 +15,12 @@ class Schema:
     ``pyarrow.schema(schema)``, ``nanoarrow.Schema(schema)`` and the like take it as it is.
     """
 
-    __slots__ = ("_metadata", "_shared", "children", "dictionary", "flags", "format", "name")
+    __slots__ = ("_metadata", "_parts", "_shared", "flags", "format", "name")
 
     format: str
     """The type, as the C data interface spells it: ``"+s"`` for a schema, ``"l"`` for int64."""
     name: str
     flags: int
-    children: tuple[Schema, ...]
-    """The fields of a schema, the children of a nested type."""
-    dictionary: Schema | None
-    """The values' type, where the field is dictionary-encoded."""
 
     def __init__(self, source: _abi.ArrowSchema) -> None:
         """Moves out of `source`."""
@@ -33,12 +29,30 @@ class Schema:
         self.flags = source.flags
         self._metadata = ctypes.string_at(source.metadata, _metadata_len(source.metadata)) if source.metadata else None
         self._shared = _native.Shared("schema", source)
-        # Arrow allows that children are moved out of their parent.
-        parts = self.export()
-        pointers = (c_void_p * parts.n_children).from_address(parts.children) if parts.n_children else ()
-        self.children = tuple(Schema(_abi.ArrowSchema.from_address(child)) for child in pointers)
-        self.dictionary = Schema(_abi.ArrowSchema.from_address(parts.dictionary)) if parts.dictionary else None
-        _abi.release(parts)
+        # Not before somebody asks: most readers hand a schema of thousands of columns on as it is.
+        self._parts: tuple[tuple[Schema, ...], Schema | None] | None = None
+
+    def _read_parts(self) -> tuple[tuple[Schema, ...], Schema | None]:
+        """The children, and the dictionary."""
+        if self._parts is None:
+            # Arrow allows that children are moved out of their parent.
+            parts = self.export()
+            pointers = (c_void_p * parts.n_children).from_address(parts.children) if parts.n_children else ()
+            children = tuple(Schema(_abi.ArrowSchema.from_address(child)) for child in pointers)
+            dictionary = Schema(_abi.ArrowSchema.from_address(parts.dictionary)) if parts.dictionary else None
+            _abi.release(parts)
+            self._parts = (children, dictionary)
+        return self._parts
+
+    @property
+    def children(self) -> tuple[Schema, ...]:
+        """The fields of a schema, the children of a nested type."""
+        return self._read_parts()[0]
+
+    @property
+    def dictionary(self) -> Schema | None:
+        """The values' type, where the field is dictionary-encoded."""
+        return self._read_parts()[1]
 
     @property
     def names(self) -> list[str]:
