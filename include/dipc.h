@@ -585,6 +585,12 @@ struct ArrowDeviceArrayStream {
 #define DIPC_STREAM_STAT_BYTES_STAGED 7
 
 /**
+ * Record batches that have come and were not handed out: get_next gives so many without waiting for the server.
+ * Others may have come, too, that nobody has read yet: they are read when get_next waits.
+ */
+#define DIPC_STREAM_STAT_BATCHES_HERE 8
+
+/**
  * Gives out memory, of the host or of a CUDA device, whose contents reach a client on the same
  * machine without a copy: a client maps it. Made by dipc_arena_new(); every call is allowed from any thread, also several at once.
  *

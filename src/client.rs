@@ -526,6 +526,11 @@ impl Stream {
         self.stats
     }
 
+    /// How many batches have come and were not handed out: so many are there without waiting for the server.
+    pub fn batches_here(&self) -> usize {
+        self.fetch.as_ref().map_or(0, Fetch::batches_here)
+    }
+
     fn end(&mut self) {
         let Some(fetch) = self.fetch.take() else {
             return;

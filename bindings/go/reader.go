@@ -131,6 +131,8 @@ type StreamStats struct {
 
 	BytesCopiedOnDevice uint64 // body bytes copied in this process on a device, or between devices
 	BytesStaged         uint64 // body bytes copied in this process between the host and a device
+
+	BatchesHere uint64 // batches that the next calls of Next give without waiting for the server
 }
 
 // Stats gives the stream's figures so far.

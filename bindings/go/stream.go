@@ -157,6 +157,8 @@ func (s *stream) stats() (StreamStats, error) {
 
 		C.DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE: &stats.BytesCopiedOnDevice,
 		C.DIPC_STREAM_STAT_BYTES_STAGED:           &stats.BytesStaged,
+
+		C.DIPC_STREAM_STAT_BATCHES_HERE: &stats.BatchesHere,
 	})
 	return stats, check(status, failure)
 }

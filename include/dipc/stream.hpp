@@ -27,6 +27,8 @@ enum class StreamStat : std::int32_t {
   bytes_copied_on_device = DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE,
   /// Copied in this process between the host and a device.
   bytes_staged = DIPC_STREAM_STAT_BYTES_STAGED,
+  /// Record batches that the next calls give without waiting for the server.
+  batches_here = DIPC_STREAM_STAT_BATCHES_HERE,
 };
 
 namespace detail {

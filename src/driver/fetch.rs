@@ -177,6 +177,11 @@ impl Fetch {
         self.stats
     }
 
+    /// How many batches [`next`](Self::next) gives without waiting for the server.
+    pub fn batches_here(&self) -> usize {
+        self.receiver.batches_here()
+    }
+
     /// Why the stream is over, when it did not end well.
     pub fn error(&self) -> Option<&Error> {
         self.failed.as_ref()

@@ -27,6 +27,9 @@ pub const DIPC_STREAM_STAT_BYTES_RECEIVED: i32 = 5;
 pub const DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE: i32 = 6;
 /// Body bytes copied in this process between the host and a device.
 pub const DIPC_STREAM_STAT_BYTES_STAGED: i32 = 7;
+/// Record batches that have come and were not handed out: get_next gives so many without waiting for the server.
+/// Others may have come, too, that nobody has read yet: they are read when get_next waits.
+pub const DIPC_STREAM_STAT_BATCHES_HERE: i32 = 8;
 
 /// Why a stream of the library's failed, in full: its own callbacks can only say an errno and a
 /// text.
@@ -125,7 +128,8 @@ pub unsafe extern "C" fn dipc_stream_stat(
         let out = unsafe { try_out(out, "out") }?;
         // SAFETY: the caller promises a stream that follows Arrow's interface, whose callbacks are
         // not running.
-        let stats = unsafe { fetched(stream) }?.stats();
+        let stream = unsafe { fetched(stream) }?;
+        let stats = stream.stats();
         out.set(match stat {
             DIPC_STREAM_STAT_ROWS => stats.rows,
             DIPC_STREAM_STAT_BATCHES => stats.batches,
@@ -134,6 +138,7 @@ pub unsafe extern "C" fn dipc_stream_stat(
             DIPC_STREAM_STAT_BYTES_RECEIVED => stats.bytes_received,
             DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE => stats.bytes_copied_on_device,
             DIPC_STREAM_STAT_BYTES_STAGED => stats.bytes_staged,
+            DIPC_STREAM_STAT_BATCHES_HERE => stream.batches_here() as u64,
             _ => return Err(unknown_stat(stat, "DIPC_STREAM_STAT_*")),
         });
         Ok(())

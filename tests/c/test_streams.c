@@ -42,6 +42,33 @@ static void children_are_moved_out(const dipc_client *client, const char *uri) {
   name.release(&name);
 }
 
+/* What is said to be here needs no server any more. */
+static void batches_that_are_here_need_no_server(const dipc_client *client) {
+  bool seen = false;
+  for (int round = 0; round < 100 && !seen; round++) {
+    char uri[DIPC_URI_BYTES];
+    dipc_server *server = new_server(NULL, uri);
+    struct ArrowSchema schema;
+    struct ArrowDeviceArray batches[8], batch;
+    table_schema(&schema);
+    for (int i = 0; i < 8; i++) table_batch(&batches[i], 10 * i, 10, NULL);
+    OK(dipc_server_publish(server, TICKET("few"), &schema, batches, 8, &error_));
+    struct ArrowDeviceArrayStream stream = get(client, uri, "few");
+    const uint64_t here = stream_stat(&stream, DIPC_STREAM_STAT_BATCHES_HERE);
+    dipc_server_free(server);
+    for (uint64_t i = 0; i < here; i++) {
+      CHECK_EQ(stream_stat(&stream, DIPC_STREAM_STAT_BATCHES_HERE), here - i);
+      CHECK_EQ(stream.get_next(&stream, &batch), 0);
+      CHECK(batch.array.release != NULL);
+      table_check(&batch.array, 10 * (int64_t)i, 10);
+      batch.array.release(&batch.array);
+    }
+    seen = here > 0;
+    stream.release(&stream);
+  }
+  CHECK(seen);
+}
+
 static void the_end_stays_the_end(const dipc_client *client, const char *uri) {
   struct ArrowDeviceArrayStream stream = get(client, uri, "empty");
   struct ArrowDeviceArray batch = {.array.release = (void (*)(struct ArrowArray *))1};
@@ -210,6 +237,7 @@ int main(void) {
   dipc_client *client = new_client();
   arrays_are_released_by_any_thread(client, uri);
   children_are_moved_out(client, uri);
+  batches_that_are_here_need_no_server(client);
   the_end_stays_the_end(client, uri);
   streams_are_cancelled(client, uri);
   host_streams_stand_for_device_streams(client, uri);

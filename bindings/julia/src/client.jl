@@ -241,13 +241,14 @@ end
     Dipc.stats(stream) -> NamedTuple
 
 What has come so far: rows, batches, and bytes of bodies that were lent, copied here, received through
-the connection, copied here on a device, or staged: copied here between the host and a device.
+the connection, copied here on a device, or staged: copied here between the host and a device. `batches_here` were not
+taken yet, and are there without waiting for the server.
 """
 stats(stream::Stream) = lock(stream.lock) do
     released(stream) && throw(DipcError(ERR_CANCELLED, "the stream is closed"))
     GC.@preserve stream NamedTuple{(:rows, :batches, :bytes_lent, :bytes_copied, :bytes_received,
-                                         :bytes_copied_on_device, :bytes_staged)}(
-        ntuple(i -> stat(@c(dipc_stream_stat), stream_pointer(stream), i), 7))
+                                         :bytes_copied_on_device, :bytes_staged, :batches_here)}(
+        ntuple(i -> stat(@c(dipc_stream_stat), stream_pointer(stream), i), 8))
 end
 
 function stat(call, pointer, number)

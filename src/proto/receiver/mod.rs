@@ -320,6 +320,16 @@ impl<B> Receiver<B> {
         next.is_some_and(|message| !may_take(&self.data, message))
     }
 
+    /// How many batches can be taken now.
+    pub fn batches_here(&self) -> usize {
+        let takeable = self
+            .ready
+            .iter()
+            .take_while(|message| may_take(&self.data, message));
+        let batches = takeable.filter(|message| message.header.kind() == HeaderKind::RecordBatch);
+        batches.count()
+    }
+
     /// How many messages wait to be taken.
     pub fn waiting(&self) -> usize {
         self.ready.len()

@@ -344,10 +344,13 @@ fn the_end_waits_for_what_is_missing() {
         put_header(&mut receiver, 1).unwrap();
         put_header(&mut receiver, 2).unwrap();
         assert_eq!(receiver.state(), ReceiverState::Streaming);
+        assert_eq!(receiver.batches_here(), 0);
         assert!(receiver.next_message().is_none());
         put_list(&mut receiver, 1, 64).unwrap();
         assert_eq!(receiver.state(), ReceiverState::Ended);
+        assert_eq!(receiver.batches_here(), 2);
         let first = receiver.next_message().unwrap();
+        assert_eq!(receiver.batches_here(), 1);
         assert_eq!(
             (first.seq, first.body),
             (

@@ -122,7 +122,9 @@ class Reader:
         return self
 
     def __next__(self) -> Batch:
-        batch = _wait.call(self._next, self.cancel)
+        # A helper's thread, so that signals are heard, costs two wake-ups: not where nothing is waited for.
+        found = self._stream.next_if_here()
+        batch = Batch(found[0], self.schema, found[1]) if found else _wait.call(self._next, self.cancel)
         if batch is None:
             raise StopIteration
         return batch

@@ -33,9 +33,12 @@ class StreamStats(NamedTuple):
     """Body bytes copied in this process on a device, or from one device to another."""
     bytes_staged: int
     """Body bytes copied in this process between the host and a device."""
+    batches_here: int
+    """Batches that have come and were not handed out: so many are there without waiting for the server."""
 
 
 _STATS = range(1, len(StreamStats._fields) + 1)  # DIPC_STREAM_STAT_*
+_BATCHES_HERE = 1 + StreamStats._fields.index("batches_here")
 
 
 class Stream:
@@ -78,13 +81,28 @@ class Stream:
         _process.ensure_same(self._generation)
         with self._lock:
             self._ensure_here()
+            return self._take()
+
+    def next_if_here(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        """The next batch as :meth:`next` gives it, if that takes no waiting."""
+        _process.ensure_same(self._generation)
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
             address = ctypes.addressof(self._struct)
-            array = _abi.ArrowDeviceArray()
-            if self._next(address, ctypes.addressof(array)):
-                raise self._failure()
-            if _abi.is_released(array):
-                return None
-            return array, _library.bytes_of(_metadata, address, size=256)
+            is_here = not self._gone and _library.number_of(_stat, address, _BATCHES_HERE) > 0
+            return self._take() if is_here else None
+        finally:
+            self._lock.release()
+
+    def _take(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
+        address = ctypes.addressof(self._struct)
+        array = _abi.ArrowDeviceArray()
+        if self._next(address, ctypes.addressof(array)):
+            raise self._failure()
+        if _abi.is_released(array):
+            return None
+        return array, _library.bytes_of(_metadata, address, size=256)
 
     def stats(self) -> StreamStats:
         """Figures; the last ones where the stream is closed."""
