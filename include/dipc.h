@@ -585,8 +585,8 @@ struct ArrowDeviceArrayStream {
 #define DIPC_STREAM_STAT_BYTES_STAGED 7
 
 /**
- * Record batches that have come and were not handed out: get_next gives so many without waiting for the server.
- * Others may have come, too, that nobody has read yet: they are read when get_next waits.
+ * Record batches that have come and were not handed out: get_next gives so many without waiting for the server. Where
+ * there are none, what the connection has is read first.
  */
 #define DIPC_STREAM_STAT_BATCHES_HERE 8
 

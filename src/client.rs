@@ -526,9 +526,13 @@ impl Stream {
         self.stats
     }
 
-    /// How many batches have come and were not handed out: so many are there without waiting for the server.
-    pub fn batches_here(&self) -> usize {
-        self.fetch.as_ref().map_or(0, Fetch::batches_here)
+    /// How many batches have come and were not handed out: so many are there without waiting for the server. Where
+    /// there are none, what the connection has is read first.
+    pub fn batches_here(&mut self) -> usize {
+        if self.generation.ensure_same_process().is_err() {
+            return 0;
+        }
+        self.fetch.as_mut().map_or(0, Fetch::batches_here)
     }
 
     fn end(&mut self) {
@@ -595,7 +599,7 @@ impl ArrayReader for Stream {
         self.device_type
     }
 
-    fn as_any(&self) -> Option<&dyn std::any::Any> {
+    fn as_any(&mut self) -> Option<&mut dyn std::any::Any> {
         Some(self)
     }
 }

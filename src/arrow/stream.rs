@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use crate::arrow::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
@@ -34,7 +34,7 @@ pub trait ArrayReader: Send {
     fn device_type(&self) -> i32;
 
     /// The reader itself, where whoever finds it behind a C stream ([`reader`]) may know it.
-    fn as_any(&self) -> Option<&dyn Any> {
+    fn as_any(&mut self) -> Option<&mut dyn Any> {
         None
     }
 }
@@ -109,8 +109,9 @@ pub fn to_device(stream: OwnedStream) -> OwnedDeviceStream {
 ///
 /// `InvalidArgument` when the stream is released or is not one of ours.
 pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error>> {
-    // SAFETY: the caller promises what `ours` asks for.
-    Ok(unsafe { ours(stream) }?.error.clone())
+    let ours = ours(stream)?;
+    // SAFETY: nobody uses it, as the caller promises.
+    Ok(unsafe { ours.as_ref() }.error.clone())
 }
 
 /// The reader behind a device stream that [`export_device_stream`] made.
@@ -122,17 +123,15 @@ pub unsafe fn last_error(stream: &ArrowDeviceArrayStream) -> Result<Option<Error
 /// # Errors
 ///
 /// As [`last_error`].
-pub unsafe fn reader(stream: &ArrowDeviceArrayStream) -> Result<&dyn ArrayReader> {
-    // SAFETY: the caller promises what `ours` asks for.
-    Ok(unsafe { ours(stream) }?.reader.as_ref())
+pub unsafe fn reader<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mut dyn ArrayReader> {
+    // SAFETY: the caller promises a stream, which is readable.
+    let mut ours = ours(unsafe { &*stream })?;
+    // SAFETY: nobody uses it, as the caller promises.
+    Ok(unsafe { ours.as_mut() }.reader.as_mut())
 }
 
-/// What a stream of ours holds.
-///
-/// # Safety
-///
-/// As [`last_error`].
-unsafe fn ours(stream: &ArrowDeviceArrayStream) -> Result<&Exported> {
+/// What a stream of ours holds, where the stream follows the interface.
+fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<Exported>> {
     let ours = stream.get_next.is_some_and(|function| {
         ptr::fn_addr_eq(
             function,
@@ -143,11 +142,10 @@ unsafe fn ours(stream: &ArrowDeviceArrayStream) -> Result<&Exported> {
                 ) -> c_int,
         )
     });
-    // SAFETY: a stream that follows the interface, carries our functions and is not released has in
-    // `private_data` what `Exported::boxed` gave; the caller promises that nobody calls its
-    // functions, which alone write there, while the result is in use.
+    // A stream that follows the interface, carries our functions and is not released has in `private_data` what
+    // `Exported::boxed` gave.
     let exported = (ours && stream.release.is_some())
-        .then(|| unsafe { stream.private_data.cast::<Exported>().as_ref() })
+        .then(|| NonNull::new(stream.private_data.cast::<Exported>()))
         .flatten();
     exported.ok_or_else(|| {
         Error::invalid_argument("the stream is released, or is not one that libdipc made")

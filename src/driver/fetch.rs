@@ -177,8 +177,14 @@ impl Fetch {
         self.stats
     }
 
-    /// How many batches [`next`](Self::next) gives without waiting for the server.
-    pub fn batches_here(&self) -> usize {
+    /// How many batches [`next`](Self::next) gives without waiting for the server. Where there are none, what the
+    /// connections have is read first.
+    pub fn batches_here(&mut self) -> usize {
+        let here = self.receiver.batches_here();
+        if here > 0 || self.failed.is_some() || self.receiver.is_complete() {
+            return here;
+        }
+        self.step();
         self.receiver.batches_here()
     }
 

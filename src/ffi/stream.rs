@@ -27,8 +27,8 @@ pub const DIPC_STREAM_STAT_BYTES_RECEIVED: i32 = 5;
 pub const DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE: i32 = 6;
 /// Body bytes copied in this process between the host and a device.
 pub const DIPC_STREAM_STAT_BYTES_STAGED: i32 = 7;
-/// Record batches that have come and were not handed out: get_next gives so many without waiting for the server.
-/// Others may have come, too, that nobody has read yet: they are read when get_next waits.
+/// Record batches that have come and were not handed out: get_next gives so many without waiting for the server. Where
+/// there are none, what the connection has is read first.
 pub const DIPC_STREAM_STAT_BATCHES_HERE: i32 = 8;
 
 /// Why a stream of the library's failed, in full: its own callbacks can only say an errno and a
@@ -279,12 +279,12 @@ pub unsafe extern "C" fn dipc_stream_from_host(
 ///
 /// `stream` follows Arrow's C device stream interface, and none of its callbacks runs while the
 /// result is in use.
-unsafe fn fetched(stream: &ArrowDeviceArrayStream) -> Result<&Stream> {
+unsafe fn fetched<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mut Stream> {
     // SAFETY: the caller promises it.
-    let reader: &dyn ArrayReader = unsafe { stream::reader(stream) }?;
+    let reader: &mut dyn ArrayReader = unsafe { stream::reader(stream) }?;
     reader
         .as_any()
-        .and_then(|reader| reader.downcast_ref())
+        .and_then(|reader| reader.downcast_mut())
         .ok_or_else(|| Error::invalid_argument("the stream is not one of dipc_client_get()"))
 }
 

@@ -193,13 +193,7 @@ function next_batch(stream::Stream)
         released(stream) && throw(DipcError(ERR_CANCELLED, "the stream is closed"))
         out = Ref(zeroed(ArrowDeviceArray))
         p = stream_pointer(stream)
-        stream.waiting = true
-        status = GC.@preserve stream out try
-            waiting(() -> cancel(stream.token), stream.stream[].get_next, p,
-                    Base.unsafe_convert(Ptr{ArrowDeviceArray}, out))
-        finally
-            stream.waiting = false
-        end
+        status = GC.@preserve stream out next_struct(stream, p, Base.unsafe_convert(Ptr{ArrowDeviceArray}, out))
         status == 0 || throw(stream_error(p))
         out[].array.release == C_NULL && (stream.ended = true; return nothing)
         owner = Owner(out)
@@ -208,6 +202,23 @@ function next_batch(stream::Stream)
         return Batch(stream.schema, owner, batch_metadata(p))
     finally
         unlock(stream.lock)
+    end
+end
+
+const STREAM_STATS = (:rows, :batches, :bytes_lent, :bytes_copied, :bytes_received, :bytes_copied_on_device,
+                      :bytes_staged, :batches_here)
+const BATCHES_HERE = length(STREAM_STATS)
+
+# Calls get_next: by a thread of its own, so that other tasks run and Ctrl-C is heard, unless the batch is here.
+function next_struct(stream::Stream, p, out)
+    get_next = stream.stream[].get_next
+    stat(@c(dipc_stream_stat), p, BATCHES_HERE) > 0 &&
+        return ccall(get_next, Cint, (Ptr{Cvoid}, Ptr{Cvoid}), p, out)
+    stream.waiting = true
+    try
+        return waiting(() -> cancel(stream.token), get_next, p, out)
+    finally
+        stream.waiting = false
     end
 end
 
@@ -246,9 +257,8 @@ taken yet, and are there without waiting for the server.
 """
 stats(stream::Stream) = lock(stream.lock) do
     released(stream) && throw(DipcError(ERR_CANCELLED, "the stream is closed"))
-    GC.@preserve stream NamedTuple{(:rows, :batches, :bytes_lent, :bytes_copied, :bytes_received,
-                                         :bytes_copied_on_device, :bytes_staged, :batches_here)}(
-        ntuple(i -> stat(@c(dipc_stream_stat), stream_pointer(stream), i), 8))
+    GC.@preserve stream NamedTuple{STREAM_STATS}(
+        ntuple(i -> stat(@c(dipc_stream_stat), stream_pointer(stream), i), length(STREAM_STATS)))
 end
 
 function stat(call, pointer, number)
