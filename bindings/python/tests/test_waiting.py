@@ -74,6 +74,21 @@ def test_ctrl_c_interrupts(stuck, script, use):
     assert process.returncode == 0
 
 
+def test_ctrl_c_is_heard_at_any_moment(stuck, script):
+    """Also in the one before the main thread sleeps, which a signal does not wake then."""
+    stuck.publish("good", table(3))
+    for step in range(16):
+        stuck.waiting.clear()
+        process = script(CTRL_C.format(use=USES["read_all"]), stuck.uri)
+        assert stuck.waiting.wait(WAIT)
+        moment = time.perf_counter() + step * 75e-6
+        while time.perf_counter() < moment:
+            pass
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=WAIT)
+        assert out == "interrupted\ngoes on: 3\n", errors
+
+
 HANDLER = """
 import dipc, signal, sys
 def handle(number, frame):

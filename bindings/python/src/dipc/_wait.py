@@ -17,6 +17,10 @@ from typing import Callable, Generic, TypeVar
 
 from . import _process
 
+# A signal that comes while the main thread is about to sleep, but does not yet, does not wake it (CPython looks for
+# signals, lets go of the GIL, which may take 100 us, and only then sleeps): so it wakes by itself to look.
+_LOOK_SECONDS = 0.1
+
 T = TypeVar("T")
 Task = Callable[[], None]
 
@@ -106,7 +110,8 @@ def call(function: Callable[[], T], cancel: Callable[[], None]) -> T:
     done.acquire()
     start(outcome.run, done.release)
     try:
-        done.acquire()
+        while not done.acquire(timeout=_LOOK_SECONDS):
+            pass
     except BaseException:
         # What the call still gives is dropped, and so released, by its helper.
         cancel()
