@@ -93,7 +93,8 @@ impl UcxConnection {
                 return Err(error);
             }
         };
-        let tagged = Tagged::new(false);
+        let by_turns = address.ip().is_loopback() && context.goes_over_tcp();
+        let tagged = Tagged::new(false).by_turns(by_turns);
         let mut connection = Self::new(worker, shared, endpoint, tagged, address.to_string());
         connection.establish(&address.to_string(), deadline, cancel)?;
         Ok(connection)

@@ -43,10 +43,16 @@ const GPU_BYTES: u64 = 16 << 10;
 /// body is added, so that one that comes over a network has its receive before it comes.
 const POSTED_BYTES: u64 = 256 << 10;
 
+/// Over tcp to this machine, where no network's delay is to be hidden, no body is added to more bytes than these: several large
+/// ones at once come a quarter slower than one after the other.
+const POSTED_BYTES_BY_TURNS: u64 = 1 << 20;
+
 /// Receives of tagged messages on one worker.
 pub(super) struct Tagged {
     /// Takes messages of any tag: a server.
     any: bool,
+    /// Large bodies come one after the other.
+    by_turns: bool,
     /// Where packed bodies go; `None`: to the host.
     gpu: Option<Arc<Device>>,
     /// Bodies that were announced and have no receive yet.
@@ -109,6 +115,7 @@ impl Tagged {
     pub(super) fn new(any: bool) -> Self {
         Self {
             any,
+            by_turns: false,
             gpu: None,
             expected: VecDeque::new(),
             posted: Vec::new(),
@@ -116,6 +123,12 @@ impl Tagged {
             posted_bytes: 0,
             next_id: 0,
         }
+    }
+
+    /// Has large bodies come one after the other: for a server on this machine, over tcp.
+    pub(super) fn by_turns(mut self, by_turns: bool) -> Self {
+        self.by_turns = by_turns;
+        self
     }
 
     /// Where packed bodies that are posted from now on go; `None`: to the host.
@@ -182,7 +195,8 @@ impl Tagged {
         let mut moved = false;
         while let Some(body) = self.expected.front().copied() {
             let within = self.posted_bytes.saturating_add(body.packed) <= POSTED_BYTES;
-            if !within && !self.posted.is_empty() && !std::mem::take(&mut idle) {
+            let full = self.by_turns && self.posted_bytes > POSTED_BYTES_BY_TURNS;
+            if !within && !self.posted.is_empty() && (full || !std::mem::take(&mut idle)) {
                 break;
             }
             self.expected.pop_front();
