@@ -297,28 +297,33 @@ fn a_body_of_another_length_than_posted_is_refused() {
 /// large they are, also where the sender waits until each has left.
 #[test]
 fn announced_bodies_come_in_any_order() {
-    const LEN: usize = 1 << 20;
-    for subject in SUBJECTS.into_iter().filter(|subject| subject.posts) {
-        let mut pair = subject.pair();
-        for seq in 1..=4 {
-            pair.client.post_body(seq, LEN as u64, 32);
+    for len in [1 << 10, 1 << 20, 3 << 20] {
+        for subject in SUBJECTS.into_iter().filter(|subject| subject.posts) {
+            come_in_any_order(subject, len);
         }
-        for seq in [4, 2, 3, 1] {
-            let tag = body_tag(seq, BodyKind::Packed);
-            let fill = u8::try_from(seq).unwrap();
-            pair.server.send(tagged(tag, vec![fill; LEN])).unwrap();
-            let body = loop {
-                pair.server.flush().unwrap();
-                if let Some(message) = pair.client.receive().unwrap() {
-                    break message;
-                }
-            };
-            let Incoming::Body { seq: came, memory } = body else {
-                panic!("{body:?}")
-            };
-            assert_eq!(came, seq);
-            assert!(memory.as_slice() == vec![fill; LEN]);
-        }
+    }
+}
+
+fn come_in_any_order(subject: Subject, len: usize) {
+    let mut pair = subject.pair();
+    for seq in 1..=4 {
+        pair.client.post_body(seq, len as u64, 32);
+    }
+    for seq in [4, 2, 3, 1] {
+        let tag = body_tag(seq, BodyKind::Packed);
+        let fill = u8::try_from(seq).unwrap();
+        pair.server.send(tagged(tag, vec![fill; len])).unwrap();
+        let body = loop {
+            pair.server.flush().unwrap();
+            if let Some(message) = pair.client.receive().unwrap() {
+                break message;
+            }
+        };
+        let Incoming::Body { seq: came, memory } = body else {
+            panic!("{body:?}")
+        };
+        assert_eq!(came, seq);
+        assert!(memory.as_slice() == vec![fill; len]);
     }
 }
 

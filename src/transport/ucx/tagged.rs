@@ -43,9 +43,9 @@ const GPU_BYTES: u64 = 16 << 10;
 /// body is added, so that one that comes over a network has its receive before it comes.
 const POSTED_BYTES: u64 = 256 << 10;
 
-/// Over tcp to this machine, where no network's delay is to be hidden, no body is added to more bytes than these: several large
-/// ones at once come a quarter slower than one after the other.
-const POSTED_BYTES_BY_TURNS: u64 = 1 << 20;
+/// Over tcp to this machine, where no network's delay is to be hidden, bodies of more bytes than these come one after the other:
+/// several at once are a quarter slower.
+const BY_TURNS_BYTES: u64 = 1 << 20;
 
 /// Receives of tagged messages on one worker.
 pub(super) struct Tagged {
@@ -193,19 +193,33 @@ impl Tagged {
         mut idle: bool,
     ) -> Result<bool> {
         let mut moved = false;
-        while let Some(body) = self.expected.front().copied() {
-            let within = self.posted_bytes.saturating_add(body.packed) <= POSTED_BYTES;
-            let full = self.by_turns && self.posted_bytes > POSTED_BYTES_BY_TURNS;
-            if !within && !self.posted.is_empty() && (full || !std::mem::take(&mut idle)) {
+        while let Some(index) = self.next(worker, &mut idle) {
+            let Some(body) = self.expected.remove(index) else {
                 break;
-            }
-            self.expected.pop_front();
+            };
             let posted = self.post_one(worker, shared, body)?;
             self.posted.push(posted);
             self.posted_bytes = self.posted_bytes.saturating_add(body.packed);
             moved = true;
         }
         Ok(moved)
+    }
+
+    /// Which of the expected bodies is posted next, if one is to be now. Uses up `idle` where that is the reason.
+    fn next(&self, worker: &Worker, idle: &mut bool) -> Option<usize> {
+        let front = self.expected.front()?;
+        let waits = |body: &Expected| self.by_turns && body.packed > BY_TURNS_BYTES;
+        if waits(front) {
+            if self.posted.iter().any(|posted| waits(&posted.body)) {
+                return None;
+            }
+            // A peer may send bodies in any order, and wait until each has left: what one that has not
+            // come held up could be the one that comes.
+            let has_come = |body: &Expected| has_come(worker, body.seq);
+            return self.expected.iter().position(has_come);
+        }
+        let within = self.posted_bytes.saturating_add(front.packed) <= POSTED_BYTES;
+        (within || self.posted.is_empty() || std::mem::take(idle)).then_some(0)
     }
 
     /// Posts the receives of one body. Rule D8 has two, by exact tag, since one for both could truncate
@@ -387,6 +401,19 @@ impl Tagged {
             }
         }
     }
+}
+
+/// Whether a body has come, or its announcement, that no receive was posted for.
+fn has_come(worker: &Worker, seq: u32) -> bool {
+    let mut info = ucp_tag_recv_info_t {
+        sender_tag: 0,
+        length: 0,
+    };
+    let (api, handle) = (worker.api(), worker.handle());
+    // SAFETY: the worker lives; `info` is writable; nothing is taken from UCX.
+    let message =
+        unsafe { api.ucp_tag_probe_nb(handle, u64::from(seq), NUMBER_MASK, 0, &raw mut info) };
+    !message.is_null()
 }
 
 fn wrong_length(seq: u32, length: usize, announced: u64) -> Error {
