@@ -44,7 +44,9 @@ def busy_processors(seconds: float = 2.0) -> float:
     before = _processor_time()
     time.sleep(seconds)
     worked, passed = (after - start for after, start in zip(_processor_time(), before, strict=True))
-    return worked / passed * (os.cpu_count() or 1) if passed > 0 else 0.0
+    # Where nothing works, rounding can leave a little less than nothing.
+    share = min(max(worked / passed, 0.0), 1.0) if passed > 0 else 0.0
+    return share * (os.cpu_count() or 1)
 
 
 def _commit() -> str:
