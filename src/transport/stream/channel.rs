@@ -9,11 +9,9 @@ use rustix::net::Shutdown;
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::transport::stream::buffer::ReadBuffer;
 use crate::transport::stream::{Frame, FrameReader, Outbox};
 use crate::transport::{Incoming, Outgoing};
-
-/// Bytes read at once beyond the body that is under way: many small frames per system call.
-const BUFFER_BYTES: usize = 64 << 10;
 
 /// What [`Intake::read_aside`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,10 +85,8 @@ pub struct Channel<I> {
     generation: Generation,
     intake: I,
     reader: FrameReader,
-    /// Bytes read and not yet cut into frames: `start..end`.
-    buffer: Box<[u8]>,
-    start: usize,
-    end: usize,
+    /// Bytes read and not yet cut into frames.
+    buffer: ReadBuffer,
     /// Whether the next frame comes another way than through the socket, and the bytes that came
     /// there and have not been cut into frames, from `aside_start` on.
     is_aside: bool,
@@ -121,9 +117,7 @@ impl<I: Intake> Channel<I> {
             generation: Generation::now(),
             intake,
             reader: FrameReader::new(unexpected_bytes),
-            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
-            start: 0,
-            end: 0,
+            buffer: ReadBuffer::default(),
             is_aside: false,
             aside: Vec::new(),
             aside_start: 0,
@@ -284,8 +278,13 @@ impl<I: Intake> Channel<I> {
         if let Some(error) = &self.over {
             return Err(error.clone());
         }
-        self.receive_frame()
-            .inspect_err(|error| self.give_up(error.clone()))
+        let received = self.receive_frame();
+        match &received {
+            Ok(None) => self.buffer.rest(),
+            Ok(Some(_)) => {}
+            Err(error) => self.give_up(error.clone()),
+        }
+        received
     }
 
     /// The peer broke a rule that the caller knows of: the connection is over.
@@ -305,7 +304,10 @@ impl<I: Intake> Channel<I> {
     fn receive_frame(&mut self) -> Result<Option<Incoming>> {
         loop {
             if let Some(frame) = self.next_frame()? {
-                return self.intake.deliver(frame, self.end - self.start).map(Some);
+                return self
+                    .intake
+                    .deliver(frame, self.buffer.unread().len())
+                    .map(Some);
             }
             if self.reader.take_switch() {
                 self.is_aside = !self.is_aside;
@@ -321,7 +323,7 @@ impl<I: Intake> Channel<I> {
                     Aside::Awake => return Ok(None),
                     Aside::Asleep => {}
                 }
-                if self.start < self.end {
+                if !self.buffer.unread().is_empty() {
                     return Err(Error::protocol(
                         "the peer sent through the socket what it had not announced in the ring",
                     ));
@@ -346,9 +348,10 @@ impl<I: Intake> Channel<I> {
 
     fn next_frame(&mut self) -> Result<Option<Frame>> {
         if !self.is_aside {
-            let mut input = &self.buffer[self.start..self.end];
+            let mut input = self.buffer.unread();
             let frame = self.reader.read(&mut input);
-            self.start = self.end - input.len();
+            let left = input.len();
+            self.buffer.leave(left);
             return frame;
         }
         let mut input = self.aside.get(self.aside_start..).unwrap_or_default();
@@ -367,15 +370,14 @@ impl<I: Intake> Channel<I> {
         let mut empty = [];
         let body = self.reader.body_space().unwrap_or(&mut empty);
         let body_len = body.len();
-        let mut runs = [IoSliceMut::new(body), IoSliceMut::new(&mut self.buffer)];
+        let mut runs = [IoSliceMut::new(body), IoSliceMut::new(self.buffer.space())];
         let room = body_len + runs[1].len();
         let read = self.intake.read(&self.socket, &mut runs)?;
         self.received += read as u64;
         self.drained = read < room && !self.intake.was_cut_short();
         let in_body = read.min(body_len);
         self.reader.body_filled(in_body);
-        self.start = 0;
-        self.end = read - in_body;
+        self.buffer.filled(read - in_body);
         Ok(read)
     }
 

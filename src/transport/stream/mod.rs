@@ -1,6 +1,7 @@
 //! Frames over byte streams, for the transports that have one: what is read is cut by
 //! [`FrameReader`], what is written is gathered by [`Outbox`], and [`Channel`] is a socket with both.
 
+mod buffer;
 mod channel;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]

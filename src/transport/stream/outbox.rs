@@ -283,6 +283,9 @@ impl Outbox {
             };
             self.advance(sent);
         }
+        // A queue goes round through all the memory that it has, and where there are many connections none of
+        // that stays in a cache.
+        self.frames = VecDeque::new();
         Ok(true)
     }
 
