@@ -1983,8 +1983,10 @@ dipc_status dipc_server_stat(const struct dipc_server *server,
 
 /**
  * Stops a server: no new connections and no new streams; streams under way may end until the
- * deadline; then their connections are cut. Arrays that clients hold stay valid. May be called
- * again.
+ * deadline; then their connections are cut. Before that it waits, within the deadline, until what
+ * was sent has arrived: over ucx, where only the client can tell, until each client has closed its
+ * connection, which libdipc's do when they are told of the stop; other clients are given a quarter of
+ * a second. Arrays that clients hold stay valid. May be called again.
  *
  * @param server       Server.
  * @param deadline_ns  Nanoseconds from now; 0 cuts at once, DIPC_FOREVER waits for every stream.
