@@ -9,12 +9,14 @@
 //!   10 ms (rule F5). It never calls the host.
 //! - **A producing thread** ([`produce::Production`], one per provider stream or large
 //!   published one, or the host's own in the pull form) pulls the provider, builds headers, copies bodies where that is needed, and
-//!   writes to the connection itself. Between two streams it waits for the next request on the
+//!   writes to the connection itself. A provider's thread that is ahead of the consumer also reads the
+//!   connection, in place of the I/O thread (`served/reading.rs`). Between two streams it waits for the next request on the
 //!   connection of the last one, and reads it.
 //! - **The consumer's thread** ([`fetch::Fetch`]) reads its own stream in `get_next`: no hand-over
 //!   stands between it and the socket.
 //! - **The callback thread** ([`callbacks::Callbacks`], one per server) releases the producer's
-//!   arrays when the peer has returned them, since a release is the host's code.
+//!   arrays when the peer has returned them, since a release is the host's code. What a provider's thread reads
+//!   or sends for itself it also releases itself.
 //!
 //! Locks: a connection has one ([`served::ServedLink`], [`link::FetchLink`]), held for the time of a
 //! non-blocking read or write and never while the host is called, memory is copied or a thread

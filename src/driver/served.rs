@@ -5,6 +5,7 @@ mod half;
 mod leaving;
 mod looking;
 mod parked;
+mod reading;
 mod upkeep;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use reading::Reading;
 
 use crate::device::BufferRef;
 use crate::device::cuda::GpuBody;
@@ -105,6 +107,8 @@ struct Half {
     stream_queued: u64,
     /// Between two streams another thread than the I/O thread waits for the next request.
     parked: bool,
+    /// Who reads within a stream.
+    reading: Reading,
     /// When to look for idle regions next; a timer is set for it.
     retire_at: Option<Timestamp>,
     /// When to ask next whether the peer's machine still answers; a timer is set for it.
@@ -196,6 +200,7 @@ impl ServedLink {
                 cancelled: false,
                 stream_queued: 0,
                 parked: false,
+                reading: Reading::default(),
                 retire_at: None,
                 probe_at: None,
                 dismissed_at: None,
@@ -443,22 +448,10 @@ impl ServedLink {
             half.is_full = false;
             effects.signal.clone_from(&half.signal);
         }
-        let interest = if half.is_flooded() {
-            if self.readiness.socket {
-                Interest::Write
-            } else {
-                effects.timers.push(clock::after(WRITE_RETRY));
-                Interest::Nothing
-            }
-        } else if !self.readiness.socket {
-            Interest::Read
-        } else if half.link.queued_bytes() > 0 && !half.corked {
-            Interest::ReadWrite
-        } else if half.parked && half.sender.state() == SenderState::Idle {
-            Interest::Nothing
-        } else {
-            Interest::Read
-        };
+        if half.is_flooded() && !self.readiness.socket {
+            effects.timers.push(clock::after(WRITE_RETRY));
+        }
+        let interest = self.interest(half);
         if let Some(registration) = &mut half.registration {
             registration.set_interest(interest);
         }
@@ -639,7 +632,9 @@ impl Source for ServedLink {
         self.uncork_when_due();
         self.retire();
         self.probe_when_due();
-        self.ready();
+        if self.take_back_when_due() {
+            self.ready();
+        }
     }
 }
 

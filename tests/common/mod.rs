@@ -6,9 +6,11 @@ pub mod child;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow::array::{Array, Int64Array, RecordBatch, StringArray, StructArray, make_array};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
+use dipc::arena::Arena;
 use dipc::arrow::abi::{ArrowArray, ArrowDeviceArray, ArrowSchema};
 use dipc::arrow::stream::{ArrayReader, export_device_stream};
 use dipc::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
@@ -24,6 +26,22 @@ pub fn batch(first: i64, rows: usize) -> RecordBatch {
             .map(|row| (row % 7 != 0).then(|| format!("row {row}"))),
     );
     RecordBatch::try_new(schema(), vec![Arc::new(numbers), Arc::new(texts)]).unwrap()
+}
+
+/// A copy of `batch` with every buffer in `arena`.
+pub fn in_arena(arena: &Arena, batch: &RecordBatch) -> RecordBatch {
+    let copy = |buffer: &Buffer| arena.buffer_from(buffer.as_slice()).unwrap();
+    let columns = batch.columns().iter().map(|column| {
+        let data = column.to_data();
+        let nulls = data.nulls().map(|nulls| {
+            let bits = BooleanBuffer::new(copy(nulls.buffer()), nulls.offset(), nulls.len());
+            NullBuffer::new(bits)
+        });
+        let buffers = data.buffers().iter().map(copy).collect();
+        let moved = data.into_builder().buffers(buffers).nulls(nulls).build();
+        make_array(moved.unwrap())
+    });
+    RecordBatch::try_new(batch.schema(), columns.collect()).unwrap()
 }
 
 /// The schema of [`batch`].

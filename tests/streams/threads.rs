@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
+use dipc::device::DeviceKind;
 use dipc::error::Status;
 use dipc::proto::Credit;
 use dipc::server::{Request, ServerOptions};
@@ -15,7 +17,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::common;
 use crate::common::child::{assert_in_child, in_child};
-use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
+use crate::common::{
+    FnProvider, batch, counting, export, export_schema, import, in_arena, read_all, stream_of,
+};
 use crate::{SHM, SUBJECTS, Subject, assert_same, client, eventually, serve, server};
 
 /// Batches of a table that outlasts a turn of the I/O thread, and a window.
@@ -313,5 +317,45 @@ fn a_schema_does_not_wait_for_a_slow_batch() {
             go.send(()).unwrap();
             assert_eq!(read_all(&mut stream.unwrap()).unwrap().len(), 2);
         }
+    }
+}
+
+/// "Threads": the thread of a quick producer reads its connection for itself; where the producer then waits, in
+/// its own call, for memory that it lent, that comes back all the same.
+#[test]
+fn a_producer_may_wait_for_what_it_lent() {
+    const AT_ONCE: i64 = 14;
+    // Enough to be lent.
+    const ROWS: usize = 2000;
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let arena = Arc::new(Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap());
+        let lent = Arc::clone(&arena);
+        let provider = FnProvider(move |_: &Request| {
+            let arena = Arc::clone(&lent);
+            let batches = (0..).flat_map(move |round| {
+                eventually("all is back", || arena.used_bytes() == 0);
+                let numbers = round * AT_ONCE..(round + 1) * AT_ONCE;
+                let made = numbers.map(|index| Ok(in_arena(&arena, &batch(index, ROWS))));
+                made.collect::<Vec<_>>()
+            });
+            Ok(stream_of(common::schema(), batches))
+        });
+        serve(&server, "t", Box::new(provider));
+        let client = client();
+        let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+        let schema = stream.schema().unwrap();
+        for index in 0..10 * AT_ONCE {
+            if index % AT_ONCE == 0 {
+                // The producer is ahead.
+                thread::sleep(Duration::from_millis(1));
+            }
+            let array = stream.next().unwrap().unwrap();
+            assert_same(&[import(array, &schema)], &[batch(index, ROWS)]);
+        }
+        // Nor does it wait for ever where the consumer goes.
+        drop(stream);
+        eventually("the stream is over", || server.stats().streams_active == 0);
+        eventually("all is back", || arena.used_bytes() == 0);
     }
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{RecordBatch, make_array};
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::array::RecordBatch;
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
@@ -15,7 +14,8 @@ use dipc::server::{Server, ServerOptions};
 use dipc::transport::{BodyPolicy, LinkOptions};
 
 use crate::common::{
-    FnProvider, batch, counting, export, export_schema, import, read_all, schema, stream_of,
+    FnProvider, batch, counting, export, export_schema, import, in_arena, read_all, schema,
+    stream_of,
 };
 use crate::{Other, client, eventually, link_options, options, role, serve, until_told, works};
 
@@ -27,22 +27,6 @@ fn server(options: ServerOptions) -> (Server, String) {
 
 fn lending(body: BodyPolicy) -> ServerOptions {
     ServerOptions { body, ..options() }
-}
-
-/// A copy of `batch` with every buffer in `arena`.
-fn in_arena(arena: &Arena, batch: &RecordBatch) -> RecordBatch {
-    let copy = |buffer: &Buffer| arena.buffer_from(buffer.as_slice()).unwrap();
-    let columns = batch.columns().iter().map(|column| {
-        let data = column.to_data();
-        let nulls = data.nulls().map(|nulls| {
-            let bits = BooleanBuffer::new(copy(nulls.buffer()), nulls.offset(), nulls.len());
-            NullBuffer::new(bits)
-        });
-        let buffers = data.buffers().iter().map(copy).collect();
-        let moved = data.into_builder().buffers(buffers).nulls(nulls).build();
-        make_array(moved.unwrap())
-    });
-    RecordBatch::try_new(batch.schema(), columns.collect()).unwrap()
 }
 
 /// Publishes `count` batches of `rows` rows, in `arena`, as `t`; returns what they hold.

@@ -14,6 +14,7 @@ mod on_gpu;
 mod replay;
 mod stage;
 mod stream;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use stream::OutStream;
 use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::device::DeviceKind;
 use crate::device::cuda::Driver;
+use crate::driver::brief::Brief;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::io::Busy;
@@ -84,6 +86,10 @@ pub struct Production {
     stream: Arc<OutStream>,
     /// A thread drives the stream, and nothing else.
     busy: Option<Busy>,
+    brief: Brief,
+    /// When there was room for a batch last, and whether that was sent within [`QUICK`].
+    pulled_at: Timestamp,
+    is_quick: bool,
     options: ProduceOptions,
     encoder: Option<Encoder>,
     log: VecDeque<Item>,
@@ -134,6 +140,9 @@ impl Production {
     ) -> Self {
         Self {
             busy: None,
+            brief: Brief::default(),
+            pulled_at: clock::now(),
+            is_quick: false,
             stream,
             options,
             encoder: None,
@@ -179,17 +188,6 @@ impl Production {
         });
         self.encoder = Some(encoder);
         self.advance().map(drop)
-    }
-
-    /// Waits until everything said so far has been sent and the consumer has room for more.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout` at the deadline, `Cancelled`, `Disconnected`.
-    pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
-        self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))?;
-        self.has_room = true;
-        Ok(())
     }
 
     /// Sends one record batch, dictionaries first. Once a batch is taken, what then goes wrong is
@@ -291,50 +289,6 @@ impl Production {
             let _ = self.advance_one(index);
         }
         self.uncork();
-    }
-
-    fn wait_until(
-        &mut self,
-        deadline: Option<Timestamp>,
-        mut done: impl FnMut(&mut Self) -> Result<bool>,
-    ) -> Result<()> {
-        loop {
-            if let Some(error) = &self.broken {
-                return Err(error.clone());
-            }
-            let seen = self.stream.signal.changes();
-            if done(self)? {
-                return Ok(());
-            }
-            if self.stream.is_given_up() {
-                return Err(Error::cancelled("another call has failed the request"));
-            }
-            self.uncork();
-            // The end of lingering is no event: it has to be waited for.
-            let linger = self.linger.filter(|linger| clock::now() < *linger);
-            let wake = [deadline, linger].into_iter().flatten().min();
-            let wait = || self.stream.signal.wait(seen, wake);
-            let told = match &self.busy {
-                Some(busy) => busy.rest(wait),
-                None => wait(),
-            };
-            if !told && deadline.is_some_and(|d| clock::now() >= d) {
-                return Err(Error::timeout(
-                    "the consumer took no batch within the time given",
-                ));
-            }
-        }
-    }
-
-    fn may_pull(&self) -> Result<bool> {
-        for cursor in &self.cursors {
-            if let Some(link) = &cursor.link
-                && !link.has_room(None, false)?
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// Whether nobody needs the stream any more, once all present parts have sent everything.
@@ -606,6 +560,7 @@ impl Drop for Production {
         self.fail(Status::Provider.code(), text);
         for link in &self.stream.outlets.lock().present {
             link.clear_signal(&self.stream.signal);
+            link.hand_back();
         }
     }
 }

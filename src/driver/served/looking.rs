@@ -16,7 +16,8 @@ impl ServedLink {
                 return false;
             }
             if !self.is_to_be_looked_at() {
-                let looked_at = half.looked_at;
+                // By the thread of a stream it still may be.
+                let looked_at = half.looked_at && !half.reading.is_by_thread();
                 drop(half);
                 if looked_at {
                     self.ready();

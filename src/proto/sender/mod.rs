@@ -163,6 +163,11 @@ impl<P, K> Sender<P, K> {
         self.window().is_none_or(Window::may_pull)
     }
 
+    /// Whether half of the consumer's window is used (rule E5). Never, for a baseline peer.
+    pub fn is_half_used(&self) -> bool {
+        self.window().is_some_and(Window::is_half_used)
+    }
+
     /// Whether a message, dictionary or batch, with a body of `body_len` bytes may be sent now (rule
     /// E5). Always, for a baseline peer. `in_place`: as in [`OutBody::Lent`].
     pub fn admits(&self, body_len: u64, in_place: bool) -> bool {

@@ -56,6 +56,13 @@ impl Window {
         self.sent.bytes.saturating_sub(self.in_place_bytes)
     }
 
+    /// Whether half of what the consumer may have waiting is under way or waits.
+    pub(super) fn is_half_used(&self) -> bool {
+        let left = self.credit.batches.saturating_sub(self.sent.batches);
+        let bytes_left = self.credit.bytes.saturating_sub(self.charged_bytes());
+        left <= self.initial.batches / 2 || bytes_left <= self.initial.bytes / 2
+    }
+
     pub(super) fn admits(&self, body_len: u64) -> bool {
         // Rule E5: one message is always admitted when nothing is outstanding.
         self.nothing_outstanding()

@@ -1,0 +1,115 @@
+//! What the thread of a stream does while the consumer has no room for more: it reads what the consumer says, looks for
+//! a while, and then it sleeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Cursor, Production};
+use crate::driver::callbacks::release_here;
+use crate::driver::clock;
+use crate::driver::served::ServedLink;
+use crate::error::{Error, Result};
+use crate::proto::Timestamp;
+
+/// A batch that takes no longer to make and to send is worth less than a wake of the I/O thread for every half
+/// window.
+const QUICK: Duration = Duration::from_micros(50);
+
+impl Production {
+    /// Waits until everything said so far has been sent and the consumer has room for more.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` at the deadline, `Cancelled`, `Disconnected`.
+    pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
+        self.is_quick = clock::since(self.pulled_at) < QUICK;
+        if self.is_quick {
+            self.read_along(false);
+        } else if let Some(link) = self.own_link() {
+            link.hand_back();
+        }
+        self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))?;
+        self.has_room = true;
+        self.pulled_at = clock::now();
+        Ok(())
+    }
+
+    pub(super) fn wait_until(
+        &mut self,
+        deadline: Option<Timestamp>,
+        mut done: impl FnMut(&mut Self) -> Result<bool>,
+    ) -> Result<()> {
+        loop {
+            if let Some(error) = &self.broken {
+                return Err(error.clone());
+            }
+            let seen = self.stream.signal.changes();
+            if done(self)? {
+                return Ok(());
+            }
+            if self.stream.is_given_up() {
+                return Err(Error::cancelled("another call has failed the request"));
+            }
+            self.uncork();
+            if self.look_briefly(seen) {
+                continue;
+            }
+            // The end of lingering is no event: it has to be waited for.
+            let linger = self.linger.filter(|linger| clock::now() < *linger);
+            let wake = [deadline, linger].into_iter().flatten().min();
+            let wait = || self.stream.signal.wait(seen, wake);
+            let told = match &self.busy {
+                Some(busy) => busy.rest(wait),
+                None => wait(),
+            };
+            if !told && deadline.is_some_and(|d| clock::now() >= d) {
+                return Err(Error::timeout(
+                    "the consumer took no batch within the time given",
+                ));
+            }
+        }
+    }
+
+    /// The connection that this thread may read for itself.
+    fn own_link(&self) -> Option<&Arc<ServedLink>> {
+        match (&self.busy, self.cursors.as_slice()) {
+            (Some(_), [Cursor { link, .. }]) => link.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Reads what has come, where that is this thread's to do, and releases what is back.
+    fn read_along(&self, at_once: bool) {
+        if let Some(link) = self.own_link() {
+            release_here(|| link.read_along(at_once));
+        }
+    }
+
+    /// Looks for room before a sleep. Returns whether something has changed since `seen`.
+    fn look_briefly(&mut self, seen: u64) -> bool {
+        let Some(link) = self.own_link().cloned().filter(|_| self.is_quick) else {
+            return false;
+        };
+        let mut brief = std::mem::take(&mut self.brief);
+        let found = brief.look(|| {
+            self.read_along(true);
+            self.stream.signal.changes() != seen
+        });
+        self.brief = brief;
+        if !found {
+            link.hand_back();
+        }
+        found
+    }
+
+    fn may_pull(&self) -> Result<bool> {
+        for cursor in &self.cursors {
+            if let Some(link) = &cursor.link
+                && !link.has_room(None, false)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,142 @@
+//! Who reads a connection: mostly the I/O thread, within a stream also the stream's own.
+//!
+//! A producer that is ahead of its consumer waits for credit and gets its memory back by the message. Were
+//! both read by the I/O thread, that would be woken for every half window, wake the stream's thread for the
+//! credit and the callback thread for the memory: three threads of which one has something to do. So once
+//! half the window is used, the stream's thread reads before each pull, and the I/O thread no more.
+//!
+//! The host may take its time for a batch, or wait in there for memory that it lent. So the I/O thread reads again
+//! [`PATIENCE`] after the stream's thread last did.
+
+use std::time::Duration;
+
+use super::{Effects, Half, ServedLink};
+use crate::driver::clock;
+use crate::driver::io::{Interest, Source as _};
+use crate::proto::{SenderState, Timestamp};
+
+/// How long the I/O thread leaves the reading to a thread that does not read.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// A stream's thread that comes back so soon after the I/O thread has read waited for what that read.
+const WAITED: Duration = Duration::from_micros(500);
+/// After that many such times, one after the other, a stream's thread leaves 2^12 reads to the I/O thread.
+const MOST_WAITS: u32 = 12;
+
+/// Who reads a connection in a stream.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    /// The stream's thread, until then.
+    until: Option<Timestamp>,
+    /// A timer is set for it.
+    timed: bool,
+    /// When the I/O thread took the reading back.
+    taken_back_at: Option<Timestamp>,
+    /// How often the stream's thread waited for that, one after the other.
+    waits: u32,
+    /// Reads that the I/O thread is still to do after it.
+    left: u32,
+}
+
+impl Reading {
+    /// Whether the I/O thread leaves it to another.
+    pub(super) fn is_by_thread(&self) -> bool {
+        self.until.is_some()
+    }
+}
+
+impl ServedLink {
+    /// What the I/O thread is to be told of.
+    pub(super) fn interest(&self, half: &Half) -> Interest {
+        let flooded = half.is_flooded();
+        if !self.readiness.socket {
+            return if flooded {
+                Interest::Nothing
+            } else {
+                Interest::Read
+            };
+        }
+        let parked = half.parked && half.sender.state() == SenderState::Idle;
+        let reads = !flooded && !parked && !half.reading.is_by_thread();
+        let writes = flooded || (half.link.queued_bytes() > 0 && !half.corked);
+        match (reads, writes) {
+            (true, true) => Interest::ReadWrite,
+            (true, false) => Interest::Read,
+            (false, true) => Interest::Write,
+            (false, false) => Interest::Nothing,
+        }
+    }
+
+    /// Reads what has come if half the window is used, on the thread that drives the stream and will soon
+    /// be back; or `at_once`, if it waits for room.
+    pub fn read_along(&self, at_once: bool) {
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            let half = &mut *half;
+            if half.closed.is_some() || !(at_once || half.sender.is_half_used()) {
+                return;
+            }
+            if half.reading.left > 0 {
+                half.reading.left -= 1;
+                return;
+            }
+            let until = clock::after(PATIENCE);
+            half.reading.until = Some(until);
+            if self.looks && !std::mem::replace(&mut half.looked_at, true) {
+                half.link.wake();
+            }
+            if !std::mem::replace(&mut half.reading.timed, true) {
+                effects.timers.push(until);
+            }
+            if half.link.queued_bytes() > 0
+                && let Err(error) = half.link.flush()
+            {
+                self.close(half, error, &mut effects);
+            }
+            // The end of the peer's process is the I/O thread's to see.
+            self.receive(half, true, &mut effects);
+            self.pump(half, &mut effects);
+        }
+        self.finish(effects);
+    }
+
+    /// The I/O thread reads again: the stream's thread is about to sleep, took its time, or is done.
+    pub fn hand_back(&self) {
+        let mut half = self.half.lock();
+        let reading = &mut half.reading;
+        let had = reading.until.take().is_some();
+        if had {
+            reading.waits = 0;
+        } else if let Some(at) = reading.taken_back_at.take()
+            && clock::since(at) < WAITED
+        {
+            reading.waits = (reading.waits + 1).min(MOST_WAITS);
+            reading.left = 1 << reading.waits;
+        }
+        drop(half);
+        if had {
+            self.ready();
+        }
+    }
+
+    /// The same where the stream's thread has not come back. Returns whether the I/O thread reads now.
+    pub(super) fn take_back_when_due(&self) -> bool {
+        let mut half = self.half.lock();
+        let reading = &mut half.reading;
+        let again = match reading.until {
+            Some(until) if clock::now() < until => Some(until),
+            Some(_) => {
+                reading.until = None;
+                reading.taken_back_at = Some(clock::now());
+                None
+            }
+            None => None,
+        };
+        reading.timed = again.is_some();
+        drop(half);
+        if let Some(until) = again {
+            self.io.call_at(until, self.source());
+        }
+        again.is_none()
+    }
+}
