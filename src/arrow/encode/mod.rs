@@ -15,6 +15,7 @@ mod dictionaries;
 mod fault;
 mod header;
 mod memory;
+mod numbers;
 mod placed;
 mod plan;
 mod remote;

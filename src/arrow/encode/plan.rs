@@ -1,10 +1,11 @@
 //! From arrays to the nodes and buffers of a record batch: the layout of rule A2, which depends on
 //! nothing but the array.
 
-use super::column::{Column, signed, too_large};
+use super::column::{Column, too_large};
 use super::fault::{Checked, Fault};
 use super::header::Pair;
 use super::memory::{BitRange, Bits};
+use super::numbers::rewrite;
 use super::scratch::Scratch;
 use crate::arrow::format::Layout;
 use crate::device::BufferRef;
@@ -169,7 +170,7 @@ impl Plan {
     }
 
     /// Offsets that start at 0, in place of those that were added last, of which `low` is the first.
-    #[cold]
+    #[inline(never)]
     fn move_offsets(
         &mut self,
         column: &Column<'_>,
@@ -181,10 +182,7 @@ impl Plan {
         let old = column.bytes(1, "offsets", start * width, (rows + 1) * width)?;
         let low = count(low)?;
         let moved = self.scratch.fill(old.len(), |target| {
-            for (target, old) in target.chunks_mut(width).zip(old.chunks(width)) {
-                let offset = signed(old).wrapping_sub(low);
-                target.copy_from_slice(&offset.to_le_bytes()[..width]);
-            }
+            rewrite(target, old, width, |_, offset| offset.wrapping_sub(low));
         })?;
         self.buffers.pop();
         self.buffers.push(moved);
@@ -289,17 +287,15 @@ impl Plan {
         let mut before = 0;
         let mut fault = None;
         let copy = self.scratch.fill(len, |target| {
-            for (target, old) in target.chunks_mut(width).zip(old.chunks(width)) {
-                let end = signed(old).saturating_sub(start).min(rows);
+            rewrite(target, old, width, |_, end| {
+                let end = end.saturating_sub(start).min(rows);
                 if end <= before {
                     fault = Some(Fault::invalid("the run ends do not increase"));
-                    return;
                 }
                 before = end;
-                // `end` is positive and not above the old one, so its low bytes hold it.
-                let bytes = end.to_le_bytes();
-                target.copy_from_slice(&bytes[..width]);
-            }
+                // Positive, where all is well, and not above the old one: its low bytes hold it.
+                end
+            });
         })?;
         fault.map_or(Ok(copy), Err)
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::column::{Column, signed, too_large};
 use super::fault::Checked;
+use super::numbers::rewrite;
 use super::plan::{Plan, count, is_wasteful};
 
 /// A list view is looked at where there are more values for each row: a row costs as much as a few values.
@@ -73,7 +74,7 @@ impl Plan {
     /// Adds of the children what the rows point at, where more lies outside of that than in it, and writes the
     /// offsets at `at` anew. `points` gives the child of a row and how many of its values are the row's, from its
     /// offset in `old` on. Where a row points at nothing that there is, all stays as it is, for a reader to find.
-    #[cold]
+    #[inline(never)]
     fn narrow_rows(
         &mut self,
         column: &Column<'_>,
@@ -94,14 +95,10 @@ impl Plan {
         let starts = parts.iter().map(|part| count(part.start));
         let starts = starts.collect::<Checked<Vec<i64>>>()?;
         self.buffers[at] = self.scratch.fill(old.len(), |target| {
-            let rows = target.chunks_mut(width).zip(old.chunks(width));
-            for (row, (target, old)) in rows.enumerate() {
-                let offset = match points(row) {
-                    Some((child, 1..)) => signed(old) - starts[child],
-                    _ => 0, // Of a row without values: anywhere.
-                };
-                target.copy_from_slice(&offset.to_le_bytes()[..width]);
-            }
+            rewrite(target, old, width, |row, offset| match points(row) {
+                Some((child, 1..)) => offset - starts[child],
+                _ => 0, // Of a row without values: anywhere.
+            });
         })?;
         let mut parts = parts.iter().enumerate();
         parts.try_for_each(|(index, part)| self.child(column, index, part.start, part.len()))

@@ -72,8 +72,8 @@ impl Production {
 
     /// The connection that this thread may read for itself.
     fn own_link(&self) -> Option<&Arc<ServedLink>> {
-        match (&self.busy, self.cursors.as_slice()) {
-            (Some(_), [Cursor { link, .. }]) => link.as_ref(),
+        match self.cursors.as_slice() {
+            [Cursor { link, .. }] => link.as_ref(),
             _ => None,
         }
     }

@@ -1,0 +1,53 @@
+//! Offsets and run ends of any width: loops over them are made for each width, since the compiler makes a call
+//! of `memcpy` for each number whose width it does not know.
+
+use super::column::signed;
+
+/// Writes anew the numbers of `width` bytes in `old`, to as many in `target`: `new` is given the place of each and what it
+/// was. What does not fit is cut off.
+pub(super) fn rewrite(
+    target: &mut [u8],
+    old: &[u8],
+    width: usize,
+    new: impl FnMut(usize, i64) -> i64,
+) {
+    match width {
+        2 => each::<2>(target, old, new),
+        4 => each::<4>(target, old, new),
+        8 => each::<8>(target, old, new),
+        _ => debug_assert!(false, "numbers of {width} bytes"),
+    }
+}
+
+#[inline(always)]
+fn each<const WIDTH: usize>(target: &mut [u8], old: &[u8], mut new: impl FnMut(usize, i64) -> i64) {
+    let (target, _) = target.as_chunks_mut::<WIDTH>();
+    let (old, _) = old.as_chunks::<WIDTH>();
+    for (place, (target, old)) in target.iter_mut().zip(old).enumerate() {
+        target.copy_from_slice(&new(place, signed(old)).to_le_bytes()[..WIDTH]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of each width are moved by as much, whatever their sign.
+    #[test]
+    fn numbers_of_each_width_are_rewritten() {
+        let numbers = [0i64, 1, -1, 300, i64::from(i16::MAX)];
+        for width in [2, 4, 8] {
+            let bytes = |by: i64| -> Vec<u8> {
+                let low = |number: &i64| (number - by).to_le_bytes()[..width].to_vec();
+                numbers.iter().flat_map(low).collect()
+            };
+            let mut target = vec![0; numbers.len() * width];
+            let mut places = 0..;
+            rewrite(&mut target, &bytes(0), width, |place, old| {
+                assert_eq!(Some(place), places.next());
+                old - 7
+            });
+            assert_eq!(target, bytes(7), "width {width}");
+        }
+    }
+}
