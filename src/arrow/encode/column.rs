@@ -189,6 +189,20 @@ impl<'a> Column<'a> {
             .ok_or_else(|| Fault::invalid(format!("the union has no child with type id {id}")))
     }
 
+    /// The same for each type id.
+    pub(super) fn union_children(&self) -> [Option<usize>; 256] {
+        let mut children = [None; 256];
+        for (index, id) in self.ids.iter().enumerate().rev() {
+            if let Some(child) = usize::try_from(*id)
+                .ok()
+                .and_then(|id| children.get_mut(id))
+            {
+                *child = Some(index);
+            }
+        }
+        children
+    }
+
     /// What to call the child at `index` in texts.
     pub(super) fn child_name(&self, index: usize) -> &'a str {
         match self.fields[index].name.as_str() {

@@ -28,6 +28,30 @@ fn each<const WIDTH: usize>(target: &mut [u8], old: &[u8], mut new: impl FnMut(u
     }
 }
 
+/// Calls `see` for each number of `width` bytes, with its place, until that gives `None`. Returns whether it has seen all.
+pub(super) fn all(
+    numbers: &[u8],
+    width: usize,
+    see: impl FnMut(usize, i64) -> Option<()>,
+) -> Option<()> {
+    match width {
+        2 => all_of::<2>(numbers, see),
+        4 => all_of::<4>(numbers, see),
+        8 => all_of::<8>(numbers, see),
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn all_of<const WIDTH: usize>(
+    numbers: &[u8],
+    mut see: impl FnMut(usize, i64) -> Option<()>,
+) -> Option<()> {
+    let (numbers, _) = numbers.as_chunks::<WIDTH>();
+    let mut numbers = numbers.iter().enumerate();
+    numbers.try_for_each(|(place, number)| see(place, signed(number)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

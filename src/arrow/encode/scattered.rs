@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::column::{Column, signed, too_large};
 use super::fault::Checked;
-use super::numbers::rewrite;
+use super::numbers::{all, rewrite};
 use super::plan::{Plan, count, is_wasteful};
 
 /// A list view is looked at where there are more values for each row: a row costs as much as a few values.
@@ -59,9 +59,10 @@ impl Plan {
         let skip = start.checked_mul(WIDTH).ok_or_else(too_large)?;
         let len = rows.checked_mul(WIDTH).ok_or_else(too_large)?;
         let ids = column.bytes(0, "type ids", start, rows)?;
+        let children = column.union_children();
         let old = column.bytes(1, "offsets", skip, len)?;
         self.narrow_rows(column, offsets, old, WIDTH, |row| {
-            Some((column.union_child(*ids.get(row)?).ok()?, 1))
+            Some((children[usize::from(*ids.get(row)?)]?, 1))
         })
     }
 
@@ -131,16 +132,16 @@ fn pointed_at(
         end: 0,
     };
     let mut parts = vec![none; whole.len()];
-    for (row, offset) in offsets.chunks(width).enumerate() {
+    all(offsets, width, |row, offset| {
         let (child, len) = points(row)?;
-        if len == 0 {
-            continue;
+        if len > 0 {
+            let start = usize::try_from(offset).ok()?;
+            let end = start.checked_add(len).filter(|end| *end <= whole[child])?;
+            let part = &mut parts[child];
+            *part = part.start.min(start)..part.end.max(end);
         }
-        let start = usize::try_from(signed(offset)).ok()?;
-        let end = start.checked_add(len).filter(|end| *end <= whole[child])?;
-        let part = &mut parts[child];
-        *part = part.start.min(start)..part.end.max(end);
-    }
+        Some(())
+    })?;
     let or_none = |part: Range<usize>| if part.is_empty() { 0..0 } else { part };
     Some(parts.into_iter().map(or_none).collect())
 }
