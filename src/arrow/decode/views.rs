@@ -15,13 +15,22 @@ pub(super) enum Texts {
     Any,
     /// Each view is read.
     Each,
-    /// Each data buffer was read once, since many views have the same bytes: where it is text, as ranges in
-    /// their order.
-    Known(Vec<Vec<(usize, usize)>>),
+    /// Each data buffer was read once.
+    Known(Vec<Known>),
+}
+
+/// What is known of a data buffer.
+pub(super) enum Known {
+    /// It is ASCII: text wherever one begins and ends in it.
+    Ascii,
+    /// It is not, and each view into it is read.
+    Other,
+    /// Where it is text, as ranges in their order: many views have the same bytes.
+    Ranges(Vec<(usize, usize)>),
 }
 
 impl Texts {
-    /// What takes no more time than to read the data buffers once: views may all name the same bytes, so
+    /// What takes no more time than to read the data buffers twice: views may all name the same bytes, so
     /// that to read each one could take days.
     pub(super) fn of(views: &[u8], data: &[&[u8]]) -> Self {
         let lengths = views
@@ -33,36 +42,45 @@ impl Texts {
         let there = data.iter().fold(views.len() as u64, |sum, buffer| {
             sum.saturating_add(buffer.len() as u64)
         });
-        if asked <= there {
+        if asked < there / 4 {
+            // A few strings of buffers that are much larger.
             return Self::Each;
         }
-        Self::Known(data.iter().map(|buffer| ranges(buffer)).collect())
+        let known = |buffer: &&[u8]| match () {
+            () if buffer.is_ascii() => Known::Ascii,
+            () if asked <= there => Known::Other,
+            () => Known::Ranges(ranges(buffer)),
+        };
+        Self::Known(data.iter().map(known).collect())
     }
 
+    #[inline]
     fn check(&self, buffer: usize, data: &[u8], offset: usize, count: usize) -> Result<()> {
-        let bytes = &data[offset..offset + count];
-        match self {
-            Self::Any => Ok(()),
-            Self::Each => utf8_of(bytes).map(|_| ()),
-            Self::Known(known) => {
-                let ranges = known.get(buffer).map_or(&[][..], Vec::as_slice);
-                let at = ranges.partition_point(|&(start, _)| start <= offset);
-                let range = at.checked_sub(1).and_then(|at| ranges.get(at));
-                let end = offset + count;
-                let boundary =
-                    |place: usize| data.get(place).is_none_or(|byte| !is_continuation(*byte));
-                // A view that is text by itself lies in one range: its first byte begins a character, and
-                // such a byte is never the rest of what is not text.
-                match range {
-                    Some(&(_, stop))
-                        if end <= stop && boundary(offset) && (end == stop || boundary(end)) =>
-                    {
-                        Ok(())
-                    }
-                    _ => Err(Error::invalid_data("a string is not UTF-8")),
-                }
-            }
+        let known = match self {
+            Self::Any => return Ok(()),
+            Self::Each => &Known::Other,
+            Self::Known(known) => known.get(buffer).unwrap_or(&Known::Other),
+        };
+        match known {
+            Known::Ascii => Ok(()),
+            Known::Other => utf8_of(&data[offset..offset + count]).map(|_| ()),
+            Known::Ranges(ranges) => check_in(ranges, data, offset, offset + count),
         }
+    }
+}
+
+/// Checks the bytes from `offset` to `end` of a data buffer that is text in `ranges`.
+fn check_in(ranges: &[(usize, usize)], data: &[u8], offset: usize, end: usize) -> Result<()> {
+    let at = ranges.partition_point(|&(start, _)| start <= offset);
+    let range = at.checked_sub(1).and_then(|at| ranges.get(at));
+    let boundary = |place: usize| data.get(place).is_none_or(|byte| !is_continuation(*byte));
+    // A view that is text by itself lies in one range: its first byte begins a character, and
+    // such a byte is never the rest of what is not text.
+    match range {
+        Some(&(_, stop)) if end <= stop && boundary(offset) && (end == stop || boundary(end)) => {
+            Ok(())
+        }
+        _ => Err(Error::invalid_data("a string is not UTF-8")),
     }
 }
 
@@ -91,6 +109,7 @@ fn word(view: &[u8; VIEW], at: usize) -> i32 {
 }
 
 /// Checks one view, against the data buffers of its array.
+#[inline]
 pub(super) fn check_view(view: &[u8; VIEW], data: &[&[u8]], texts: &Texts) -> Result<()> {
     let length = word(view, 0);
     let wrong = || {
@@ -102,14 +121,7 @@ pub(super) fn check_view(view: &[u8; VIEW], data: &[&[u8]], texts: &Texts) -> Re
     };
     let count = usize::try_from(length).map_err(|_| wrong())?;
     if count <= INLINE {
-        let (bytes, padding) = view[4..].split_at(count);
-        if padding.iter().any(|byte| *byte != 0) {
-            return Err(Error::invalid_data("a short view is not padded with zeros"));
-        }
-        return match texts {
-            Texts::Any => Ok(()),
-            Texts::Each | Texts::Known(_) => utf8_of(bytes).map(|_| ()),
-        };
+        return check_short(view, count, texts);
     }
     let number = usize::try_from(word(view, 8)).map_err(|_| wrong())?;
     let offset = usize::try_from(word(view, 12)).map_err(|_| wrong())?;
@@ -124,6 +136,23 @@ pub(super) fn check_view(view: &[u8; VIEW], data: &[&[u8]], texts: &Texts) -> Re
         ));
     }
     texts.check(number, buffer, offset, count)
+}
+
+/// Checks a view of `count` bytes that stand in it.
+#[inline]
+fn check_short(view: &[u8; VIEW], count: usize, texts: &Texts) -> Result<()> {
+    const NOT_ASCII: u128 = u128::from_ne_bytes([0x80; VIEW]);
+    // The bytes and what fills them up, as one number of which the first byte is the lowest.
+    let bytes = u128::from_le_bytes(*view) >> 32;
+    if bytes >> (8 * count) != 0 {
+        return Err(Error::invalid_data("a short view is not padded with zeros"));
+    }
+    match texts {
+        Texts::Each | Texts::Known(_) if bytes & NOT_ASCII != 0 => {
+            utf8_of(&view[4..4 + count]).map(|_| ())
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -148,7 +177,7 @@ mod tests {
         data.extend([0xff, 0xe6, 0xbc, b'a', 0xc3]);
         data.extend("more text after what is none: 漢字漢字漢字".as_bytes());
         data.extend([0xf0, 0x9f]);
-        let known = Texts::Known(vec![ranges(&data)]);
+        let known = Texts::Known(vec![Known::Ranges(ranges(&data))]);
         for offset in 0..data.len() - INLINE {
             for end in offset + INLINE + 1..=data.len() {
                 let bytes = &data[offset..end];
@@ -160,15 +189,46 @@ mod tests {
         }
     }
 
-    /// Rule A8: views that are longer together than their data do not have it read once for each.
+    /// Rule A8: views that are longer together than their data do not have it read once for each, nor do buffers
+    /// of ASCII; a few short strings do not have large buffers read.
     #[test]
     fn bytes_that_views_share_are_read_once() {
-        let data = vec![b'a'; 100];
-        let views = |count: usize| -> Vec<u8> { (0..count).flat_map(|_| view(&data, 0)).collect() };
-        assert!(matches!(Texts::of(&views(1), &[&data]), Texts::Each));
-        let Texts::Known(known) = Texts::of(&views(1000), &[&data]) else {
+        let views = |data: &[u8], count: usize| -> Vec<u8> {
+            (0..count).flat_map(|_| view(&data[..20], 0)).collect()
+        };
+        let known = |data: &[u8], count: usize| Texts::of(&views(data, count), &[data]);
+        let (ascii, other) = (vec![b'a'; 1000], "ä".repeat(500).into_bytes());
+        assert!(matches!(known(&ascii, 3), Texts::Each));
+        let is_ascii = |texts: Texts| matches!(texts, Texts::Known(known) if matches!(known[..], [Known::Ascii]));
+        assert!(is_ascii(known(&ascii, 40)) && is_ascii(known(&ascii, 1000)));
+        assert!(
+            matches!(known(&other, 40), Texts::Known(known) if matches!(known[..], [Known::Other]))
+        );
+        let Texts::Known(known) = known(&other, 1000) else {
             panic!("each view would be read");
         };
-        assert_eq!(known, [[(0, 100)]]);
+        assert!(matches!(&known[..], [Known::Ranges(ranges)] if ranges == &[(0, 1000)]));
+    }
+
+    /// Rule A8: a string that stands in its view is text, and followed by zeros.
+    #[test]
+    fn short_views_are_read_to_their_end() {
+        let short = |text: &[u8], padding: &[u8]| {
+            let mut view = [0; VIEW];
+            view[0] = text.len().try_into().unwrap();
+            view[4..4 + text.len()].copy_from_slice(text);
+            view[VIEW - padding.len()..].copy_from_slice(padding);
+            view
+        };
+        let check = |view: [u8; VIEW], texts: &Texts| check_view(&view, &[], texts).is_ok();
+        for text in ["", "a", "äöü", "exactly 12 b", "漢字漢字"] {
+            assert!(check(short(text.as_bytes(), &[]), &Texts::Each), "{text}");
+        }
+        assert!(!check(short("ä".as_bytes(), &[1]), &Texts::Any));
+        assert!(!check(short(b"", &[0x80]), &Texts::Each));
+        for wrong in [&[0x80][..], &[b'a', 0xc3], &[0xff; 12]] {
+            assert!(!check(short(wrong, &[]), &Texts::Each), "{wrong:?}");
+            assert!(check(short(wrong, &[]), &Texts::Any), "{wrong:?}");
+        }
     }
 }
