@@ -130,18 +130,24 @@ impl Checker<'_> {
     }
 
     /// Indices of null values may be anything, as the format says.
-    fn indices_of<T: Plain + TryInto<i64>>(&self, node: &Node, values: i64) -> Result<()> {
+    fn indices_of<T: Plain + Ord + TryInto<i64>>(&self, node: &Node, values: i64) -> Result<()> {
         let valid = self.bitmap(node)?;
-        for (row, index) in self
-            .columns
-            .slice::<T>(node.buffer(1), node.len()?)?
-            .iter()
-            .enumerate()
-        {
-            let inside = (*index)
-                .try_into()
-                .is_ok_and(|index| (0..values).contains(&index));
-            if !inside && valid.get(row) {
+        let indices = self.columns.slice::<T>(node.buffer(1), node.len()?)?;
+        let is_inside = |index: T| {
+            let index = index.try_into();
+            index.is_ok_and(|index| (0..values).contains(&index))
+        };
+        // Without a way out of the loop, so that the compiler takes many at a time.
+        let Some(first) = indices.first().copied() else {
+            return Ok(());
+        };
+        let ends = |(least, most): (T, T), index: &T| (least.min(*index), most.max(*index));
+        let (least, most) = indices.iter().fold((first, first), ends);
+        if is_inside(least) && is_inside(most) {
+            return Ok(());
+        }
+        for (row, index) in indices.iter().enumerate() {
+            if !is_inside(*index) && valid.get(row) {
                 return Err(Error::invalid_data(format!(
                     "row {row} refers to a value that its dictionary of {values} does not have"
                 )));
