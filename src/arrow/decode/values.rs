@@ -221,10 +221,8 @@ impl Checker<'_> {
         }
         let text = utf8_of(bytes)?;
         // Values under nulls are checked too: consumers may slice before they look at the bitmap.
-        match offsets
-            .iter()
-            .position(|offset| !text.is_char_boundary(place(Some(offset)) - first))
-        {
+        let splits = |offset: &T| !text.is_char_boundary(place(Some(offset)) - first);
+        match offsets.iter().position(splits) {
             Some(row) => Err(Error::invalid_data(format!(
                 "row {row} begins inside a character"
             ))),
@@ -376,7 +374,7 @@ impl Checker<'_> {
 }
 
 pub(super) fn utf8_of(bytes: &[u8]) -> Result<&str> {
-    std::str::from_utf8(bytes)
+    simdutf8::compat::from_utf8(bytes)
         .map_err(|error| Error::invalid_data(format!("a string is not UTF-8: {error}")))
 }
 

@@ -23,6 +23,8 @@ pub(super) enum Texts {
 pub(super) enum Known {
     /// It is ASCII: text wherever one begins and ends in it.
     Ascii,
+    /// It is text: whatever begins and ends with a character of it is, too.
+    Text,
     /// It is not, and each view into it is read.
     Other,
     /// Where it is text, as ranges in their order: many views have the same bytes.
@@ -30,7 +32,7 @@ pub(super) enum Known {
 }
 
 impl Texts {
-    /// What takes no more time than to read the data buffers twice: views may all name the same bytes, so
+    /// What takes no more time than to read the data buffers a few times: views may all name the same bytes, so
     /// that to read each one could take days.
     pub(super) fn of(views: &[u8], data: &[&[u8]]) -> Self {
         let lengths = views
@@ -48,6 +50,7 @@ impl Texts {
         }
         let known = |buffer: &&[u8]| match () {
             () if buffer.is_ascii() => Known::Ascii,
+            () if utf8_of(buffer).is_ok() => Known::Text,
             () if asked <= there => Known::Other,
             () => Known::Ranges(ranges(buffer)),
         };
@@ -63,6 +66,8 @@ impl Texts {
         };
         match known {
             Known::Ascii => Ok(()),
+            Known::Text if begins(data, offset) && begins(data, offset + count) => Ok(()),
+            Known::Text => Err(not_utf8()),
             Known::Other => utf8_of(&data[offset..offset + count]).map(|_| ()),
             Known::Ranges(ranges) => check_in(ranges, data, offset, offset + count),
         }
@@ -73,14 +78,15 @@ impl Texts {
 fn check_in(ranges: &[(usize, usize)], data: &[u8], offset: usize, end: usize) -> Result<()> {
     let at = ranges.partition_point(|&(start, _)| start <= offset);
     let range = at.checked_sub(1).and_then(|at| ranges.get(at));
-    let boundary = |place: usize| data.get(place).is_none_or(|byte| !is_continuation(*byte));
     // A view that is text by itself lies in one range: its first byte begins a character, and
     // such a byte is never the rest of what is not text.
     match range {
-        Some(&(_, stop)) if end <= stop && boundary(offset) && (end == stop || boundary(end)) => {
+        Some(&(_, stop))
+            if end <= stop && begins(data, offset) && (end == stop || begins(data, end)) =>
+        {
             Ok(())
         }
-        _ => Err(Error::invalid_data("a string is not UTF-8")),
+        _ => Err(not_utf8()),
     }
 }
 
@@ -98,8 +104,15 @@ fn ranges(bytes: &[u8]) -> Vec<(usize, usize)> {
     found
 }
 
-fn is_continuation(byte: u8) -> bool {
-    byte & 0xc0 == 0x80
+/// Whether a character begins at a place of what is text, or nothing.
+#[inline]
+fn begins(data: &[u8], place: usize) -> bool {
+    data.get(place).is_none_or(|byte| byte & 0xc0 != 0x80)
+}
+
+#[cold]
+fn not_utf8() -> Error {
+    Error::invalid_data("a string is not UTF-8")
 }
 
 /// The four bytes at a place of a view, as a number.
@@ -187,6 +200,15 @@ mod tests {
                 assert_eq!(alone.is_ok(), shared.is_ok(), "{bytes:?}");
             }
         }
+        let data = "ä漢字🦀 and so on".repeat(3).into_bytes();
+        for offset in 0..data.len() - INLINE {
+            for end in offset + INLINE + 1..=data.len() {
+                let view = view(&data[offset..end], i32::try_from(offset).unwrap());
+                let alone = check_view(&view, &[&data], &Texts::Each);
+                let shared = check_view(&view, &[&data], &Texts::Known(vec![Known::Text]));
+                assert_eq!(alone.is_ok(), shared.is_ok(), "{offset} to {end}");
+            }
+        }
     }
 
     /// Rule A8: views that are longer together than their data do not have it read once for each, nor do buffers
@@ -197,10 +219,13 @@ mod tests {
             (0..count).flat_map(|_| view(&data[..20], 0)).collect()
         };
         let known = |data: &[u8], count: usize| Texts::of(&views(data, count), &[data]);
-        let (ascii, other) = (vec![b'a'; 1000], "ä".repeat(500).into_bytes());
+        let (ascii, text) = (vec![b'a'; 1000], "ä".repeat(500).into_bytes());
+        let other = [&text[..], &[0xff]].concat();
         assert!(matches!(known(&ascii, 3), Texts::Each));
         let is_ascii = |texts: Texts| matches!(texts, Texts::Known(known) if matches!(known[..], [Known::Ascii]));
         assert!(is_ascii(known(&ascii, 40)) && is_ascii(known(&ascii, 1000)));
+        let is_text = |texts: Texts| matches!(texts, Texts::Known(known) if matches!(known[..], [Known::Text]));
+        assert!(is_text(known(&text, 40)) && is_text(known(&text, 1000)));
         assert!(
             matches!(known(&other, 40), Texts::Known(known) if matches!(known[..], [Known::Other]))
         );
