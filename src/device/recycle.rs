@@ -5,6 +5,7 @@
 //! and the one that came back last is given out first: it is the likeliest to lie in a cache.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use once_cell::sync::Lazy;
@@ -23,19 +24,27 @@ const ALIGNMENT: usize = 64;
 /// Most bytes of blocks that are kept for later: a stream of the default window has up to 256 MiB of
 /// bodies on the way.
 const MOST_KEPT_BYTES: usize = 512 << 20;
-/// Bytes of blocks that stay this process's own; pages of others are the system's if it needs them.
+/// Bytes of blocks that stay this process's own; the pages of others are the system's if it needs them, and what is of
+/// the heap goes back to it.
 const HELD_BYTES: usize = 128 << 20;
-/// Most blocks that are kept for later: looking through them must stay cheap.
-const MOST_KEPT_BLOCKS: usize = 64;
 /// The size of a huge page, which a block gets where the system has them: one fault instead of 512.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 static KEPT: Lazy<Mutex<Kept>> = Lazy::new(Mutex::default);
 
+/// Blocks for later. A consumer may give back thousands at once, a table's worth.
 #[derive(Default)]
 struct Kept {
-    blocks: Vec<Block>,
+    /// By length, and of one length in the order of their return.
+    blocks: BTreeMap<(usize, u64), Block>,
     bytes: usize,
+    /// The lengths of those that are this process's own, in the order of their return.
+    held: BTreeMap<u64, usize>,
+    held_bytes: usize,
+    /// The same of those that the system may have.
+    offered: BTreeMap<u64, usize>,
+    /// Blocks that have come back so far.
+    returns: u64,
 }
 
 /// Memory, readable and writable, aligned to [`ALIGNMENT`]. What it holds is not defined, but
@@ -45,8 +54,6 @@ pub struct Block {
     data: NonNull<u8>,
     /// From [`LEAST_MAPPED_BYTES`] on, a mapping of its own; else of the heap.
     len: usize,
-    /// The system may take its pages, until they are written again; they are zeros then.
-    offered: bool,
 }
 
 // SAFETY: a block owns its memory alone; nothing about it belongs to a thread.
@@ -84,11 +91,7 @@ impl Block {
             }
         });
         match (data, whole) {
-            (Some(data), Some(len)) => Ok(Self {
-                data,
-                len,
-                offered: false,
-            }),
+            (Some(data), Some(len)) => Ok(Self { data, len }),
             _ => Err(Error::out_of_memory(format!(
                 "cannot allocate {len} bytes for a body"
             ))),
@@ -100,25 +103,27 @@ impl Block {
         self.data
     }
 
-    /// Lets the system have the pages if it needs them. Nobody uses the block meanwhile.
-    fn offer(&mut self) {
-        self.offered = true;
-        if self.len >= LEAST_MAPPED_BYTES {
+    /// Lets the system have the pages if it needs them, until they are written again; they are zeros then. Nobody uses
+    /// the block meanwhile. Returns whether they are pages of its own.
+    fn offer(&self) -> bool {
+        let mapped = self.len >= LEAST_MAPPED_BYTES;
+        if mapped {
             // SAFETY: the mapping is this block's, and what is in it is not defined. Where the advice
             // is not taken the pages stay.
             // By libc, as below.
             let _ = unsafe { libc::madvise(self.data.as_ptr().cast(), self.len, libc::MADV_FREE) };
         }
+        mapped
     }
 
     /// Gives it back: to be kept, or to the system.
     pub fn give_back(self) {
-        let oldest = match KEPT.try_lock() {
+        let gone = match KEPT.try_lock() {
             Some(mut kept) => kept.give(self),
             None => return,
         };
         // Without the lock: the system takes its time.
-        drop(oldest);
+        drop(gone);
     }
 }
 
@@ -162,38 +167,50 @@ impl Kept {
     /// The smallest block that fits and is not more than twice too large; of several, the one that
     /// came back last.
     fn take(&mut self, len: usize) -> Option<Block> {
-        let fits = |block: &Block| block.len >= len && block.len / 2 <= len;
-        let (index, _) = (self.blocks.iter().enumerate().rev())
-            .filter(|(_, block)| fits(block))
-            .min_by_key(|(_, block)| block.len)?;
-        // In order of their return: the oldest ones go first.
-        let mut block = self.blocks.remove(index);
-        self.bytes -= block.len;
-        block.offered = false;
-        Some(block)
+        let most = len.saturating_mul(2).saturating_add(1);
+        let fits = (len, 0)..=(most, u64::MAX);
+        let (&(len, _), _) = self.blocks.range(fits).next()?;
+        let (&(_, number), _) = self.blocks.range((len, 0)..=(len, u64::MAX)).next_back()?;
+        self.remove(len, number)
+    }
+
+    fn remove(&mut self, len: usize, number: u64) -> Option<Block> {
+        if self.held.remove(&number).is_some() {
+            self.held_bytes -= len;
+        } else {
+            self.offered.remove(&number);
+        }
+        self.bytes -= len;
+        self.blocks.remove(&(len, number))
     }
 
     /// Keeps `block`, and gives out what is too much: itself, or the oldest ones.
     fn give(&mut self, block: Block) -> Vec<Block> {
-        if block.len > MOST_KEPT_BYTES {
+        let len = block.len;
+        if len > MOST_KEPT_BYTES {
             return vec![block];
         }
-        self.bytes += block.len;
-        self.blocks.push(block);
-        let mut gone = 0;
-        while self.bytes > MOST_KEPT_BYTES || self.blocks.len() - gone > MOST_KEPT_BLOCKS {
-            self.bytes -= self.blocks[gone].len;
-            gone += 1;
-        }
-        let gone = self.blocks.drain(..gone).collect();
-        let mine = self.blocks.iter().filter(|block| !block.offered);
-        let mut held: usize = mine.map(|block| block.len).sum();
-        for block in self.blocks.iter_mut().filter(|block| !block.offered) {
-            if held <= HELD_BYTES {
+        self.returns += 1;
+        self.bytes += len;
+        self.held_bytes += len;
+        self.held.insert(self.returns, len);
+        self.blocks.insert((len, self.returns), block);
+        let mut gone = Vec::new();
+        while self.bytes > MOST_KEPT_BYTES {
+            let oldest = self.offered.first_key_value();
+            let Some((&number, &len)) = oldest.or_else(|| self.held.first_key_value()) else {
                 break;
+            };
+            gone.extend(self.remove(len, number));
+        }
+        while self.held_bytes > HELD_BYTES
+            && let Some((number, len)) = self.held.pop_first()
+        {
+            self.held_bytes -= len;
+            self.offered.insert(number, len);
+            if !self.blocks.get(&(len, number)).is_some_and(Block::offer) {
+                gone.extend(self.remove(len, number));
             }
-            held -= block.len;
-            block.offer();
         }
         gone
     }
@@ -227,10 +244,31 @@ mod tests {
         kept.give(Block::new(2 * MOST_KEPT_BYTES).unwrap());
         assert!(kept.take(MOST_KEPT_BYTES + 1).is_none());
         assert!(kept.take(MOST_KEPT_BYTES / 3).is_some());
-        for _ in 0..2 * MOST_KEPT_BLOCKS {
+        // What is of the heap cannot be taken by the system, and is bounded by what stays this process's own.
+        for _ in 0..HELD_BYTES / LEAST_BYTES + 10 {
             kept.give(Block::new(LEAST_BYTES).unwrap());
         }
-        assert_eq!(kept.blocks.len(), MOST_KEPT_BLOCKS);
+        let of_heap = kept.blocks.range(..(LEAST_MAPPED_BYTES, 0)).count();
+        assert_eq!(of_heap, HELD_BYTES / LEAST_BYTES);
+        assert_eq!(kept.held_bytes, HELD_BYTES);
+        assert_eq!(kept.blocks.len(), kept.held.len() + kept.offered.len());
+    }
+
+    /// A table's worth of bodies that come back at once serves the next table.
+    #[test]
+    fn a_table_of_small_bodies_is_kept() {
+        let mut kept = Kept::default();
+        for _ in 0..2 {
+            let taken = (0..1000).map(|_| kept.take(100_000));
+            let blocks: Vec<_> = taken
+                .map(|block| block.unwrap_or_else(|| Block::new(100_000).unwrap()))
+                .collect();
+            assert!(kept.blocks.is_empty() && kept.bytes == 0);
+            for block in blocks {
+                assert!(kept.give(block).is_empty());
+            }
+        }
+        assert_eq!(kept.blocks.len(), 1000);
     }
 
     /// Of what is kept, the system may have the oldest but for a part.
@@ -240,16 +278,15 @@ mod tests {
         for _ in 0..3 {
             kept.give(Block::new(HELD_BYTES / 2).unwrap());
         }
-        let offered =
-            |kept: &Kept| -> Vec<bool> { kept.blocks.iter().map(|block| block.offered).collect() };
-        assert_eq!(offered(&kept), [true, false, false]);
+        let numbers = |kept: &Kept| -> Vec<u64> { kept.offered.keys().copied().collect() };
+        assert_eq!(numbers(&kept), [1]);
         let mut blocks: Vec<_> = (0..3).map(|_| kept.take(HELD_BYTES / 2).unwrap()).collect();
         let block = blocks.pop().unwrap();
-        assert!(!block.offered);
+        assert!(kept.offered.is_empty() && kept.held_bytes == 0);
         // SAFETY: the block has as many bytes, and is this test's alone.
         unsafe { block.data().as_ptr().write_bytes(7, HELD_BYTES / 2) };
         kept.give(block);
-        assert_eq!(offered(&kept), [false]);
+        assert!(numbers(&kept).is_empty());
     }
 
     /// Of blocks that fit alike, the one that came back last is given out, and is used again whether

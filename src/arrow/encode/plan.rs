@@ -141,10 +141,14 @@ impl Plan {
         let bytes = unsafe { column.memory().read(range.buffer) }?;
         let bits = Bits::new(bytes, range.first, range.len);
         let copy = self.scratch.fill(len, |target| {
-            for (target, word) in target.chunks_mut(8).zip(bits.words()) {
-                // Bit 0 is the lowest bit of the first byte, whatever the processor.
-                target.copy_from_slice(&word.to_le_bytes()[..target.len()]);
+            let (words, rest) = target.as_chunks_mut::<8>();
+            let mut bits = bits.words();
+            // Bit 0 is the lowest bit of the first byte, whatever the processor.
+            for (target, word) in words.iter_mut().zip(&mut bits) {
+                *target = word.to_le_bytes();
             }
+            let last = bits.next().unwrap_or_default().to_le_bytes();
+            rest.copy_from_slice(&last[..rest.len()]);
         })?;
         Ok(copy)
     }
