@@ -268,6 +268,12 @@ impl Fetch {
             return Err(error.clone());
         }
         self.wait_for_schema(cancel)?;
+        // Also where batches have come that need not be waited for.
+        if let Some(Err(error)) = cancel.map(Cancel::check)
+            && !self.receiver.is_complete()
+        {
+            return Err(self.abort(error));
+        }
         loop {
             if let Some(message) = self.receiver.next_message() {
                 let batch = self.decode(message, cancel);

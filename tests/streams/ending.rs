@@ -93,6 +93,32 @@ fn a_token_cancels_waiting_calls() {
     }
 }
 
+/// `dipc_cancel_trigger`: every later call ends, also where nothing would have to be waited for.
+#[test]
+fn a_token_ends_a_stream_whose_batches_are_here() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "t", counting(5, 10));
+        let client = client();
+        let cancel = Cancel::new().unwrap();
+        let options = subject.options();
+        let mut stream = client.get(&[&uri], b"t", &options, Some(&cancel)).unwrap();
+        eventually("all has been sent", || server.stats().streams_active == 0);
+        assert!(stream.next().unwrap().is_some());
+        cancel.cancel();
+        for _ in 0..2 {
+            let error = stream.next().map(drop).unwrap_err();
+            assert_eq!(error.status(), Status::Cancelled, "{error}");
+        }
+        // One that has come to its end has nothing left to cancel.
+        let cancel = Cancel::new().unwrap();
+        let mut stream = client.get(&[&uri], b"t", &options, Some(&cancel)).unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 5);
+        cancel.cancel();
+        assert!(stream.next().unwrap().is_none());
+    }
+}
+
 /// A stream abandoned half-read is cancelled at the server; what it lent comes back, and the
 /// connection serves the next stream.
 #[test]
