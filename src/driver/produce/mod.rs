@@ -264,6 +264,7 @@ impl Production {
         let finished =
             self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)));
         self.uncork();
+        self.hand_back();
         finished
     }
 
@@ -289,6 +290,7 @@ impl Production {
             let _ = self.advance_one(index);
         }
         self.uncork();
+        self.hand_back();
     }
 
     /// Whether nobody needs the stream any more, once all present parts have sent everything.
@@ -558,7 +560,7 @@ impl Drop for Production {
         // Also parts that joined a moment ago, and those that an early end has not reached.
         let text = "the producer ended without finishing the stream";
         self.fail(Status::Provider.code(), text);
-        for link in &self.stream.outlets.lock().present {
+        for link in self.stream.links() {
             link.clear_signal(&self.stream.signal);
             link.hand_back();
         }

@@ -25,8 +25,8 @@ impl Production {
         self.is_quick = clock::since(self.pulled_at) < QUICK;
         if self.is_quick {
             self.read_along(false);
-        } else if let Some(link) = self.own_link() {
-            link.hand_back();
+        } else {
+            self.hand_back();
         }
         self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))?;
         self.has_room = true;
@@ -85,11 +85,18 @@ impl Production {
         }
     }
 
+    /// Leaves the reading to the I/O thread.
+    pub(super) fn hand_back(&self) {
+        if let Some(link) = self.own_link() {
+            link.hand_back();
+        }
+    }
+
     /// Looks for room before a sleep. Returns whether something has changed since `seen`.
     fn look_briefly(&mut self, seen: u64) -> bool {
-        let Some(link) = self.own_link().cloned().filter(|_| self.is_quick) else {
+        if !self.is_quick || self.own_link().is_none() {
             return false;
-        };
+        }
         let mut brief = std::mem::take(&mut self.brief);
         let found = brief.look(|| {
             self.read_along(true);
@@ -97,7 +104,7 @@ impl Production {
         });
         self.brief = brief;
         if !found {
-            link.hand_back();
+            self.hand_back();
         }
         found
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::{Effects, Half, ServedLink};
 use crate::driver::clock;
-use crate::driver::io::{Interest, Source as _};
+use crate::driver::io::Interest;
 use crate::proto::{SenderState, Timestamp};
 
 /// How long the I/O thread leaves the reading to a thread that does not read.
@@ -27,8 +27,8 @@ const MOST_WAITS: u32 = 12;
 pub(super) struct Reading {
     /// The stream's thread, until then.
     until: Option<Timestamp>,
-    /// A timer is set for it.
-    timed: bool,
+    /// When a timer is set that looks after it.
+    timer: Option<Timestamp>,
     /// When the I/O thread took the reading back.
     taken_back_at: Option<Timestamp>,
     /// How often the stream's thread waited for that, one after the other.
@@ -85,7 +85,8 @@ impl ServedLink {
             if self.looks && !std::mem::replace(&mut half.looked_at, true) {
                 half.link.wake();
             }
-            if !std::mem::replace(&mut half.reading.timed, true) {
+            if half.reading.timer.is_none() {
+                half.reading.timer = Some(until);
                 effects.timers.push(until);
             }
             if half.link.queued_bytes() > 0
@@ -100,43 +101,54 @@ impl ServedLink {
         self.finish(effects);
     }
 
-    /// The I/O thread reads again: the stream's thread is about to sleep, took its time, or is done.
+    /// The I/O thread reads again: the stream's thread is about to sleep, took its time, or is done. What has come
+    /// meanwhile, the next request too, is the I/O thread's to read.
     pub fn hand_back(&self) {
-        let mut half = self.half.lock();
-        let reading = &mut half.reading;
-        let had = reading.until.take().is_some();
-        if had {
+        let mut effects = Effects::default();
+        let more = {
+            let mut half = self.half.lock();
+            let half = &mut *half;
+            let reading = &mut half.reading;
+            if reading.until.take().is_none() {
+                if let Some(at) = reading.taken_back_at.take()
+                    && clock::since(at) < WAITED
+                {
+                    reading.waits = (reading.waits + 1).min(MOST_WAITS);
+                    reading.left = 1 << reading.waits;
+                }
+                return;
+            }
             reading.waits = 0;
-        } else if let Some(at) = reading.taken_back_at.take()
-            && clock::since(at) < WAITED
-        {
-            reading.waits = (reading.waits + 1).min(MOST_WAITS);
-            reading.left = 1 << reading.waits;
-        }
-        drop(half);
-        if had {
-            self.ready();
+            let more = std::mem::take(&mut half.looked_at) && half.link.doze();
+            self.pump(half, &mut effects);
+            more
+        };
+        self.finish(effects);
+        if more {
+            self.io.call_soon(self.source());
         }
     }
 
-    /// The same where the stream's thread has not come back. Returns whether the I/O thread reads now.
+    /// The same where the stream's thread has not come back, at any timer of the connection. Returns whether the I/O
+    /// thread reads now.
     pub(super) fn take_back_when_due(&self) -> bool {
         let mut half = self.half.lock();
         let reading = &mut half.reading;
-        let again = match reading.until {
-            Some(until) if clock::now() < until => Some(until),
-            Some(_) => {
-                reading.until = None;
-                reading.taken_back_at = Some(clock::now());
-                None
-            }
-            None => None,
+        let now = clock::now();
+        let timer = reading.timer.take_if(|at| now >= *at);
+        let Some(until) = reading.until else {
+            return true;
         };
-        reading.timed = again.is_some();
-        drop(half);
-        if let Some(until) = again {
+        if now >= until {
+            reading.until = None;
+            reading.taken_back_at = Some(now);
+            return true;
+        }
+        if timer.is_some() {
+            reading.timer = Some(until);
+            drop(half);
             self.io.call_at(until, self.source());
         }
-        again.is_none()
+        false
     }
 }
