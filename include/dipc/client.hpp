@@ -46,7 +46,7 @@ class Client {
   /// @param uri      Where the server is: the whole URI that Server::listen() gave.
   /// @param ticket   What is asked for: any bytes.
   /// @param options  Timeouts, window and more.
-  /// @param cancel   Ends this call, and waits of the stream, from another thread; may be freed
+  /// @param cancel   Ends this call, and calls of the stream, from another thread; may be freed
   ///                 before the stream is.
   Result<Stream> get(std::string_view uri, std::string_view ticket, const GetOptions& options = {},
                      const Cancel* cancel = nullptr) const {

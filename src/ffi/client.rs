@@ -78,7 +78,7 @@ pub unsafe extern "C" fn dipc_client_new(
 /// @param ticket            What is asked for: any bytes, at most 1016 KiB.
 /// @param ticket_len_bytes  Length of ticket.
 /// @param options           Copied; NULL: the defaults.
-/// @param cancel            Ends this call, and waits of the stream, from another thread; may be
+/// @param cancel            Ends this call, and calls of the stream, from another thread; may be
 ///                          NULL, and may be freed before the stream is.
 /// @param out               Receives the stream; what it held before is not released.
 /// @param error             May be NULL; on failure receives details for dipc_error_free().

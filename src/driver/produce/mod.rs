@@ -86,8 +86,9 @@ pub struct Production {
     stream: Arc<OutStream>,
     /// A thread drives the stream, and nothing else.
     busy: Option<Busy>,
+    /// What the thread knows of its looks before it sleeps.
     brief: Brief,
-    /// When there was room for a batch last, and whether that was sent within [`QUICK`].
+    /// When there was room for a batch last, and whether that was soon sent.
     pulled_at: Timestamp,
     is_quick: bool,
     options: ProduceOptions,

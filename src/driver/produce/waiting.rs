@@ -11,8 +11,8 @@ use crate::driver::served::ServedLink;
 use crate::error::{Error, Result};
 use crate::proto::Timestamp;
 
-/// A batch that takes no longer to make and to send is worth less than a wake of the I/O thread for every half
-/// window.
+/// How long a batch may take, to make and to send, for the stream's thread to read beside it. For a slower one a wake of the
+/// I/O thread for every half window costs little, and two threads do more than one.
 const QUICK: Duration = Duration::from_micros(50);
 
 impl Production {

@@ -160,7 +160,7 @@ class Reader:
         return pa.Table.from_batches(batches, pa.schema(self.schema))
 
     def cancel(self) -> None:
-        """Ends the stream, from any thread: whoever waits for it gets CancelledError.
+        """Ends the stream, from any thread: whoever reads it then, or waits for it, gets CancelledError.
 
         Reaches the stream also where another library reads it.
         """
