@@ -27,6 +27,7 @@ class Case:
     other: `distinct` of them, where that is given, and at least as many in each stream of a published table.
     `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
     `apart`: each end has processors of its own, so that one sleeps on a halted one; otherwise the system chooses.
+    `consumers`: threads that take the batches of libdipc's streams by turns, where there is not one for each stream.
     `pause`: seconds for which the consumer keeps each batch. `values` is int64, or bool with 8 rows to a byte.
     `free_bytes` is memory that has to be free, or the case is left out.
     """
@@ -37,6 +38,7 @@ class Case:
     touch: str = "none"
     source: str = "published"
     streams: int = 1
+    consumers: int | None = None
     spin: bool = False
     reuse: bool = False
     distinct: int | None = None
@@ -197,6 +199,7 @@ def _headers(columns: tuple[int, ...]) -> list[Group]:
 def _shape(*, quick: bool) -> list[Group]:
     """Many of something."""
     small = Case("get", batch_bytes=64 * KIB)
+    lasting = replace(small, seconds=2)
     shared = ("dipc shm arena", "dipc shm heap", "dipc tcp")
     tiny = Case("get", batch_bytes=64)
     # As many in a stream as 1,000 columns have by themselves: a stream's schema costs each column some 20 times what a
@@ -209,12 +212,14 @@ def _shape(*, quick: bool) -> list[Group]:
             (("dipc shm arena", *FLIGHT), replace(small, batch_bytes=65_520, columns=10)),
             (("dipc shm arena",), replace(small, batch_bytes=65_520, columns=10, default_window=True)),
         ),
-        # One stream as everywhere, with the wide window, and one with the window that each of the many has.
+        # One stream as everywhere, with the wide window, and one with the window that each of the many has. All for
+        # so long that the memory of 256 windows, which is there once, is a small part.
         _group(
             "256 streams",
-            (shared, replace(small, streams=256)),
-            (shared, small),
-            (shared, replace(small, default_window=True)),
+            (shared, replace(lasting, streams=256)),
+            (("dipc shm arena",), replace(lasting, streams=256, consumers=1)),
+            (shared, lasting),
+            (shared, replace(lasting, default_window=True)),
         ),
         _group(
             "tiny batches",

@@ -110,6 +110,8 @@ def describe(case: Case) -> str:
         words.append(size_text(case.batch_bytes))
     if case.streams > 1:
         words.append(f"{case.streams:,} streams")
+    if case.consumers is not None:
+        words.append(f"{case.consumers} thread{'s' if case.consumers != 1 else ''} for them")
     if case.batches:
         words.append(f"{case.batches:,} batches")
     if case.spin:

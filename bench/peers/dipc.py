@@ -105,6 +105,7 @@ class Dipc:
             ("--window-bytes", case.window_bytes),
             ("--consumer-pause", _milliseconds(case.pause) if case.pause else None),
             ("--distinct", 1 if case.reuse else case.distinct),
+            ("--consumers", case.consumers),
             ("--values", case.values if case.values != "int64" else None),
         ):
             if value is not None:

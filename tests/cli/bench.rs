@@ -197,6 +197,28 @@ fn streams_are_measured_at_once() {
     }
 }
 
+/// A few threads take what is here of many streams by turns: each stream gets its share, in order, and a table
+/// that is shorter is fetched again.
+#[test]
+fn few_threads_take_many_streams() {
+    let args = [
+        "--op=get",
+        "--streams=5",
+        "--consumers=2",
+        "--batches=203",
+        "--batch-bytes=4K",
+    ];
+    for more in [&["--source=provider"][..], &["--distinct=7", "--touch=sum"]] {
+        let lines = lines(&[&args[..], more].concat());
+        assert!(!lines.is_empty());
+        for line in &lines {
+            assert_eq!(number(line, "batches"), 203);
+            assert_eq!(number(line, "consumers"), 2);
+            assert!(number(line, "fetches") >= 5);
+        }
+    }
+}
+
 /// Delays within a stream, and of new ones, on pooled connections and on new ones.
 #[test]
 fn delays_are_measured_on_every_transport() {

@@ -200,6 +200,8 @@ pub struct Case {
     pub columns: u32,
     pub values: Values,
     pub streams: u32,
+    /// Threads of the client that take batches; `None`: one for each stream.
+    pub consumers: Option<u32>,
     pub connections: u16,
     /// Batches to fetch, all streams together; `None`: as many as come in `seconds`.
     pub batches: Option<u64>,
@@ -251,6 +253,13 @@ impl Case {
     /// Bytes of values in one batch.
     pub fn batch_bytes(&self) -> u64 {
         self.words() * u64::from(self.columns) * 8
+    }
+
+    /// Threads of the client that take batches, each of its streams by turns.
+    pub fn consumers(&self) -> u32 {
+        let streams = self.streams.max(1);
+        self.consumers
+            .map_or(streams, |most| most.clamp(1, streams))
     }
 
     /// Eight bytes each, of one column of a batch.

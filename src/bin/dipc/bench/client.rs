@@ -4,15 +4,12 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
-use dipc::arrow::OwnedDeviceArray;
-use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, ClientOptions, Stream};
+use anyhow::{Context as _, Result, anyhow};
+use dipc::client::{Client, ClientOptions};
 
-use super::case::{Case, Op, Touch};
+use super::case::{Case, Op};
+use super::fetching::{Fetched, Fetcher};
 use super::message::{Outcome, Ready, Usage};
-use super::server::{TABLE, WARM_UP};
-use super::values::Values;
 use super::worker::Parent;
 use super::{idle, machine, timing};
 use crate::report::as_float;
@@ -27,12 +24,13 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         Op::Machine => return machine::run(case, ready, parent),
         Op::Get | Op::Metadata => {}
     }
+    let client = new_client(case)?;
     let fetcher = Fetcher {
         case,
         ready,
-        client: new_client(case)?,
+        client: &client,
     };
-    fetcher.measure(parent)
+    measure(fetcher, parent)
 }
 
 pub fn new_client(case: &Case) -> Result<Client> {
@@ -48,185 +46,91 @@ fn seconds_between(time: Option<(Instant, Instant)>) -> f64 {
     elapsed.max(Duration::from_nanos(1)).as_secs_f64()
 }
 
-/// What one stream's thread measured.
-#[derive(Default)]
-struct Fetched {
-    /// When it began and when it had its last batch.
-    time: Option<(Instant, Instant)>,
-    batches: u64,
-    fetches: u64,
-    lent_bytes: u64,
-    copied_bytes: u64,
-    copied_on_device_bytes: u64,
-    staged_bytes: u64,
-    received_bytes: u64,
+/// Fetches on the threads of the case, which all begin at once.
+fn measure(fetcher: Fetcher<'_>, parent: &Parent) -> Result<()> {
+    let case = fetcher.case;
+    if !case.cold {
+        // As many connections as there are streams.
+        on_threads(u64::from(case.streams), |_| fetcher.warm_up())?;
+    }
+    parent.say(())?;
+    if !parent.go()? {
+        return Ok(());
+    }
+    let consumers = u64::from(case.consumers());
+    let before = Usage::now()?;
+    let together = Barrier::new(usize::try_from(consumers)?);
+    let fetched = on_threads(consumers, |consumer| {
+        let shares: Vec<_> = shares(case)
+            .skip(usize::try_from(consumer)?)
+            .step_by(usize::try_from(consumers)?)
+            .collect();
+        together.wait();
+        fetcher.fetch(&shares)
+    })?;
+    let after = Usage::now()?;
+    let fetched: Vec<_> = fetched.into_iter().flatten().collect();
+    let times = || fetched.iter().filter_map(|fetched| fetched.time);
+    let (first, last) = (
+        times().map(|time| time.0).min(),
+        times().map(|time| time.1).max(),
+    );
+    let total = |figure: fn(&Fetched) -> u64| fetched.iter().map(figure).sum();
+    let rate = |fetched: &Fetched| {
+        as_float(fetched.batches * case.batch_bytes()) / seconds_between(fetched.time)
+    };
+    parent.say(Outcome {
+        seconds: seconds_between(first.zip(last)),
+        batches: total(|fetched| fetched.batches),
+        fetches: total(|fetched| fetched.fetches),
+        lent_bytes: total(|fetched| fetched.lent_bytes),
+        copied_bytes: total(|fetched| fetched.copied_bytes),
+        copied_on_device_bytes: total(|fetched| fetched.copied_on_device_bytes),
+        staged_bytes: total(|fetched| fetched.staged_bytes),
+        received_bytes: total(|fetched| fetched.received_bytes),
+        rates: fetched.iter().map(rate).collect(),
+        cpu_seconds: after.cpu_seconds - before.cpu_seconds,
+        peak_bytes: after.peak_bytes,
+        ..Outcome::default()
+    })
 }
 
-struct Fetcher<'a> {
-    case: &'a Case,
-    ready: &'a Ready,
-    client: Client,
+/// How many batches each stream is to take.
+fn shares(case: &Case) -> impl Iterator<Item = Option<u64>> {
+    let streams = u64::from(case.streams);
+    // The first streams have one batch more, where they cannot all have as many.
+    (0..streams).map(move |stream| {
+        case.batches
+            .map(|all| all / streams + u64::from(stream < all % streams))
+    })
 }
 
-impl Fetcher<'_> {
-    /// Fetches on one thread for each stream, which all begin at once.
-    fn measure(&self, parent: &Parent) -> Result<()> {
-        let case = self.case;
-        let streams = u64::from(case.streams);
-        if !case.cold {
-            self.on_threads(|_| self.warm_up())?;
-        }
-        parent.say(())?;
-        if !parent.go()? {
-            return Ok(());
-        }
-        let before = Usage::now()?;
-        let together = Barrier::new(usize::try_from(streams)?);
-        let fetched = self.on_threads(|stream| {
-            // The first streams have one batch more, where they cannot all have as many.
-            let share = case
-                .batches
-                .map(|all| all / streams + u64::from(stream < all % streams));
-            together.wait();
-            self.fetch(share)
-        })?;
-        let after = Usage::now()?;
-        let times = || fetched.iter().filter_map(|fetched| fetched.time);
-        let (first, last) = (
-            times().map(|time| time.0).min(),
-            times().map(|time| time.1).max(),
-        );
-        let total = |figure: fn(&Fetched) -> u64| fetched.iter().map(figure).sum();
-        parent.say(Outcome {
-            seconds: seconds_between(first.zip(last)),
-            batches: total(|fetched| fetched.batches),
-            fetches: total(|fetched| fetched.fetches),
-            lent_bytes: total(|fetched| fetched.lent_bytes),
-            copied_bytes: total(|fetched| fetched.copied_bytes),
-            copied_on_device_bytes: total(|fetched| fetched.copied_on_device_bytes),
-            staged_bytes: total(|fetched| fetched.staged_bytes),
-            received_bytes: total(|fetched| fetched.received_bytes),
-            rates: fetched.iter().map(|fetched| self.rate(fetched)).collect(),
-            cpu_seconds: after.cpu_seconds - before.cpu_seconds,
-            peak_bytes: after.peak_bytes,
-            ..Outcome::default()
-        })
-    }
-
-    fn rate(&self, fetched: &Fetched) -> f64 {
-        as_float(fetched.batches * self.case.batch_bytes()) / seconds_between(fetched.time)
-    }
-
-    /// Runs `work` once for each stream, at the same time.
-    fn on_threads<T: Send>(&self, work: impl Fn(u64) -> Result<T> + Sync) -> Result<Vec<T>> {
-        let work = &work;
-        thread::scope(|scope| {
-            let threads = (0..u64::from(self.case.streams))
-                .map(|stream| {
-                    thread::Builder::new()
-                        .name(format!("bench-{stream}"))
-                        .spawn_scoped(scope, move || work(stream))
-                        .context("cannot start a thread for each stream")
-                })
-                .collect::<Result<Vec<_>>>();
-            // Threads that did start would wait for the others for ever; the process ends.
-            let threads = match threads {
-                Ok(threads) => threads,
-                Err(error) => {
-                    let _ = Parent.answer::<()>(Err(format!("{error:#}")));
-                    std::process::exit(1);
-                }
-            };
-            let joined = threads.into_iter().map(|thread| match thread.join() {
-                Ok(outcome) => outcome,
-                Err(_) => Err(anyhow!("a thread of the client panicked")),
-            });
-            joined.collect()
-        })
-    }
-
-    fn get(&self, ticket: &[u8]) -> Result<Stream> {
-        let options = self.case.get_options();
-        Ok(self
-            .client
-            .get(&[&self.ready.uri], ticket, &options, None)?)
-    }
-
-    /// Fetches a few batches in the same way, to the end, so that the connection can be used again.
-    fn warm_up(&self) -> Result<()> {
-        let mut stream = self.get(WARM_UP)?;
-        let values = Values::of(&mut stream, self.case.shape())?;
-        let mut index = 0;
-        while let Some(array) = stream.next()? {
-            self.touch(&values, &array, index)?;
-            index += 1;
-        }
-        values.finish()
-    }
-
-    /// Fetches `share` batches, or as many as come in time.
-    fn fetch(&self, share: Option<u64>) -> Result<Fetched> {
-        // The clock is not read for each small batch, which would be felt.
-        let check = if self.case.batch_bytes() < 64 << 10 {
-            16
-        } else {
-            1
-        };
-        let start = Instant::now();
-        let deadline = start + self.case.seconds;
-        let mut fetched = Fetched::default();
-        let over = |batches: u64| match share {
-            Some(share) => batches >= share,
-            None => batches.is_multiple_of(check) && Instant::now() >= deadline,
-        };
-        let mut done = false;
-        while !done {
-            let mut stream = self.get(TABLE)?;
-            let values = Values::of(&mut stream, self.case.shape())?;
-            fetched.fetches += 1;
-            let mut index = 0;
-            while !done {
-                let Some(array) = stream.next()? else { break };
-                self.touch(&values, &array, index)?;
-                if !self.case.pause.is_zero() {
-                    thread::sleep(self.case.pause);
-                }
-                drop(array);
-                index += 1;
-                fetched.batches += 1;
-                done = over(fetched.batches);
+/// Runs `work` on so many threads at the same time.
+fn on_threads<T: Send>(threads: u64, work: impl Fn(u64) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads = (0..threads)
+            .map(|thread| {
+                thread::Builder::new()
+                    .name(format!("bench-{thread}"))
+                    .spawn_scoped(scope, move || work(thread))
+                    .context("cannot start the client's threads")
+            })
+            .collect::<Result<Vec<_>>>();
+        // Threads that did start would wait for the others for ever; the process ends.
+        let threads = match threads {
+            Ok(threads) => threads,
+            Err(error) => {
+                let _ = Parent.answer::<()>(Err(format!("{error:#}")));
+                std::process::exit(1);
             }
-            // What a GPU still does for a batch belongs to it.
-            values.finish()?;
-            // Before the stream is dropped, which may have an end to agree on.
-            fetched.time = Some((start, Instant::now()));
-            let stats = stream.stats();
-            fetched.lent_bytes += stats.bytes_lent;
-            fetched.copied_bytes += stats.bytes_copied;
-            fetched.copied_on_device_bytes += stats.bytes_copied_on_device;
-            fetched.staged_bytes += stats.bytes_staged;
-            fetched.received_bytes += stats.bytes_received;
-            if index == 0 {
-                bail!("the server's table has no batches");
-            }
-        }
-        Ok(fetched)
-    }
-
-    /// Does with a batch what the case says; `index`: which one of its stream it is.
-    fn touch(&self, values: &Values, array: &OwnedDeviceArray, index: usize) -> Result<()> {
-        if self.case.touch == Touch::None {
-            return values.follow(array);
-        }
-        // SAFETY: the array is of the stream that `values` was made of (the callers).
-        let sum = unsafe { values.sum(array) }?;
-        let sums = &self.ready.sums;
-        // Each batch by itself, so that their order is checked, too.
-        if sums.get(index % sums.len().max(1)) != Some(&sum) {
-            bail!("batch {index} does not hold what the server wrote");
-        }
-        Ok(())
-    }
+        };
+        let joined = threads.into_iter().map(|thread| match thread.join() {
+            Ok(outcome) => outcome,
+            Err(_) => Err(anyhow!("a thread of the client panicked")),
+        });
+        joined.collect()
+    })
 }
 
 #[cfg(test)]
@@ -234,17 +138,18 @@ mod tests {
     use super::super::server;
     use super::super::test_case;
     use super::*;
-    use crate::bench::case::Source;
+    use crate::bench::case::{Source, Touch};
 
     fn fetch(case: &Case, ready: &Ready) -> Result<Fetched> {
         let client = new_client(case)?;
         let fetcher = Fetcher {
             case,
             ready,
-            client,
+            client: &client,
         };
         fetcher.warm_up()?;
-        fetcher.fetch(case.batches)
+        let mut fetched = fetcher.fetch(&[case.batches])?;
+        Ok(fetched.remove(0))
     }
 
     /// Promise of `--touch sum`: values that are not those of the server's are an error, and so are

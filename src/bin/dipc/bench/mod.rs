@@ -5,6 +5,7 @@
 
 mod case;
 mod client;
+mod fetching;
 mod gpu;
 mod idle;
 mod line;
@@ -158,6 +159,7 @@ fn test_case(name: &str) -> Case {
         columns: 3,
         values: Values::Int64,
         streams: 1,
+        consumers: None,
         connections: 1,
         batches: None,
         seconds: Duration::from_millis(10),

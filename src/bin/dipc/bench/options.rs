@@ -55,9 +55,13 @@ pub struct Args {
     #[arg(long, default_value = "int64")]
     values: Values,
 
-    /// Streams at once, each on a connection and a thread of its own; for idle: 100, otherwise: 1
+    /// Streams at once, each on a connection of its own; for idle: 100, otherwise: 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: Option<u32>,
+
+    /// Threads that take the batches of get, each from its streams by turns; without it one for each stream
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    consumers: Option<u32>,
 
     /// Connections that carry a stream, where the transport can use several (tcp)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -292,6 +296,7 @@ impl Args {
             columns: 1,
             values: self.values,
             streams: self.streams.unwrap_or(defaults.streams),
+            consumers: self.consumers,
             connections: self.connections,
             batches: self.batches,
             seconds: self.seconds.unwrap_or(seconds),

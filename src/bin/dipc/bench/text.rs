@@ -77,6 +77,9 @@ fn common(line: &TableLine) -> String {
     }
     if line.streams > 1 && *op != Op::Idle {
         text.push_str(&format!(", {} streams at once", line.streams));
+        if line.consumers < line.streams {
+            text.push_str(&format!(" on {} threads", line.consumers));
+        }
     }
     if line.connections > 1 {
         text.push_str(&format!(", {} connections", line.connections));

@@ -1,0 +1,215 @@
+//! Streams that one thread of the fetching process takes batches of.
+
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use dipc::arrow::OwnedDeviceArray;
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::client::{Client, Stream};
+
+use super::case::{Case, Touch};
+use super::message::Ready;
+use super::server::{TABLE, WARM_UP};
+use super::values::Values;
+
+/// Batches of a stream that are here and are taken before another stream has its turn.
+const AT_ONCE: usize = 16;
+
+/// What was measured of one stream.
+#[derive(Default)]
+pub struct Fetched {
+    /// When it began and when it had its last batch.
+    pub time: Option<(Instant, Instant)>,
+    pub batches: u64,
+    pub fetches: u64,
+    pub lent_bytes: u64,
+    pub copied_bytes: u64,
+    pub copied_on_device_bytes: u64,
+    pub staged_bytes: u64,
+    pub received_bytes: u64,
+}
+
+/// Fetches what a case says.
+#[derive(Clone, Copy)]
+pub struct Fetcher<'a> {
+    pub case: &'a Case,
+    pub ready: &'a Ready,
+    pub client: &'a Client,
+}
+
+/// The table of a case, fetched again and again in one stream after the other, until that is enough.
+struct Fetch<'a> {
+    of: Fetcher<'a>,
+    /// Batches to take; `None`: as many as come in time.
+    share: Option<u64>,
+    start: Instant,
+    deadline: Instant,
+    open: Option<Open>,
+    fetched: Fetched,
+    done: bool,
+}
+
+/// A stream, and where it is.
+struct Open {
+    stream: Stream,
+    values: Values,
+    index: usize,
+}
+
+impl Fetcher<'_> {
+    fn open(&self, ticket: &[u8]) -> Result<Open> {
+        let options = self.case.get_options();
+        let mut stream = self
+            .client
+            .get(&[&self.ready.uri], ticket, &options, None)?;
+        Ok(Open {
+            values: Values::of(&mut stream, self.case.shape())?,
+            stream,
+            index: 0,
+        })
+    }
+
+    /// Fetches a few batches in the same way, to the end, so that the connection can be used again.
+    pub fn warm_up(&self) -> Result<()> {
+        let mut open = self.open(WARM_UP)?;
+        while let Some(array) = open.stream.next()? {
+            self.touch(&open.values, &array, open.index)?;
+            open.index += 1;
+        }
+        open.values.finish()
+    }
+
+    /// Fetches as many streams as there are shares, on the calling thread: as many batches of each as its share
+    /// says, or as come in time.
+    pub fn fetch(&self, shares: &[Option<u64>]) -> Result<Vec<Fetched>> {
+        let start = Instant::now();
+        let mut streams: Vec<_> = shares
+            .iter()
+            .map(|share| Fetch {
+                of: *self,
+                share: *share,
+                start,
+                deadline: start + self.case.seconds,
+                open: None,
+                fetched: Fetched::default(),
+                done: *share == Some(0),
+            })
+            .collect();
+        if let [stream] = streams.as_mut_slice() {
+            while !stream.done {
+                stream.take()?;
+            }
+        }
+        while streams.iter().any(|stream| !stream.done) {
+            let mut found = false;
+            for stream in &mut streams {
+                found |= stream.take_what_is_here()?;
+            }
+            if !found && let Some(stream) = streams.iter_mut().find(|stream| !stream.done) {
+                stream.take()?;
+            }
+        }
+        Ok(streams.into_iter().map(|stream| stream.fetched).collect())
+    }
+
+    /// Does with a batch what the case says; `index`: which one of its stream it is.
+    fn touch(&self, values: &Values, array: &OwnedDeviceArray, index: usize) -> Result<()> {
+        if self.case.touch == Touch::None {
+            return values.follow(array);
+        }
+        // SAFETY: the array is of the stream that `values` was made of (the callers).
+        let sum = unsafe { values.sum(array) }?;
+        let sums = &self.ready.sums;
+        // Each batch by itself, so that their order is checked, too.
+        if sums.get(index % sums.len().max(1)) != Some(&sum) {
+            bail!("batch {index} does not hold what the server wrote");
+        }
+        Ok(())
+    }
+}
+
+impl Fetch<'_> {
+    /// Takes the next batch, which is waited for, or learns that there is none.
+    fn take(&mut self) -> Result<()> {
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => {
+                self.fetched.fetches += 1;
+                self.open.insert(self.of.open(TABLE)?)
+            }
+        };
+        let Some(array) = open.stream.next()? else {
+            return self.finish();
+        };
+        self.of.touch(&open.values, &array, open.index)?;
+        if !self.of.case.pause.is_zero() {
+            thread::sleep(self.of.case.pause);
+        }
+        drop(array);
+        open.index += 1;
+        self.fetched.batches += 1;
+        if self.is_enough() {
+            self.done = true;
+            return self.finish();
+        }
+        Ok(())
+    }
+
+    /// Takes batches that need not be waited for. Returns whether there were any.
+    fn take_what_is_here(&mut self) -> Result<bool> {
+        let mut taken = 0;
+        while !self.done && taken < AT_ONCE {
+            let here = match &mut self.open {
+                // There is nothing but its end to come, soon.
+                Some(open) if open.index as u64 >= self.of.case.published() => 1,
+                Some(open) => open.stream.batches_here(),
+                None => 1,
+            };
+            for _ in 0..here.min(AT_ONCE) {
+                if !self.done {
+                    self.take()?;
+                }
+            }
+            taken += here;
+            if here == 0 {
+                break;
+            }
+        }
+        Ok(taken > 0)
+    }
+
+    fn is_enough(&self) -> bool {
+        let batches = self.fetched.batches;
+        // The clock is not read for each small batch, which would be felt.
+        let check = if self.of.case.batch_bytes() < 64 << 10 {
+            16
+        } else {
+            1
+        };
+        match self.share {
+            Some(share) => batches >= share,
+            None => batches.is_multiple_of(check) && Instant::now() >= self.deadline,
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let Some(open) = self.open.take() else {
+            return Ok(());
+        };
+        // What a GPU still does for a batch belongs to it.
+        open.values.finish()?;
+        // Before the stream is dropped, which may have an end to agree on.
+        self.fetched.time = Some((self.start, Instant::now()));
+        let stats = open.stream.stats();
+        self.fetched.lent_bytes += stats.bytes_lent;
+        self.fetched.copied_bytes += stats.bytes_copied;
+        self.fetched.copied_on_device_bytes += stats.bytes_copied_on_device;
+        self.fetched.staged_bytes += stats.bytes_staged;
+        self.fetched.received_bytes += stats.bytes_received;
+        if open.index == 0 {
+            bail!("the server's table has no batches");
+        }
+        Ok(())
+    }
+}
