@@ -24,6 +24,7 @@ use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::gather::TOGETHER_BYTES;
 use crate::transport::ucx::key::Key;
+use crate::transport::ucx::pace::Pace;
 use crate::transport::ucx::pull::{Line, Pulls};
 use crate::transport::ucx::shared::{Peer, Shared, Told};
 use crate::transport::ucx::tagged::Tagged;
@@ -60,6 +61,7 @@ pub struct UcxConnection {
     /// The descriptor tells of what comes.
     rests: bool,
     queued_bytes: u64,
+    pace: Pace,
     peer: String,
     /// Why nothing more comes, once the inbox is empty.
     over: Option<Error>,
@@ -146,6 +148,7 @@ impl UcxConnection {
             awake: false,
             rests: false,
             queued_bytes: 0,
+            pace: Pace::default(),
             peer,
             over: None,
             generation: Generation::now(),
@@ -244,6 +247,16 @@ impl UcxConnection {
             let Some(link) = &mut self.link else {
                 return Err(closed());
             };
+            if let Some(pause) = self.pace.pause(self.queued_bytes) {
+                match link.worker.pause(pause) {
+                    Ok(()) => {
+                        self.rests = true;
+                        return Ok(None);
+                    }
+                    Err(error) => self.over = Some(error),
+                }
+                continue;
+            }
             match link.worker.rest() {
                 // Callbacks may have run while it was asked for rest.
                 Ok(asleep) => {

@@ -28,6 +28,7 @@ mod info;
 mod key;
 mod lending;
 mod listener;
+mod pace;
 mod plain;
 mod pull;
 mod shared;

@@ -1,6 +1,6 @@
 //! A worker of UCX, and what to sleep on until it has something to do.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,12 @@ pub(super) struct Worker {
     context: Arc<Context>,
     handle: ucp_worker_h,
     ready: Arc<OwnedFd>,
+    /// UCX's own, open as long as the worker.
+    descriptor: RawFd,
     timer: OwnedFd,
     timer_set: bool,
+    /// UCX's own descriptor is not listened to: the timer alone tells when to look again.
+    paused: bool,
     /// Whether somebody may sleep on the descriptor and has not been woken since. Where not, the
     /// descriptor is readable.
     asleep: bool,
@@ -90,24 +94,25 @@ impl Worker {
         if status != UCS_OK {
             return Err(error(api, "cannot make a worker of UCX", status));
         }
-        let worker = Self {
+        let mut worker = Self {
             context,
             handle,
             ready: Arc::new(ready),
+            descriptor: -1,
             timer,
             timer_set: false,
+            paused: false,
             asleep: true,
         };
-        let mut fd = -1;
-        // SAFETY: the worker lives; `fd` is writable.
-        let status = unsafe { api.ucp_worker_get_efd(handle, &raw mut fd) };
+        // SAFETY: the worker lives; the descriptor is writable.
+        let status = unsafe { api.ucp_worker_get_efd(handle, &raw mut worker.descriptor) };
         if status != UCS_OK {
             let failed = error(api, "cannot sleep on a worker of UCX", status);
             worker.destroy();
             return Err(failed);
         }
         // SAFETY: UCX keeps this descriptor open as long as the worker, which outlives the borrow.
-        let ucx = unsafe { BorrowedFd::borrow_raw(fd) };
+        let ucx = unsafe { BorrowedFd::borrow_raw(worker.descriptor) };
         let (asleep, timer) = (&worker.ready, &worker.timer);
         let watched = [
             epoll::add(asleep, ucx, EventData::new_u64(0), EventFlags::IN),
@@ -174,6 +179,7 @@ impl Worker {
             // Stopped, and forgotten where it had run out: it would keep the descriptor readable.
             self.set_timer(Duration::ZERO)?;
         }
+        self.listen(true)?;
         for _ in 0..BUSY_TRIES {
             if self.arm()? == Armed::Yes {
                 return Ok(true);
@@ -187,6 +193,36 @@ impl Worker {
         Ok(true)
     }
 
+    /// Goes to sleep for as long as that, whatever comes meanwhile: nobody pays for a wake.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot: the worker is of no use any more.
+    pub(super) fn pause(&mut self, pause: Duration) -> Result<()> {
+        self.asleep = true;
+        self.listen(false)?;
+        self.timer_set = true;
+        self.set_timer(pause)
+    }
+
+    /// Has UCX's descriptor make ours readable, or not.
+    fn listen(&mut self, listens: bool) -> Result<()> {
+        if self.paused != listens {
+            return Ok(());
+        }
+        let flags = if listens {
+            EventFlags::IN
+        } else {
+            EventFlags::empty()
+        };
+        // SAFETY: as in `new`.
+        let ucx = unsafe { BorrowedFd::borrow_raw(self.descriptor) };
+        epoll::modify(&self.ready, ucx, EventData::new_u64(0), flags)
+            .map_err(|errno| Error::os("cannot sleep on a worker of UCX", errno))?;
+        self.paused = !listens;
+        Ok(())
+    }
+
     /// Something is under way: has whoever sleeps wake when it comes on, or at once where that cannot
     /// be had.
     ///
@@ -194,7 +230,8 @@ impl Worker {
     ///
     /// As [`arm`](Self::arm).
     pub(super) fn see_to(&mut self) -> Result<()> {
-        if self.asleep && self.arm()? == Armed::Busy {
+        // A pause is over soon.
+        if self.asleep && !self.paused && self.arm()? == Armed::Busy {
             self.signal();
         }
         Ok(())
@@ -216,6 +253,12 @@ impl Worker {
     /// [`rest`](Self::rest), so that one system call is enough for all that happens before.
     pub(super) fn signal(&mut self) {
         if !std::mem::take(&mut self.asleep) {
+            return;
+        }
+        if self.paused {
+            if let Err(error) = self.set_timer(Duration::from_nanos(1)) {
+                tracing::error!("a pause of UCX cannot be ended: {error}");
+            }
             return;
         }
         // SAFETY: the worker lives; this call may come from any thread.
