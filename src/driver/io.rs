@@ -1,5 +1,7 @@
 //! A thread that sleeps in epoll on behalf of many connections.
 
+mod looking;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::num::NonZero;
@@ -16,6 +18,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::driver::brief::Brief;
 use crate::driver::clock;
+use crate::driver::io::looking::{LOOK_TIME, Recent};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
@@ -105,8 +108,6 @@ struct Shared {
     thread: OnceLock<ThreadId>,
 }
 
-/// How long sources are looked at before descriptors, timers and other threads have their turn.
-const LOOK_TIME: Duration = Duration::from_micros(2);
 /// Key of the wake-up descriptor; sources count from 1.
 const WAKE: u64 = 0;
 
@@ -280,6 +281,7 @@ impl Shared {
         let mut brief = Brief::default();
         // Sources were looked at since they were asked to tell of what comes.
         let mut looked = false;
+        let mut recent = Recent::default();
         while !self.stop.load(Ordering::Acquire) {
             let mut spins = !self.spin.is_zero()
                 && self.has_processor()
@@ -295,13 +297,7 @@ impl Shared {
             } else if std::mem::take(&mut looked) {
                 self.look_last();
             }
-            let timeout = if spins || !self.soon.lock().is_empty() {
-                Some(Timespec::default())
-            } else {
-                self.next_timeout()
-            };
-            events.clear();
-            match self.wait(&mut events, timeout, &mut brief) {
+            match self.wait(&mut events, spins, &mut brief, &mut recent) {
                 Ok(()) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => {
                     tracing::error!("an I/O thread cannot wait and ends: {errno}");
@@ -318,9 +314,12 @@ impl Shared {
                     continue;
                 }
                 let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
-                if looked && source.as_ref().is_some_and(|it| it.is_to_be_looked_at()) {
-                    // Its descriptor may tell of what was seen already.
-                    continue;
+                if source.as_ref().is_some_and(|it| it.is_to_be_looked_at()) {
+                    if looked || recent.looks_at(key) {
+                        // Its descriptor may tell of what was seen already.
+                        continue;
+                    }
+                    recent.note(key);
                 }
                 (told, idle_since) = (true, clock::now());
                 if let Some(source) = source {
@@ -342,67 +341,12 @@ impl Shared {
         }
     }
 
-    /// Waits for the descriptors.
-    fn wait(
-        &self,
-        events: &mut Vec<epoll::Event>,
-        timeout: Option<Timespec>,
-        brief: &mut Brief,
-    ) -> rustix::io::Result<()> {
-        let mut ask = |timeout| {
-            let room = rustix::buffer::spare_capacity(events);
-            epoll::wait(&self.epoll, room, timeout)
-        };
-        let now = Timespec::default();
-        let sleeps = timeout != Some(now);
-        if sleeps && brief.look(|| matches!(ask(Some(&now)), Ok(1..))) {
-            return Ok(());
-        }
-        ask(timeout.as_ref()).map(drop)
-    }
-
     /// Whether it takes no processor from those who move a stream: the threads that drive one here, and
     /// the client, which may be on this machine.
     fn has_processor(&self) -> bool {
         match self.busy.load(Ordering::Relaxed) {
             0 => true,
             busy => busy + 2 <= self.processors,
-        }
-    }
-
-    /// Whether a source is to be looked at now, where there are such sources.
-    fn looks(&self) -> Option<bool> {
-        self.source_to_look_at(0)?;
-        // One by one: what is called may watch others, or end.
-        let sources = (0..).map_while(|index| self.source_to_look_at(index));
-        let mut sources = sources.filter_map(|source| source.upgrade());
-        Some(sources.any(|source| source.is_to_be_looked_at()))
-    }
-
-    /// Looks at each source in turn for that long. Returns whether there was something.
-    fn look_for(&self, time: Duration) -> bool {
-        let start = clock::now();
-        let mut found = false;
-        while clock::since(start) < time {
-            let sources = (0..).map_while(|index| self.source_to_look_at(index));
-            for source in sources.filter_map(|source| source.upgrade()) {
-                guarded(|| found |= source.look());
-            }
-            std::hint::spin_loop();
-        }
-        found
-    }
-
-    fn source_to_look_at(&self, index: usize) -> Option<Weak<dyn Source>> {
-        let looked_at = self.looked_at.lock();
-        looked_at.get(index).map(|(_, source)| Weak::clone(source))
-    }
-
-    /// The thread is about to sleep: has every source that it looked at tell of what comes.
-    fn look_last(&self) {
-        let sources: Vec<_> = self.looked_at.lock().iter().cloned().collect();
-        for source in sources.iter().filter_map(|(_, source)| source.upgrade()) {
-            guarded(|| source.ready());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Tests of an I/O thread that spins.
+//! Tests of an I/O thread, of one that spins and of one that does not.
 
 use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
@@ -31,9 +31,16 @@ impl Source for Counting {
     }
 }
 
-/// A source that a thread has just been told of, and what keeps it there.
+/// A source that a spinning thread has just been told of, and what keeps it there.
 fn told(to_be_looked_at: bool) -> (IoThread, Registration, Arc<Counting>) {
     let io = IoThread::start("dipc-test-io", Duration::from_millis(5)).unwrap();
+    let (registration, source) = watched(&io, to_be_looked_at);
+    source.tell();
+    (io, registration, source)
+}
+
+/// A source that is watched.
+fn watched(io: &IoThread, to_be_looked_at: bool) -> (Registration, Arc<Counting>) {
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     let source = Arc::new(Counting {
         fd: Arc::new(fd),
@@ -45,8 +52,14 @@ fn told(to_be_looked_at: bool) -> (IoThread, Registration, Arc<Counting>) {
     let fds = [Arc::clone(&source.fd)];
     let registration = io.register(me.clone(), fds, Interest::Read).unwrap();
     registration.look_too(me);
-    rustix::io::write(&source.fd, &1_u64.to_ne_bytes()).unwrap();
-    (io, registration, source)
+    (registration, source)
+}
+
+impl Counting {
+    /// Makes its descriptor readable.
+    fn tell(&self) {
+        rustix::io::write(&self.fd, &1_u64.to_ne_bytes()).unwrap();
+    }
 }
 
 fn wait_until(done: impl Fn() -> bool) {
@@ -71,13 +84,72 @@ fn a_thread_looks_before_it_sleeps() {
     wait_until(|| count(&source.readies) > readies);
 }
 
+/// A thread that does not spin looks for a moment at what it was told of, and has it see to its descriptor again
+/// before it sleeps; at other sources it does not look.
+#[test]
+fn a_thread_looks_for_a_moment_at_what_it_was_told_of() {
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let (_registration, source) = watched(&io, true);
+    let (_other_registration, other) = watched(&io, true);
+    let (_driven_registration, driven) = watched(&io, false);
+    let count = |counter: &AtomicUsize| counter.load(Ordering::SeqCst);
+    // Looks in vain become seldom; being told goes on.
+    wait_until(|| {
+        source.tell();
+        driven.tell();
+        count(&source.looks) > 0
+    });
+    let readies = count(&source.readies);
+    wait_until(|| count(&source.readies) > readies);
+    assert_eq!(count(&other.looks), 0);
+    assert_eq!(count(&driven.looks), 0);
+}
+
+/// Where many sources were told of something each is left to its descriptor.
+#[test]
+fn a_thread_does_not_look_at_many() {
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let watched: Vec<_> = (0..100).map(|_| watched(&io, true)).collect();
+    let sources = || watched.iter().map(|(_, source)| source);
+    let readies = || -> usize {
+        sources()
+            .map(|source| source.readies.load(Ordering::SeqCst))
+            .sum()
+    };
+    // All at once, while a turn of the thread's is under way: it wakes for them together.
+    let turn = Arc::new(Waiting::default());
+    let me: Weak<dyn Source> = Arc::downgrade(&turn) as Weak<Waiting>;
+    io.call_soon(me);
+    wait_until(|| turn.begun.load(Ordering::SeqCst));
+    sources().for_each(|source| source.tell());
+    turn.over.store(true, Ordering::SeqCst);
+    wait_until(|| readies() >= watched.len());
+    sources().for_each(|source| assert_eq!(source.looks.load(Ordering::SeqCst), 0));
+}
+
+/// A source whose turn lasts until it is told that it is over.
+#[derive(Default)]
+struct Waiting {
+    begun: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Source for Waiting {
+    fn ready(&self) {}
+
+    fn turn(&self) {
+        self.begun.store(true, Ordering::SeqCst);
+        wait_until(|| self.over.load(Ordering::SeqCst));
+    }
+}
+
 /// `Source::is_to_be_looked_at`: where another thread drives the source, this one sleeps although it
 /// may spin.
 #[test]
 fn a_thread_sleeps_where_another_is_awake() {
     let (_io, _registration, source) = told(false);
     wait_until(|| source.readies.load(Ordering::SeqCst) > 0);
-    rustix::io::write(&source.fd, &1_u64.to_ne_bytes()).unwrap();
+    source.tell();
     wait_until(|| source.readies.load(Ordering::SeqCst) > 1);
     assert_eq!(source.looks.load(Ordering::SeqCst), 0);
 }
