@@ -201,6 +201,11 @@ impl IoThread {
         }
     }
 
+    /// How long the thread looks for work before it sleeps.
+    pub fn spin(&self) -> Duration {
+        self.handle.shared.spin
+    }
+
     /// The caller drives a stream of the thread's from now on, until the guard is dropped.
     pub fn busy(&self) -> Busy {
         let shared = Arc::clone(&self.handle.shared);

@@ -323,6 +323,12 @@ pub trait Connection: Send {
         false
     }
 
+    /// Whether the peer fetches large bodies by itself: what is queued of them leaves although nobody turns the
+    /// connection meanwhile.
+    fn is_fetched_from(&self) -> bool {
+        false
+    }
+
     /// Whether looking is cheaper than asking the descriptor: a thread that spins looks by itself.
     fn is_for_looking(&self) -> bool {
         false

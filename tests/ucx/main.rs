@@ -13,6 +13,7 @@ mod bundles;
 #[path = "../common/mod.rs"]
 mod common;
 mod ending;
+mod fetched;
 mod host;
 mod lending;
 mod lists;

@@ -2,7 +2,6 @@
 //! a while, and then it sleeps.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Cursor, Production};
 use crate::driver::callbacks::release_here;
@@ -11,10 +10,6 @@ use crate::driver::served::ServedLink;
 use crate::error::{Error, Result};
 use crate::proto::Timestamp;
 
-/// How long a batch may take, to make and to send, for the stream's thread to read beside it. For a slower one a wake of the
-/// I/O thread for every half window costs little, and two threads do more than one.
-const QUICK: Duration = Duration::from_micros(50);
-
 impl Production {
     /// Waits until everything said so far has been sent and the consumer has room for more.
     ///
@@ -22,7 +17,8 @@ impl Production {
     ///
     /// `Timeout` at the deadline, `Cancelled`, `Disconnected`.
     pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
-        self.is_quick = clock::since(self.pulled_at) < QUICK;
+        let took = clock::since(self.pulled_at);
+        self.is_quick = self.own_link().is_some_and(|link| took < link.quick());
         if self.is_quick {
             self.read_along(false);
         } else {

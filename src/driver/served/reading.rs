@@ -15,6 +15,9 @@ use crate::driver::clock;
 use crate::driver::io::Interest;
 use crate::proto::{SenderState, Timestamp};
 
+/// How long a batch may take, to make and to send, for the stream's thread to read beside it. For a slower one a wake of the
+/// I/O thread for every half window costs little, and two threads do more than one.
+const QUICK: Duration = Duration::from_micros(50);
 /// How long the I/O thread leaves the reading to a thread that does not read.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// A stream's thread that comes back so soon after the I/O thread has read waited for what that read.
@@ -45,11 +48,24 @@ impl Reading {
 }
 
 impl ServedLink {
+    /// How long a stream's thread may be away after which it still reads for itself. Where the I/O thread spins, a
+    /// wake of it by each answer of a client that fetches would come in the way of the client, or of the stream.
+    pub fn quick(&self) -> Duration {
+        let spin = self.io.spin();
+        if spin > QUICK && self.half.lock().link.is_fetched_from() {
+            spin
+        } else {
+            QUICK
+        }
+    }
+
     /// What the I/O thread is to be told of.
     pub(super) fn interest(&self, half: &Half) -> Interest {
         let flooded = half.is_flooded();
         if !self.readiness.socket {
-            return if flooded {
+            // What is queued may leave only while somebody turns the connection.
+            let left = half.link.queued_bytes() == 0 || half.link.is_fetched_from();
+            return if flooded || (half.reading.is_by_thread() && left) {
                 Interest::Nothing
             } else {
                 Interest::Read
@@ -73,7 +89,11 @@ impl ServedLink {
         {
             let mut half = self.half.lock();
             let half = &mut *half;
-            if half.closed.is_some() || !(at_once || half.sender.is_half_used()) {
+            // Bodies that were fetched are released as soon as those of a quick batch.
+            let fetched = || half.link.queued_bytes() > 0 && half.link.is_fetched_from();
+            let due =
+                at_once || half.sender.is_half_used() || (self.io.spin() > QUICK && fetched());
+            if half.closed.is_some() || !due {
                 return;
             }
             if half.reading.left > 0 {

@@ -4,6 +4,7 @@ mod progress;
 mod sending;
 mod shutdown;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -23,6 +24,7 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::gather::TOGETHER_BYTES;
+use crate::transport::ucx::info;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::pace::Pace;
 use crate::transport::ucx::pull::{Line, Pulls};
@@ -62,6 +64,10 @@ pub struct UcxConnection {
     rests: bool,
     queued_bytes: u64,
     pace: Pace,
+    /// A message has been sent that UCX did not take whole.
+    sent_large: bool,
+    /// Whether the peer fetches such messages by itself, once it was asked.
+    fetched: Cell<Option<bool>>,
     peer: String,
     /// Why nothing more comes, once the inbox is empty.
     over: Option<Error>,
@@ -149,6 +155,8 @@ impl UcxConnection {
             rests: false,
             queued_bytes: 0,
             pace: Pace::default(),
+            sent_large: false,
+            fetched: Cell::default(),
             peer,
             over: None,
             generation: Generation::now(),
@@ -455,6 +463,19 @@ impl Connection for UcxConnection {
 
     fn is_for_looking(&self) -> bool {
         true
+    }
+
+    fn is_fetched_from(&self) -> bool {
+        // Asked once the first large message has gone: UCX may still connect the two before.
+        let asks = self.sent_large && self.over.is_none();
+        let Some(Link { endpoint, .. }) = self.link.as_ref().filter(|_| asks) else {
+            return false;
+        };
+        self.fetched.get().unwrap_or_else(|| {
+            let fetched = info::is_fetched_from(self.api, *endpoint);
+            self.fetched.set(Some(fetched));
+            fetched
+        })
     }
 
     fn announces_bodies(&self) -> bool {

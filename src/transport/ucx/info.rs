@@ -2,8 +2,11 @@
 
 use std::ffi::c_void;
 
+use ucx1_sys::Api;
+
 use crate::transport::Settings;
 use crate::transport::ucx::context::{Context, KNOWS_POSIX_ERROR_HANDLING};
+use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::version_text;
 
 /// Version, library, and the transports and devices that UCX finds, one line each.
@@ -38,6 +41,23 @@ pub(super) fn has_remote_reads(context: &Context) -> bool {
 /// Whether a transport is one of InfiniBand's or RoCE's that read memory: the connected ones.
 fn reads(transport: &str) -> bool {
     transport.starts_with("rc_") || transport.starts_with("dc_")
+}
+
+/// Whether the peer fetches large messages by itself, out of the sender's memory: then all that the sender still
+/// has to do with one is to learn its end.
+pub(super) fn is_fetched_from(api: &Api, endpoint: Endpoint) -> bool {
+    is_fetched(&printed(|stream| {
+        // SAFETY: the endpoint lives, and the stream is open for writing.
+        unsafe { api.ucp_ep_print_info(endpoint.handle(), stream) }
+    }))
+}
+
+/// The same by what UCX prints of an endpoint: lines with `lane`, a transport and what it is for. Large messages go over
+/// the lanes for `rma_bw`; over tcp the sender writes them.
+fn is_fetched(printed: &str) -> bool {
+    let lanes = printed.lines().filter(|line| line.contains("lane["));
+    let mut lanes = lanes.filter(|line| line.contains("rma_bw#")).peekable();
+    lanes.peek().is_some() && lanes.all(|line| !line.contains(":tcp/"))
 }
 
 /// The transports and devices that UCX finds.
@@ -114,6 +134,19 @@ mod tests {
                        #      resource 0  :  md 0  dev 0  flags -- self/memory0\n\
                        #      resource 1  :  md 1  dev 1  flags -- tcp/lo\n#\n# memory: 0MB\n";
         assert_eq!(resources(printed), ["self/memory0", "tcp/lo"]);
+    }
+
+    /// Large messages are fetched where every lane for them reads memory, and over tcp they are not.
+    #[test]
+    fn a_peer_that_fetches_is_known() {
+        let posix =
+            "#    lane[0]:  2:posix/memory.0 md[1]  -> md[1]/posix/sysdev[255] amo#0 am am_bw#0\n";
+        let cma = "#    lane[1]:  3:cma/memory.0 md[2]  -> md[2]/cma/sysdev[255] rma_bw#0\n";
+        let tcp = "#    lane[0]:  0:tcp/lo.0 md[0]  -> md[0]/tcp/sysdev[255] rma_bw#0 am am_bw#0\n";
+        assert!(is_fetched(&[posix, cma].concat()));
+        assert!(!is_fetched(&[posix, tcp].concat()));
+        assert!(!is_fetched(&[tcp, cma].concat()));
+        assert!(!is_fetched(posix) && !is_fetched(""));
     }
 
     /// Reads by a device are those of InfiniBand's connected transports.

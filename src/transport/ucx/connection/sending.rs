@@ -17,6 +17,9 @@ use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::shared::{Ends, Work};
 use crate::transport::{Outgoing, sends_host_memory_only};
 
+/// Shorter messages are not large, although UCX may not have taken one at once, in bytes.
+const LARGE: usize = 4096;
+
 impl UcxConnection {
     /// Starts to send. What is not over at once needs progress, for which whoever sleeps is woken.
     pub(super) fn post(
@@ -36,7 +39,8 @@ impl UcxConnection {
         };
         let (buffer, count, mut params) = sending.describe();
         extra(&mut params);
-        self.queued_bytes += sending.len() as u64;
+        let length = sending.len();
+        self.queued_bytes += length as u64;
         let (api, endpoint) = (self.api, *endpoint);
         let under_way = self
             .shared
@@ -44,6 +48,7 @@ impl UcxConnection {
                 call(api, endpoint, buffer, count, params)
             });
         if under_way.is_some() {
+            self.sent_large |= length >= LARGE;
             worker.see_to()?;
         }
         self.settle();

@@ -1,0 +1,108 @@
+//! Bodies that stay with the server until its client has fetched them.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::buffer::{Buffer, ScalarBuffer};
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::server::{Request, Server, ServerOptions};
+
+use crate::common::{FnProvider, import, stream_of};
+use crate::{eventually, options, serve, works};
+
+const BATCHES: i64 = 120;
+/// The producer waits now and then.
+const WAITS_EVERY: i64 = 40;
+
+/// Values that are counted while they live.
+struct Counted {
+    values: Vec<i64>,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A batch of one column and one buffer.
+fn counted(first: i64, rows: usize, alive: &Arc<AtomicUsize>) -> RecordBatch {
+    alive.fetch_add(1, Ordering::SeqCst);
+    let owner = Arc::new(Counted {
+        values: (first..).take(rows).collect(),
+        alive: Arc::clone(alive),
+    });
+    let data = NonNull::from(owner.values.as_slice()).cast();
+    // SAFETY: the owner keeps as many bytes where they are, and nobody writes to them.
+    let buffer = unsafe { Buffer::from_custom_allocation(data, rows * 8, owner) };
+    let column = Int64Array::new(ScalarBuffer::new(buffer, 0, rows), None);
+    RecordBatch::try_from_iter([("n", Arc::new(column) as ArrayRef)]).unwrap()
+}
+
+/// "Driver", who reads: bodies come whole and in order, and their memory comes back to a producer that waits for it
+/// in its own call, whoever reads the connection then: over what a client fetches by itself and over tcp, where the
+/// server writes, spinning or not.
+#[test]
+fn what_was_fetched_comes_back_to_a_producer_that_waits() {
+    if !works() {
+        return;
+    }
+    let by_memory = [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")];
+    let over_tcp = [("ucx.TLS", "tcp"), ("ucx.error_handling", "peer")];
+    for settings in [by_memory, over_tcp] {
+        for spin in [Duration::ZERO, Duration::from_millis(50)] {
+            for rows in [8 << 10, 128 << 10] {
+                pass(&settings, spin, rows);
+            }
+        }
+    }
+}
+
+fn pass(settings: &[(&str, &str)], spin: Duration, rows: usize) {
+    let mut options = ServerOptions { spin, ..options() };
+    let mut client = ClientOptions::default();
+    for (key, value) in settings {
+        options.link.settings.set(key, value).unwrap();
+        client.settings.set(key, value).unwrap();
+    }
+    let server = Server::new(options).unwrap();
+    let uri = server.listen("ucx://127.0.0.1:0").unwrap();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&alive);
+    let schema = counted(0, 1, &alive).schema();
+    let provider = FnProvider(move |_: &Request| {
+        let alive = Arc::clone(&counter);
+        let batches = (0..BATCHES).map(move |index| {
+            if index % WAITS_EVERY == 0 {
+                eventually("what was fetched is back", || {
+                    alive.load(Ordering::SeqCst) == 0
+                });
+            }
+            Ok(counted(index * rows as i64, rows, &alive))
+        });
+        Ok(stream_of(Arc::clone(&schema), batches))
+    });
+    serve(&server, "t", Box::new(provider));
+    let client = Client::new(client).unwrap();
+    let options = GetOptions {
+        spin,
+        ..GetOptions::default()
+    };
+    let mut stream = client.get(&[&uri], b"t", &options, None).unwrap();
+    let schema = stream.schema().unwrap();
+    for index in 0..BATCHES {
+        let array = stream.next().unwrap().unwrap();
+        let batch = import(array, &schema);
+        let first = index * rows as i64;
+        let values: Vec<i64> = (first..).take(rows).collect();
+        let column: ArrayRef = Arc::new(Int64Array::from(values));
+        assert_eq!(batch.column(0), &column, "batch {index}");
+    }
+    assert!(stream.next().unwrap().is_none());
+    eventually("all is back", || alive.load(Ordering::SeqCst) == 0);
+}
