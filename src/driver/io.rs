@@ -28,8 +28,8 @@ pub trait Source: Send + Sync {
     /// One of the source's descriptors is ready, or was a moment ago.
     fn ready(&self);
 
-    /// The thread spins and asks what there is, whatever the descriptors say: only for a source that
-    /// is [looked at](Registration::look_too). Returns whether there was something. What comes later need not be
+    /// The thread spins, or is about to sleep, and asks what there is, whatever the descriptors say: only for a source
+    /// that [is to be looked at](Self::is_to_be_looked_at). Returns whether there was something. What comes later need not be
     /// told by a descriptor before [`ready`](Self::ready) has been called once more.
     fn look(&self) -> bool {
         false

@@ -12,18 +12,23 @@ struct Counting {
     to_be_looked_at: bool,
     looks: AtomicUsize,
     readies: AtomicUsize,
+    /// It was looked at, and has not been asked to see to its descriptor since.
+    looked: AtomicBool,
+    /// How often it was found to have been told.
+    taken: AtomicUsize,
 }
 
 impl Source for Counting {
     fn ready(&self) {
-        let mut counter = [0; 8];
-        let _ = rustix::io::read(&self.fd, &mut counter);
+        self.take();
         self.readies.fetch_add(1, Ordering::SeqCst);
+        self.looked.store(false, Ordering::SeqCst);
     }
 
     fn look(&self) -> bool {
+        self.looked.store(true, Ordering::SeqCst);
         self.looks.fetch_add(1, Ordering::SeqCst);
-        false
+        self.take()
     }
 
     fn is_to_be_looked_at(&self) -> bool {
@@ -47,6 +52,8 @@ fn watched(io: &IoThread, to_be_looked_at: bool) -> (Registration, Arc<Counting>
         to_be_looked_at,
         looks: AtomicUsize::new(0),
         readies: AtomicUsize::new(0),
+        looked: AtomicBool::new(false),
+        taken: AtomicUsize::new(0),
     });
     let me: Weak<dyn Source> = Arc::downgrade(&source) as Weak<Counting>;
     let fds = [Arc::clone(&source.fd)];
@@ -56,6 +63,14 @@ fn watched(io: &IoThread, to_be_looked_at: bool) -> (Registration, Arc<Counting>
 }
 
 impl Counting {
+    /// Takes what it was told. Returns whether there was something.
+    fn take(&self) -> bool {
+        let mut counter = [0; 8];
+        let told = rustix::io::read(&self.fd, &mut counter).is_ok();
+        self.taken.fetch_add(usize::from(told), Ordering::SeqCst);
+        told
+    }
+
     /// Makes its descriptor readable.
     fn tell(&self) {
         rustix::io::write(&self.fd, &1_u64.to_ne_bytes()).unwrap();
@@ -99,10 +114,66 @@ fn a_thread_looks_for_a_moment_at_what_it_was_told_of() {
         driven.tell();
         count(&source.looks) > 0
     });
-    let readies = count(&source.readies);
-    wait_until(|| count(&source.readies) > readies);
+    wait_until(|| !source.looked.load(Ordering::SeqCst));
     assert_eq!(count(&other.looks), 0);
     assert_eq!(count(&driven.looks), 0);
+}
+
+/// Sources that were looked at are heeded again where they are not looked at any more: since there are more of them, or
+/// something is to be done at once, again and again.
+#[test]
+fn nobody_is_overlooked_for_others() {
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let watched: Vec<_> = (0..6).map(|_| watched(&io, true)).collect();
+    let all_are_taken = |told: &[(Registration, Arc<Counting>)]| {
+        let taken = |source: &Counting| source.taken.load(Ordering::SeqCst);
+        let before: Vec<_> = told.iter().map(|(_, source)| taken(source)).collect();
+        told.iter().for_each(|(_, source)| source.tell());
+        wait_until(|| (told.iter().zip(&before)).all(|((_, it), before)| taken(it) > *before));
+    };
+    let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let busy = Arc::new(Restless {
+        io: io.clone(),
+        fd: Arc::new(fd),
+        me: Mutex::default(),
+    });
+    let me: Weak<dyn Source> = Arc::downgrade(&busy) as Weak<Restless>;
+    let fds = [Arc::clone(&busy.fd)];
+    let _registration = io.register(me.clone(), fds, Interest::Read).unwrap();
+    for _ in 0..10 {
+        // Looked at, one of them, and then with others beside a descriptor that is always ready.
+        let looks = watched[0].1.looks.load(Ordering::SeqCst);
+        wait_until(|| {
+            watched[0].1.tell();
+            watched[0].1.looks.load(Ordering::SeqCst) > looks
+        });
+        *busy.me.lock() = Some(me.clone());
+        rustix::io::write(&busy.fd, &1_u64.to_ne_bytes()).unwrap();
+        (1..=watched.len()).for_each(|count| all_are_taken(&watched[..count]));
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&busy.fd, &mut counter);
+        // The same beside turns that never end.
+        io.call_soon(me.clone());
+        all_are_taken(&watched);
+        *busy.me.lock() = None;
+    }
+}
+
+/// A source that always has something to do, for as long as it is.
+struct Restless {
+    io: IoThread,
+    fd: Arc<OwnedFd>,
+    me: Mutex<Option<Weak<dyn Source>>>,
+}
+
+impl Source for Restless {
+    fn ready(&self) {}
+
+    fn turn(&self) {
+        if let Some(me) = self.me.lock().clone() {
+            self.io.call_soon(me);
+        }
+    }
 }
 
 /// Where many sources were told of something each is left to its descriptor.

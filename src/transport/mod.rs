@@ -324,7 +324,7 @@ pub trait Connection: Send {
     }
 
     /// Whether the peer fetches large bodies by itself: what is queued of them leaves although nobody turns the
-    /// connection meanwhile.
+    /// connection meanwhile. Small messages may still wait for that.
     fn is_fetched_from(&self) -> bool {
         false
     }

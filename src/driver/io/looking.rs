@@ -1,4 +1,5 @@
-//! Looks at sources whose descriptors need not tell of what comes, which spares the peer a wake for each message.
+//! Looks at sources whose descriptors need not tell of what comes, which spares the peer a wake for each message:
+//! while the thread spins, or for a moment before it sleeps.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -54,8 +55,13 @@ impl Shared {
             epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout)
         };
         let at_once = |this: &Self| spins || !this.soon.lock().is_empty();
+        let few = recent.keys.len() <= MOST_RECENT;
+        if recent.looked && (at_once(self) || !few) {
+            // They are not looked at now, so that their descriptors have to tell again.
+            self.look_last_at(recent);
+        }
         if !at_once(self) {
-            let looks = self.spin.is_zero() && (1..=MOST_RECENT).contains(&recent.keys.len());
+            let looks = self.spin.is_zero() && few && !recent.keys.is_empty();
             let found = brief.look(|| {
                 recent.looked |= looks;
                 let found = looks && self.look_at(&recent.keys);

@@ -1,4 +1,4 @@
-//! A connection whose I/O thread spins: it is read without being asked to by its descriptor.
+//! A connection whose I/O thread looks: it is read without being asked to by its descriptor.
 
 use super::{Effects, ServedLink};
 use crate::driver::io::Source as _;

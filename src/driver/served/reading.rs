@@ -49,11 +49,12 @@ impl Reading {
 
 impl ServedLink {
     /// How long a stream's thread may be away after which it still reads for itself. Where the I/O thread spins, a
-    /// wake of it by each answer of a client that fetches would come in the way of the client, or of the stream.
+    /// wake of it by each answer of a client that fetches would come in the way of the client, or of the stream. Not
+    /// longer than the I/O thread leaves it the reading: who comes back later may have waited for what that read.
     pub fn quick(&self) -> Duration {
         let spin = self.io.spin();
         if spin > QUICK && self.half.lock().link.is_fetched_from() {
-            spin
+            spin.min(PATIENCE)
         } else {
             QUICK
         }

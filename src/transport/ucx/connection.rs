@@ -252,10 +252,13 @@ impl UcxConnection {
             if self.awake {
                 return Ok(None);
             }
+            // Where the peer does not fetch, or UCX copies by way of the host, bytes move on by turns alone.
+            let fetched = self.gpu.is_none() && self.is_fetched_from();
+            let fetched_bytes = if fetched { self.queued_bytes } else { 0 };
             let Some(link) = &mut self.link else {
                 return Err(closed());
             };
-            if let Some(pause) = self.pace.pause(self.queued_bytes) {
+            if let Some(pause) = self.pace.pause(fetched_bytes) {
                 match link.worker.pause(pause) {
                     Ok(()) => {
                         self.rests = true;
@@ -466,8 +469,8 @@ impl Connection for UcxConnection {
     }
 
     fn is_fetched_from(&self) -> bool {
-        // Asked once the first large message has gone: UCX may still connect the two before.
-        let asks = self.sent_large && self.over.is_none();
+        // Not before the first large message: UCX may still be connecting the two.
+        let asks = self.sent_large && self.over.is_none() && self.generation.is_same_process();
         let Some(Link { endpoint, .. }) = self.link.as_ref().filter(|_| asks) else {
             return false;
         };

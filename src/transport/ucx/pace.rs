@@ -39,7 +39,7 @@ impl Pace {
         self.ended = self.ended.saturating_add(1);
     }
 
-    /// How long to leave the worker alone now, with so many bytes under way; `None`: whoever sleeps is to be woken
+    /// How long to leave the worker alone now, with so many bytes that wait to be fetched; `None`: whoever sleeps is to be woken
     /// by what comes.
     pub(super) fn pause(&mut self, bytes: u64) -> Option<Duration> {
         let ended = std::mem::take(&mut self.ended);

@@ -116,8 +116,9 @@ pub struct TableLine {
     /// How many different batches there were.
     pub distinct_batches: u64,
     pub streams: u32,
-    /// Threads of the client that took the batches of `get`.
-    pub consumers: u32,
+    /// Threads of the client that took the batches, where those are what is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consumers: Option<u32>,
     pub connections: u16,
     /// As asked for; where only a time was, what came in it.
     pub total_bytes: u64,
@@ -195,7 +196,7 @@ impl TableLine {
             rows: case.rows,
             distinct_batches: case.distinct(),
             streams: case.streams,
-            consumers: case.consumers(),
+            consumers: matches!(case.op, Op::Get | Op::Metadata).then(|| case.consumers()),
             connections: case.connections,
             total_bytes: case
                 .batches

@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: Option<u32>,
 
-    /// Threads that take the batches of get, each from its streams by turns; without it one for each stream
+    /// Threads that take the batches of get and metadata, each from its streams by turns; without it one for each stream
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     consumers: Option<u32>,
 

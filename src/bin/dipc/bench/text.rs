@@ -77,8 +77,10 @@ fn common(line: &TableLine) -> String {
     }
     if line.streams > 1 && *op != Op::Idle {
         text.push_str(&format!(", {} streams at once", line.streams));
-        if line.consumers < line.streams {
-            text.push_str(&format!(" on {} threads", line.consumers));
+        match line.consumers {
+            Some(1) => text.push_str(" on one thread"),
+            Some(few) if few < line.streams => text.push_str(&format!(" on {few} threads")),
+            _ => {}
         }
     }
     if line.connections > 1 {
