@@ -1,6 +1,6 @@
 //! Host memory for bodies that arrive as bytes.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use crate::device::BufferRef;
@@ -41,6 +41,31 @@ impl HostBuffer {
     ///
     /// `OutOfMemory` when the system does not give the memory.
     pub fn new(len: usize) -> Result<Self> {
+        Self::on_heap(len, alloc_zeroed)
+    }
+
+    /// A copy of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn copy_of(bytes: &[u8]) -> Result<Self> {
+        let copy = if bytes.len() < recycle::LEAST_BYTES {
+            Self::on_heap(bytes.len(), alloc)?
+        } else {
+            Self::to_fill(bytes.len())?
+        };
+        // SAFETY: `data` is valid for writes of `len` bytes, which are of an allocation that nobody else knows.
+        unsafe {
+            let to = copy.data.as_ptr();
+            to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        Ok(copy)
+    }
+
+    /// Takes memory of the heap by `allocate`, `alloc` or `alloc_zeroed`. What is not zeroed has to be written
+    /// before anybody gets it.
+    fn on_heap(len: usize, allocate: unsafe fn(Layout) -> *mut u8) -> Result<Self> {
         if len == 0 {
             // A dangling pointer that keeps the promised alignment.
             let data = NonNull::without_provenance(
@@ -55,7 +80,7 @@ impl HostBuffer {
         let refused = || Error::out_of_memory(format!("cannot allocate {len} bytes for a body"));
         let layout = heap_layout(len).ok_or_else(refused)?;
         // SAFETY: the size of `layout` is not zero: `len` is not.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(refused)?;
+        let base = NonNull::new(unsafe { allocate(layout) }).ok_or_else(refused)?;
         let skip = base.addr().get().wrapping_neg() % ALIGNMENT;
         Ok(Self {
             // SAFETY: `base` is aligned to HEAP_ALIGNMENT, so that `skip` is at most what the layout has more
@@ -129,7 +154,7 @@ impl Drop for HostBuffer {
             Memory::Block(block) => block.give_back(),
             Memory::Heap(base) => {
                 if let Some(layout) = heap_layout(self.len) {
-                    // SAFETY: `base` came from `alloc_zeroed` with this layout and is freed only here.
+                    // SAFETY: `base` came from `on_heap` with this layout and is freed only here.
                     unsafe { dealloc(base.as_ptr(), layout) };
                 }
             }

@@ -447,12 +447,13 @@ impl Fetch {
             return Ok(0);
         }
         let mut turn = link.turn(self.suspected).map_err(Broken::Connection)?;
-        let (mut read, mut bytes) = (0, 0);
+        // The clock is asked once for all of them, and not where there is nothing.
+        let (mut read, mut bytes, mut now) = (0, 0, None);
         while read < most && bytes < BODY_BYTES_AT_ONCE && self.may_read(side) {
             match turn.receive() {
                 Ok(Received::Message(message)) => {
                     bytes += message.body_len();
-                    self.deliver(side, message);
+                    self.deliver(side, message, *now.get_or_insert_with(clock::now));
                 }
                 Ok(Received::Region) => {}
                 Ok(Received::Nothing) if turn.is_waiting() && self.has_one_link() => {
@@ -503,8 +504,7 @@ impl Fetch {
         }
     }
 
-    fn deliver(&mut self, side: Side, message: Incoming) {
-        let now = clock::now();
+    fn deliver(&mut self, side: Side, message: Incoming, now: Timestamp) {
         // An error is kept by the machine, which is closed by it.
         match message {
             Incoming::Metadata(bytes) => drop(self.receiver.handle_metadata(now, &bytes)),

@@ -287,7 +287,7 @@ impl FetchLink {
     }
 
     fn receive_with(&self, state: &mut State, suspected: bool) -> Result<Received> {
-        let unwritten = state.link.flush().err();
+        let unwritten = (state.link.queued_bytes() > 0).then(|| state.link.flush());
         match state.link.receive()? {
             Some(Incoming::Control { bytes, fd }) => {
                 if state.handle_region(&self.me, &bytes, fd)? {
@@ -297,7 +297,10 @@ impl FetchLink {
             }
             Some(message) => Ok(Received::Message(message)),
             None if suspected && self.readiness.peer_has_died() => Err(self.has_ended()),
-            None => unwritten.map_or(Ok(Received::Nothing), Err),
+            None => match unwritten {
+                Some(Err(error)) => Err(error),
+                _ => Ok(Received::Nothing),
+            },
         }
     }
 

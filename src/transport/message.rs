@@ -52,6 +52,30 @@ pub enum Payload {
     },
 }
 
+impl Payload {
+    /// Length in bytes; `None` where it is more than any memory has.
+    pub fn checked_len(&self) -> Option<usize> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes.len()),
+            Self::Gather { parts, .. } => parts
+                .iter()
+                .try_fold(0_usize, |sum, part| sum.checked_add(part.len)),
+        }
+    }
+
+    /// Copies the bytes behind those of `bytes`.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Bytes(own) => bytes.extend_from_slice(own),
+            Self::Gather { parts, .. } => parts.iter().for_each(|part| {
+                // SAFETY: the owner beside the runs keeps them alive, and a body handed over to be sent is
+                // not written to, as Arrow's C data interface asks of a producer ("immutable").
+                bytes.extend_from_slice(unsafe { part.as_slice() });
+            }),
+        }
+    }
+}
+
 /// A message that arrived.
 #[derive(Debug)]
 pub enum Incoming {

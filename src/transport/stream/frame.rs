@@ -52,6 +52,73 @@ pub fn encode_header(length: u64, tag: u64, class: Class) -> [u8; HEADER_BYTES] 
     header
 }
 
+/// What a frame's header announces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Head {
+    /// A body, or the list of a lent one.
+    Body {
+        /// Sequence number.
+        seq: u32,
+        /// Which of the two.
+        kind: BodyKind,
+        /// Bytes that follow; any number.
+        length: u64,
+    },
+    /// Another message.
+    Bytes {
+        /// What it is.
+        class: Class,
+        /// The whole tag.
+        tag: u64,
+        /// Bytes that follow, within the limit of the class.
+        length: u64,
+    },
+}
+
+impl Head {
+    /// Reads a header. `metadata_bytes` is the length of the longest untagged message, and `switches` says
+    /// whether frames may come in two places.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol`: it is no header, or announces more than its class may have.
+    pub fn decode(
+        header: &[u8; HEADER_BYTES],
+        metadata_bytes: u64,
+        switches: bool,
+    ) -> Result<Self> {
+        let length = number(header, 0);
+        let tag = number(header, 8);
+        if header[17..].iter().any(|byte| *byte != 0) {
+            return Err(Error::protocol(
+                "the peer sent a frame whose padding is not zero: it does not speak this protocol",
+            ));
+        }
+        let (class, what, most) = match header[16] {
+            0 => (Class::Untagged, "metadata", metadata_bytes),
+            // Rule U4: what is no body's tag is a request's or a free list's, or the state machines
+            // refuse it.
+            1 => match parse_body_tag(tag) {
+                Ok((seq, kind)) => return Ok(Self::Body { seq, kind, length }),
+                Err(_) => (Class::Tagged, "tagged", MAX_TAGGED_BYTES),
+            },
+            2 => (Class::Control, "control", MAX_CONTROL_BYTES),
+            3 if switches => (Class::Switch, "switch", 0),
+            class => {
+                return Err(Error::protocol(format!(
+                    "the peer sent a frame of class {class}; 0 to 2 are known"
+                )));
+            }
+        };
+        if length > most {
+            return Err(Error::protocol(format!(
+                "the peer announced a {what} message of {length} bytes; the limit is {most}"
+            )));
+        }
+        Ok(Self::Bytes { class, tag, length })
+    }
+}
+
 /// A whole frame.
 #[derive(Debug)]
 pub enum Frame {
@@ -296,35 +363,10 @@ impl FrameReader {
     }
 
     fn begin(&mut self, header: &[u8; HEADER_BYTES]) -> Result<()> {
-        let length = number(header, 0);
-        let tag = number(header, 8);
-        if header[17..].iter().any(|byte| *byte != 0) {
-            return Err(Error::protocol(
-                "the peer sent a frame whose padding is not zero: it does not speak this protocol",
-            ));
+        match Head::decode(header, self.metadata_bytes, self.switches)? {
+            Head::Body { seq, kind, length } => self.begin_body(seq, kind, length),
+            Head::Bytes { class, tag, length } => self.begin_bytes(class, tag, length),
         }
-        let (class, what, most) = match header[16] {
-            0 => (Class::Untagged, "metadata", self.metadata_bytes),
-            // Rule U4: what is no body's tag is a request's or a free list's, or the state machines
-            // refuse it.
-            1 => match parse_body_tag(tag) {
-                Ok((seq, kind)) => return self.begin_body(seq, kind, length),
-                Err(_) => (Class::Tagged, "tagged", MAX_TAGGED_BYTES),
-            },
-            2 => (Class::Control, "control", MAX_CONTROL_BYTES),
-            3 if self.switches => (Class::Switch, "switch", 0),
-            class => {
-                return Err(Error::protocol(format!(
-                    "the peer sent a frame of class {class}; 0 to 2 are known"
-                )));
-            }
-        };
-        if length > most {
-            return Err(Error::protocol(format!(
-                "the peer announced a {what} message of {length} bytes; the limit is {most}"
-            )));
-        }
-        self.begin_bytes(class, tag, length)
     }
 
     fn begin_bytes(&mut self, class: Class, tag: u64, length: u64) -> Result<()> {

@@ -66,14 +66,9 @@ impl OutFrame {
             Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
         };
         let too_long = || Error::invalid_argument("a message is longer than any memory");
-        let payload_len = match &payload {
-            Payload::Bytes(bytes) => Some(bytes.len()),
-            Payload::Gather { parts, .. } => parts
-                .iter()
-                .try_fold(0usize, |sum, part| sum.checked_add(part.len)),
-        };
         let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix);
-        let length = payload_len
+        let length = payload
+            .checked_len()
             .and_then(|len| u64::try_from(len.checked_add(prefix.len())?).ok())
             .ok_or_else(too_long)?;
         let most = match class {

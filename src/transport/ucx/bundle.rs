@@ -3,13 +3,13 @@
 //!
 //! Each message costs UCX a pass through its layers, and over tcp a system call. A small batch is two, its
 //! header and its body; a short answer is five. A client of our extension says that it takes bundles
-//! ([`ask`]); its server then holds small messages until [`Bundle::seal`], and sends them as one.
+//! ([`ask`]); its server then holds small messages until [`Bundle::take`], and sends them as one.
 
+use crate::device::HostBuffer;
 use crate::error::{Error, Result};
-use crate::proto::{BodyKind, parse_body_tag};
-use crate::transport::stream::{FrameReader, HEADER_BYTES, OutFrame};
-use crate::transport::ucx::gather::Sending;
-use crate::transport::{Incoming, Outgoing, Payload};
+use crate::proto::{BodyKind, body_tag, parse_body_tag};
+use crate::transport::stream::{Class, HEADER_BYTES, Head, MAX_METADATA_BYTES, encode_header};
+use crate::transport::{Incoming, Outgoing, sends_host_memory_only};
 
 /// The first byte of BUNDLES, a control message that the state machines do not see: a client takes
 /// bundles.
@@ -42,14 +42,6 @@ pub(super) fn is_asked(control: &[u8]) -> Result<bool> {
     }
 }
 
-/// What a message becomes that leaves by itself or in a bundle.
-pub(super) enum Sealed {
-    /// It was alone: it leaves as it is.
-    One(Outgoing),
-    /// A bundle, which keeps what the messages kept alive.
-    Many(Sending),
-}
-
 /// Messages that wait for others to leave with.
 #[derive(Default)]
 pub(super) struct Bundle {
@@ -70,10 +62,7 @@ impl Bundle {
             Outgoing::Metadata { prefix, header } => prefix.len() + header.len(),
             // A client reads one before the driver sees it, and has to have announced it.
             Outgoing::Tagged { tag, .. } if is_list(*tag) => return None,
-            Outgoing::Tagged { payload, .. } => match payload {
-                Payload::Bytes(bytes) => bytes.len(),
-                Payload::Gather { parts, .. } => parts.iter().map(|part| part.len).sum(),
-            },
+            Outgoing::Tagged { payload, .. } => payload.checked_len()?,
             Outgoing::Control { bytes, fd: None } => bytes.len(),
             Outgoing::Control { fd: Some(_), .. } | Outgoing::GpuBody { .. } => return None,
         };
@@ -91,25 +80,53 @@ impl Bundle {
         self.length += length;
     }
 
-    /// What has waited, to be sent now; `None` where nothing has.
-    ///
-    /// # Errors
-    ///
-    /// As [`OutFrame::new`].
-    pub(super) fn seal(&mut self) -> Result<Option<Sealed>> {
-        let length = std::mem::take(&mut self.length);
-        if self.messages.len() < 2 {
-            return Ok(self.messages.pop().map(Sealed::One));
-        }
-        let mut bytes = Vec::with_capacity(length);
-        let mut frames = Vec::with_capacity(self.messages.len());
-        for message in self.messages.drain(..) {
-            let (frame, _) = OutFrame::new(message)?;
-            frame.runs().for_each(|run| bytes.extend_from_slice(run));
-            frames.push(frame);
-        }
-        Ok(Some(Sealed::Many(Sending::kept(bytes, Box::new(frames)))))
+    /// Takes what has waited, to be sent now: one message as it is, several [`together`].
+    pub(super) fn take(&mut self) -> Vec<Outgoing> {
+        self.length = 0;
+        std::mem::take(&mut self.messages)
     }
+
+    /// Takes the list back, for the next messages. Those in it have left.
+    pub(super) fn use_again(&mut self, mut messages: Vec<Outgoing>) {
+        messages.clear();
+        if self.messages.is_empty() {
+            self.messages = messages;
+        }
+    }
+}
+
+/// The bytes of a bundle of these messages.
+///
+/// # Errors
+///
+/// `Unsupported`: one lies in a GPU's memory, for which there is [no room](Bundle::room_for).
+pub(super) fn together(messages: &[Outgoing]) -> Result<Vec<u8>> {
+    let lengths = messages.iter().filter_map(Bundle::room_for);
+    let mut bundle = Vec::with_capacity(lengths.sum());
+    for message in messages {
+        let at = bundle.len();
+        bundle.extend_from_slice(&[0; HEADER_BYTES]);
+        let (class, tag) = match message {
+            Outgoing::Metadata { prefix, header } => {
+                bundle.extend_from_slice(prefix);
+                bundle.extend_from_slice(header);
+                (Class::Untagged, 0)
+            }
+            Outgoing::Tagged { tag, payload } => {
+                payload.append_to(&mut bundle);
+                (Class::Tagged, *tag)
+            }
+            Outgoing::Control { bytes, fd: _ } => {
+                bundle.extend_from_slice(bytes);
+                (Class::Control, 0)
+            }
+            Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
+        };
+        let length = bundle.len() - at - HEADER_BYTES;
+        let header = encode_header(length as u64, tag, class);
+        bundle[at..at + HEADER_BYTES].copy_from_slice(&header);
+    }
+    Ok(bundle)
 }
 
 fn is_list(tag: u64) -> bool {
@@ -122,24 +139,58 @@ fn is_list(tag: u64) -> bool {
 ///
 /// `Protocol` when it is none; `OutOfMemory`. What came before the error stays.
 pub(super) fn split(mut bundle: &[u8], messages: &mut Vec<Incoming>) -> Result<()> {
-    // A body in it may be no longer than it is itself.
-    let mut reader = FrameReader::new(bundle.len() as u64);
-    let malformed = |error: Error| error.context("a bundle of the server's");
-    while let Some(frame) = reader.read(&mut bundle).map_err(malformed)? {
-        messages.push(frame.into());
-    }
-    if reader.is_mid_frame() {
-        let cut = Error::protocol("it ends in the middle of a message");
-        return Err(malformed(cut));
+    while !bundle.is_empty() {
+        let message = next(&mut bundle);
+        messages.push(message.map_err(|error| error.context("a bundle of the server's"))?);
     }
     Ok(())
+}
+
+/// Takes the first message off a bundle.
+fn next(bundle: &mut &[u8]) -> Result<Incoming> {
+    let cut = || Error::protocol("it ends in the middle of a message");
+    let (header, rest) = bundle.split_first_chunk().ok_or_else(cut)?;
+    let head = Head::decode(header, MAX_METADATA_BYTES, false)?;
+    let (Head::Body { length, .. } | Head::Bytes { length, .. }) = head;
+    let length = usize::try_from(length).map_err(|_| cut())?;
+    let (bytes, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
+    *bundle = rest;
+    Ok(match head {
+        Head::Body {
+            seq,
+            kind: BodyKind::Packed,
+            ..
+        } => Incoming::Body {
+            seq,
+            memory: HostBuffer::copy_of(bytes)?,
+        },
+        Head::Body { seq, kind, .. } => Incoming::Tagged {
+            tag: body_tag(seq, kind),
+            bytes: bytes.to_vec(),
+        },
+        Head::Bytes {
+            class: Class::Untagged,
+            ..
+        } => Incoming::Metadata(bytes.to_vec()),
+        Head::Bytes {
+            class: Class::Control,
+            ..
+        } => Incoming::Control {
+            bytes: bytes.to_vec(),
+            fd: None,
+        },
+        Head::Bytes { tag, .. } => Incoming::Tagged {
+            tag,
+            bytes: bytes.to_vec(),
+        },
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::device::BufferRef;
-    use crate::proto::body_tag;
+    use crate::transport::Payload;
     use std::sync::Arc;
 
     fn pushed(messages: Vec<Outgoing>) -> Bundle {
@@ -166,10 +217,7 @@ mod tests {
     }
 
     fn sealed(messages: Vec<Outgoing>) -> Vec<u8> {
-        match pushed(messages).seal().unwrap() {
-            Some(Sealed::Many(sending)) => sending.as_bytes().unwrap().to_vec(),
-            _ => panic!("not a bundle"),
-        }
+        together(&pushed(messages).take()).unwrap()
     }
 
     /// docs/wire.md, "Several messages in one": a bundle brings each class of message as it was, in order;
@@ -198,15 +246,15 @@ mod tests {
             gathered(body_tag(4, BodyKind::Packed), &[], Box::new(())),
         ]);
         let waiting = bundle.len();
-        let Ok(Some(Sealed::Many(sending))) = bundle.seal() else {
-            panic!("not a bundle");
-        };
-        assert_eq!((sending.len(), bundle.len()), (waiting, 0));
-        assert_eq!(Arc::strong_count(&owner), 2);
-        let mut came = Vec::new();
-        split(sending.as_bytes().unwrap(), &mut came).unwrap();
-        drop(sending);
+        let messages = bundle.take();
+        let bytes = together(&messages).unwrap();
+        assert_eq!((bytes.len(), bytes.capacity()), (waiting, waiting));
+        assert_eq!((bundle.len(), Arc::strong_count(&owner)), (0, 2));
+        bundle.use_again(messages);
+        assert!(bundle.take().is_empty());
         assert_eq!(Arc::strong_count(&owner), 1);
+        let mut came = Vec::new();
+        split(&bytes, &mut came).unwrap();
         let [
             Incoming::Control { bytes, fd: None },
             Incoming::Metadata(header),
@@ -231,15 +279,9 @@ mod tests {
         );
     }
 
-    /// docs/wire.md: one message leaves as it is; long ones and lists never join others.
+    /// docs/wire.md: long messages and lists never join others.
     #[test]
-    fn a_single_message_a_long_one_and_a_list_go_by_themselves() {
-        let mut bundle = pushed(vec![metadata(b"alone")]);
-        assert!(matches!(
-            bundle.seal(),
-            Ok(Some(Sealed::One(Outgoing::Metadata { .. })))
-        ));
-        assert!(bundle.seal().unwrap().is_none());
+    fn a_long_message_and_a_list_go_by_themselves() {
         assert!(Bundle::room_for(&metadata(&[0; MOST_MESSAGE_BYTES])).is_none());
         let listed = Outgoing::Tagged {
             tag: body_tag(3, BodyKind::List),
@@ -247,10 +289,8 @@ mod tests {
         };
         assert!(Bundle::room_for(&listed).is_none());
         let length = Bundle::room_for(&metadata(&[0; 4000])).unwrap();
-        let mut bundle = pushed(vec![metadata(&[0; 4000])]);
+        let bundle = pushed(vec![metadata(&[0; 4000])]);
         assert!(!bundle.fits(length));
-        bundle.push(metadata(b"x"), 30);
-        assert!(matches!(bundle.seal(), Ok(Some(Sealed::Many(_)))));
     }
 
     /// Rule A8: a bundle cut anywhere but between its messages is refused, and so are frames of no known

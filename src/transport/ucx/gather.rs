@@ -113,15 +113,6 @@ impl Sending {
         self.length
     }
 
-    /// Its bytes, where they are ours.
-    #[cfg(test)]
-    pub(super) fn as_bytes(&self) -> Option<&[u8]> {
-        match &self.memory {
-            Memory::Bytes(bytes) => Some(bytes),
-            Memory::Runs(_) | Memory::Gpu(_) => None,
-        }
-    }
-
     /// What UCX is given: buffer, count, and parameters that say what they are. They point into
     /// memory that `self` owns on the heap, and stay valid when `self` is moved.
     pub(super) fn describe(&self) -> (*const c_void, usize, ucp_request_param_t) {

@@ -19,7 +19,7 @@ use crate::transport::lend::split_address;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::key::Key;
-use crate::transport::ucx::shared::{Ends, Shared, Work};
+use crate::transport::ucx::shared::{Ends, Shared, Started, Work};
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{Incoming, Resolved};
 
@@ -321,7 +321,7 @@ impl Pulls {
                     api.ucp_get_nbx(endpoint, buffer, target.len, address, key.handle(), params)
                 }
             });
-            if started.is_some() {
+            if let Started::UnderWay(_) = started {
                 // Whoever sleeps has armed the worker before this.
                 line.worker.signal();
             }

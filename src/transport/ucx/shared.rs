@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use ucx1_sys::{
-    UCP_OP_ATTR_FIELD_CALLBACK, UCP_OP_ATTR_FIELD_USER_DATA, UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+    UCP_OP_ATTR_FIELD_CALLBACK, UCP_OP_ATTR_FIELD_USER_DATA, UCP_OP_ATTR_FLAG_NO_IMM_CMPL, UCS_OK,
     UCS_PTR_IS_PTR, UCS_PTR_STATUS, ucp_ep_h, ucp_request_param_t, ucp_tag_recv_info_t,
     ucs_status_ptr_t, ucs_status_t,
 };
@@ -167,6 +167,16 @@ impl UnderWay {
     }
 }
 
+/// How an operation has begun.
+pub(super) enum Started {
+    /// It is not over. Its request can be cancelled until its [`Finished`] has been taken.
+    UnderWay(NonNull<c_void>),
+    /// It is over, and among those finished.
+    Over,
+    /// It was a message, which has left.
+    Sent,
+}
+
 /// Which of UCX's callbacks an operation ends with.
 pub(super) enum Ends {
     /// A send.
@@ -253,15 +263,15 @@ impl Shared {
     /// `work` alive until the operation is over. The pointers that `call` passes point into memory
     /// that `work` owns on the heap, so that moving `work` does not move what they point to.
     ///
-    /// Returns the request of an operation that was not over at once; it can be cancelled until its
-    /// [`Finished`] has been taken. What is over at once is among those finished already.
+    /// A message that was sent at once is let go of; any other operation that is over at once is among those
+    /// finished.
     pub(super) fn start(
         self: &Arc<Self>,
         work: Work,
         ends: Ends,
         mut params: ucp_request_param_t,
         call: impl FnOnce(*const ucp_request_param_t) -> ucs_status_ptr_t,
-    ) -> Option<NonNull<c_void>> {
+    ) -> Started {
         let operation = NonNull::from(Box::leak(Box::new(Operation {
             shared: Arc::clone(self),
             work,
@@ -285,20 +295,26 @@ impl Shared {
         // Before: the callback of what gets a request may run inside this very call.
         self.under_way.lock().add(operation);
         let returned = call(&raw const params);
-        if UCS_PTR_IS_PTR(returned) {
-            return NonNull::new(returned);
+        if UCS_PTR_IS_PTR(returned)
+            && let Some(request) = NonNull::new(returned)
+        {
+            return Started::UnderWay(request);
         }
         // UCX calls no callback for an operation that gets no request.
-        let operation = self.under_way.lock().remove(operation);
-        self.tell(&mut self.state.lock(), |state| {
-            state.told.finished.push(Finished {
-                work: operation.work,
-                request: std::ptr::null_mut(),
-                status: UCS_PTR_STATUS(returned),
-                info: NO_INFO,
-            });
-        });
-        None
+        let Operation { work, .. } = *self.under_way.lock().remove(operation);
+        let status = UCS_PTR_STATUS(returned);
+        match work {
+            Work::Send(_) if status == UCS_OK => return Started::Sent,
+            work => self.tell(&mut self.state.lock(), |state| {
+                state.told.finished.push(Finished {
+                    work,
+                    request: std::ptr::null_mut(),
+                    status,
+                    info: NO_INFO,
+                });
+            }),
+        }
+        Started::Over
     }
 
     /// Runs a callback's part in Rust: a panic must not unwind into UCX.

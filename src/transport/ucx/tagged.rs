@@ -24,7 +24,7 @@ use crate::transport::Incoming;
 use crate::transport::stream::MAX_TAGGED_BYTES;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::gather::address_of;
-use crate::transport::ucx::shared::{BodyMemory, Ends, Shared, Work};
+use crate::transport::ucx::shared::{BodyMemory, Ends, Shared, Started, Work};
 use crate::transport::ucx::worker::Worker;
 
 /// What of a tag must be equal for a posted receive: the number and the body kind's lowest bit. A
@@ -280,11 +280,15 @@ impl Tagged {
         self.next_id += 1;
         let work = Work::Body { id, seq, memory };
         let (api, handle) = (worker.api(), worker.handle());
-        let request = shared.start(work, Ends::Tagged, params, |params| {
+        let started = shared.start(work, Ends::Tagged, params, |params| {
             // SAFETY: the worker lives; the buffer has `count` bytes of the memory that the parameters
             // say and is the operation's, which owns it, until that is over.
             unsafe { api.ucp_tag_recv_nbx(handle, buffer, count, tag, mask, params) }
         });
+        let request = match started {
+            Started::UnderWay(request) => Some(request),
+            Started::Over | Started::Sent => None,
+        };
         Receive { id, request }
     }
 

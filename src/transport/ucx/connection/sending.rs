@@ -11,10 +11,10 @@ use ucx1_sys::{
 use super::{Link, UcxConnection, closed, enter};
 use crate::error::{Error, Result};
 use crate::transport::ucx::active::Class;
-use crate::transport::ucx::bundle::Sealed;
+use crate::transport::ucx::bundle;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::gather::Sending;
-use crate::transport::ucx::shared::{Ends, Work};
+use crate::transport::ucx::shared::{Ends, Started, Work};
 use crate::transport::{Outgoing, sends_host_memory_only};
 
 /// Shorter messages are not large, although UCX may not have taken one at once, in bytes.
@@ -42,16 +42,22 @@ impl UcxConnection {
         let length = sending.len();
         self.queued_bytes += length as u64;
         let (api, endpoint) = (self.api, *endpoint);
-        let under_way = self
+        let started = self
             .shared
             .start(Work::Send(sending), Ends::Send, params, |params| {
                 call(api, endpoint, buffer, count, params)
             });
-        if under_way.is_some() {
-            self.sent_large |= length >= LARGE;
-            worker.see_to()?;
+        match started {
+            Started::UnderWay(_) => {
+                self.sent_large |= length >= LARGE;
+                worker.see_to()?;
+            }
+            Started::Sent => self.queued_bytes -= length as u64,
+            Started::Over => {}
         }
-        self.settle();
+        if self.shared.has_news() {
+            self.settle();
+        }
         self.wake_for_inbox();
         self.over.clone().map_or(Ok(()), Err)
     }
@@ -79,15 +85,25 @@ impl UcxConnection {
         let Some(bundle) = &mut self.bundle else {
             return Ok(());
         };
-        match bundle.seal()? {
-            None => Ok(()),
-            Some(Sealed::One(message)) => self.send_now(message),
-            Some(Sealed::Many(sending)) => {
-                let gpu = self.gpu.clone();
-                let _current = enter(gpu.as_ref())?;
-                self.post_active(Class::Bundle, sending)
-            }
+        let mut messages = bundle.take();
+        let sent = match messages.len() {
+            0 | 1 => messages
+                .pop()
+                .map_or(Ok(()), |message| self.send_now(message)),
+            _ => self.send_together(&messages),
+        };
+        // Now that they are on their way: letting go of what they kept alive may wake a thread.
+        if let Some(bundle) = &mut self.bundle {
+            bundle.use_again(messages);
         }
+        sent
+    }
+
+    fn send_together(&mut self, messages: &[Outgoing]) -> Result<()> {
+        let gpu = self.gpu.clone();
+        let _current = enter(gpu.as_ref())?;
+        let bytes = bundle::together(messages)?;
+        self.post_active(Class::Bundle, Sending::bytes(bytes))
     }
 
     pub(super) fn send_active(&mut self, class: Class, bytes: Vec<u8>) -> Result<()> {
