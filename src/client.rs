@@ -467,7 +467,7 @@ impl Source for Inner {
 
 /// A stream is over for its consumer: its connection serves the next one, at once or when the
 /// server has agreed to the end.
-fn settle(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
+fn settle(client: &Weak<Inner>, mut fetch: Box<Fetch>, key: Option<Key>) {
     // Also at a good end: what was lent for batches that nobody took goes back.
     fetch.cancel();
     if fetch.is_settled() {
@@ -496,7 +496,7 @@ fn retire_all(fetch: &Fetch) {
 /// A stream of record batches. Dropping it before its end cancels it.
 pub struct Stream {
     /// `None` once it has ended.
-    fetch: Option<Fetch>,
+    fetch: Option<Box<Fetch>>,
     generation: Generation,
     client: Weak<Inner>,
     key: Option<Key>,
@@ -532,7 +532,7 @@ impl Stream {
         if self.generation.ensure_same_process().is_err() {
             return 0;
         }
-        self.fetch.as_mut().map_or(0, Fetch::batches_here)
+        self.fetch.as_deref_mut().map_or(0, Fetch::batches_here)
     }
 
     fn end(&mut self) {
@@ -550,7 +550,7 @@ impl Stream {
 
 impl ArrayReader for Stream {
     fn schema(&mut self) -> Result<OwnedSchema> {
-        if let Some(decoder) = self.fetch.as_ref().and_then(Fetch::decoder) {
+        if let Some(decoder) = self.fetch.as_deref().and_then(Fetch::decoder) {
             return Ok(decoder.schema());
         }
         let header = self

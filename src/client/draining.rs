@@ -28,7 +28,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What its consumer left.
 struct Left {
-    fetch: Fetch,
+    fetch: Box<Fetch>,
     key: Option<Key>,
     io: IoThread,
     /// When the server last sent something, and how long it may be silent: a stream whose end it never
@@ -38,7 +38,7 @@ struct Left {
 }
 
 impl Draining {
-    pub(super) fn start(client: &Weak<Inner>, mut fetch: Fetch, key: Option<Key>) {
+    pub(super) fn start(client: &Weak<Inner>, mut fetch: Box<Fetch>, key: Option<Key>) {
         let links = fetch.links();
         let Some(io) = links.first().map(|link| link.io().clone()) else {
             return;

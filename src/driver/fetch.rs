@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
 use crate::cancel::Cancel;
 use crate::device::Target;
@@ -84,6 +86,8 @@ pub struct Fetch {
 impl Fetch {
     /// Asks for the stream. `data` is the same connection as `metadata` where one serves both.
     ///
+    /// Boxed: it is handed on several times, and has some two thousand bytes.
+    ///
     /// # Errors
     ///
     /// The request is not one that can be sent, or a connection is over.
@@ -94,7 +98,7 @@ impl Fetch {
         decode: DecodeOptions,
         target: Target,
         spin: Duration,
-    ) -> Result<Self> {
+    ) -> Result<Box<Self>> {
         // What is checked value by value is checked on the host: a body on a GPU would have to come
         // from there first.
         let gpu = match (target, decode.level) {
@@ -111,7 +115,7 @@ impl Fetch {
         let memory = metadata.recall();
         receiver.set_parser(memory.parser);
         receiver.start(clock::now());
-        let mut fetch = Self {
+        let mut fetch = Box::new(Self {
             receiver,
             metadata,
             data,
@@ -132,17 +136,19 @@ impl Fetch {
             suspected: false,
             fresh: true,
             discarded_bytes: 0,
-        };
+        });
         fetch.pump();
         Ok(fetch)
     }
 
     /// The connections that the stream is on: one, or metadata and data.
-    pub fn links(&self) -> Vec<Arc<FetchLink>> {
-        if Arc::ptr_eq(&self.metadata, &self.data) {
-            return vec![Arc::clone(&self.metadata)];
+    pub fn links(&self) -> SmallVec<[Arc<FetchLink>; 2]> {
+        let mut links = SmallVec::new();
+        links.push(Arc::clone(&self.metadata));
+        if !self.has_one_link() {
+            links.push(Arc::clone(&self.data));
         }
-        vec![Arc::clone(&self.metadata), Arc::clone(&self.data)]
+        links
     }
 
     /// What an I/O thread watches when it drives the stream from now on; it begins by

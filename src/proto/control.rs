@@ -313,12 +313,19 @@ const HOST: i32 = 1;
 /// [`UUID_BYTES`] as the fields of a request count.
 const UUID_BYTES_16: u16 = 16;
 
+/// The beginning of a message that has `fields` more bytes.
+fn begin(kind: u8, fields: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + fields);
+    bytes.push(kind);
+    bytes
+}
+
 impl Control {
     /// The bytes. The text of an ERROR is cut at 32 KiB.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Stream(info) => {
-                let mut bytes = vec![STREAM];
+                let mut bytes = begin(STREAM, 19);
                 bytes.extend_from_slice(&info.version.to_le_bytes());
                 bytes.extend_from_slice(&info.features.to_le_bytes());
                 bytes.extend_from_slice(&info.device_type.to_le_bytes());
@@ -330,26 +337,26 @@ impl Control {
                 let text = text
                     .get(..text.floor_char_boundary(MOST_TEXT))
                     .unwrap_or(text);
-                let mut bytes = vec![ERROR];
+                let mut bytes = begin(ERROR, 8 + text.len());
                 bytes.extend_from_slice(&status.to_le_bytes());
                 bytes.extend_from_slice(&seq.to_le_bytes());
                 bytes.extend_from_slice(text.as_bytes());
                 bytes
             }
             Self::Cancel { stream } => {
-                let mut bytes = vec![CANCEL];
+                let mut bytes = begin(CANCEL, 8);
                 bytes.extend_from_slice(&stream.to_le_bytes());
                 bytes
             }
             Self::Credit { stream, credit } => {
-                let mut bytes = vec![CREDIT];
+                let mut bytes = begin(CREDIT, 24);
                 bytes.extend_from_slice(&stream.to_le_bytes());
                 bytes.extend_from_slice(&credit.batches.to_le_bytes());
                 bytes.extend_from_slice(&credit.bytes.to_le_bytes());
                 bytes
             }
             Self::Region { id, handle } => {
-                let mut bytes = vec![REGION];
+                let mut bytes = begin(REGION, 2 + handle.len());
                 bytes.extend_from_slice(&id.to_le_bytes());
                 bytes.extend_from_slice(handle);
                 bytes
@@ -363,14 +370,14 @@ impl Control {
                 vec![REGION_FORGOTTEN, low, high]
             }
             Self::Ready { seq, event, handle } => {
-                let mut bytes = vec![READY];
+                let mut bytes = begin(READY, 12 + handle.len());
                 bytes.extend_from_slice(&seq.to_le_bytes());
                 bytes.extend_from_slice(&event.to_le_bytes());
                 bytes.extend_from_slice(handle);
                 bytes
             }
             Self::Return { stream, seqs } => {
-                let mut bytes = vec![RETURN];
+                let mut bytes = begin(RETURN, 8 + 4 * seqs.len());
                 bytes.extend_from_slice(&stream.to_le_bytes());
                 bytes.extend(seqs.iter().flat_map(|seq| seq.to_le_bytes()));
                 bytes

@@ -50,7 +50,7 @@ pub use receiver::{
     ReceiverTransmit, Side, SideConfig,
 };
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit};
-pub use tag::{BodyKind, Role, RoleTags, Tags, body_tag, parse_body_tag};
+pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};
 pub use time::Timestamp;
 pub use uri::Uri;
 

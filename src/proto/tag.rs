@@ -29,38 +29,52 @@ pub const fn body_tag(seq: u32, kind: BodyKind) -> u64 {
     (seq as u64) | (kind << KIND_SHIFT)
 }
 
-/// The sequence number and kind that the tag of a body carries.
+/// The sequence number and kind that the tag of a body carries; `None`: it is no body's.
+pub fn body_of_tag(tag: u64) -> Option<(u32, BodyKind)> {
+    // Rule D6: what is between number and kind is zero.
+    if (tag >> 32) & 0x00FF_FFFF != 0 {
+        return None;
+    }
+    // Rule D5: the number is the low half.
+    let seq = u32::try_from(tag & SEQ_BITS).unwrap_or_default();
+    match tag >> KIND_SHIFT {
+        0 => Some((seq, BodyKind::Packed)),
+        1 => Some((seq, BodyKind::List)),
+        _ => None,
+    }
+}
+
+/// As [`body_of_tag`], where another tag is an error.
 ///
 /// # Errors
 ///
 /// Bits that must be zero are set (rule D6), or the kind is neither 0 nor 1 (rule D2).
 pub fn parse_body_tag(tag: u64) -> Result<(u32, BodyKind), ProtocolError> {
-    // Rule D5: the number is the low half.
-    let seq = u32::try_from(tag & SEQ_BITS).unwrap_or_default();
+    body_of_tag(tag).ok_or_else(|| not_of_a_body(tag))
+}
+
+fn not_of_a_body(tag: u64) -> ProtocolError {
     // Rule D6: a peer that shifts the kind by 55 would look like this for kind 1.
     if tag & !SEQ_BITS == 1 << 55 {
-        return Err(ProtocolError::new(
+        return ProtocolError::new(
             "D6",
             format!(
                 "body tag {tag:#018x} has bit 55 set alone: the peer puts the body kind one bit too \
                  low; kind 1 is bit 56"
             ),
-        ));
+        );
     }
     if (tag >> 32) & 0x00FF_FFFF != 0 {
-        return Err(ProtocolError::new(
+        return ProtocolError::new(
             "D6",
             format!("tag {tag:#018x} is no body's: bits 32 to 55 must be zero"),
-        ));
+        );
     }
-    match tag >> KIND_SHIFT {
-        0 => Ok((seq, BodyKind::Packed)),
-        1 => Ok((seq, BodyKind::List)),
-        kind => Err(ProtocolError::new(
-            "D2",
-            format!("body tag {tag:#018x} has kind {kind}; only 0 and 1 are known"),
-        )),
-    }
+    let kind = tag >> KIND_SHIFT;
+    ProtocolError::new(
+        "D2",
+        format!("body tag {tag:#018x} has kind {kind}; only 0 and 1 are known"),
+    )
 }
 
 /// Which streams a connection carries (rule U3).

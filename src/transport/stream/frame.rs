@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashSet};
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
-use crate::proto::{BodyKind, body_tag, parse_body_tag};
+use crate::proto::{BodyKind, body_of_tag, body_tag};
 use crate::transport::Incoming;
 
 /// Bytes of a frame's header: length and tag (u64 LE each), class, 7 zero bytes.
@@ -98,9 +98,9 @@ impl Head {
             0 => (Class::Untagged, "metadata", metadata_bytes),
             // Rule U4: what is no body's tag is a request's or a free list's, or the state machines
             // refuse it.
-            1 => match parse_body_tag(tag) {
-                Ok((seq, kind)) => return Ok(Self::Body { seq, kind, length }),
-                Err(_) => (Class::Tagged, "tagged", MAX_TAGGED_BYTES),
+            1 => match body_of_tag(tag) {
+                Some((seq, kind)) => return Ok(Self::Body { seq, kind, length }),
+                None => (Class::Tagged, "tagged", MAX_TAGGED_BYTES),
             },
             2 => (Class::Control, "control", MAX_CONTROL_BYTES),
             3 if switches => (Class::Switch, "switch", 0),

@@ -14,7 +14,7 @@ use rustix::time::{
 };
 
 use crate::error::{Error, Result};
-use crate::proto::{Span, parse_body_tag};
+use crate::proto::{Span, body_of_tag};
 use crate::transport::tcp::connection::{Line, no_regions, resolve_nothing};
 use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped};
 
@@ -83,7 +83,7 @@ impl JoinedConnection {
 
     /// Which socket a tagged message goes over.
     fn part_of_tag(&self, tag: u64) -> usize {
-        parse_body_tag(tag).map_or(0, |(seq, _)| self.part_of(seq))
+        body_of_tag(tag).map_or(0, |(seq, _)| self.part_of(seq))
     }
 
     fn ensure_open(&self) -> Result<()> {

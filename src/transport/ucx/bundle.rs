@@ -7,7 +7,7 @@
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
-use crate::proto::{BodyKind, body_tag, parse_body_tag};
+use crate::proto::{BodyKind, body_of_tag, body_tag};
 use crate::transport::stream::{Class, HEADER_BYTES, Head, MAX_METADATA_BYTES, encode_header};
 use crate::transport::{Incoming, Outgoing, sends_host_memory_only};
 
@@ -130,7 +130,7 @@ pub(super) fn together(messages: &[Outgoing]) -> Result<Vec<u8>> {
 }
 
 fn is_list(tag: u64) -> bool {
-    matches!(parse_body_tag(tag), Ok((_, BodyKind::List)))
+    matches!(body_of_tag(tag), Some((_, BodyKind::List)))
 }
 
 /// Takes a bundle apart, in order.

@@ -14,7 +14,7 @@ use ucx1_sys::{
 
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
-use crate::proto::{AddressList, BodyKind, Span, parse_body_tag};
+use crate::proto::{AddressList, BodyKind, Span, body_of_tag};
 use crate::transport::lend::split_address;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::error;
@@ -142,7 +142,7 @@ impl Pulls {
             }
             other => return Ok(Some(other)),
         };
-        let Ok((seq, BodyKind::List)) = parse_body_tag(tag) else {
+        let Some((seq, BodyKind::List)) = body_of_tag(tag) else {
             return Ok(Some(Incoming::Tagged { tag, bytes }));
         };
         let packed = self.posted.remove(&seq).unwrap_or(0);

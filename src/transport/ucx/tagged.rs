@@ -19,7 +19,7 @@ use ucx1_sys::{
 use crate::device::HostBuffer;
 use crate::device::cuda::{Device, GpuBody};
 use crate::error::{Error, Result, Status};
-use crate::proto::{BodyKind, body_tag, parse_body_tag};
+use crate::proto::{BodyKind, body_of_tag, body_tag, parse_body_tag};
 use crate::transport::Incoming;
 use crate::transport::stream::MAX_TAGGED_BYTES;
 use crate::transport::ucx::error::error;
@@ -454,8 +454,8 @@ pub(super) fn arrived(
     if status != UCS_OK {
         return Err(error(worker.api(), "a message was not received", status));
     }
-    Ok(match parse_body_tag(tag) {
-        Ok((seq, BodyKind::Packed)) => Incoming::Body { seq, memory },
+    Ok(match body_of_tag(tag) {
+        Some((seq, BodyKind::Packed)) => Incoming::Body { seq, memory },
         _ => Incoming::Tagged {
             tag,
             bytes: memory.as_slice().to_vec(),
