@@ -325,7 +325,7 @@ impl Control {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Stream(info) => {
-                let mut bytes = begin(STREAM, 19);
+                let mut bytes = begin(STREAM, 23);
                 bytes.extend_from_slice(&info.version.to_le_bytes());
                 bytes.extend_from_slice(&info.features.to_le_bytes());
                 bytes.extend_from_slice(&info.device_type.to_le_bytes());
