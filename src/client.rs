@@ -28,7 +28,7 @@ use crate::driver::io::{IoThread, Source};
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Credit, Header, ReceiverConfig, Request, SideConfig, Uri};
+use crate::proto::{Credit, FEATURE_REPEAT, Header, ReceiverConfig, Request, SideConfig, Uri};
 use crate::transport::{self, LinkOptions, Settings};
 use ids::StreamIds;
 
@@ -353,7 +353,7 @@ impl Inner {
         uri: &Uri,
         metadata: Connected,
         data: Option<(&Uri, Connected)>,
-        request: Request,
+        mut request: Request,
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Stream, (Error, bool)> {
@@ -361,6 +361,9 @@ impl Inner {
             tags: uri.tags,
             extension: uri.extension,
         };
+        if metadata.link.is_ordered() {
+            request.features |= FEATURE_REPEAT;
+        }
         let config = ReceiverConfig {
             request,
             metadata: side(uri),

@@ -90,7 +90,7 @@ impl ReceiverStep {
 /// A sender that has sent the schema.
 pub struct SenderStep {
     sender: Sender<(), ()>,
-    header: Vec<u8>,
+    header: Arc<[u8]>,
     body_len: u64,
     spans: Vec<Span>,
 }
@@ -116,7 +116,7 @@ impl SenderStep {
         let spans = spans(arrived);
         let mut step = Self {
             sender,
-            header: arrived.message.header.clone(),
+            header: Arc::clone(&arrived.message.header),
             body_len: arrived.message.body_len,
             spans,
         };
@@ -133,7 +133,7 @@ impl SenderStep {
         };
         let seq = self.sender.next_seq();
         self.sender
-            .send_batch(self.header.clone(), self.body_len, body)
+            .send_batch(Arc::clone(&self.header), self.body_len, body)
             .map_err(|_| "refused")
             .unwrap();
         self.drain();

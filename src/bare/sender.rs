@@ -135,7 +135,8 @@ impl BareSender {
             device_id: -1,
             body_kinds: if self.lend { 0b11 } else { 0b01 },
         })?;
-        self.machine.send_schema(encoder.schema_header().to_vec())?;
+        self.machine
+            .send_schema(Arc::clone(encoder.schema_header()))?;
         self.encoder = Some(encoder);
         self.ending = false;
         Ok(())
@@ -223,7 +224,7 @@ impl BareSender {
         let (class, tag, bytes) = match self.machine.poll_transmit()? {
             Transmit::Metadata { prefix, header } => {
                 let mut bytes = prefix.to_vec();
-                bytes.extend(header);
+                bytes.extend_from_slice(header.as_deref().unwrap_or_default());
                 (MessageClass::Metadata, 0, bytes)
             }
             Transmit::Control { bytes, .. } => (MessageClass::Control, 0, bytes),

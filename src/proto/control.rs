@@ -12,8 +12,12 @@ pub const VERSION: u16 = 1;
 pub const FEATURE_IN_PLACE: u64 = 1;
 /// Bit of the same: lent bodies go back by their number ([`Control::Return`]), not by their addresses.
 pub const FEATURE_RETURN: u64 = 2;
+/// Bit of the same: a header like that of the message before is not sent again
+/// ([`PrefixKind::Repeat`](crate::proto::PrefixKind)). Only for a client whose connection keeps the order of
+/// messages.
+pub const FEATURE_REPEAT: u64 = 4;
 /// The features that this build knows.
-pub(crate) const FEATURES: u64 = FEATURE_IN_PLACE | FEATURE_RETURN;
+pub(crate) const FEATURES: u64 = FEATURE_IN_PLACE | FEATURE_RETURN | FEATURE_REPEAT;
 
 /// Bit of [`StreamInfo::body_kinds`]: packed bodies may come.
 pub const BODY_KIND_PACKED: u8 = 1;
@@ -92,7 +96,7 @@ impl Request {
         Self {
             min_version: VERSION,
             max_version: VERSION,
-            features: FEATURES,
+            features: FEATURES & !FEATURE_REPEAT,
             credit,
             lent_limit: u64::MAX,
             stream_id: 0,
@@ -313,9 +317,12 @@ const HOST: i32 = 1;
 /// [`UUID_BYTES`] as the fields of a request count.
 const UUID_BYTES_16: u16 = 16;
 
-/// The beginning of a message that has `fields` more bytes.
-fn begin(kind: u8, fields: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(1 + fields);
+/// Bytes of the longest message without a text, a handle or a list.
+const MOST_FIXED: usize = 32;
+
+/// The beginning of a message.
+fn begin(kind: u8) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(MOST_FIXED);
     bytes.push(kind);
     bytes
 }
@@ -325,7 +332,7 @@ impl Control {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Stream(info) => {
-                let mut bytes = begin(STREAM, 23);
+                let mut bytes = begin(STREAM);
                 bytes.extend_from_slice(&info.version.to_le_bytes());
                 bytes.extend_from_slice(&info.features.to_le_bytes());
                 bytes.extend_from_slice(&info.device_type.to_le_bytes());
@@ -337,26 +344,26 @@ impl Control {
                 let text = text
                     .get(..text.floor_char_boundary(MOST_TEXT))
                     .unwrap_or(text);
-                let mut bytes = begin(ERROR, 8 + text.len());
+                let mut bytes = begin(ERROR);
                 bytes.extend_from_slice(&status.to_le_bytes());
                 bytes.extend_from_slice(&seq.to_le_bytes());
                 bytes.extend_from_slice(text.as_bytes());
                 bytes
             }
             Self::Cancel { stream } => {
-                let mut bytes = begin(CANCEL, 8);
+                let mut bytes = begin(CANCEL);
                 bytes.extend_from_slice(&stream.to_le_bytes());
                 bytes
             }
             Self::Credit { stream, credit } => {
-                let mut bytes = begin(CREDIT, 24);
+                let mut bytes = begin(CREDIT);
                 bytes.extend_from_slice(&stream.to_le_bytes());
                 bytes.extend_from_slice(&credit.batches.to_le_bytes());
                 bytes.extend_from_slice(&credit.bytes.to_le_bytes());
                 bytes
             }
             Self::Region { id, handle } => {
-                let mut bytes = begin(REGION, 2 + handle.len());
+                let mut bytes = begin(REGION);
                 bytes.extend_from_slice(&id.to_le_bytes());
                 bytes.extend_from_slice(handle);
                 bytes
@@ -370,14 +377,14 @@ impl Control {
                 vec![REGION_FORGOTTEN, low, high]
             }
             Self::Ready { seq, event, handle } => {
-                let mut bytes = begin(READY, 12 + handle.len());
+                let mut bytes = begin(READY);
                 bytes.extend_from_slice(&seq.to_le_bytes());
                 bytes.extend_from_slice(&event.to_le_bytes());
                 bytes.extend_from_slice(handle);
                 bytes
             }
             Self::Return { stream, seqs } => {
-                let mut bytes = begin(RETURN, 8 + 4 * seqs.len());
+                let mut bytes = begin(RETURN);
                 bytes.extend_from_slice(&stream.to_le_bytes());
                 bytes.extend(seqs.iter().flat_map(|seq| seq.to_le_bytes()));
                 bytes

@@ -36,8 +36,8 @@ mod wire;
 
 pub use body::{AddressList, Span, decode_frees, encode_frees};
 pub use control::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, FEATURE_RETURN,
-    IPC_HANDLE_BYTES, MAX_TICKET_BYTES, Request, StreamInfo, UUID_BYTES, VERSION,
+    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, FEATURE_REPEAT,
+    FEATURE_RETURN, IPC_HANDLE_BYTES, MAX_TICKET_BYTES, Request, StreamInfo, UUID_BYTES, VERSION,
     ensure_ticket_fits,
 };
 pub use error::ProtocolError;

@@ -10,6 +10,9 @@ pub enum PrefixKind {
     EndOfStream,
     /// One Arrow IPC header follows (rule M2).
     Metadata,
+    /// The header is that of the message before, and nothing follows the prefix. An extension: only where
+    /// both ends have said [`FEATURE_REPEAT`](crate::proto::control::FEATURE_REPEAT).
+    Repeat,
 }
 
 /// The prefix of a metadata message.
@@ -29,6 +32,7 @@ impl Prefix {
         let kind = match self.kind {
             PrefixKind::EndOfStream => 0,
             PrefixKind::Metadata => 1,
+            PrefixKind::Repeat => 2,
         };
         [kind, a, b, c, d]
     }
@@ -61,6 +65,7 @@ impl Prefix {
             }
             0 => PrefixKind::EndOfStream,
             1 => PrefixKind::Metadata,
+            2 if header.is_empty() => PrefixKind::Repeat,
             kind => {
                 return Err(ProtocolError::new(
                     "M3",
@@ -90,6 +95,12 @@ mod tests {
         };
         assert_eq!(end.encode(), [0, 255, 255, 255, 255]);
         assert_eq!(Prefix::split(&end.encode()), Ok((end, &[][..])));
+        let repeat = Prefix {
+            kind: PrefixKind::Repeat,
+            seq: 7,
+        };
+        assert_eq!(repeat.encode(), [2, 7, 0, 0, 0]);
+        assert_eq!(Prefix::split(&repeat.encode()), Ok((repeat, &[][..])));
         assert_eq!(
             Prefix::split(&[1, 1, 2, 3, 4, 9, 8]),
             Ok((metadata, &[9, 8][..]))
@@ -102,7 +113,8 @@ mod tests {
         for len in 0..5 {
             assert_eq!(Prefix::split(&vec![1; len]).unwrap_err().rule(), "M2");
         }
-        for kind in 2..=255 {
+        assert_eq!(Prefix::split(&[2, 0, 0, 0, 0, 0]).unwrap_err().rule(), "M3");
+        for kind in 3..=255 {
             assert_eq!(Prefix::split(&[kind, 0, 0, 0, 0]).unwrap_err().rule(), "M3");
         }
         assert_eq!(Prefix::split(&[0, 0, 0, 0, 0, 0]).unwrap_err().rule(), "M5");

@@ -30,6 +30,7 @@ pub const fn body_tag(seq: u32, kind: BodyKind) -> u64 {
 }
 
 /// The sequence number and kind that the tag of a body carries; `None`: it is no body's.
+#[inline]
 pub fn body_of_tag(tag: u64) -> Option<(u32, BodyKind)> {
     // Rule D6: what is between number and kind is zero.
     if (tag >> 32) & 0x00FF_FFFF != 0 {
@@ -49,10 +50,12 @@ pub fn body_of_tag(tag: u64) -> Option<(u32, BodyKind)> {
 /// # Errors
 ///
 /// Bits that must be zero are set (rule D6), or the kind is neither 0 nor 1 (rule D2).
+#[inline]
 pub fn parse_body_tag(tag: u64) -> Result<(u32, BodyKind), ProtocolError> {
     body_of_tag(tag).ok_or_else(|| not_of_a_body(tag))
 }
 
+#[cold]
 fn not_of_a_body(tag: u64) -> ProtocolError {
     // Rule D6: a peer that shifts the kind by 55 would look like this for kind 1.
     if tag & !SEQ_BITS == 1 << 55 {

@@ -17,10 +17,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result, Status};
-use crate::proto::{BodyKind, Span, Uri, parse_body_tag};
+use crate::proto::{BodyKind, Span, Uri, body_of_tag};
 use crate::transport::{
-    Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Payload,
-    Placement, Readiness, Resolved, Transport, Unmapped, sends_host_memory_only,
+    Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Placement,
+    Readiness, Resolved, Transport, Unmapped, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -310,58 +310,23 @@ impl Drop for MemConnection {
 fn arrive(message: Outgoing) -> Result<Incoming> {
     Ok(match message {
         Outgoing::Metadata { prefix, header } => {
-            Incoming::Metadata([prefix.as_slice(), &header].concat())
+            let header = header.as_deref().unwrap_or_default();
+            Incoming::Metadata([prefix.as_slice(), header].concat())
         }
         Outgoing::Control { bytes, fd: _ } => Incoming::Control { bytes, fd: None },
         Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
         Outgoing::Tagged { tag, payload } => {
-            let packed = match parse_body_tag(tag) {
-                Ok((seq, BodyKind::Packed)) => Some(seq),
-                Ok((_, BodyKind::List)) | Err(_) => None,
-            };
-            match (packed, payload) {
-                (None, Payload::Bytes(bytes)) => Incoming::Tagged { tag, bytes },
-                (
-                    None,
-                    Payload::Gather {
-                        parts,
-                        owner: _owner,
-                    },
-                ) => Incoming::Tagged {
-                    tag,
-                    bytes: gather(&parts)?.as_slice().to_vec(),
-                },
-                (Some(seq), Payload::Bytes(bytes)) => Incoming::Body {
+            let mut bytes = Vec::new();
+            payload.append_to(&mut bytes);
+            match body_of_tag(tag) {
+                Some((seq, BodyKind::Packed)) => Incoming::Body {
                     seq,
-                    memory: gather(&[BufferRef::of(&bytes)])?,
+                    memory: HostBuffer::copy_of(&bytes)?,
                 },
-                (
-                    Some(seq),
-                    Payload::Gather {
-                        parts,
-                        owner: _owner,
-                    },
-                ) => Incoming::Body {
-                    seq,
-                    memory: gather(&parts)?,
-                },
+                Some((_, BodyKind::List)) | None => Incoming::Tagged { tag, bytes },
             }
         }
     })
-}
-
-fn gather(parts: &[BufferRef]) -> Result<HostBuffer> {
-    let mut memory = HostBuffer::new(parts.iter().map(|part| part.len).sum())?;
-    let mut rest = memory.as_mut_slice();
-    for part in parts {
-        // SAFETY: the message that the part comes from holds its owner until it is dropped, after
-        // this; producers do not write to arrays that they have handed out.
-        let bytes = unsafe { part.as_slice() };
-        let (here, behind) = rest.split_at_mut(bytes.len());
-        here.copy_from_slice(bytes);
-        rest = behind;
-    }
-    Ok(memory)
 }
 
 /// What one connection has lent, by address.

@@ -12,8 +12,8 @@ pub enum Outgoing {
     Metadata {
         /// Kind and sequence number.
         prefix: [u8; 5],
-        /// Flatbuffer bytes; empty for the end of stream.
-        header: Vec<u8>,
+        /// Flatbuffer bytes, which others may share; `None` where nothing follows the prefix.
+        header: Option<Arc<[u8]>>,
     },
     /// Tagged: a body, a request or a list of addresses to free.
     Tagged {
@@ -43,6 +43,8 @@ pub enum Outgoing {
 pub enum Payload {
     /// Bytes of our own.
     Bytes(Vec<u8>),
+    /// Bytes that others may share.
+    Shared(Arc<[u8]>),
     /// Runs of memory sent one after the other, straight from where they lie.
     Gather {
         /// The runs, padding included.
@@ -57,6 +59,7 @@ impl Payload {
     pub fn checked_len(&self) -> Option<usize> {
         match self {
             Self::Bytes(bytes) => Some(bytes.len()),
+            Self::Shared(bytes) => Some(bytes.len()),
             Self::Gather { parts, .. } => parts
                 .iter()
                 .try_fold(0_usize, |sum, part| sum.checked_add(part.len)),
@@ -67,6 +70,7 @@ impl Payload {
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Bytes(own) => bytes.extend_from_slice(own),
+            Self::Shared(shared) => bytes.extend_from_slice(shared),
             Self::Gather { parts, .. } => parts.iter().for_each(|part| {
                 // SAFETY: the owner beside the runs keeps them alive, and a body handed over to be sent is
                 // not written to, as Arrow's C data interface asks of a producer ("immutable").

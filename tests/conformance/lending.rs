@@ -335,7 +335,7 @@ fn a_region_message_brings_its_descriptor() {
             let (bytes, fd) = (region.encode(), notice.fd.clone());
             let filler = Outgoing::Metadata {
                 prefix: [1, 0, 0, 0, 0],
-                header: vec![n; 300_000],
+                header: Some(vec![n; 300_000].into()),
             };
             pair.server.send(filler).unwrap();
             pair.server.send(Outgoing::Control { bytes, fd }).unwrap();

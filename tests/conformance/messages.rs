@@ -16,7 +16,7 @@ const SIZES: [usize; 5] = [0, 1, 4 << 10, 70 << 10, 20 << 20];
 fn metadata(seq: u8, header: Vec<u8>) -> Outgoing {
     Outgoing::Metadata {
         prefix: [1, seq, 0, 0, 0],
-        header,
+        header: Some(header.into()),
     }
 }
 

@@ -92,7 +92,7 @@ pub fn bytes_of(message: &EncodedMessage) -> (Vec<u8>, Vec<Vec<u8>>) {
         // SAFETY: the message keeps its memory, on the host.
         _ => unsafe { buffer.as_slice() }.to_vec(),
     });
-    (message.header.clone(), bytes.collect())
+    (message.header.to_vec(), bytes.collect())
 }
 
 /// Asserts that an array encodes to the same messages as one on the host, byte by byte.

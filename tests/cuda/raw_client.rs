@@ -362,7 +362,11 @@ impl Expected {
         let [message]: &[EncodedMessage] = &messages else {
             panic!("{} messages", messages.len());
         };
-        assert_eq!(received.header.bytes(), message.header, "another header");
+        assert_eq!(
+            received.header.bytes(),
+            &message.header[..],
+            "another header"
+        );
         let bytes = received.read();
         assert_eq!(bytes.len(), message.buffers.len());
         for (index, (got, wanted)) in bytes.iter().zip(&message.buffers).enumerate() {

@@ -85,7 +85,7 @@ fn bodies_are_spread_by_their_numbers() {
     server
         .send(Outgoing::Metadata {
             prefix: [1, 9, 0, 0, 0],
-            header: vec![7],
+            header: Some([7].into()),
         })
         .unwrap();
     for (index, peer) in peers.iter_mut().enumerate() {
@@ -183,7 +183,7 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
     server
         .send(Outgoing::Metadata {
             prefix: [1, 1, 0, 0, 0],
-            header: vec![],
+            header: None,
         })
         .unwrap();
     let message = next(client.as_mut()).unwrap();

@@ -80,6 +80,6 @@ impl Pair {
 pub fn metadata(number: u8) -> Outgoing {
     Outgoing::Metadata {
         prefix: [1, number, 0, 0, 0],
-        header: Vec::new(),
+        header: None,
     }
 }

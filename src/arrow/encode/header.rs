@@ -5,6 +5,7 @@
 //! as [`Pair`]s, for the generated code makes several calls for each.
 
 use std::fmt;
+use std::sync::Arc;
 
 use arrow::ipc;
 use flatbuffers::{FlatBufferBuilder, Push, PushAlignment, UnionWIPOffset, WIPOffset};
@@ -81,7 +82,7 @@ pub(super) enum Subject<'a> {
 pub(super) struct Headers {
     fbb: FlatBufferBuilder<'static>,
     buffers: Vec<Pair>,
-    /// What the header that the builder still has was built of.
+    /// What the last header was built of.
     last: Option<Last>,
 }
 
@@ -89,6 +90,7 @@ pub(super) struct Headers {
 /// their values have a fixed width.
 #[derive(Default)]
 struct Last {
+    header: Arc<[u8]>,
     rows: usize,
     nodes: Vec<Pair>,
     buffers: Vec<Pair>,
@@ -112,7 +114,7 @@ impl fmt::Debug for Headers {
 
 impl Headers {
     /// The header of a schema.
-    pub(super) fn schema(&mut self, schema: &Schema) -> Vec<u8> {
+    pub(super) fn schema(&mut self, schema: &Schema) -> Arc<[u8]> {
         self.last = None;
         self.fbb.reset();
         let header = schema.to_ipc(&mut self.fbb).as_union_value();
@@ -120,14 +122,14 @@ impl Headers {
     }
 
     /// The header of `rows` rows laid out as `plan`, and the length of their packed body; takes the plan's
-    /// nodes. All headers of a stream have the same `codec`.
+    /// nodes. One like the last is the same memory. All headers of a stream have the same `codec`.
     pub(super) fn body(
         &mut self,
         subject: Subject<'_>,
         rows: usize,
         plan: &mut Plan,
         codec: Option<ipc::CompressionType>,
-    ) -> Checked<(Vec<u8>, u64)> {
+    ) -> Checked<(Arc<[u8]>, u64)> {
         self.buffers.clear();
         let mut packing = Packing::default();
         self.buffers.extend(plan.buffers.iter().map(|buffer| {
@@ -139,13 +141,13 @@ impl Headers {
             .map_err(|_| Fault::invalid("the body would be larger than any memory"))?;
         let is_plain = matches!(subject, Subject::Batch([]));
         let last = self.last.take();
-        if is_plain
-            && last
-                .as_ref()
-                .is_some_and(|last| last.is(rows, plan, &self.buffers))
+        if let Some(known) = last.as_ref()
+            && is_plain
+            && known.is(rows, plan, &self.buffers)
         {
+            let header = Arc::clone(&known.header);
             self.last = last;
-            return Ok((self.fbb.finished_data().to_vec(), packing.end));
+            return Ok((header, packing.end));
         }
         self.fbb.reset();
         let fbb = &mut self.fbb;
@@ -186,6 +188,7 @@ impl Headers {
             // The lists change places: nobody asks the plan for them any more.
             let last = self.last.insert(last.unwrap_or_default());
             last.rows = rows;
+            last.header = Arc::clone(&header);
             std::mem::swap(&mut last.nodes, &mut plan.nodes);
             std::mem::swap(&mut last.buffers, &mut self.buffers);
             std::mem::swap(&mut last.variadic, &mut plan.variadic);
@@ -199,7 +202,7 @@ impl Headers {
         header: WIPOffset<UnionWIPOffset>,
         body_len: i64,
         metadata: &[(String, String)],
-    ) -> Vec<u8> {
+    ) -> Arc<[u8]> {
         let metadata = metadata_to_ipc(metadata, &mut self.fbb);
         let message = ipc::Message::create(
             &mut self.fbb,
@@ -213,6 +216,6 @@ impl Headers {
             },
         );
         self.fbb.finish(message, None);
-        self.fbb.finished_data().to_vec()
+        self.fbb.finished_data().into()
     }
 }

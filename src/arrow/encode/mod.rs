@@ -64,8 +64,9 @@ pub struct EncodeOptions {
 pub struct EncodedMessage {
     /// Dictionary or record batch.
     pub kind: HeaderKind,
-    /// Flatbuffer bytes of the IPC `Message`.
-    pub header: Vec<u8>,
+    /// Flatbuffer bytes of the IPC `Message`; often the same memory as the last message's, where the bytes
+    /// are the same.
+    pub header: Arc<[u8]>,
     /// Length of the packed body, padding included.
     pub body_len: u64,
     /// The buffers, one for each entry of the header (rule A1).
@@ -138,7 +139,7 @@ impl EncodedOwner {
 pub struct Encoder {
     schema: Schema,
     options: EncodeOptions,
-    schema_header: Vec<u8>,
+    schema_header: Arc<[u8]>,
     headers: Headers,
     plan: Plan,
     dictionaries: Dictionaries,
@@ -176,7 +177,7 @@ impl Encoder {
     }
 
     /// Flatbuffer bytes of the schema's header.
-    pub fn schema_header(&self) -> &[u8] {
+    pub fn schema_header(&self) -> &Arc<[u8]> {
         &self.schema_header
     }
 

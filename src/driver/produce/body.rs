@@ -1,5 +1,6 @@
 //! How the body of one message travels.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::arrow::EncodedMessage;
@@ -32,13 +33,13 @@ impl Placed {
 /// A message whose body is placed.
 pub(super) struct Ready {
     kind: HeaderKind,
-    header: Vec<u8>,
+    header: Arc<[u8]>,
     body_len: u64,
     placed: Placed,
 }
 
 impl Ready {
-    pub(super) fn new(kind: HeaderKind, header: Vec<u8>, body_len: u64, placed: Placed) -> Self {
+    pub(super) fn new(kind: HeaderKind, header: Arc<[u8]>, body_len: u64, placed: Placed) -> Self {
         Self {
             kind,
             header,

@@ -60,7 +60,7 @@ pub struct Counters {
 /// What a stream says, in order.
 #[derive(Clone)]
 enum Item {
-    Schema { header: Vec<u8>, info: StreamInfo },
+    Schema { header: Arc<[u8]>, info: StreamInfo },
     Message(EncodedMessage),
     End,
     Failed { status: i32, text: String },
@@ -184,7 +184,7 @@ impl Production {
         let encoder = Encoder::new(schema, self.options.encode)?;
         let info = stream_info(device_type);
         self.log.push_back(Item::Schema {
-            header: encoder.schema_header().to_vec(),
+            header: Arc::clone(encoder.schema_header()),
             info,
         });
         self.encoder = Some(encoder);

@@ -37,7 +37,7 @@ const MOST_HEADER_BYTES: usize = 64 << 20;
 
 /// A published table as messages: they are the same for every stream.
 pub struct Table {
-    schema: Vec<u8>,
+    schema: Arc<[u8]>,
     device_type: i32,
     messages: Vec<EncodedMessage>,
     /// The largest body, and the largest of those that do not lie in lendable memory.
@@ -61,7 +61,7 @@ impl Table {
         DeviceKind(device_type).ensure_readable().ok()?;
         let mut encoder = Encoder::new(schema, EncodeOptions { compression }).ok()?;
         let mut table = Self {
-            schema: encoder.schema_header().to_vec(),
+            schema: Arc::clone(encoder.schema_header()),
             device_type,
             messages: Vec::with_capacity(batches.len()),
             largest: 0,
@@ -70,7 +70,10 @@ impl Table {
         let mut header_bytes = 0;
         for batch in batches {
             for message in encoder.encode(share(batch), None).ok()? {
-                header_bytes += message.header.len();
+                let before = table.messages.last();
+                if before.is_none_or(|before| !Arc::ptr_eq(&before.header, &message.header)) {
+                    header_bytes += message.header.len();
+                }
                 if header_bytes > MOST_HEADER_BYTES {
                     return None;
                 }
@@ -254,7 +257,7 @@ impl Replay {
             state.next += 1;
             let owner = || Box::new(Arc::clone(&self.table)) as Box<dyn Send>;
             let placed = place(&self.options, &self.link, message, owner)?;
-            let header = message.header.clone();
+            let header = Arc::clone(&message.header);
             let ready = Ready::new(message.kind, header, message.body_len, placed);
             // What is announced is moved later, but for what UCX copies at once and what was put together.
             let announced = self.link.announces_bodies()

@@ -175,6 +175,20 @@ impl<B> Receiver<B> {
             PrefixKind::EndOfStream => self.window.put_end(prefix.seq),
             PrefixKind::Metadata => {
                 let header = self.parser.parse(bytes)?;
+                if self.repeats() {
+                    self.last_header = Some(header.clone());
+                }
+                self.header(prefix.seq, header)
+            }
+            PrefixKind::Repeat => {
+                let last = self.last_header.clone().filter(|_| self.repeats());
+                let header = last.ok_or_else(|| {
+                    ProtocolError::new(
+                        "M3",
+                        "a metadata message repeats a header (kind 2), which was not agreed on, or \
+                         there is none before it",
+                    )
+                })?;
                 self.header(prefix.seq, header)
             }
         }

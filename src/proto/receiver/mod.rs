@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
-    Control, FEATURE_IN_PLACE, FEATURE_RETURN, HeaderKind, HeaderParser, Return, Span, StreamInfo,
-    Timestamp, ensure_ticket_fits,
+    Control, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN, Header, HeaderKind, HeaderParser,
+    Return, Span, StreamInfo, Timestamp, ensure_ticket_fits,
 };
 use credit::CreditCount;
 use types::Stop;
@@ -77,6 +77,8 @@ pub struct Receiver<B> {
     metadata: Peer,
     data: Option<Peer>,
     parser: HeaderParser,
+    /// The header of the message before, where the next one may repeat it.
+    last_header: Option<Header>,
     window: Window<B>,
     ready: VecDeque<Message<B>>,
     ready_bytes: u64,
@@ -142,6 +144,7 @@ impl<B> Receiver<B> {
             metadata: Peer::new(config.metadata),
             data: config.data.map(Peer::new),
             parser: HeaderParser::default(),
+            last_header: None,
             window: Window::new(config.first_seq, loose),
             ready: VecDeque::new(),
             ready_bytes: 0,
@@ -420,6 +423,12 @@ impl<B> Receiver<B> {
         let info = self.metadata.info.as_ref();
         let features = info.map_or(self.config.request.features, |info| info.features);
         features & FEATURE_IN_PLACE != 0
+    }
+
+    /// Whether the server may repeat headers: then it has said so before the first.
+    fn repeats(&self) -> bool {
+        let info = self.metadata.info.as_ref();
+        info.is_some_and(|info| info.features & FEATURE_REPEAT != 0)
     }
 
     fn control_out(&mut self, side: Side, bytes: Vec<u8>) {

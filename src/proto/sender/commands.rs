@@ -1,8 +1,10 @@
 //! What the driver asks of a sender.
 
+use std::sync::Arc;
+
 use super::{OutBody, Sender, SenderEvent, SenderState, Stream, Transmit};
 use crate::error::{Error, Status};
-use crate::proto::control::{FEATURE_IN_PLACE, FEATURE_RETURN};
+use crate::proto::control::{FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN};
 use crate::proto::{
     AddressList, BodyKind, Control, IPC_HANDLE_BYTES, Prefix, PrefixKind, Role, StreamInfo,
     body_tag,
@@ -47,7 +49,7 @@ impl<P, K> Sender<P, K> {
     /// # Errors
     ///
     /// `InvalidArgument`: no stream runs, or the schema was sent. `Cancelled`.
-    pub fn send_schema(&mut self, header: Vec<u8>) -> Result<(), Error> {
+    pub fn send_schema(&mut self, header: impl Into<Arc<[u8]>>) -> Result<(), Error> {
         let stream = self.streaming("send_schema")?;
         if std::mem::replace(&mut stream.schema_sent, true) {
             return Err(Error::invalid_argument(
@@ -57,7 +59,7 @@ impl<P, K> Sender<P, K> {
         let (role, seq) = (stream.role, stream.next_seq);
         // Rule M4: numbers wrap.
         stream.next_seq = seq.wrapping_add(1);
-        self.header_out(role, seq, header);
+        self.header_out(role, seq, header.into());
         Ok(())
     }
 
@@ -70,11 +72,11 @@ impl<P, K> Sender<P, K> {
     /// length or rule A1. `Cancelled`. What was to be sent is dropped.
     pub fn send_dictionary(
         &mut self,
-        header: Vec<u8>,
+        header: impl Into<Arc<[u8]>>,
         body_len: u64,
         body: OutBody<P, K>,
     ) -> Result<(), Error> {
-        self.send(header, body_len, body, 0)
+        self.send(header.into(), body_len, body, 0)
     }
 
     /// Sends a record batch; wait until [`admits`](Self::admits) says so.
@@ -84,11 +86,11 @@ impl<P, K> Sender<P, K> {
     /// As [`send_dictionary`](Self::send_dictionary).
     pub fn send_batch(
         &mut self,
-        header: Vec<u8>,
+        header: impl Into<Arc<[u8]>>,
         body_len: u64,
         body: OutBody<P, K>,
     ) -> Result<(), Error> {
-        self.send(header, body_len, body, 1)
+        self.send(header.into(), body_len, body, 1)
     }
 
     /// Ends the stream. On a connection of role Data nothing is sent: the metadata says it.
@@ -124,7 +126,7 @@ impl<P, K> Sender<P, K> {
             .encode();
             self.transmits.push_back(Transmit::Metadata {
                 prefix,
-                header: Vec::new(),
+                header: None,
             });
         }
         let ended = self.stream.take();
@@ -252,22 +254,29 @@ impl<P, K> Sender<P, K> {
         }
     }
 
-    fn header_out(&mut self, role: Role, seq: u32, header: Vec<u8>) {
-        if role != Role::Data {
-            // Rule M2: prefix and header, nothing else.
-            let prefix = Prefix {
-                kind: PrefixKind::Metadata,
-                seq,
-            }
-            .encode();
-            self.transmits
-                .push_back(Transmit::Metadata { prefix, header });
+    fn header_out(&mut self, role: Role, seq: u32, header: Arc<[u8]>) {
+        if role == Role::Data {
+            return;
         }
+        let repeats = self.stream.as_mut().is_some_and(|stream| {
+            let last = stream.last_header.replace(Arc::clone(&header));
+            stream.features & FEATURE_REPEAT != 0
+                && last.is_some_and(|last| Arc::ptr_eq(&last, &header))
+        });
+        let (kind, header) = if repeats {
+            (PrefixKind::Repeat, None)
+        } else {
+            // Rule M2: prefix and header, nothing else.
+            (PrefixKind::Metadata, Some(header))
+        };
+        let prefix = Prefix { kind, seq }.encode();
+        self.transmits
+            .push_back(Transmit::Metadata { prefix, header });
     }
 
     fn send(
         &mut self,
-        header: Vec<u8>,
+        header: Arc<[u8]>,
         body_len: u64,
         body: OutBody<P, K>,
         batches: u64,

@@ -5,6 +5,7 @@ mod types;
 mod window;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use crate::error::Status;
 use crate::proto::control::{FEATURE_IN_PLACE, FEATURES, VERSION, error_of};
@@ -25,6 +26,9 @@ struct Stream {
     window: Option<Window>,
     /// Those of [`FEATURES`] that the client knows.
     features: u64,
+    /// The header of the message before. One like it is recognised by its place in memory, which an encoder uses
+    /// again: comparing the bytes of wide tables would cost as much as sending them.
+    last_header: Option<Arc<[u8]>>,
 }
 
 /// The producing side of one connection: it serves stream after stream (rule E4).
@@ -233,6 +237,7 @@ impl<P, K> Sender<P, K> {
             cancelled: false,
             window,
             features: request.features & FEATURES,
+            last_header: None,
         });
         self.state = SenderState::Requested;
         // Rule E1: versions that cannot talk get a text that says so.

@@ -1,5 +1,7 @@
 //! What goes into a sender and what comes out.
 
+use std::sync::Arc;
+
 use crate::proto::{Request, Role, RoleTags, Span, Tags};
 
 /// What a [`Sender`](super::Sender) listens for.
@@ -61,8 +63,8 @@ pub enum Transmit<P> {
     Metadata {
         /// Kind and number.
         prefix: [u8; 5],
-        /// Flatbuffer bytes; empty for the end of stream.
-        header: Vec<u8>,
+        /// Flatbuffer bytes; `None` for the end of stream, and for a header like the one before.
+        header: Option<Arc<[u8]>>,
     },
     /// Control.
     Control {

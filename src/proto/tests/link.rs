@@ -282,9 +282,9 @@ impl World {
         for wire in &mut self.wires {
             while let Some(transmit) = wire.sender.poll_transmit() {
                 let down = match transmit {
-                    Transmit::Metadata { prefix, header } => {
-                        Down::Metadata([&prefix[..], &header].concat())
-                    }
+                    Transmit::Metadata { prefix, header } => Down::Metadata(
+                        [&prefix[..], header.as_deref().unwrap_or_default()].concat(),
+                    ),
                     Transmit::Control { bytes, .. } => Down::Control(bytes),
                     Transmit::Body { tag, packed } => Down::Body(tag, packed),
                     Transmit::List { tag, bytes } => Down::List(tag, bytes),

@@ -840,6 +840,51 @@ fn bodies_go_back_by_number_where_the_server_takes_that() {
     assert_eq!(receiver.to_return(3, &spans(0)), None);
 }
 
+/// Feature repeat: a message may have the header of the one before, where both ends have said so.
+#[test]
+fn a_header_may_be_that_of_the_message_before() {
+    let repeat = |seq| {
+        let kind = PrefixKind::Repeat;
+        Prefix { kind, seq }.encode()
+    };
+    let mut config = config(true, false);
+    config.request.features |= FEATURE_REPEAT;
+    let accepted = |features| {
+        let mut receiver = started(config.clone());
+        let answer = Control::Stream(StreamInfo { features, ..INFO }).encode();
+        receiver
+            .handle_control(NOW, Side::Metadata, &answer)
+            .unwrap();
+        receiver
+    };
+    let mut receiver = accepted(FEATURE_REPEAT);
+    assert_eq!(rule(receiver.handle_metadata(NOW, &repeat(0))), "rule M3");
+    let mut receiver = accepted(FEATURE_REPEAT);
+    receiver
+        .handle_metadata(NOW, &metadata(0, &schema()))
+        .unwrap();
+    put_header(&mut receiver, 1).unwrap();
+    receiver.handle_metadata(NOW, &repeat(2)).unwrap();
+    for seq in [1, 2] {
+        put_packed(&mut receiver, seq).unwrap();
+        let message = receiver.next_message().unwrap();
+        assert_eq!(
+            (message.seq, message.header.bytes()),
+            (seq, &batch(&[100]).0[..])
+        );
+    }
+    // Rule M3: it has a prefix and nothing else.
+    let longer = [&repeat(3)[..], &[0]].concat();
+    assert_eq!(rule(receiver.handle_metadata(NOW, &longer)), "rule M3");
+    // Not agreed on.
+    let mut receiver = accepted(0);
+    receiver
+        .handle_metadata(NOW, &metadata(0, &schema()))
+        .unwrap();
+    put_header(&mut receiver, 1).unwrap();
+    assert_eq!(rule(receiver.handle_metadata(NOW, &repeat(2))), "rule M3");
+}
+
 /// Rule E2: a lent body waits for the answer of the connection that it came on: that says how it goes back.
 #[test]
 fn lent_bodies_wait_for_the_answer_of_their_connection() {

@@ -4,8 +4,8 @@
 use super::*;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, IPC_HANDLE_BYTES, RoleTags, Span, StreamInfo, Tags,
-    encode_frees,
+    BODY_KIND_LIST, BODY_KIND_PACKED, FEATURE_REPEAT, IPC_HANDLE_BYTES, RoleTags, Span, StreamInfo,
+    Tags, encode_frees,
 };
 
 #[path = "sender_table.rs"]
@@ -122,22 +122,25 @@ fn a_baseline_stream_on_the_wire() {
         .unwrap();
     sender.send_batch(batch(&[]).0, 0, packed(0)).unwrap();
     sender.end().unwrap();
-    let metadata = |prefix, header| Transmit::Metadata { prefix, header };
+    let metadata = |prefix, header: Option<Vec<u8>>| Transmit::Metadata {
+        prefix,
+        header: header.map(Arc::from),
+    };
     assert_eq!(
         drain(&mut sender).0,
         [
-            metadata([1, 0, 0, 0, 0], schema()),
-            metadata([1, 1, 0, 0, 0], header),
+            metadata([1, 0, 0, 0, 0], Some(schema())),
+            metadata([1, 1, 0, 0, 0], Some(header)),
             Transmit::Body {
                 tag: 1,
                 packed: "payload"
             },
-            metadata([1, 2, 0, 0, 0], batch(&[]).0),
+            metadata([1, 2, 0, 0, 0], Some(batch(&[]).0)),
             Transmit::Body {
                 tag: 2,
                 packed: "payload"
             },
-            metadata([0, 3, 0, 0, 0], vec![]),
+            metadata([0, 3, 0, 0, 0], None),
         ]
     );
     assert_eq!(sender.state(), SenderState::Ended);
@@ -166,7 +169,7 @@ fn numbers_wrap() {
         last,
         Some(Transmit::Metadata {
             prefix: [0, 2, 0, 0, 0],
-            header: vec![]
+            header: None
         })
     );
 }
@@ -193,11 +196,11 @@ fn an_extension_connection_serves_stream_after_stream() {
                 },
                 Transmit::Metadata {
                     prefix: [1, 0, 0, 0, 0],
-                    header: schema()
+                    header: Some(schema().into())
                 },
                 Transmit::Metadata {
                     prefix: [0, 1, 0, 0, 0],
-                    header: vec![]
+                    header: None
                 },
             ]
         );
@@ -523,7 +526,9 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
         bytes: 256,
     };
     let request = Request::new("t", window);
-    assert_eq!(request.features, FEATURES);
+    // Who asks does not know here whether its connection keeps the order of messages.
+    let asked = FEATURES & !FEATURE_REPEAT;
+    assert_eq!(request.features, asked);
     let want = tags(Role::Both).dipc_want;
     sender.handle_tagged(want, &request.encode()).unwrap();
     sender.accept(INFO).unwrap();
@@ -534,7 +539,7 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
         Transmit::Control { bytes, .. } => Control::decode(bytes).unwrap(),
         _ => None,
     });
-    assert!(matches!(told, Some(Control::Stream(info)) if info.features == FEATURES));
+    assert!(matches!(told, Some(Control::Stream(info)) if info.features == asked));
 
     let (header, len) = batch(&[1 << 20]);
     assert!(sender.admits(len, true));
@@ -552,6 +557,50 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
         .handle_control(&credit(4 + 2, 256 + len + 192))
         .unwrap();
     assert!(sender.admits(u64::MAX, false));
+}
+
+/// Feature repeat: the header of the message before, in the same memory, is not sent again where the client
+/// knows what that means; one between them ends it, and so does another stream.
+#[test]
+fn a_header_like_the_last_is_not_sent_again() {
+    let (header, len) = batch(&[100]);
+    let (other, _) = dictionary(&[100]);
+    let (header, other): (Arc<[u8]>, Arc<[u8]>) = (header.into(), other.into());
+    let kinds = |features: u64| {
+        let mut sender = TestSender::new(SenderConfig::default());
+        let window = Credit {
+            batches: 9,
+            bytes: 9 << 10,
+        };
+        let request = Request {
+            features,
+            ..Request::new("t", window)
+        };
+        let mut kinds = Vec::new();
+        for _ in 0..2 {
+            let want = tags(Role::Both).dipc_want;
+            sender.handle_tagged(want, &request.encode()).unwrap();
+            sender.accept(INFO).unwrap();
+            sender.send_schema(schema()).unwrap();
+            for header in [&header, &header, &header, &other, &header] {
+                let header = Arc::clone(header);
+                sender.send_batch(header, len, packed(len)).unwrap();
+            }
+            sender.end().unwrap();
+            for transmit in drain(&mut sender).0 {
+                if let Transmit::Metadata { prefix, header } = transmit {
+                    let [kind, ..] = prefix;
+                    assert_eq!(header.is_some(), kind == 1);
+                    kinds.push(kind);
+                }
+            }
+        }
+        kinds
+    };
+    let stream = [1, 1, 2, 2, 1, 1, 0];
+    assert_eq!(kinds(FEATURE_REPEAT), [stream, stream].concat());
+    let stream = [1, 1, 1, 1, 1, 1, 0];
+    assert_eq!(kinds(0), [stream, stream].concat());
 }
 
 /// Rule E5: with no window at all, messages still go one by one.
@@ -633,11 +682,11 @@ fn separate_roles_share_numbers() {
         [
             Transmit::Metadata {
                 prefix: prefix(1, 1),
-                header: header.clone()
+                header: Some(header.clone().into())
             },
             Transmit::Metadata {
                 prefix: prefix(0, 2),
-                header: vec![]
+                header: None
             },
         ]
     );

@@ -57,7 +57,7 @@ impl OutFrame {
             Outgoing::Metadata { prefix, header } => (
                 Class::Untagged,
                 0,
-                Payload::Bytes(header),
+                header.map_or_else(|| Payload::Bytes(Vec::new()), Payload::Shared),
                 None,
                 Some(prefix),
             ),
@@ -104,6 +104,8 @@ impl OutFrame {
     fn held(&self) -> u64 {
         match &self.payload {
             Payload::Bytes(bytes) => bytes.len() as u64,
+            // Often it is the frame's alone.
+            Payload::Shared(bytes) => bytes.len() as u64,
             Payload::Gather { .. } => 0,
         }
     }
@@ -135,7 +137,7 @@ impl OutFrame {
     /// The runs after the head.
     fn parts(&self) -> usize {
         match &self.payload {
-            Payload::Bytes(_) => 1,
+            Payload::Bytes(_) | Payload::Shared(_) => 1,
             Payload::Gather { parts, .. } => parts.len(),
         }
     }
@@ -146,6 +148,7 @@ impl OutFrame {
         };
         match &self.payload {
             Payload::Bytes(bytes) => bytes,
+            Payload::Shared(bytes) => bytes,
             // SAFETY: `Payload::Gather` holds the owner of its runs beside them, so they are alive
             // while `self` is; a body handed over to be sent is not written to, as Arrow's C data
             // interface asks of a producer ("immutable") and `Lease` of regions.

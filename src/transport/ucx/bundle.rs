@@ -59,7 +59,9 @@ impl Bundle {
     /// Whether a message may travel in a bundle at all, and its bytes there.
     pub(super) fn room_for(message: &Outgoing) -> Option<usize> {
         let length = match message {
-            Outgoing::Metadata { prefix, header } => prefix.len() + header.len(),
+            Outgoing::Metadata { prefix, header } => {
+                prefix.len() + header.as_ref().map_or(0, |header| header.len())
+            }
             // A client reads one before the driver sees it, and has to have announced it.
             Outgoing::Tagged { tag, .. } if is_list(*tag) => return None,
             Outgoing::Tagged { payload, .. } => payload.checked_len()?,
@@ -109,7 +111,7 @@ pub(super) fn together(messages: &[Outgoing]) -> Result<Vec<u8>> {
         let (class, tag) = match message {
             Outgoing::Metadata { prefix, header } => {
                 bundle.extend_from_slice(prefix);
-                bundle.extend_from_slice(header);
+                bundle.extend_from_slice(header.as_deref().unwrap_or_default());
                 (Class::Untagged, 0)
             }
             Outgoing::Tagged { tag, payload } => {
@@ -206,7 +208,7 @@ mod tests {
     fn metadata(header: &[u8]) -> Outgoing {
         Outgoing::Metadata {
             prefix: [1, 2, 0, 0, 0],
-            header: header.to_vec(),
+            header: Some(header.into()),
         }
     }
 

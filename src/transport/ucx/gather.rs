@@ -64,6 +64,7 @@ impl Sending {
     pub(super) fn payload(payload: Payload) -> Self {
         match payload {
             Payload::Bytes(bytes) => Self::bytes(bytes),
+            Payload::Shared(bytes) => Self::bytes(bytes.to_vec()),
             Payload::Gather { parts, owner } => Self::gather(&parts, owner),
         }
     }

@@ -145,7 +145,7 @@ fn flight_data(message: &EncodedMessage) -> FlightData {
         body[start..start + bytes.len()].copy_from_slice(bytes);
     }
     FlightData {
-        data_header: message.header.clone().into(),
+        data_header: message.header.to_vec().into(),
         data_body: body.into(),
         ..FlightData::default()
     }

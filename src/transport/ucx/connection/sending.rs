@@ -71,7 +71,8 @@ impl UcxConnection {
         let _current = enter(gpu.as_ref())?;
         match message {
             Outgoing::Metadata { prefix, header } => {
-                self.send_active(Class::Metadata, [prefix.as_slice(), &header].concat())
+                let header = header.as_deref().unwrap_or_default();
+                self.send_active(Class::Metadata, [prefix.as_slice(), header].concat())
             }
             Outgoing::Control { bytes, fd: _ } => self.send_active(Class::Control, bytes),
             Outgoing::Tagged { tag, payload } => self.send_tagged(tag, Sending::payload(payload)),
