@@ -41,7 +41,8 @@ impl HostBuffer {
     ///
     /// `OutOfMemory` when the system does not give the memory.
     pub fn new(len: usize) -> Result<Self> {
-        Self::on_heap(len, alloc_zeroed)
+        // SAFETY: it is zeroed.
+        unsafe { Self::on_heap(len, alloc_zeroed) }
     }
 
     /// A copy of `bytes`.
@@ -51,7 +52,8 @@ impl HostBuffer {
     /// As [`new`](Self::new).
     pub fn copy_of(bytes: &[u8]) -> Result<Self> {
         let copy = if bytes.len() < recycle::LEAST_BYTES {
-            Self::on_heap(bytes.len(), alloc)?
+            // SAFETY: all of it is written below.
+            unsafe { Self::on_heap(bytes.len(), alloc) }?
         } else {
             Self::to_fill(bytes.len())?
         };
@@ -63,9 +65,12 @@ impl HostBuffer {
         Ok(copy)
     }
 
-    /// Takes memory of the heap by `allocate`, `alloc` or `alloc_zeroed`. What is not zeroed has to be written
-    /// before anybody gets it.
-    fn on_heap(len: usize, allocate: unsafe fn(Layout) -> *mut u8) -> Result<Self> {
+    /// Takes memory of the heap by `allocate`, `alloc` or `alloc_zeroed`.
+    ///
+    /// # Safety
+    ///
+    /// What is not zeroed is written before anybody reads it.
+    unsafe fn on_heap(len: usize, allocate: unsafe fn(Layout) -> *mut u8) -> Result<Self> {
         if len == 0 {
             // A dangling pointer that keeps the promised alignment.
             let data = NonNull::without_provenance(
@@ -129,8 +134,8 @@ impl HostBuffer {
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `data` is aligned and valid for `len` initialised bytes until drop: zeroed by the
-        // heap, or of a block, which is initialised and at least as long. And the shared borrow of self rules out a mutable one.
+        // SAFETY: `data` is aligned and valid for `len` initialised bytes until drop: written whole when
+        // it was made, or of a block, which is initialised and at least as long. And the shared borrow of self rules out a mutable one.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 

@@ -478,6 +478,10 @@ impl Fetch {
                 // Rule D8: before the next message, which may be the body.
                 self.take_events(|seq, packed, list| turn.post_body(seq, packed, list));
             }
+            // Who looks for a batch gets it before another look is paid for.
+            if !self.spin.is_zero() && !turn.expects_more() && self.receiver.batches_here() > 0 {
+                break;
+            }
         }
         Ok(read)
     }

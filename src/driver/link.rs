@@ -287,7 +287,6 @@ impl FetchLink {
     }
 
     fn receive_with(&self, state: &mut State, suspected: bool) -> Result<Received> {
-        let unwritten = (state.link.queued_bytes() > 0).then(|| state.link.flush());
         match state.link.receive()? {
             Some(Incoming::Control { bytes, fd }) => {
                 if state.handle_region(&self.me, &bytes, fd)? {
@@ -297,10 +296,8 @@ impl FetchLink {
             }
             Some(message) => Ok(Received::Message(message)),
             None if suspected && self.readiness.peer_has_died() => Err(self.has_ended()),
-            None => match unwritten {
-                Some(Err(error)) => Err(error),
-                _ => Ok(Received::Nothing),
-            },
+            // What failed to be written is told here alone, behind all that came.
+            None => state.link.flush().map(|_| Received::Nothing),
         }
     }
 
@@ -559,6 +556,11 @@ impl Turn<'_> {
     /// See [`FetchLink::is_waiting`].
     pub fn is_waiting(&self) -> bool {
         self.state.link.is_waiting()
+    }
+
+    /// See [`Connection::expects_more`](crate::transport::Connection::expects_more).
+    pub fn expects_more(&self) -> bool {
+        self.state.link.expects_more()
     }
 }
 

@@ -317,7 +317,7 @@ const HOST: i32 = 1;
 /// [`UUID_BYTES`] as the fields of a request count.
 const UUID_BYTES_16: u16 = 16;
 
-/// Bytes of the longest message without a text, a handle or a list.
+/// No message without a text, a handle or a list has more bytes.
 const MOST_FIXED: usize = 32;
 
 /// The beginning of a message.

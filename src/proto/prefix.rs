@@ -66,6 +66,15 @@ impl Prefix {
             0 => PrefixKind::EndOfStream,
             1 => PrefixKind::Metadata,
             2 if header.is_empty() => PrefixKind::Repeat,
+            2 => {
+                return Err(ProtocolError::new(
+                    "M3",
+                    format!(
+                        "message of {} bytes that repeats a header: it has exactly 5",
+                        message.len()
+                    ),
+                ));
+            }
             kind => {
                 return Err(ProtocolError::new(
                     "M3",

@@ -172,7 +172,10 @@ impl<B> Receiver<B> {
             return Ok(());
         }
         match prefix.kind {
-            PrefixKind::EndOfStream => self.window.put_end(prefix.seq),
+            PrefixKind::EndOfStream => {
+                self.last_header = None;
+                self.window.put_end(prefix.seq)
+            }
             PrefixKind::Metadata => {
                 let header = self.parser.parse(bytes)?;
                 if self.repeats() {

@@ -258,10 +258,10 @@ impl<P, K> Sender<P, K> {
         if role == Role::Data {
             return;
         }
-        let repeats = self.stream.as_mut().is_some_and(|stream| {
+        let agreed = |stream: &&mut Stream| stream.features & FEATURE_REPEAT != 0;
+        let repeats = self.stream.as_mut().filter(agreed).is_some_and(|stream| {
             let last = stream.last_header.replace(Arc::clone(&header));
-            stream.features & FEATURE_REPEAT != 0
-                && last.is_some_and(|last| Arc::ptr_eq(&last, &header))
+            last.is_some_and(|last| Arc::ptr_eq(&last, &header))
         });
         let (kind, header) = if repeats {
             (PrefixKind::Repeat, None)
