@@ -558,7 +558,7 @@ impl Turn<'_> {
         self.state.link.is_waiting()
     }
 
-    /// See [`Connection::expects_more`](crate::transport::Connection::expects_more).
+    /// See [`Connection::expects_more`].
     pub fn expects_more(&self) -> bool {
         self.state.link.expects_more()
     }
