@@ -8,6 +8,7 @@
     reason = "in tests a panic is how a failure shows"
 )]
 
+mod asking;
 mod carrying;
 #[path = "../common/mod.rs"]
 mod common;

@@ -3,7 +3,8 @@
 //! Callbacks run inside `ucp_worker_progress`, or another call on the worker, on the thread that
 //! makes it. They take what they are told into [`Shared`] and do nothing else: what follows from it
 //! is done after the call, in [`settle`](super::connection::UcxConnection), where no part of UCX is
-//! on the stack. The lock is never held during a call to UCX.
+//! on the stack. What was sent before the call that sends it came back is told to none of them: its
+//! caller sees to it ([`Started::Sent`]). The lock is never held during a call to UCX.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};

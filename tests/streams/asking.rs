@@ -1,0 +1,97 @@
+//! What a client says, seen from the other end of its connection, and what it does where it cannot say it.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::thread;
+use std::time::Duration;
+
+use dipc::driver::io::IoThread;
+use dipc::driver::link::{FetchLink, Received};
+use dipc::error::Status;
+use dipc::proto::{Control, FEATURE_REPEAT, Request, Tags, Uri};
+use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing};
+
+use crate::{SHM, SUBJECTS, Subject, client, eventually};
+
+/// The request of a client that asks a bare listener for a stream, which is then cut.
+fn request_of(subject: Subject) -> Request {
+    let transport = transport::by_scheme(subject.scheme).unwrap();
+    let options = LinkOptions {
+        trusted_network: true,
+        ..LinkOptions::default()
+    };
+    let uri = Uri::parse(&subject.address()).unwrap();
+    let mut listener = transport.listen(&uri, &options).unwrap();
+    let address = listener.address();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| client().get(&[&address], b"t", &subject.options(), None));
+        let mut connections: Vec<Box<dyn Connection>> = Vec::new();
+        let mut request = None;
+        eventually("the request comes", || {
+            connections.extend(listener.accept().unwrap());
+            // A socket that turns out to be one of several ends, and comes again as part of the whole.
+            connections.retain_mut(|connection| match connection.receive() {
+                Ok(Some(Incoming::Tagged { tag, bytes })) if tag == Tags::DEFAULT.dipc_want => {
+                    request = Some(Request::decode(&bytes).unwrap());
+                    true
+                }
+                Ok(_) => true,
+                Err(_) => false,
+            });
+            request.is_some()
+        });
+        drop(connections);
+        let error = asking.join().unwrap().err().expect("nobody answered");
+        assert_eq!(error.status(), Status::Disconnected, "{error}");
+        request.unwrap()
+    })
+}
+
+/// `docs/wire.md`: a client asks that headers be repeated in one byte where its connection keeps the order
+/// of what is sent, and nowhere else, where such a byte could overtake the header that it repeats.
+#[test]
+fn headers_are_repeated_where_messages_keep_their_order() {
+    for subject in SUBJECTS {
+        let keeps_order = subject.scheme != "ucx" && subject.connections == 1;
+        let asks = request_of(subject).features & FEATURE_REPEAT != 0;
+        assert_eq!(asks, keeps_order, "{subject:?}");
+    }
+}
+
+/// A server that reads no more, and says no more: who waits for it is told that what it was to read could
+/// not be written, behind all that came before.
+#[test]
+fn what_cannot_be_written_is_told_behind_what_came() {
+    let address = SHM.address();
+    let name = address.strip_prefix("shm:@").unwrap();
+    let listener = SocketAddr::from_abstract_name(name).unwrap();
+    let listener = UnixListener::bind_addr(&listener).unwrap();
+    let uri = Uri::parse(&address).unwrap();
+    let connection = transport::by_scheme("shm")
+        .unwrap()
+        .connect(&uri, &LinkOptions::default())
+        .unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let link = FetchLink::new(connection, None, &io);
+
+    // A control message of a kind that nobody knows.
+    let unknown = vec![200];
+    let mut frame = [0; 25];
+    (frame[0], frame[16], frame[24]) = (1, 2, unknown[0]);
+    server.write_all(&frame).unwrap();
+    server.shutdown(Shutdown::Read).unwrap();
+    let bytes = Control::GoAway.encode();
+    link.send([Outgoing::Control { bytes, fd: None }]).unwrap();
+
+    let mut turn = link.turn(false).unwrap();
+    let came = turn.receive().unwrap();
+    assert!(
+        matches!(&came, Received::Message(Incoming::Control { bytes, .. }) if *bytes == unknown),
+        "something else came than what the server sent"
+    );
+    let error = turn.receive().err().expect("nothing more can come of it");
+    assert_eq!(error.status(), Status::Disconnected, "{error}");
+}
