@@ -43,7 +43,7 @@ pub(super) const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 /// From which size on UCX asks the receiver first (rendezvous). It supposes a network with RDMA: over tcp what is
 /// smaller than [`TCP_RENDEZVOUS`] comes sooner unasked.
 const RENDEZVOUS: &str = "RNDV_THRESH";
-const TCP_RENDEZVOUS: &str = "1m";
+const TCP_RENDEZVOUS: &str = "384k";
 /// Has an entry for each RDMA adapter.
 const ADAPTERS: &str = "/sys/class/infiniband";
 /// There where NVIDIA's driver is, with whose memory other sizes may be best.

@@ -43,9 +43,9 @@ const GPU_BYTES: u64 = 16 << 10;
 /// body is added, so that one that comes over a network has its receive before it comes.
 const POSTED_BYTES: u64 = 256 << 10;
 
-/// Over tcp to this machine, where no network's delay is to be hidden, bodies of more bytes than these come one after the other:
-/// several at once are a quarter slower.
-const BY_TURNS_BYTES: u64 = 1 << 20;
+/// Over tcp to this machine, where no network's delay is to be hidden, bodies of more bytes than these, for which UCX asks
+/// there, come one after the other: several at once are a quarter slower.
+const BY_TURNS_BYTES: u64 = 384 << 10;
 
 /// Receives of tagged messages on one worker.
 pub(super) struct Tagged {
