@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bench.cases import WRITTEN
 from bench.peers import Peer
 from bench.peers.dipc import Dipc, Machine
 from bench.peers.flight import Flight
@@ -11,7 +12,7 @@ from bench.peers.header import Header
 from bench.peers.ipc import ArrowIpc
 from bench.peers.iperf3 import Iperf3
 from bench.peers.reference import Reference
-from bench.peers.ucx import Perftest, UcxPath, paths
+from bench.peers.ucx import Perftest, UcxPath, paths, written
 
 
 def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
@@ -25,6 +26,7 @@ def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
         Dipc("dipc shm heap", dipc, "shm", "heap"),
         Dipc("dipc tcp", dipc, "tcp", "heap"),
         *(peer for path in paths() for peer in ucx(path)),
+        Dipc(WRITTEN, dipc, "ucx", "heap", written()),
         Flight("Flight tcp", "grpc://127.0.0.1:0"),
         Flight("Flight unix", "grpc+unix"),
         Iperf3(),
