@@ -1,7 +1,9 @@
 //! Peers that die.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::buffer::{Buffer, ScalarBuffer};
@@ -77,6 +79,46 @@ fn a_killed_client_is_noticed() {
         other.kill();
         eventually("one is left", || server.stats().streams_active == 1);
         stream.next().unwrap().expect("a batch");
+    }
+}
+
+/// A client that stops reading, and does not end, holds up the end of a server for seconds at most: what it may
+/// still read stays, and the server does not wait for that.
+#[test]
+fn a_stopped_client_does_not_hold_up_the_end() {
+    if let Some(role) = role() {
+        assert_eq!(role.name, "client");
+        let client = client();
+        let uris = [role.argument.as_str()];
+        let mut stream = client
+            .get(&uris, b"t", &GetOptions::default(), None)
+            .unwrap();
+        stream.next().unwrap().expect("a batch");
+        println!("got=one");
+        return until_told();
+    }
+    if !works() {
+        return;
+    }
+    // What is large waits to be fetched, what is small lies in a queue that is full.
+    for rows in [512 << 10, 100_000, 100] {
+        let (server, uri) = serving();
+        serve(&server, "t", counting(1 << 40, rows));
+        let mut other = Other::start(
+            "ending::a_stopped_client_does_not_hold_up_the_end",
+            "client",
+            &uri,
+        );
+        other.line("got=");
+        other.stop();
+        let (ended, end) = mpsc::channel();
+        thread::spawn(move || {
+            drop(server);
+            ended.send(()).unwrap();
+        });
+        end.recv_timeout(Duration::from_secs(30))
+            .expect("the server's end is not held up");
+        other.kill();
     }
 }
 

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use dipc::client::{Client, ClientOptions};
 use dipc::server::{Server, ServerOptions};
 use dipc::transport::{self, LinkOptions};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Says which part of this program a child process runs, and with what.
 const ROLE: &str = "DIPC_UCX_TEST_ROLE";
@@ -163,6 +164,12 @@ impl Other {
                 return rest.trim().to_owned();
             }
         }
+    }
+
+    /// It does nothing from now on, and keeps what it has.
+    fn stop(&self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::STOP).unwrap();
     }
 
     fn kill(&mut self) {
