@@ -91,8 +91,6 @@ REFERENCE_SIZES = (128 * KIB, 2 * MIB, 32 * MIB)
 UCX = ("tcp", "posix+cma", "sysv+cma")
 # posix and sysv differ little: both only carry what cma then reads.
 QUICK_UCX = ("tcp", "posix+cma")
-# With `ucx.RNDV_SCHEME=put_zcopy`, which is not the default: docs/performance.md says why.
-WRITTEN = "dipc ucx posix+cma written"
 
 
 def size_text(size: int) -> str:
@@ -130,7 +128,7 @@ def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
         groups.append(
             _group(
                 f"throughput {size_text(size)}",
-                ((*DIPC, *dipc_ucx(paths), WRITTEN, *FLIGHT), untouched),
+                ((*DIPC, *dipc_ucx(paths), *FLIGHT), untouched),
                 (("memcpy",), replace(untouched, op="memcpy")),
                 (("process_vm_readv",), replace(untouched, op="process_vm_readv")),
                 (IPERF3 if size <= 2 * MIB else (), untouched),

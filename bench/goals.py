@@ -17,7 +17,6 @@ from bench.cases import (
     SIZES,
     SLOW,
     UCX,
-    WRITTEN,
     dipc_ucx,
     reference,
     size_text,
@@ -172,8 +171,6 @@ def _ucx(run: Run) -> Iterator[Outcome]:
             kernel = find(run, "process_vm_readv", "process_vm_readv", batch_bytes=size)
             bare = ratio(walking, kernel, RATE) if "cma" in path else None
             note = f"; {bare.value:.2f} × process_vm_readv's" if bare is not None else ""
-            written = ratio(_get(run, WRITTEN, size), lesser, RATE) if WRITTEN.startswith(peer) else None
-            note += f"; {written.value:.2f} × with ucx.RNDV_SCHEME=put_zcopy" if written is not None else ""
             outcome = _at_least(case, "≥ 0.9 ×", 0.9, walking, lesser, note)
             yield outcome if lesser is not None else _absent(case, "≥ 0.9 ×", _problem(walking, test, copy))
         yield from _ucx_latency(run, path, peer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.cases import WRITTEN
 from bench.peers import Peer
 from bench.peers.dipc import Dipc, Machine
 from bench.peers.flight import Flight
@@ -12,7 +11,7 @@ from bench.peers.header import Header
 from bench.peers.ipc import ArrowIpc
 from bench.peers.iperf3 import Iperf3
 from bench.peers.reference import Reference
-from bench.peers.ucx import Perftest, UcxPath, paths, written
+from bench.peers.ucx import Perftest, UcxPath, paths
 
 
 def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
@@ -26,7 +25,6 @@ def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
         Dipc("dipc shm heap", dipc, "shm", "heap"),
         Dipc("dipc tcp", dipc, "tcp", "heap"),
         *(peer for path in paths() for peer in ucx(path)),
-        Dipc(WRITTEN, dipc, "ucx", "heap", written()),
         Flight("Flight tcp", "grpc://127.0.0.1:0"),
         Flight("Flight unix", "grpc+unix"),
         Iperf3(),

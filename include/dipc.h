@@ -481,8 +481,8 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_BYTES_LENT 5
 
 /**
- * Body bytes copied on the host, since the start: into regions, to be lent from there, or into one piece, to be
- * sent by UCX over TCP.
+ * Body bytes copied on the host, since the start: into regions, to be lent from there, or to be sent by UCX: into one
+ * piece over TCP, into huge pages where a client has the system copy them.
  */
 #define DIPC_SERVER_STAT_BYTES_COPIED 6
 

@@ -34,8 +34,6 @@ class UcxPath:
     name: str
     transports: tuple[str, ...]
     notices_death: bool
-    # What libdipc alone is told beyond these.
-    settings: tuple[str, ...] = ()
 
     def missing(self) -> str | None:
         if find_program("ucx_info") is None:
@@ -49,7 +47,6 @@ class UcxPath:
         return [
             f"ucx.TLS={','.join(self.transports)}",
             f"ucx.error_handling={mode}",
-            *(f"ucx.{setting}" for setting in self.settings),
         ]
 
     def environment(self) -> dict[str, str]:
@@ -64,12 +61,6 @@ def paths() -> tuple[UcxPath, ...]:
         UcxPath("posix+cma", ("posix", "cma", "tcp"), notices_death=False),
         UcxPath("sysv+cma", ("sysv", "cma", "tcp"), notices_death=False),
     )
-
-
-def written() -> UcxPath:
-    """The server's kernel writes what otherwise the client's reads: for large batches in memory of small pages."""
-    transports, settings = ("posix", "cma", "tcp"), ("RNDV_SCHEME=put_zcopy",)
-    return UcxPath("posix+cma written", transports, notices_death=False, settings=settings)
 
 
 def parse(output: str) -> dict[str, float]:

@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use crate::device::BufferRef;
+use crate::device::huge;
 use crate::device::recycle::{self, Block};
 use crate::error::{Error, Result};
 
@@ -26,6 +27,8 @@ enum Memory {
     Heap(NonNull<u8>),
     /// Memory that other bodies use in turn: a large buffer that was made [`to_fill`](HostBuffer::to_fill).
     Block(Block),
+    /// Huge pages: it was made [`to_be_fetched`](HostBuffer::to_be_fetched).
+    Huge(#[expect(dead_code, reason = "held for its drop")] huge::Block),
 }
 
 /// The alignment of every [`HostBuffer`], in bytes.
@@ -114,6 +117,16 @@ impl HostBuffer {
         })
     }
 
+    /// The same in memory that other processes are quick to read, if there is room for it now.
+    pub fn to_be_fetched(len: usize) -> Option<Self> {
+        let block = huge::Block::take(len)?;
+        Some(Self {
+            data: block.data(),
+            len,
+            memory: Memory::Huge(block),
+        })
+    }
+
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -155,7 +168,7 @@ fn heap_layout(len: usize) -> Option<Layout> {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.memory, Memory::None) {
-            Memory::None => {}
+            Memory::None | Memory::Huge(_) => {}
             Memory::Block(block) => block.give_back(),
             Memory::Heap(base) => {
                 if let Some(layout) = heap_layout(self.len) {

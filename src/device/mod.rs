@@ -8,6 +8,7 @@ mod blocks;
 pub mod copy;
 pub mod cuda;
 mod host;
+pub(crate) mod huge;
 pub(crate) mod lendable;
 mod recycle;
 pub mod region;

@@ -1,6 +1,7 @@
 //! One connection at a server: a transport's connection and the sending state machine under one
 //! lock.
 
+mod bounced;
 mod half;
 mod leaving;
 mod looking;
@@ -14,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bounced::Bounced;
+pub use bounced::Bouncing;
 use parking_lot::Mutex;
 use reading::Reading;
 
@@ -81,6 +84,8 @@ pub struct ServedLink {
     me: Weak<Self>,
     /// A thread of its own drives the stream now served.
     driven: AtomicBool,
+    /// Bodies on their way out of memory that they were copied into.
+    bounced: Arc<Bounced>,
     half: Mutex<Half>,
 }
 
@@ -88,6 +93,8 @@ pub struct ServedLink {
 struct Half {
     link: Box<dyn Connection>,
     sender: Sender<Gathered, Hold>,
+    /// The same as the link's.
+    bounced: Arc<Bounced>,
     /// Descriptors of regions whose REGION message has not left the state machine.
     announced: HashMap<u16, Arc<OwnedFd>>,
     registration: Option<Registration>,
@@ -173,6 +180,7 @@ impl ServedLink {
         host: Weak<dyn Host>,
     ) -> Result<Arc<Self>> {
         let readiness = link.readiness();
+        let bounced = Arc::<Bounced>::default();
         let served = Arc::new_cyclic(|me| Self {
             id,
             peer: link.peer().to_owned(),
@@ -187,9 +195,11 @@ impl ServedLink {
             host,
             me: Weak::clone(me),
             driven: AtomicBool::new(false),
+            bounced: Arc::clone(&bounced),
             half: Mutex::new(Half {
                 link,
                 sender: Sender::new(config),
+                bounced,
                 announced: HashMap::new(),
                 registration: None,
                 looked_at: false,
@@ -265,6 +275,17 @@ impl ServedLink {
     /// From how many bytes on a body in several runs of memory is better copied into one.
     pub fn whole_from(&self) -> u64 {
         self.whole_from
+    }
+
+    /// [`Connection::is_fetched_by_pages`].
+    pub fn is_fetched_by_pages(&self, body_len: u64) -> bool {
+        self.announces_bodies && self.half.lock().link.is_fetched_by_pages(body_len)
+    }
+
+    /// Counts a body of `len` bytes that was copied to be fetched, until what this gives is dropped: there are few of
+    /// them at a time.
+    pub fn bounce(&self, len: u64) -> Bouncing {
+        Bounced::add(&self.bounced, len)
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.

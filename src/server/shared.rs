@@ -138,7 +138,8 @@ impl Shared {
                 .get()
                 .is_some_and(|table| table.suits(link, self.options.body, asked.extension, alone))
         {
-            let (options, table) = (self.produce(self.callbacks()?), Arc::clone(table));
+            let (mut options, table) = (self.produce(self.callbacks()?), Arc::clone(table));
+            options.bounces = alone;
             Replay::start(link, table, options, ending(&slot), Box::new(slot));
             return Ok(());
         }
@@ -180,6 +181,7 @@ impl Shared {
             },
             body: self.options.body,
             callbacks,
+            bounces: true,
             counters: Arc::clone(&self.counters),
         }
     }

@@ -11,7 +11,7 @@ use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::server::{Request, Server, ServerOptions};
 
-use crate::common::{FnProvider, import, stream_of};
+use crate::common::{FnProvider, batch, counting, import, read_all, stream_of};
 use crate::{eventually, options, serve, works};
 
 const BATCHES: i64 = 120;
@@ -63,14 +63,19 @@ fn what_was_fetched_comes_back_to_a_producer_that_waits() {
     }
 }
 
-fn pass(settings: &[(&str, &str)], spin: Duration, rows: usize) {
+/// A server and a client with these settings.
+fn pair(settings: &[(&str, &str)], spin: Duration) -> (Server, Client) {
     let mut options = ServerOptions { spin, ..options() };
     let mut client = ClientOptions::default();
     for (key, value) in settings {
         options.link.settings.set(key, value).unwrap();
         client.settings.set(key, value).unwrap();
     }
-    let server = Server::new(options).unwrap();
+    (Server::new(options).unwrap(), Client::new(client).unwrap())
+}
+
+fn pass(settings: &[(&str, &str)], spin: Duration, rows: usize) {
+    let (server, client) = pair(settings, spin);
     let uri = server.listen("ucx://127.0.0.1:0").unwrap();
     let alive = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&alive);
@@ -88,7 +93,6 @@ fn pass(settings: &[(&str, &str)], spin: Duration, rows: usize) {
         Ok(stream_of(Arc::clone(&schema), batches))
     });
     serve(&server, "t", Box::new(provider));
-    let client = Client::new(client).unwrap();
     let options = GetOptions {
         spin,
         ..GetOptions::default()
@@ -105,4 +109,45 @@ fn pass(settings: &[(&str, &str)], spin: Duration, rows: usize) {
     }
     assert!(stream.next().unwrap().is_none());
     eventually("all is back", || alive.load(Ordering::SeqCst) == 0);
+}
+
+/// "Nothing is copied that need not be": where the system copies bodies for the client, pinning each small page, they are copied
+/// into huge pages first, as far as there is room, whatever the client keeps meanwhile. Where a setting has them moved another way, or
+/// all memory has huge pages, they are not.
+#[test]
+fn what_is_fetched_by_pages_is_copied_first() {
+    if !works() {
+        return;
+    }
+    let setting = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let pays = !std::fs::read_to_string(setting).is_ok_and(|text| text.contains("[always]"));
+    let by_memory = [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")];
+    let written = [&by_memory[..], &[("ucx.RNDV_SCHEME", "put_zcopy")]].concat();
+    for (settings, copies) in [(by_memory.to_vec(), pays), (written, false)] {
+        // Shorter ones and longer ones are sent from where they are.
+        for (rows, copies) in [
+            (1000, false),
+            (4096, copies),
+            (128 << 10, copies),
+            (2 << 20, false),
+        ] {
+            let (server, client) = pair(&settings, Duration::ZERO);
+            let uri = server.listen("ucx://127.0.0.1:0").unwrap();
+            let count = if rows > 1 << 20 { 3 } else { 40 };
+            serve(&server, "t", counting(count, rows));
+            let options = GetOptions::default();
+            let mut stream = client.get(&[&uri], b"t", &options, None).unwrap();
+            let kept = read_all(&mut stream).unwrap();
+            let expected = (0..count).map(|index| batch(index * rows as i64, rows));
+            assert!(kept.into_iter().eq(expected), "{rows} rows");
+            let stats = server.stats();
+            let (copied, sent) = (stats.bytes_copied, stats.bytes_sent);
+            println!("{settings:?}, {rows} rows: {copied} of {sent} bytes were copied");
+            if copies {
+                assert!(copied > sent / 2);
+            } else {
+                assert_eq!(copied, 0);
+            }
+        }
+    }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crate::arena;
 use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, HostBuffer};
 use crate::driver::produce::stage::stage;
-use crate::driver::produce::{Counters, ProduceOptions, on_gpu};
+use crate::driver::produce::{ProduceOptions, on_gpu};
 use crate::driver::served::{Gathered, Hold, ServedLink};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::proto::{HeaderKind, OutBody};
 use crate::transport::{BodyPolicy, Lease, OnGpu, Placement, ReadyNotice, RegionNotice};
 
@@ -17,6 +18,8 @@ pub(super) struct Placed {
     pub(super) body: OutBody<Gathered, Hold>,
     pub(super) announce: Vec<RegionNotice>,
     pub(super) ready: Option<ReadyNotice>,
+    /// It was copied on the host, and is sent from there.
+    pub(super) copied: bool,
 }
 
 impl Placed {
@@ -26,6 +29,7 @@ impl Placed {
             body,
             announce: Vec::new(),
             ready: None,
+            copied: false,
         }
     }
 }
@@ -51,6 +55,11 @@ impl Ready {
     /// Whether its body is lent where the producer has it.
     pub(super) fn is_in_place(&self) -> bool {
         matches!(self.placed.body, OutBody::Lent { in_place: true, .. })
+    }
+
+    /// Whether its body was copied, to be sent from there.
+    pub(super) fn is_copied(&self) -> bool {
+        self.placed.copied
     }
 
     /// Whether it may be sent after all that `room` says.
@@ -80,6 +89,7 @@ impl Ready {
             body,
             announce,
             ready,
+            copied: _,
         } = placed;
         link.act(&announce, |sender| {
             if let Some(ready) = ready {
@@ -158,8 +168,10 @@ pub(super) fn place(
             },
             announce,
             ready,
+            copied: false,
         });
     }
+    let mut copied = false;
     let payload = match gpu {
         Some(gpu) => match on_gpu::gather(counters, link, message, gpu.stream)? {
             Some(body) => Gathered::Gpu(body),
@@ -171,42 +183,66 @@ pub(super) fn place(
                 staged
             }
         },
-        None => on_host(counters, link, message, owner),
+        None => match copy_on_host(options, link, message) {
+            Some(copy) => {
+                copied = true;
+                counters
+                    .bytes_copied
+                    .fetch_add(message.body_len, Ordering::Relaxed);
+                copy
+            }
+            None => Gathered::Host {
+                parts: gather(message),
+                owner: owner(),
+            },
+        },
     };
     counters
         .bytes_sent
         .fetch_add(message.body_len, Ordering::Relaxed);
-    Ok(Placed::of(OutBody::Packed {
-        len: message.body_len,
-        payload,
-    }))
+    Ok(Placed {
+        copied,
+        ..Placed::of(OutBody::Packed {
+            len: message.body_len,
+            payload,
+        })
+    })
 }
 
-/// A packed body of the host: where it lies, or copied where the connection is better off so.
-fn on_host(
-    counters: &Counters,
+/// A copy of a packed body of the host, where the connection is better off with one. Without memory for it the
+/// body goes from where it lies.
+fn copy_on_host(
+    options: &ProduceOptions,
     link: &ServedLink,
     message: &EncodedMessage,
-    owner: impl FnOnce() -> Box<dyn Send>,
-) -> Gathered {
-    let parts = gather(message);
-    // Without memory for a copy it goes as it is.
-    if message.body_len >= link.whole_from()
-        && !lie_together(&parts)
-        && let Ok(whole) = put_together(&parts, message.body_len)
-    {
-        counters
-            .bytes_copied
-            .fetch_add(message.body_len, Ordering::Relaxed);
-        return Gathered::Host {
+) -> Option<Gathered> {
+    let len = usize::try_from(message.body_len).ok()?;
+    if message.body_len >= link.whole_from() {
+        let parts = gather(message);
+        if lie_together(&parts) {
+            return None;
+        }
+        let whole = put_together(&parts, HostBuffer::to_fill(len).ok()?)?;
+        return Some(Gathered::Host {
             parts: vec![whole.as_ref()],
             owner: Box::new(whole),
-        };
+        });
     }
-    Gathered::Host {
-        parts,
-        owner: owner(),
+    // What lies in an arena has huge pages already.
+    if options.bounces && link.is_fetched_by_pages(message.body_len) && !is_lendable(message) {
+        let whole = put_together(&gather(message), HostBuffer::to_be_fetched(len)?)?;
+        return Some(Gathered::Host {
+            parts: vec![whole.as_ref()],
+            owner: Box::new((whole, link.bounce(message.body_len))),
+        });
     }
+    None
+}
+
+/// Whether every buffer lies in memory that can be lent where it is.
+pub(super) fn is_lendable(message: &EncodedMessage) -> bool {
+    let mut buffers = message.buffers.iter().filter(|buffer| buffer.len > 0);
+    buffers.all(|buffer| arena::find(buffer.data, buffer.len).is_some())
 }
 
 fn lie_together(parts: &[BufferRef]) -> bool {
@@ -215,20 +251,17 @@ fn lie_together(parts: &[BufferRef]) -> bool {
         .all(|pair| matches!(pair, [one, next] if one.data.wrapping_add(one.len) == next.data))
 }
 
-/// Copies runs of `len` bytes in all one behind the other.
-fn put_together(parts: &[BufferRef], len: u64) -> Result<HostBuffer> {
-    let len = usize::try_from(len).map_err(|_| Error::out_of_memory("a body of that length"))?;
-    let mut whole = HostBuffer::to_fill(len)?;
+/// Copies runs, which are as long as `whole` together, one behind the other.
+fn put_together(parts: &[BufferRef], mut whole: HostBuffer) -> Option<HostBuffer> {
     let mut rest = whole.as_mut_slice();
     for part in parts {
-        let (run, behind) = rest.split_at_mut(part.len);
+        let (run, behind) = rest.split_at_mut_checked(part.len)?;
         // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not written to, as
         // Arrow's C data interface asks of a producer ("immutable").
         run.copy_from_slice(unsafe { part.as_slice() });
         rest = behind;
     }
-    debug_assert!(rest.is_empty(), "a packed body is as long as its runs");
-    Ok(whole)
+    rest.is_empty().then_some(whole)
 }
 
 /// What the client's credit lets be sent now (rule E5).
@@ -307,7 +340,7 @@ mod tests {
         let runs = |at: usize, next: usize| [&bytes[..at], &bytes[next..]].map(BufferRef::of);
         let apart = runs(20_000, 30_000);
         assert!(!lie_together(&apart));
-        let whole = put_together(&apart, 60_001).unwrap();
+        let whole = put_together(&apart, HostBuffer::to_fill(60_001).unwrap()).unwrap();
         assert_eq!(
             whole.as_slice(),
             [&bytes[..20_000], &bytes[30_000..]].concat()

@@ -47,7 +47,7 @@ pub struct Counters {
     pub batches: AtomicU64,
     /// Body bytes lent where they lay.
     pub bytes_lent: AtomicU64,
-    /// Body bytes copied on the host: into regions, to be lent from there, or into one piece, to be sent.
+    /// Body bytes copied on the host: into regions, to be lent from there, or to be sent from the copy.
     pub bytes_copied: AtomicU64,
     /// Body bytes sent through the connection.
     pub bytes_sent: AtomicU64,
@@ -124,6 +124,9 @@ pub struct ProduceOptions {
     pub body: BodyPolicy,
     /// Where the producer's arrays are released.
     pub callbacks: Callbacks,
+    /// Bodies may be copied into huge pages where that makes their consumer faster. Not on a thread that many
+    /// streams share: their consumers fetch side by side.
+    pub bounces: bool,
     /// Where figures are counted.
     pub counters: Arc<Counters>,
 }

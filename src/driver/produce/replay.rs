@@ -9,14 +9,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::arena;
 use crate::arrow::{
     Compression, EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, share,
 };
 use crate::device::DeviceKind;
 use crate::driver::callbacks::Deferred;
 use crate::driver::io::Source;
-use crate::driver::produce::body::{Ready, Room, place, room_for};
+use crate::driver::produce::body::{Ready, Room, is_lendable, place, room_for};
 use crate::driver::produce::{ProduceOptions, stream_info};
 use crate::driver::served::ServedLink;
 use crate::driver::signal::Wake;
@@ -114,12 +113,6 @@ impl Table {
         };
         largest <= most
     }
-}
-
-/// Whether every buffer lies in memory that can be lent where it is.
-fn is_lendable(message: &EncodedMessage) -> bool {
-    let mut buffers = message.buffers.iter().filter(|buffer| buffer.len > 0);
-    buffers.all(|buffer| arena::find(buffer.data, buffer.len).is_some())
 }
 
 /// One stream of a published table.
@@ -259,9 +252,10 @@ impl Replay {
             let placed = place(&self.options, &self.link, message, owner)?;
             let header = Arc::clone(&message.header);
             let ready = Ready::new(message.kind, header, message.body_len, placed);
-            // What is announced is moved later, but for what UCX copies at once and what was put together.
+            // What is announced is moved later, but for what UCX copies at once and what was copied here.
             let announced = self.link.announces_bodies()
-                && (SMALL_BODY_BYTES + 1..self.link.whole_from()).contains(&message.body_len);
+                && message.body_len > SMALL_BODY_BYTES
+                && !ready.is_copied();
             if !ready.is_in_place() && !announced {
                 copies += message.body_len;
             }

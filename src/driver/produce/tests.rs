@@ -163,6 +163,7 @@ fn bodies_that_are_not_in_place_after_all_wait_for_room() {
         encode: EncodeOptions::default(),
         body: BodyPolicy::Auto,
         callbacks,
+        bounces: true,
         counters: Arc::clone(&counters),
     };
     let mut production = Production::new(stream, produce, Box::new(|| {}));

@@ -7,6 +7,7 @@ mod shutdown;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +16,7 @@ use ucx1_sys::{Api, UCS_OK, ucp_conn_request_h};
 
 use crate::cancel::Cancel;
 use crate::device::cuda::{Current, Device};
+use crate::device::huge;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Span;
@@ -24,7 +26,7 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::gather::TOGETHER_BYTES;
-use crate::transport::ucx::info;
+use crate::transport::ucx::info::{self, Way};
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::pace::Pace;
 use crate::transport::ucx::pull::{Line, Pulls};
@@ -35,6 +37,10 @@ use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolv
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
 const ROUNDS_AT_ONCE: usize = 256;
+
+/// Bodies of these lengths are better copied into huge pages before they are fetched by small ones. UCX itself copies
+/// shorter ones, and longer ones do not fit twice.
+const BOUNCED: RangeInclusive<u64> = 32 << 10..=huge::MOST_BYTES as u64;
 
 /// [`Connection`] over UCX.
 pub struct UcxConnection {
@@ -66,8 +72,8 @@ pub struct UcxConnection {
     pace: Pace,
     /// A message has been sent that UCX did not take whole.
     sent_large: bool,
-    /// Whether the peer fetches such messages by itself, once it was asked.
-    fetched: Cell<Option<bool>>,
+    /// How such messages get to the peer, once it was asked.
+    way: Cell<Option<Way>>,
     peer: String,
     /// Why nothing more comes, once the inbox is empty.
     over: Option<Error>,
@@ -156,7 +162,7 @@ impl UcxConnection {
             queued_bytes: 0,
             pace: Pace::default(),
             sent_large: false,
-            fetched: Cell::default(),
+            way: Cell::default(),
             peer,
             over: None,
             generation: Generation::now(),
@@ -221,6 +227,20 @@ impl UcxConnection {
                 Err(error)
             }
         }
+    }
+
+    /// How large messages get to the peer. `None`: there was none yet, and UCX may still be connecting the two.
+    fn way(&self) -> Option<Way> {
+        let asks = self.sent_large && self.over.is_none() && self.generation.is_same_process();
+        let Link { worker, endpoint } = self.link.as_ref().filter(|_| asks)?;
+        Some(self.way.get().unwrap_or_else(|| {
+            let way = match worker.context().scheme_is_set() {
+                true => Way::Written,
+                false => info::way(self.api, *endpoint),
+            };
+            self.way.set(Some(way));
+            way
+        }))
     }
 
     /// Whether calls may go on to UCX.
@@ -473,16 +493,11 @@ impl Connection for UcxConnection {
     }
 
     fn is_fetched_from(&self) -> bool {
-        // Not before the first large message: UCX may still be connecting the two.
-        let asks = self.sent_large && self.over.is_none() && self.generation.is_same_process();
-        let Some(Link { endpoint, .. }) = self.link.as_ref().filter(|_| asks) else {
-            return false;
-        };
-        self.fetched.get().unwrap_or_else(|| {
-            let fetched = info::is_fetched_from(self.api, *endpoint);
-            self.fetched.set(Some(fetched));
-            fetched
-        })
+        matches!(self.way(), Some(Way::Fetched | Way::FetchedByPages))
+    }
+
+    fn is_fetched_by_pages(&self, len: u64) -> bool {
+        BOUNCED.contains(&len) && self.way() == Some(Way::FetchedByPages) && huge::pays()
     }
 
     fn announces_bodies(&self) -> bool {

@@ -44,6 +44,8 @@ pub(super) const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 /// smaller than [`TCP_RENDEZVOUS`] comes sooner unasked.
 const RENDEZVOUS: &str = "RNDV_THRESH";
 const TCP_RENDEZVOUS: &str = "384k";
+/// Who moves a large message: where it is set, perhaps not the receiver, whichever ways there are.
+const SCHEME: &str = "RNDV_SCHEME";
 /// Has an entry for each RDMA adapter.
 const ADAPTERS: &str = "/sys/class/infiniband";
 /// There where NVIDIA's driver is, with whose memory other sizes may be best.
@@ -56,6 +58,8 @@ pub(super) struct Context {
     error_mode: ucp_err_handling_mode_t,
     /// There is nothing but tcp to go over.
     over_tcp: bool,
+    /// Large messages are moved as the user has said.
+    scheme_is_set: bool,
     /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
     generation: Generation,
@@ -172,6 +176,7 @@ impl Context {
             handle,
             error_mode,
             over_tcp,
+            scheme_is_set: value(SCHEME).is_some() || is_in_environment(SCHEME),
             knows_cuda: knows_cuda(api, handle),
             generation: Generation::now(),
         });
@@ -199,6 +204,11 @@ impl Context {
     /// Whether there is nothing but tcp to go over, whatever the settings say.
     pub(super) fn goes_over_tcp(&self) -> bool {
         self.over_tcp
+    }
+
+    /// Whether the user has said how large messages are moved.
+    pub(super) fn scheme_is_set(&self) -> bool {
+        self.scheme_is_set
     }
 
     /// What endpoints are made with.

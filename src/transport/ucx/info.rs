@@ -43,10 +43,21 @@ fn reads(transport: &str) -> bool {
     transport.starts_with("rc_") || transport.starts_with("dc_")
 }
 
-/// Whether the peer fetches large messages by itself, out of the sender's memory: then all that the sender still
-/// has to do with one is to learn its end.
-pub(super) fn is_fetched_from(api: &Api, endpoint: Endpoint) -> bool {
-    is_fetched(&printed(|stream| {
+/// How large messages get to the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The sender writes them, or nothing is known of it.
+    Written,
+    /// The peer fetches them by itself out of the sender's memory: then all that the sender still has to do with one
+    /// is to learn its end.
+    Fetched,
+    /// The same, by the system (cma), which pins each page of them.
+    FetchedByPages,
+}
+
+/// How large messages get to the peer of an endpoint.
+pub(super) fn way(api: &Api, endpoint: Endpoint) -> Way {
+    way_of(&printed(|stream| {
         // SAFETY: the endpoint lives, and the stream is open for writing.
         unsafe { api.ucp_ep_print_info(endpoint.handle(), stream) }
     }))
@@ -54,10 +65,17 @@ pub(super) fn is_fetched_from(api: &Api, endpoint: Endpoint) -> bool {
 
 /// The same by what UCX prints of an endpoint: lines with `lane`, a transport and what it is for. Large messages go over
 /// the lanes for `rma_bw`; over tcp the sender writes them.
-fn is_fetched(printed: &str) -> bool {
+fn way_of(printed: &str) -> Way {
     let lanes = printed.lines().filter(|line| line.contains("lane["));
-    let mut lanes = lanes.filter(|line| line.contains("rma_bw#")).peekable();
-    lanes.peek().is_some() && lanes.all(|line| !line.contains(":tcp/"))
+    let lanes: Vec<_> = lanes.filter(|line| line.contains("rma_bw#")).collect();
+    let all = |transport| !lanes.is_empty() && lanes.iter().all(|line| line.contains(transport));
+    if all(":cma/") {
+        Way::FetchedByPages
+    } else if lanes.is_empty() || lanes.iter().any(|line| line.contains(":tcp/")) {
+        Way::Written
+    } else {
+        Way::Fetched
+    }
 }
 
 /// The transports and devices that UCX finds.
@@ -138,15 +156,18 @@ mod tests {
 
     /// Large messages are fetched where every lane for them reads memory, and over tcp they are not.
     #[test]
-    fn a_peer_that_fetches_is_known() {
+    fn the_way_to_a_peer_is_known() {
         let posix =
             "#    lane[0]:  2:posix/memory.0 md[1]  -> md[1]/posix/sysdev[255] amo#0 am am_bw#0\n";
         let cma = "#    lane[1]:  3:cma/memory.0 md[2]  -> md[2]/cma/sysdev[255] rma_bw#0\n";
+        let xpmem = "#    lane[1]:  3:xpmem/memory.0 md[2]  -> md[2]/xpmem/sysdev[255] rma_bw#0\n";
         let tcp = "#    lane[0]:  0:tcp/lo.0 md[0]  -> md[0]/tcp/sysdev[255] rma_bw#0 am am_bw#0\n";
-        assert!(is_fetched(&[posix, cma].concat()));
-        assert!(!is_fetched(&[posix, tcp].concat()));
-        assert!(!is_fetched(&[tcp, cma].concat()));
-        assert!(!is_fetched(posix) && !is_fetched(""));
+        assert_eq!(way_of(&[posix, cma].concat()), Way::FetchedByPages);
+        assert_eq!(way_of(&[posix, xpmem].concat()), Way::Fetched);
+        assert_eq!(way_of(&[cma, xpmem].concat()), Way::Fetched);
+        assert_eq!(way_of(&[posix, tcp].concat()), Way::Written);
+        assert_eq!(way_of(&[tcp, cma].concat()), Way::Written);
+        assert_eq!((way_of(posix), way_of("")), (Way::Written, Way::Written));
     }
 
     /// Reads by a device are those of InfiniBand's connected transports.

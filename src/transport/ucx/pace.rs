@@ -8,9 +8,9 @@
 
 use std::time::Duration;
 
-/// What a receiver copies in a microsecond at most, in bytes. Where it takes longer the sender looks too early,
-/// which costs little; too late, and the receiver has nothing to do.
-const FASTEST: u64 = 10_000;
+/// What a receiver copies in a microsecond at most, in bytes: out of huge pages. Where it takes longer the sender looks too
+/// early, which costs little; too late, and the receiver has nothing to do.
+const FASTEST: u64 = 25_000;
 /// The shortest pause. Less is soon over, and asleep half of that.
 const SHORTEST: Duration = Duration::from_micros(200);
 /// The longest pause: so much later a message that ends no send may be read.
@@ -74,9 +74,9 @@ mod tests {
     #[test]
     fn a_pause_lasts_until_half_may_be_done() {
         let mut pace = Pace::default();
-        assert_eq!(pace.pause(8 * MIB), None, "none has ended");
+        assert_eq!(pace.pause(16 * MIB), None, "none has ended");
         pace.note_end();
-        assert_eq!(pace.pause(8 * MIB), Some(Duration::from_micros(419)));
+        assert_eq!(pace.pause(16 * MIB), Some(Duration::from_micros(335)));
         (0..WORTH).for_each(|_| pace.note_end());
         assert_eq!(pace.pause(256 * MIB), Some(LONGEST));
         (0..WORTH).for_each(|_| pace.note_end());
@@ -89,7 +89,7 @@ mod tests {
         let mut pace = Pace::default();
         let chance = |pace: &mut Pace, ended: u32| {
             (0..ended).for_each(|_| pace.note_end());
-            pace.pause(8 * MIB).is_some()
+            pace.pause(16 * MIB).is_some()
         };
         let paused = (0..1024).filter(|_| chance(&mut pace, 1)).count();
         assert!((8..20).contains(&paused), "{paused} pauses");
