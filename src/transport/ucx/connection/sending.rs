@@ -103,7 +103,11 @@ impl UcxConnection {
     fn send_together(&mut self, messages: &[Outgoing]) -> Result<()> {
         let gpu = self.gpu.clone();
         let _current = enter(gpu.as_ref())?;
-        let bytes = bundle::together(messages)?;
+        let least = match &self.link {
+            Some(link) if link.worker.context().goes_over_tcp() => bundle::LEAST_BYTES_OVER_TCP,
+            _ => 0,
+        };
+        let bytes = bundle::together(messages, least)?;
         self.post_active(Class::Bundle, Sending::bytes(bytes))
     }
 
