@@ -23,7 +23,7 @@ use crate::device::cuda::{CudaRegion, Device};
 use crate::device::region::Region;
 use crate::error::{Error, Result};
 
-pub use registry::{Finder, dealloc, find, find_on_gpu};
+pub use registry::{Finder, Regions, dealloc, find, find_on_gpu};
 
 /// Options of an [`Arena`].
 #[derive(Debug, Clone)]

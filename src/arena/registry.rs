@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockReadGuard};
+use smallvec::SmallVec;
 
 use crate::arena::memory::Memory;
 use crate::arena::shared::Shared;
@@ -93,12 +94,15 @@ pub fn find_on_gpu(address: u64, len: usize) -> Option<(Arc<CudaRegion>, u64)> {
     (!found.0.device().is_lost()).then_some(found)
 }
 
+/// Regions of arenas; the buffers of a batch mostly lie in one.
+pub type Regions = SmallVec<[Arc<Region>; 1]>;
+
 /// Looks up many buffers of the host, which tend to lie beside each other. The regions of the
 /// process's arenas neither come nor go while it lives, so it must not live long.
 pub struct Finder {
     registry: RwLockReadGuard<'static, Entries<Region>>,
     /// Those found, each once.
-    regions: Vec<Arc<Region>>,
+    regions: Regions,
     /// Which of them was found last.
     last: usize,
 }
@@ -108,7 +112,7 @@ impl Finder {
     pub fn lock() -> Self {
         Self {
             registry: Region::registry().0.get().read(),
-            regions: Vec::new(),
+            regions: Regions::new(),
             last: 0,
         }
     }
@@ -134,7 +138,7 @@ impl Finder {
     }
 
     /// Every region that was found, each once.
-    pub fn regions(self) -> Vec<Arc<Region>> {
+    pub fn regions(self) -> Regions {
         self.regions
     }
 }

@@ -42,10 +42,40 @@ pub enum Gathered {
     Gpu(GpuBody),
 }
 
-/// Memory lent to the peer: dropped when it is back. It owns blocks of regions and, where the
-/// producer's own memory is lent, the producer's array (wrapped so that its release runs where
-/// host code may run).
-pub type Hold = Box<dyn Send>;
+/// Memory lent to the peer: dropped when it is back.
+pub struct Hold {
+    /// Blocks of regions. They go first: they may lie in the arena of the producer's array.
+    _blocks: Box<dyn Send>,
+    _owner: Option<Owner>,
+}
+
+impl Hold {
+    /// Owns `blocks` and, where the producer's own memory is lent, what keeps that alive.
+    pub fn new(blocks: Box<dyn Send>, owner: Option<Owner>) -> Self {
+        Self {
+            _blocks: blocks,
+            _owner: owner,
+        }
+    }
+}
+
+/// What keeps the producer's memory alive; its release runs where host code may run.
+pub enum Owner {
+    /// For one body: an array.
+    One(Box<dyn Send>),
+    /// For many: a table.
+    Shared(Arc<dyn Send + Sync>),
+}
+
+impl Owner {
+    /// The same in a box.
+    pub fn boxed(self) -> Box<dyn Send> {
+        match self {
+            Self::One(owner) => owner,
+            Self::Shared(owner) => Box::new(owner),
+        }
+    }
+}
 
 /// What a connection asks of the server that accepted it. Calls come without locks held.
 pub trait Host: Send + Sync {

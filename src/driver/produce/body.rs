@@ -8,7 +8,7 @@ use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, HostBuffer};
 use crate::driver::produce::stage::stage;
 use crate::driver::produce::{ProduceOptions, on_gpu};
-use crate::driver::served::{Gathered, Hold, ServedLink};
+use crate::driver::served::{Gathered, Hold, Owner, ServedLink};
 use crate::error::Result;
 use crate::proto::{HeaderKind, OutBody};
 use crate::transport::{BodyPolicy, Lease, OnGpu, Placement, ReadyNotice, RegionNotice};
@@ -120,7 +120,7 @@ pub(super) fn place(
     options: &ProduceOptions,
     link: &ServedLink,
     message: &EncodedMessage,
-    owner: impl FnOnce() -> Box<dyn Send>,
+    owner: impl FnOnce() -> Owner,
 ) -> Result<Placed> {
     let counters = &options.counters;
     let gpu = on_gpu_of(message);
@@ -152,13 +152,12 @@ pub(super) fn place(
             count(&counters.bytes_copied_on_device, copied_on_device);
             count(&counters.bytes_staged, staged);
         }
-        let hold: Hold = match keep {
+        let hold = match keep {
             Some(keep) => {
-                keep.put(owner());
-                hold
+                keep.put(owner().boxed());
+                Hold::new(hold, None)
             }
-            // The blocks go first: they may lie in the producer's array's arena.
-            None => Box::new((hold, (borrowed > 0).then(owner))),
+            None => Hold::new(hold, (borrowed > 0).then(owner)),
         };
         return Ok(Placed {
             body: OutBody::Lent {
@@ -193,7 +192,7 @@ pub(super) fn place(
             }
             None => Gathered::Host {
                 parts: gather(message),
-                owner: owner(),
+                owner: owner().boxed(),
             },
         },
     };

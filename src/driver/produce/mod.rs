@@ -32,7 +32,7 @@ use crate::driver::brief::Brief;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::io::Busy;
-use crate::driver::served::ServedLink;
+use crate::driver::served::{Owner, ServedLink};
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
@@ -464,7 +464,7 @@ impl Production {
             Role::Both | Role::Data => {
                 let owner = Arc::clone(&message.owner);
                 let callbacks = self.options.callbacks.clone();
-                let owner = || Box::new(Deferred::new(owner, callbacks)) as Box<dyn Send>;
+                let owner = || Owner::One(Box::new(Deferred::new(owner, callbacks)));
                 place(&self.options, link, &message, owner)?
             }
         };

@@ -17,7 +17,7 @@ use crate::driver::callbacks::Deferred;
 use crate::driver::io::Source;
 use crate::driver::produce::body::{Ready, Room, is_lendable, place, room_for};
 use crate::driver::produce::{ProduceOptions, stream_info};
-use crate::driver::served::ServedLink;
+use crate::driver::served::{Owner, ServedLink};
 use crate::driver::signal::Wake;
 use crate::error::Result;
 use crate::proto::HeaderKind;
@@ -248,7 +248,7 @@ impl Replay {
                 break;
             }
             state.next += 1;
-            let owner = || Box::new(Arc::clone(&self.table)) as Box<dyn Send>;
+            let owner = || Owner::Shared(Arc::clone(&self.table) as _);
             let placed = place(&self.options, &self.link, message, owner)?;
             let header = Arc::clone(&message.header);
             let ready = Ready::new(message.kind, header, message.body_len, placed);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use smallvec::SmallVec;
+
 use crate::device::region::Region;
 use crate::device::{BufferRef, copy};
 use crate::proto::Span;
@@ -17,7 +19,7 @@ pub(super) struct Hold {
     shared: Arc<Shared>,
     pub(super) block: Option<Block>,
     /// Regions of arenas, each once, with their ids, in the order of [`Source::Arena`].
-    borrowed: Vec<(u16, Arc<Region>)>,
+    borrowed: SmallVec<[(u16, Arc<Region>); 1]>,
 }
 
 impl Hold {
@@ -25,7 +27,7 @@ impl Hold {
         Self {
             shared,
             block,
-            borrowed: Vec::with_capacity(regions),
+            borrowed: SmallVec::with_capacity(regions),
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::arena;
 use crate::device::BufferRef;
@@ -249,9 +250,9 @@ impl Lender for Pool {
 /// What is known of the buffers of a body before any of it is lent.
 struct Sources {
     /// Of each buffer.
-    buffers: Vec<Source>,
+    buffers: SmallVec<[Source; 4]>,
     /// The regions of arenas in which some lie, each once.
-    regions: Vec<Arc<Region>>,
+    regions: arena::Regions,
     /// Bytes of those to copy, each padded to 64.
     copies: u64,
 }
@@ -260,7 +261,7 @@ impl Sources {
     /// Looks every buffer up. `None` when the bytes to copy cannot be counted.
     fn find(buffers: &[BufferRef]) -> Option<Self> {
         let mut copies = 0u64;
-        let mut sources = Vec::with_capacity(buffers.len());
+        let mut sources = SmallVec::with_capacity(buffers.len());
         let mut finder = arena::Finder::lock();
         for buffer in buffers {
             sources.push(if buffer.len == 0 {
@@ -328,7 +329,7 @@ impl Shared {
     /// Takes everything that a body needs, or nothing.
     fn reserve(
         self: &Arc<Self>,
-        regions: Vec<Arc<Region>>,
+        regions: arena::Regions,
         copies: u64,
     ) -> Option<(Hold, Vec<RegionNotice>)> {
         let block = if copies > 0 {
