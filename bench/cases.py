@@ -212,12 +212,13 @@ def _shape(*, quick: bool) -> list[Group]:
             (("dipc shm arena", *FLIGHT), replace(small, batch_bytes=65_520, columns=10)),
             (("dipc shm arena",), replace(small, batch_bytes=65_520, columns=10, default_window=True)),
         ),
-        # One stream as everywhere, with the wide window, and one with the window that each of the many has. All for
-        # so long that the memory of 256 windows, which is there once, is a small part.
+        # One stream as everywhere, with the wide window, and with the default one, which each of the many has where
+        # bodies are copied. All for so long that the memory of 256 windows, which is there once, is a small part.
         _group(
             "256 streams",
             (shared, replace(lasting, streams=256)),
             (("dipc shm arena",), replace(lasting, streams=256, consumers=1)),
+            (("dipc shm arena",), replace(lasting, streams=256, default_window=True)),
             (shared, lasting),
             (shared, replace(lasting, default_window=True)),
         ),

@@ -96,8 +96,10 @@ class Dipc:
             arguments += ["--batch-bytes", str(case.batch_bytes)]
         if case.batches is not None:
             arguments += ["--batches", str(case.batches)]
-        # Over UCX more bodies would be received at once than the caches hold, and with many streams copied.
-        wide = case.op in ("get", "metadata") and self._transport != "ucx" and case.streams == 1
+        # Over UCX more bodies would be received at once than the caches hold; with many streams gigabytes of copies
+        # would be out.
+        few = case.streams == 1 or memory == "arena"
+        wide = case.op in ("get", "metadata") and self._transport != "ucx" and few
         if wide and not case.default_window and case.window_batches is None:
             arguments += ["--window-batches", str(WINDOW_BATCHES)]
         for option, value in (

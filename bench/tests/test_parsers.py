@@ -131,6 +131,8 @@ def test_the_window_is_wide_where_that_pays() -> None:
         peer = dipc.Dipc("dipc", Path("dipc"), transport, "arena")
         assert ("--window-batches" in peer.arguments(case)) == wide
         assert "--window-batches" not in peer.arguments(replace(case, default_window=True))
+        assert ("--window-batches" in peer.arguments(replace(case, streams=256))) == wide
+        peer = dipc.Dipc("dipc", Path("dipc"), transport, "heap")
         assert "--window-batches" not in peer.arguments(replace(case, streams=256))
 
 
