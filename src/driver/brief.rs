@@ -14,6 +14,23 @@ const LONGEST: Duration = Duration::from_micros(50);
 /// After that many looks in vain there is one for each 2^6 sleeps.
 const MOST_IN_VAIN: u32 = 6;
 
+/// What a look shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// What was looked for.
+    Found,
+    /// A part of it: a large body takes longer than a look.
+    Moving,
+    /// Nothing.
+    Nothing,
+}
+
+impl From<bool> for Seen {
+    fn from(found: bool) -> Self {
+        if found { Self::Found } else { Self::Nothing }
+    }
+}
+
 /// What a thread knows of its looks.
 #[derive(Debug, Default)]
 pub struct Brief {
@@ -24,20 +41,28 @@ pub struct Brief {
 }
 
 impl Brief {
-    /// Calls `look` for a while, if it is worth it. Returns whether it found something.
-    pub fn look(&mut self, mut look: impl FnMut() -> bool) -> bool {
+    /// Calls `look` for a while, if it is worth it; as long again whenever something moves. Returns whether it found
+    /// something.
+    pub fn look<S: Into<Seen>>(&mut self, mut look: impl FnMut() -> S) -> bool {
         if self.skip > 0 {
             self.skip -= 1;
             return false;
         }
-        let start = clock::now();
+        let (mut start, mut moved) = (clock::now(), false);
         while clock::since(start) < LONGEST {
             // Whoever is to say more may need this processor.
             std::thread::yield_now();
-            if look() {
-                self.in_vain = 0;
-                return true;
+            match look().into() {
+                Seen::Found => {
+                    self.in_vain = 0;
+                    return true;
+                }
+                Seen::Moving => (start, moved) = (clock::now(), true),
+                Seen::Nothing => {}
             }
+        }
+        if moved {
+            return false;
         }
         self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
         self.skip = (1 << self.in_vain) - 1;
@@ -65,5 +90,23 @@ mod tests {
         assert!((16..32).contains(&in_vain), "{in_vain} looks");
         while !looks(&mut brief, true) {}
         assert!((0..100).all(|_| looks(&mut brief, true)));
+    }
+
+    /// A body that takes longer than a look is looked for until it is there, and no look at it was in vain.
+    #[test]
+    fn what_moves_is_waited_for() {
+        let mut brief = Brief::default();
+        let start = clock::now();
+        assert!(brief.look(|| {
+            let there = clock::since(start) > 20 * LONGEST;
+            if there { Seen::Found } else { Seen::Moving }
+        }));
+        // It stops in the middle.
+        let mut moves = true;
+        assert!(!brief.look(|| match std::mem::take(&mut moves) {
+            true => Seen::Moving,
+            false => Seen::Nothing,
+        }));
+        assert_eq!((brief.in_vain, brief.skip), (0, 0));
     }
 }

@@ -80,7 +80,7 @@ pub struct Fetch {
     /// The request has just left: nothing can have come yet.
     fresh: bool,
     /// What the connections had received when [`discard`](Self::discard) last looked.
-    discarded_bytes: u64,
+    discarded: u64,
 }
 
 impl Fetch {
@@ -135,7 +135,7 @@ impl Fetch {
             gone: [false; 2],
             suspected: false,
             fresh: true,
-            discarded_bytes: 0,
+            discarded: 0,
         });
         fetch.pump();
         Ok(fetch)
@@ -352,13 +352,18 @@ impl Fetch {
         if self.is_settled() || self.links().iter().any(|link| link.closed().is_some()) {
             return Discarded::Over;
         }
-        let received = self.links().iter().map(|link| link.received_bytes()).sum();
-        let parts = std::mem::replace(&mut self.discarded_bytes, received) != received;
+        let moved = self.moved();
+        let parts = std::mem::replace(&mut self.discarded, moved) != moved;
         match steps {
             0 if !parts => Discarded::Nothing,
             STEPS_AT_ONCE => Discarded::More,
             _ => Discarded::Some,
         }
+    }
+
+    /// [`Connection::moved`](crate::transport::Connection::moved), of all connections.
+    fn moved(&self) -> u64 {
+        self.links().iter().map(|link| link.moved()).sum()
     }
 
     /// Fails once the machine has failed.

@@ -488,9 +488,9 @@ impl FetchLink {
         true
     }
 
-    /// Bytes that have come so far, as far as the transport counts them.
-    pub fn received_bytes(&self) -> u64 {
-        self.state.lock().link.received_bytes()
+    /// [`Connection::moved`].
+    pub fn moved(&self) -> u64 {
+        self.state.lock().link.moved()
     }
 
     fn source(&self) -> Weak<dyn Source> {

@@ -273,8 +273,9 @@ pub trait Connection: Send {
     /// Forgets every posted body: the stream is over.
     fn clear_posted(&mut self);
 
-    /// Bytes that have come so far, parts of messages included; 0 where the transport does not count.
-    fn received_bytes(&self) -> u64 {
+    /// A number that grows whenever a part of a message has come, or a part of a body left that UCX writes; always 0 where
+    /// the transport cannot tell.
+    fn moved(&self) -> u64 {
         0
     }
 

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{Fetch, side_index};
 use crate::cancel::Cancel;
+use crate::driver::brief::Seen;
 use crate::driver::clock;
 use crate::error::{Error, Result};
 use crate::proto::{Side, Timestamp};
@@ -83,13 +84,26 @@ impl Fetch {
         }
     }
 
-    /// Looks for a moment, where it is not to spin. Returns whether something came.
+    /// Looks for a moment, where it is not to spin; as long as parts of a body move that do so only in turns of the connection (UCX).
+    /// From a socket as much comes at once as was written meanwhile. Returns whether something came.
     pub(super) fn look_briefly(&mut self) -> bool {
         if !self.spin.is_zero() {
             return false;
         }
         let mut brief = std::mem::take(&mut self.brief);
-        let found = brief.look(|| self.step());
+        let by_turns = !self.links().iter().all(|link| link.readiness().socket);
+        let mut moved = self.moved();
+        let found = brief.look(|| {
+            if self.step() {
+                return Seen::Found;
+            }
+            let before = std::mem::replace(&mut moved, self.moved());
+            if by_turns && moved != before {
+                Seen::Moving
+            } else {
+                Seen::Nothing
+            }
+        });
         self.brief = brief;
         found
     }

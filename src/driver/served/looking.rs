@@ -1,6 +1,6 @@
 //! A connection whose I/O thread looks: it is read without being asked to by its descriptor.
 
-use super::{Effects, ServedLink};
+use super::{Effects, Half, ServedLink};
 use crate::driver::io::Source as _;
 
 impl ServedLink {
@@ -27,14 +27,14 @@ impl ServedLink {
             if !std::mem::replace(&mut half.looked_at, true) {
                 half.link.wake();
             }
-            let (queued, crowded) = (half.link.queued_bytes(), half.is_crowded());
+            let ways = |half: &Half| (half.link.queued_bytes(), half.link.moved());
+            let (before, crowded) = (ways(&half), half.is_crowded());
             let more = self.receive(&mut half, false, &mut effects);
-            let left = half.link.queued_bytes();
             if crowded && !half.is_crowded() {
                 // Who waits for room has it now.
                 effects.signal = half.signal.clone().or(effects.signal);
             }
-            more || left != queued || !effects.is_none()
+            more || ways(&half) != before || !effects.is_none()
         };
         if moved {
             self.finish(effects);

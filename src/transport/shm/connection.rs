@@ -182,8 +182,8 @@ impl Connection for ShmConnection {
         self.channel.is_waiting()
     }
 
-    fn received_bytes(&self) -> u64 {
-        self.channel.received_bytes()
+    fn moved(&self) -> u64 {
+        self.channel.moved()
     }
 
     fn clear_posted(&mut self) {

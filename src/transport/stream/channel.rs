@@ -158,8 +158,8 @@ impl<I: Intake> Channel<I> {
         self.drained = false;
     }
 
-    /// See [`Connection::received_bytes`](crate::transport::Connection::received_bytes).
-    pub fn received_bytes(&self) -> u64 {
+    /// See [`Connection::moved`](crate::transport::Connection::moved).
+    pub fn moved(&self) -> u64 {
         self.received
     }
 

@@ -178,9 +178,9 @@ impl Connection for TcpConnection {
         }
     }
 
-    fn received_bytes(&self) -> u64 {
+    fn moved(&self) -> u64 {
         let line = self.line.as_ref();
-        line.map_or(0, |line| line.channel.received_bytes())
+        line.map_or(0, |line| line.channel.moved())
     }
 
     fn clear_posted(&mut self) {

@@ -239,6 +239,11 @@ impl Connection for JoinedConnection {
         self.parts.iter().map(held).sum()
     }
 
+    fn moved(&self) -> u64 {
+        let moved = |part: &Part| part.line.channel.moved();
+        self.parts.iter().map(moved).sum()
+    }
+
     fn finish(&mut self) -> bool {
         // Nothing is ended before all is there: the peer takes the end of one socket for the end of them all.
         if self.queued_bytes() > 0 || !self.parts.iter().all(|part| part.line.has_arrived()) {

@@ -69,6 +69,8 @@ pub struct UcxConnection {
     /// The descriptor tells of what comes.
     rests: bool,
     queued_bytes: u64,
+    /// Rounds of progress in which something moved.
+    moves: u64,
     pace: Pace,
     /// A message has been sent that UCX did not take whole.
     sent_large: bool,
@@ -160,6 +162,7 @@ impl UcxConnection {
             awake: false,
             rests: false,
             queued_bytes: 0,
+            moves: 0,
             pace: Pace::default(),
             sent_large: false,
             way: Cell::default(),
@@ -400,6 +403,10 @@ impl Connection for UcxConnection {
     fn queued_bytes(&self) -> u64 {
         let waiting = self.bundle.as_ref().map_or(0, Bundle::len);
         self.queued_bytes + waiting as u64
+    }
+
+    fn moved(&self) -> u64 {
+        self.moves
     }
 
     fn finish(&mut self) -> bool {

@@ -39,6 +39,7 @@ impl UcxConnection {
             return false;
         };
         let mut moved = link.worker.progress();
+        self.moves += u64::from(moved);
         if self.over.is_none()
             && self.shared.has_news()
             && self.shared.with(|state| state.failed.is_some())
