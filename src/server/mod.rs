@@ -312,7 +312,7 @@ impl Drop for Server {
         if !ended || thread.thread().id() == std::thread::current().id() {
             return;
         }
-        if transport::keeps_lent_memory() {
+        if transport::keeps_memory() {
             // Arrays that lost clients may still read are released there when those have ended.
             callbacks.catch_up();
         } else {

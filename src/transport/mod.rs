@@ -101,9 +101,10 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
         })
 }
 
-/// Whether memory of a GPU is kept for peers that were cut off and may still read it.
-pub(crate) fn keeps_lent_memory() -> bool {
-    lend::is_keeping()
+/// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they have ended, of what UCX does
+/// not let go of for good.
+pub(crate) fn keeps_memory() -> bool {
+    lend::is_keeping() || ucx::is_keeping()
 }
 
 /// Every transport of this build.

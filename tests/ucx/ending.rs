@@ -10,10 +10,10 @@ use arrow::buffer::{Buffer, ScalarBuffer};
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::error::Status;
-use dipc::server::Request;
+use dipc::server::{Request, Server};
 
 use crate::common::{FnProvider, counting, stream_of};
-use crate::{Other, client, eventually, role, serve, serving, until_told, works};
+use crate::{Other, client, eventually, pair, role, serve, serving, until_told, works};
 
 /// A killed server ends the client's stream with a status.
 #[test]
@@ -111,15 +111,56 @@ fn a_stopped_client_does_not_hold_up_the_end() {
         );
         other.line("got=");
         other.stop();
-        let (ended, end) = mpsc::channel();
-        thread::spawn(move || {
-            drop(server);
-            ended.send(()).unwrap();
-        });
-        end.recv_timeout(Duration::from_secs(30))
-            .expect("the server's end is not held up");
+        ends(server);
         other.kill();
     }
+}
+
+/// The same where nobody notices what becomes of a peer: UCX keeps what the client might still fetch, and the server's end waits neither
+/// for that nor for the arrays in it.
+#[test]
+fn what_a_stopped_client_might_fetch_does_not_hold_up_the_end() {
+    let by_memory = [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")];
+    if let Some(role) = role() {
+        assert_eq!(role.name, "client");
+        let (_, client) = pair(&by_memory, Duration::ZERO);
+        let uris = [role.argument.as_str()];
+        let mut stream = client
+            .get(&uris, b"t", &GetOptions::default(), None)
+            .unwrap();
+        stream.next().unwrap().expect("a batch");
+        println!("got=one");
+        return until_told();
+    }
+    if !works() {
+        return;
+    }
+    // Bodies that are copied first, and such as are fetched from where they are.
+    for rows in [100_000, 2 << 20] {
+        let (server, _) = pair(&by_memory, Duration::ZERO);
+        let uri = server.listen("ucx://127.0.0.1:0").unwrap();
+        serve(&server, "t", counting(1 << 40, rows));
+        let mut other = Other::start(
+            "ending::what_a_stopped_client_might_fetch_does_not_hold_up_the_end",
+            "client",
+            &uri,
+        );
+        other.line("got=");
+        other.stop();
+        ends(server);
+        other.kill();
+    }
+}
+
+/// Drops the server, which must not take long.
+fn ends(server: Server) {
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || {
+        drop(server);
+        ended.send(()).unwrap();
+    });
+    end.recv_timeout(Duration::from_secs(30))
+        .expect("the server's end is not held up");
 }
 
 /// A client that leaves a stream in its middle gives back what was on its way: nothing stays with UCX.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::buffer::{Buffer, ScalarBuffer};
 use dipc::arrow::stream::ArrayReader as _;
-use dipc::client::{Client, ClientOptions, GetOptions};
-use dipc::server::{Request, Server, ServerOptions};
+use dipc::client::GetOptions;
+use dipc::server::Request;
 
 use crate::common::{FnProvider, batch, counting, import, read_all, stream_of};
-use crate::{eventually, options, serve, works};
+use crate::{eventually, pair, serve, works};
 
 const BATCHES: i64 = 120;
 /// The producer waits now and then.
@@ -61,17 +61,6 @@ fn what_was_fetched_comes_back_to_a_producer_that_waits() {
             }
         }
     }
-}
-
-/// A server and a client with these settings.
-fn pair(settings: &[(&str, &str)], spin: Duration) -> (Server, Client) {
-    let mut options = ServerOptions { spin, ..options() };
-    let mut client = ClientOptions::default();
-    for (key, value) in settings {
-        options.link.settings.set(key, value).unwrap();
-        client.settings.set(key, value).unwrap();
-    }
-    (Server::new(options).unwrap(), Client::new(client).unwrap())
 }
 
 fn pass(settings: &[(&str, &str)], spin: Duration, rows: usize) {

@@ -93,6 +93,17 @@ fn client() -> Client {
     Client::new(ClientOptions::default()).unwrap()
 }
 
+/// A server and a client with these settings.
+fn pair(settings: &[(&str, &str)], spin: Duration) -> (Server, Client) {
+    let mut options = ServerOptions { spin, ..options() };
+    let mut client = ClientOptions::default();
+    for (key, value) in settings {
+        options.link.settings.set(key, value).unwrap();
+        client.settings.set(key, value).unwrap();
+    }
+    (Server::new(options).unwrap(), Client::new(client).unwrap())
+}
+
 fn serve(server: &Server, ticket: &str, provider: Box<dyn dipc::server::Provider>) {
     server
         .serve(ticket.as_bytes(), provider)

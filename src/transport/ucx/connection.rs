@@ -2,7 +2,7 @@
 
 mod progress;
 mod sending;
-mod shutdown;
+pub(super) mod shutdown;
 
 use std::cell::Cell;
 use std::collections::VecDeque;

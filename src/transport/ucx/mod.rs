@@ -39,6 +39,7 @@ mod worker;
 
 use std::time::Instant;
 
+pub(super) use connection::shutdown::is_keeping;
 use ucx1_sys::UCP_FEATURE_RMA;
 
 use crate::cancel::Cancel;

@@ -2,6 +2,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Link, UcxConnection};
@@ -19,6 +20,14 @@ const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// The same where UCX has said that the peer is gone. A queue in shared memory that is full stays so then, and
 /// UCX waits for it (seen with 1.22): the worker is destroyed with what is still under way.
 const GONE_WAIT: Duration = Duration::from_millis(50);
+
+/// UCX has not let go of some connection: it has memory of producers', and what keeps that alive.
+static KEEPS: AtomicBool = AtomicBool::new(false);
+
+/// Whether UCX keeps memory for good that was on its way to a peer, or from one.
+pub(in crate::transport) fn is_keeping() -> bool {
+    KEEPS.load(Ordering::Acquire)
+}
 
 /// How long one look takes at most at whether everything has left.
 const LEAVE_WAIT: Duration = Duration::from_millis(10);
@@ -50,6 +59,7 @@ impl UcxConnection {
             return;
         }
         let Some(_held_off) = ending::hold_off() else {
+            KEEPS.store(true, Ordering::Release);
             let _left = ManuallyDrop::new((link, Arc::clone(&self.shared), pulls));
             return;
         };
@@ -88,6 +98,7 @@ impl UcxConnection {
             }
             return;
         }
+        KEEPS.store(true, Ordering::Release);
         // UCX may still write to the memory of the operations, or the peer read it; they own it and stay.
         tracing::error!(
             "UCX does not let go of the connection to {}: its memory is not freed",
