@@ -28,7 +28,7 @@ enum Memory {
     /// Memory that other bodies use in turn: a large buffer that was made [`to_fill`](HostBuffer::to_fill).
     Block(Block),
     /// Huge pages: it was made [`to_be_fetched`](HostBuffer::to_be_fetched).
-    Huge(#[expect(dead_code, reason = "held for its drop")] huge::Block),
+    Huge(huge::Block),
 }
 
 /// The alignment of every [`HostBuffer`], in bytes.
@@ -125,6 +125,13 @@ impl HostBuffer {
             len,
             memory: Memory::Huge(block),
         })
+    }
+
+    /// Gives the memory up. Where it was made [to be fetched](Self::to_be_fetched) it is not used again, and whoever still fetches it fails.
+    pub fn abandon(mut self) {
+        if let Memory::Huge(block) = std::mem::replace(&mut self.memory, Memory::None) {
+            block.abandon();
+        }
     }
 
     /// Length in bytes.

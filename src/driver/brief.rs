@@ -11,6 +11,8 @@ use crate::driver::clock;
 
 /// How long a look takes at most: as long as what it may save.
 const LONGEST: Duration = Duration::from_micros(50);
+/// The same while something moves: then whoever looks has other things to see to, a cancel token say.
+const LONGEST_MOVING: Duration = Duration::from_millis(1);
 /// After that many looks in vain there is one for each 2^6 sleeps.
 const MOST_IN_VAIN: u32 = 6;
 
@@ -48,8 +50,9 @@ impl Brief {
             self.skip -= 1;
             return false;
         }
-        let (mut start, mut moved) = (clock::now(), false);
-        while clock::since(start) < LONGEST {
+        let begun = clock::now();
+        let (mut start, mut moved) = (begun, false);
+        loop {
             // Whoever is to say more may need this processor.
             std::thread::yield_now();
             match look().into() {
@@ -59,6 +62,10 @@ impl Brief {
                 }
                 Seen::Moving => (start, moved) = (clock::now(), true),
                 Seen::Nothing => {}
+            }
+            let is_long = start.saturating_since(begun) >= LONGEST_MOVING;
+            if is_long || clock::since(start) >= LONGEST {
+                break;
             }
         }
         if moved {
@@ -92,21 +99,25 @@ mod tests {
         assert!((0..100).all(|_| looks(&mut brief, true)));
     }
 
-    /// A body that takes longer than a look is looked for until it is there, and no look at it was in vain.
+    /// A body that takes longer than a look is looked for until it is there, or for a millisecond, and no look at it was in vain.
     #[test]
     fn what_moves_is_waited_for() {
         let mut brief = Brief::default();
-        let start = clock::now();
-        assert!(brief.look(|| {
-            let there = clock::since(start) > 20 * LONGEST;
-            if there { Seen::Found } else { Seen::Moving }
-        }));
-        // It stops in the middle.
-        let mut moves = true;
-        assert!(!brief.look(|| match std::mem::take(&mut moves) {
-            true => Seen::Moving,
-            false => Seen::Nothing,
-        }));
+        let mut parts = 0;
+        // More than one look, as each takes as long as a part.
+        let whole = |parts: &mut u32| {
+            std::thread::sleep(LONGEST / 2);
+            *parts += 1;
+            if *parts > 4 {
+                Seen::Found
+            } else {
+                Seen::Moving
+            }
+        };
+        while !brief.look(|| whole(&mut parts)) {
+            assert_eq!(brief.in_vain, 0, "after {parts} parts");
+        }
+        assert!(!brief.look(|| Seen::Moving));
         assert_eq!((brief.in_vain, brief.skip), (0, 0));
     }
 }

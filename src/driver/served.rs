@@ -20,8 +20,8 @@ pub use bounced::Bouncing;
 use parking_lot::Mutex;
 use reading::Reading;
 
-use crate::device::BufferRef;
 use crate::device::cuda::GpuBody;
+use crate::device::{BufferRef, HostBuffer};
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::signal::Wake;
@@ -312,10 +312,9 @@ impl ServedLink {
         self.announces_bodies && self.half.lock().link.is_fetched_by_pages(body_len)
     }
 
-    /// Counts a body of `len` bytes that was copied to be fetched, until what this gives is dropped: there are few of
-    /// them at a time.
-    pub fn bounce(&self, len: u64) -> Bouncing {
-        Bounced::add(&self.bounced, len)
+    /// Keeps a body that was copied to be fetched until what this gives is dropped: there are few of them at a time.
+    pub fn bounce(&self, body: HostBuffer) -> Bouncing {
+        Bounced::add(&self.bounced, body)
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.
@@ -562,6 +561,7 @@ impl ServedLink {
             lender.abandon();
         }
         effects.given_up = half.sender.handle_disconnect();
+        half.bounced.abandon();
         half.link.close();
         half.registration = None;
         effects.signal = half.signal.take();

@@ -274,8 +274,8 @@ pub trait Connection: Send {
     /// Forgets every posted body: the stream is over.
     fn clear_posted(&mut self);
 
-    /// A number that grows whenever a part of a message has come, or a part of a body left that UCX writes; always 0 where
-    /// the transport cannot tell.
+    /// A number that grows whenever a part of a message has come; over UCX, from and to this machine alone, also where one has left. Always
+    /// 0 where the transport cannot tell, or a look would be too long for what a network brings.
     fn moved(&self) -> u64 {
         0
     }

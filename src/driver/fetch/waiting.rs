@@ -84,8 +84,8 @@ impl Fetch {
         }
     }
 
-    /// Looks for a moment, where it is not to spin; as long as parts of a body move that do so only in turns of the connection (UCX).
-    /// From a socket as much comes at once as was written meanwhile. Returns whether something came.
+    /// Looks for a moment, where it is not to spin; as long as parts of a body move that do so only in turns of the connection
+    /// (UCX's, from this machine). From a socket as much comes at once as was written meanwhile. Returns whether something came.
     pub(super) fn look_briefly(&mut self) -> bool {
         if !self.spin.is_zero() {
             return false;

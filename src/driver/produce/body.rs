@@ -232,7 +232,7 @@ fn copy_on_host(
         let whole = put_together(&gather(message), HostBuffer::to_be_fetched(len)?)?;
         return Some(Gathered::Host {
             parts: vec![whole.as_ref()],
-            owner: Box::new((whole, link.bounce(message.body_len))),
+            owner: Box::new(link.bounce(whole)),
         });
     }
     None

@@ -20,6 +20,7 @@ use crate::device::huge;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Span;
+use crate::transport::address::is_loopback;
 use crate::transport::ucx::active::{self, Class};
 use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::context::Context;
@@ -71,6 +72,8 @@ pub struct UcxConnection {
     queued_bytes: u64,
     /// Rounds of progress in which something moved.
     moves: u64,
+    /// The peer is on this machine.
+    is_here: bool,
     pace: Pace,
     /// A message has been sent that UCX did not take whole.
     sent_large: bool,
@@ -109,7 +112,7 @@ impl UcxConnection {
                 return Err(error);
             }
         };
-        let by_turns = address.ip().is_loopback() && context.goes_over_tcp();
+        let by_turns = is_loopback(&address) && context.goes_over_tcp();
         let tagged = Tagged::new(false).by_turns(by_turns);
         let mut connection = Self::new(worker, shared, endpoint, tagged, address.to_string());
         connection.establish(&address.to_string(), deadline, cancel)?;
@@ -163,6 +166,7 @@ impl UcxConnection {
             rests: false,
             queued_bytes: 0,
             moves: 0,
+            is_here: (peer.parse()).is_ok_and(|address: SocketAddr| is_loopback(&address)),
             pace: Pace::default(),
             sent_large: false,
             way: Cell::default(),
@@ -406,7 +410,7 @@ impl Connection for UcxConnection {
     }
 
     fn moved(&self) -> u64 {
-        self.moves
+        if self.is_here { self.moves } else { 0 }
     }
 
     fn finish(&mut self) -> bool {
@@ -504,7 +508,11 @@ impl Connection for UcxConnection {
     }
 
     fn is_fetched_by_pages(&self, len: u64) -> bool {
-        BOUNCED.contains(&len) && self.way() == Some(Way::FetchedByPages) && huge::pays()
+        let asks = |link: &Link| !link.worker.context().threshold_is_set();
+        BOUNCED.contains(&len)
+            && self.way() == Some(Way::FetchedByPages)
+            && self.link.as_ref().is_some_and(asks)
+            && huge::pays()
     }
 
     fn announces_bodies(&self) -> bool {

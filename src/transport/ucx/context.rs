@@ -60,6 +60,8 @@ pub(super) struct Context {
     over_tcp: bool,
     /// Large messages are moved as the user has said.
     scheme_is_set: bool,
+    /// From which size on they are asked for is as the user has said.
+    threshold_is_set: bool,
     /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
     generation: Generation,
@@ -146,6 +148,7 @@ impl Context {
             let found = ours.iter().find(|(name, _)| name == wanted);
             found.map(|(_, value)| value.as_str())
         };
+        let is_set = |name: &str| value(name).is_some() || is_in_environment(name);
         let api = of_settings(settings)?;
         let error_mode = match value(ERROR_HANDLING) {
             None | Some("peer") => UCP_ERR_HANDLING_MODE_PEER,
@@ -176,7 +179,8 @@ impl Context {
             handle,
             error_mode,
             over_tcp,
-            scheme_is_set: value(SCHEME).is_some() || is_in_environment(SCHEME),
+            scheme_is_set: is_set(SCHEME),
+            threshold_is_set: is_set(RENDEZVOUS),
             knows_cuda: knows_cuda(api, handle),
             generation: Generation::now(),
         });
@@ -209,6 +213,11 @@ impl Context {
     /// Whether the user has said how large messages are moved.
     pub(super) fn scheme_is_set(&self) -> bool {
         self.scheme_is_set
+    }
+
+    /// Whether the user has said from which size on UCX asks the receiver first: what is smaller nobody fetches.
+    pub(super) fn threshold_is_set(&self) -> bool {
+        self.threshold_is_set
     }
 
     /// What endpoints are made with.
