@@ -3,26 +3,59 @@
 //! A body that is copied to be lent is read by another process, and the copy is larger than what a
 //! core's caches hold. Stores that go past the caches spare the memory bus a read of every line that
 //! is written, and writing four pages by turns keeps more lines on their way at once: on a 4th
-//! generation Xeon 10.8 GB/s where the C library's `memcpy` makes 6.4 (`docs/performance.md`).
+//! generation Xeon 10.8 GB/s where the C library's `memcpy` makes 6.4. On an AMD EPYC it is the other way round, 15
+//! and 20 to 25 (`docs/performance.md`). So both are timed, and the quicker one is taken.
 
-/// Bodies of at least this many bytes are streamed; a smaller one is better left in the caches, where
+mod choice;
+
+use std::time::Instant;
+
+use choice::{Choice, Way};
+
+/// Bodies of at least this many bytes may be streamed; a smaller one is better left in the caches, where
 /// the reader may find it.
 const STREAM_BYTES: u64 = 256 << 10;
+/// Copies of fewer bytes are not timed: it would take long beside them, and say little.
+const TIMED_BYTES: usize = 64 << 10;
+
+/// What is known of bodies of each power of two, from [`STREAM_BYTES`] on.
+static CHOICES: [Choice; 8] = [const { Choice::new() }; 8];
 
 /// Copies `len` bytes of a body of `body_len` to memory that another thread or process is to read.
-/// A large body goes past the caches, where the processor has a way to.
+/// A large body goes past the caches where the processor has a way to and that is quicker.
 ///
 /// # Safety
 ///
 /// As for [`std::ptr::copy_nonoverlapping`]: `source` is readable and `target` writable for `len`
 /// bytes, nobody else writes to either, and they do not overlap.
 pub unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize, body_len: u64) {
-    if body_len >= STREAM_BYTES {
+    let Some(steps) = (body_len / STREAM_BYTES).checked_ilog2() else {
         // SAFETY: the caller promises the same.
-        unsafe { stream(source, target, len) };
-    } else {
+        return unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
+    };
+    let choice = &CHOICES[(steps as usize).min(CHOICES.len() - 1)];
+    if len < TIMED_BYTES {
         // SAFETY: the caller promises the same.
-        unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
+        return unsafe { copy_by(choice.best(), source, target, len) };
+    }
+    let way = choice.next();
+    let start = Instant::now();
+    // SAFETY: the caller promises the same.
+    unsafe { copy_by(way, source, target, len) };
+    choice.note(way, start.elapsed(), len);
+}
+
+/// Copies in one of the two ways.
+///
+/// # Safety
+///
+/// As for [`copy_out`].
+unsafe fn copy_by(way: Way, source: *const u8, target: *mut u8, len: usize) {
+    match way {
+        // SAFETY: the caller promises the same.
+        Way::Streaming => unsafe { stream(source, target, len) },
+        // SAFETY: the caller promises the same.
+        Way::Cached => unsafe { std::ptr::copy_nonoverlapping(source, target, len) },
     }
 }
 
