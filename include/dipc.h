@@ -2002,7 +2002,8 @@ dipc_status dipc_server_stop(const struct dipc_server *server,
  * Stops a server at once, if dipc_server_stop() did not, and frees it. NULL does nothing. Where a
  * provider has not returned yet, nothing waits for it: its finalizer runs when it does. Arrays on a
  * GPU that a client was lent and has not given back are released when the client's process has ended,
- * on a thread of the library's.
+ * on a thread of the library's. Over ucx, arrays on their way to a client are never released where UCX
+ * does not let go of its connection within a second; the log says so.
  *
  * @param server  Server, or NULL; no call on it is running.
  */

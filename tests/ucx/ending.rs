@@ -13,7 +13,7 @@ use dipc::error::Status;
 use dipc::server::{Request, Server};
 
 use crate::common::{FnProvider, counting, stream_of};
-use crate::{Other, client, eventually, pair, role, serve, serving, until_told, works};
+use crate::{Other, client, eventually, pair, role, serve, serving, takes_one, until_told, works};
 
 /// A killed server ends the client's stream with a status.
 #[test]
@@ -53,15 +53,7 @@ fn a_killed_server_is_noticed() {
 #[test]
 fn a_killed_client_is_noticed() {
     if let Some(role) = role() {
-        assert_eq!(role.name, "client");
-        let client = client();
-        let uris = [role.argument.as_str()];
-        let mut stream = client
-            .get(&uris, b"t", &GetOptions::default(), None)
-            .unwrap();
-        stream.next().unwrap().expect("a batch");
-        println!("got=one");
-        return until_told();
+        return takes_one(&role, &client());
     }
     if !works() {
         return;
@@ -87,15 +79,7 @@ fn a_killed_client_is_noticed() {
 #[test]
 fn a_stopped_client_does_not_hold_up_the_end() {
     if let Some(role) = role() {
-        assert_eq!(role.name, "client");
-        let client = client();
-        let uris = [role.argument.as_str()];
-        let mut stream = client
-            .get(&uris, b"t", &GetOptions::default(), None)
-            .unwrap();
-        stream.next().unwrap().expect("a batch");
-        println!("got=one");
-        return until_told();
+        return takes_one(&role, &client());
     }
     if !works() {
         return;
@@ -122,15 +106,7 @@ fn a_stopped_client_does_not_hold_up_the_end() {
 fn what_a_stopped_client_might_fetch_does_not_hold_up_the_end() {
     let by_memory = [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")];
     if let Some(role) = role() {
-        assert_eq!(role.name, "client");
-        let (_, client) = pair(&by_memory, Duration::ZERO);
-        let uris = [role.argument.as_str()];
-        let mut stream = client
-            .get(&uris, b"t", &GetOptions::default(), None)
-            .unwrap();
-        stream.next().unwrap().expect("a batch");
-        println!("got=one");
-        return until_told();
+        return takes_one(&role, &pair(&by_memory, Duration::ZERO).1);
     }
     if !works() {
         return;

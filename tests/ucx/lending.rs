@@ -17,7 +17,9 @@ use crate::common::{
     FnProvider, batch, counting, export, export_schema, import, in_arena, read_all, schema,
     stream_of,
 };
-use crate::{Other, client, eventually, link_options, options, role, serve, until_told, works};
+use crate::{
+    Other, client, eventually, link_options, options, role, serve, takes_one, until_told, works,
+};
 
 fn server(options: ServerOptions) -> (Server, String) {
     let server = Server::new(options).unwrap();
@@ -186,15 +188,7 @@ fn idle_regions_come_and_go() {
 #[test]
 fn a_killed_client_gives_everything_back() {
     if let Some(role) = role() {
-        assert_eq!(role.name, "client");
-        let client = client();
-        let uris = [role.argument.as_str()];
-        let mut stream = client
-            .get(&uris, b"t", &GetOptions::default(), None)
-            .unwrap();
-        stream.next().unwrap().expect("a batch");
-        println!("got=one");
-        return until_told();
+        return takes_one(&role, &client());
     }
     if !works() {
         return;

@@ -28,7 +28,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dipc::client::{Client, ClientOptions};
+use dipc::arrow::stream::ArrayReader as _;
+use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::server::{Server, ServerOptions};
 use dipc::transport::{self, LinkOptions};
 use rustix::process::{Pid, Signal, kill_process};
@@ -196,6 +197,18 @@ impl Drop for Other {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The part of a client's process: takes one batch of `t`, says so, and keeps the stream until it is told to end.
+fn takes_one(role: &Role, client: &Client) {
+    assert_eq!(role.name, "client");
+    let uris = [role.argument.as_str()];
+    let mut stream = client
+        .get(&uris, b"t", &GetOptions::default(), None)
+        .unwrap();
+    stream.next().unwrap().expect("a batch");
+    println!("got=one");
+    until_told();
 }
 
 /// Waits until the parent closes this process's input.

@@ -1,8 +1,8 @@
 //! A published table on its way out: sent from wherever its connection is turned, without a thread
 //! of its own.
 //!
-//! Nothing here calls the host or copies much, so that the I/O thread can do it: a request is
-//! answered, and credit used, by the thread that has just read it.
+//! Nothing here calls the host, and little is copied, so that the I/O thread can do it: a request is
+//! answered, and credit used, by the thread that has just read it. Over UCX whole bodies may be, one of them in a turn.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
