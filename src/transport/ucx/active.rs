@@ -44,7 +44,8 @@ impl Class {
     pub(super) const fn limit(self) -> u64 {
         match self {
             Self::Metadata => MAX_METADATA_BYTES,
-            Self::Control | Self::Bundle => MAX_CONTROL_BYTES,
+            Self::Control => MAX_CONTROL_BYTES,
+            Self::Bundle => bundle::LIMIT,
         }
     }
 

@@ -250,6 +250,15 @@ impl UcxConnection {
         }))
     }
 
+    /// Whether large messages go over tcp alone, and the user has not said how.
+    fn goes_over_tcp(&self) -> bool {
+        let Some(context) = self.link.as_ref().map(|link| link.worker.context()) else {
+            return false;
+        };
+        let is_told = context.scheme_is_set() || context.threshold_is_set();
+        !is_told && (context.goes_over_tcp() || self.way() == Some(Way::OverTcp))
+    }
+
     /// Whether calls may go on to UCX.
     fn ensure_usable(&self) -> Result<()> {
         self.generation.ensure_same_process()?;
@@ -371,10 +380,14 @@ impl Connection for UcxConnection {
 
     fn queue(&mut self, message: Outgoing) -> Result<()> {
         self.ensure_usable()?;
-        let Some(bundle) = &mut self.bundle else {
+        if self.bundle.is_none() {
             return self.send_now(message);
-        };
-        let Some(length) = Bundle::room_for(&message) else {
+        }
+        let length = Bundle::room_for(&message, bundle::MOST_MESSAGE_BYTES).or_else(|| {
+            let most = bundle::MOST_MESSAGE_BYTES_OVER_TCP;
+            Bundle::room_for(&message, most).filter(|_| self.goes_over_tcp())
+        });
+        let (Some(length), Some(bundle)) = (length, &mut self.bundle) else {
             self.send_bundle()?;
             return self.send_now(message);
         };

@@ -37,6 +37,10 @@ const POSIX_ERROR_HANDLING: &str = "POSIX_ERROR_HANDLING";
 const TCP_FAMILIES: &str = "TCP_AF_PRIO";
 /// The oldest UCX that is known to take [`TCP_FAMILIES`] as a setting.
 const OBEYS_TCP_FAMILIES: (u32, u32, u32) = (1, 15, 0);
+/// What UCX sends over tcp in one piece, of what it copies: 8 KiB by default, with a system call for each. From 1.16 on that
+/// is all that it sends without rendezvous.
+const TCP_SEGMENT: &str = "TCP_TX_SEG_SIZE";
+const TCP_SEGMENT_BYTES: &str = "64k";
 /// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
 pub(super) const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 
@@ -299,6 +303,10 @@ fn init(
     // It would hold for shared memory, too: a queue there that is full wakes nobody when it has room again.
     if over_tcp && !is_in_environment(RENDEZVOUS) {
         config.set(RENDEZVOUS, TCP_RENDEZVOUS)?;
+    }
+    if !is_in_environment(TCP_SEGMENT) {
+        // Without tcp in the build there is no such setting.
+        let _ = config.set(TCP_SEGMENT, TCP_SEGMENT_BYTES);
     }
     if ipv6 {
         config.set(TCP_FAMILIES, "inet6,inet")?;

@@ -48,6 +48,8 @@ fn reads(transport: &str) -> bool {
 pub(super) enum Way {
     /// The sender writes them, or nothing is known of it.
     Written,
+    /// The same, and through sockets alone.
+    OverTcp,
     /// The peer fetches them by itself out of the sender's memory: then all that the sender still has to do with one
     /// is to learn its end.
     Fetched,
@@ -71,6 +73,8 @@ fn way_of(printed: &str) -> Way {
     let all = |transport| !lanes.is_empty() && lanes.iter().all(|line| line.contains(transport));
     if all(":cma/") {
         Way::FetchedByPages
+    } else if all(":tcp/") {
+        Way::OverTcp
     } else if lanes.is_empty() || lanes.iter().any(|line| line.contains(":tcp/")) {
         Way::Written
     } else {
@@ -165,7 +169,7 @@ mod tests {
         assert_eq!(way_of(&[posix, cma].concat()), Way::FetchedByPages);
         assert_eq!(way_of(&[posix, xpmem].concat()), Way::Fetched);
         assert_eq!(way_of(&[cma, xpmem].concat()), Way::Fetched);
-        assert_eq!(way_of(&[posix, tcp].concat()), Way::Written);
+        assert_eq!(way_of(&[posix, tcp].concat()), Way::OverTcp);
         assert_eq!(way_of(&[tcp, cma].concat()), Way::Written);
         assert_eq!((way_of(posix), way_of("")), (Way::Written, Way::Written));
     }
