@@ -3,7 +3,9 @@
 //! To put a thread to sleep and to wake it costs the two ends some 50 us where their processors halt
 //! meanwhile, and a few where they share one. Within a stream the other end has mostly said more before
 //! that time is over; so a thread looks for it that long, and gives way to whoever wants its processor. Where
-//! that was in vain it looks less and less often, so that what comes now and then costs nothing.
+//! that was in vain it looks less and less often, so that what comes now and then costs nothing. But not where much came since the
+//! last look: the other end is at work then, and waits for this one as soon as its credit is used. With each of them asleep while
+//! the other wakes all looks would be in vain.
 
 use std::time::Duration;
 
@@ -15,6 +17,11 @@ const LONGEST: Duration = Duration::from_micros(50);
 const LONGEST_MOVING: Duration = Duration::from_millis(1);
 /// After that many looks in vain there is one for each 2^6 sleeps.
 const MOST_IN_VAIN: u32 = 6;
+
+/// What comes at once in a stream whose other end is at work: messages, or batches. Less may be all that there is.
+const MUCH: u32 = 8;
+/// After that there is a look for each fourth sleep, at least.
+const MOST_SKIPPED: u32 = 3;
 
 /// What a look shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +47,23 @@ pub struct Brief {
     in_vain: u32,
     /// Sleeps without a look still to come.
     skip: u32,
+    /// How much came since the last look or sleep.
+    came: u32,
 }
 
 impl Brief {
+    /// So much came without a look: messages, or batches.
+    pub fn note(&mut self, came: usize) {
+        let came = u32::try_from(came).unwrap_or(u32::MAX);
+        self.came = self.came.saturating_add(came);
+    }
+
     /// Calls `look` for a while, if it is worth it; as long again whenever something moves. Returns whether it found
     /// something.
     pub fn look<S: Into<Seen>>(&mut self, mut look: impl FnMut() -> S) -> bool {
+        if std::mem::take(&mut self.came) >= MUCH {
+            self.skip = self.skip.min(MOST_SKIPPED);
+        }
         if self.skip > 0 {
             self.skip -= 1;
             return false;
@@ -97,6 +115,26 @@ mod tests {
         assert!((16..32).contains(&in_vain), "{in_vain} looks");
         while !looks(&mut brief, true) {}
         assert!((0..100).all(|_| looks(&mut brief, true)));
+    }
+
+    /// A thread that is told much goes on looking, found or not.
+    #[test]
+    fn what_comes_in_plenty_is_looked_for() {
+        let mut brief = Brief::default();
+        let mut looks = |came: usize| {
+            let mut looked = false;
+            brief.note(came);
+            brief.look(|| {
+                looked = true;
+                false
+            });
+            looked
+        };
+        let much = usize::try_from(MUCH).unwrap();
+        let looked = (0..1024).filter(|_| looks(much)).count();
+        assert!(looked >= 256, "{looked} looks");
+        let looked = (0..1024).filter(|_| looks(much - 1)).count();
+        assert!(looked < 32, "{looked} looks");
     }
 
     /// A body that takes longer than a look is looked for until it is there, or for a millisecond, and no look at it was in vain.

@@ -448,6 +448,7 @@ impl Fetch {
                 break;
             }
         }
+        self.brief.note(read);
         read > 0
     }
 

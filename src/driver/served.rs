@@ -2,6 +2,7 @@
 //! lock.
 
 mod bounced;
+mod corking;
 mod half;
 mod leaving;
 mod looking;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use bounced::Bounced;
 pub use bounced::Bouncing;
+use corking::Cork;
 use parking_lot::Mutex;
 use reading::Reading;
 
@@ -134,10 +136,8 @@ struct Half {
     signal: Option<Arc<dyn Wake>>,
     /// Somebody was told that there is no room, since too many bytes are queued.
     is_full: bool,
-    /// More messages are about to follow: they are written together.
-    corked: bool,
-    /// When that ends at the latest; a timer is set for it.
-    uncork_at: Option<Timestamp>,
+    /// Whether more messages are about to follow: they are written together.
+    cork: Cork,
     /// The peer has cancelled the stream now served.
     cancelled: bool,
     /// Bytes of the stream that were queued when it was last acted on.
@@ -178,10 +178,6 @@ const QUEUE_HIGH_WATER_BYTES: u64 = 64 << 20;
 /// made before there is room for them, they go out of the caches again, and take pages that the system gives
 /// anew for every stream.
 const HELD_HIGH_WATER_BYTES: u64 = 512 << 10;
-
-/// As many bytes as are worth a system call although more are about to follow: the peer works on
-/// them meanwhile.
-const CORKED_BYTES: u64 = 32 << 10;
 
 /// More bytes of answers than this waiting to be written behind those of a stream, and nothing more
 /// is read: the peer asks and does not read.
@@ -235,8 +231,7 @@ impl ServedLink {
                 looked_at: false,
                 signal: None,
                 is_full: false,
-                corked: false,
-                uncork_at: None,
+                cork: Cork::default(),
                 cancelled: false,
                 stream_queued: 0,
                 parked: false,
@@ -427,24 +422,6 @@ impl ServedLink {
         result
     }
 
-    /// What is sent from now on may wait until [`uncork`](Self::uncork), so that it shares system
-    /// calls; the caller neither sleeps nor calls the host meanwhile.
-    pub fn cork(&self) {
-        self.half.lock().corked = true;
-    }
-
-    /// Writes what has waited.
-    pub fn uncork(&self) {
-        let mut effects = Effects::default();
-        {
-            let mut half = self.half.lock();
-            half.corked = false;
-            half.uncork_at = None;
-            self.pump(&mut half, &mut effects);
-        }
-        self.finish(effects);
-    }
-
     /// Ends the connection, telling the peer why where it is in a stream and can be told.
     pub fn cut(&self, error: &Error) {
         let mut effects = Effects::default();
@@ -454,7 +431,7 @@ impl ServedLink {
                 return;
             }
             // It is written at once, or never.
-            half.corked = false;
+            half.cork.is_in = false;
             let state = half.sender.state();
             if half.sender.is_extension() && state == SenderState::Streaming {
                 // Both fail only in another state.

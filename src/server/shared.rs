@@ -156,7 +156,8 @@ impl Shared {
                 Ok(())
             }
             Entry::Provider(provider) => {
-                // The timer costs the thread nothing.
+                // The schema then leaves with the first batch, if that comes at once, and the client is woken once. The
+                // timer costs this thread nothing.
                 if link.io().is_current() {
                     link.cork_briefly();
                 }

@@ -1,17 +1,21 @@
 //! Back-pressure (rule E5).
 
 use crate::common;
-use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
+use crate::common::{
+    FnProvider, batch, counting, export, export_schema, import, read_all, stream_of,
+};
 use crate::{SHM, SUBJECTS, assert_same, client, eventually, serve, server};
 use arrow::array::{ArrayRef, DictionaryArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema};
+use dipc::arrow::stream::{ArrayReader, export_device_stream};
+use dipc::arrow::{OwnedDeviceArray, OwnedSchema};
 use dipc::client::GetOptions;
-use dipc::error::Status;
+use dipc::error::{Result, Status};
 use dipc::proto::Credit;
 use dipc::server::{Request, ServerOptions};
 use dipc::transport::BodyPolicy;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -237,5 +241,71 @@ fn more_dictionaries_than_the_window_has_batches() {
             let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
             assert_same(&read_all(&mut stream).unwrap(), &tables);
         }
+    }
+}
+
+/// Batches that are there already, and a stop after each of some numbers of them: until the consumer has all of them.
+struct Stopping {
+    batches: std::vec::IntoIter<OwnedDeviceArray>,
+    stops: Vec<usize>,
+    given: usize,
+    taken: mpsc::Receiver<usize>,
+}
+
+impl ArrayReader for Stopping {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        Ok(export_schema(&common::schema()))
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        if self.stops.contains(&self.given) {
+            let ten = Duration::from_secs(10);
+            while self.taken.recv_timeout(ten).map_err(|_| {
+                common::broken("the consumer does not get what was made before a stop")
+            })? < self.given
+            {}
+        }
+        self.given += 1;
+        Ok(self.batches.next())
+    }
+
+    fn device_type(&self) -> i32 {
+        1
+    }
+}
+
+/// Promise of `produce/pace.rs`: batches of a quick provider leave by several, and none waits for one that does not come.
+#[test]
+fn a_provider_that_stops_keeps_nothing_back() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let batches: Vec<_> = (0..600).map(|index| batch(index, 1)).collect();
+        let made = batches.clone();
+        let (tell, taken) = mpsc::channel();
+        let taken = Mutex::new(Some(taken));
+        let provider = FnProvider(move |_: &Request| {
+            // Each number of batches that may wait.
+            let stops = (8..40).scan(0, |at, few| {
+                *at += few;
+                Some(*at)
+            });
+            Ok(export_device_stream(Box::new(Stopping {
+                batches: made.iter().map(export).collect::<Vec<_>>().into_iter(),
+                stops: stops.collect(),
+                given: 0,
+                taken: taken.lock().unwrap().take().unwrap(),
+            })))
+        });
+        serve(&server, "t", Box::new(provider));
+        let mut stream = client()
+            .get(&[&uri], b"t", &subject.options(), None)
+            .unwrap();
+        let (schema, mut received) = (stream.schema().unwrap(), Vec::new());
+        while let Some(array) = stream.next().unwrap() {
+            received.push(import(array, &schema));
+            // Behind the last stop nobody listens.
+            let _ = tell.send(received.len());
+        }
+        assert_same(&received, &batches);
     }
 }

@@ -34,6 +34,11 @@ impl Placed {
     }
 }
 
+/// A small body that is copied into a region, in bytes.
+const SMALL_IN_REGION: u64 = 64 << 10;
+/// A small one that is sent: copied twice by the system, and at the consumer out of no cache.
+const SMALL_SENT: u64 = 8 << 10;
+
 /// A message whose body is placed.
 pub(super) struct Ready {
     kind: HeaderKind,
@@ -60,6 +65,16 @@ impl Ready {
     /// Whether its body was copied, to be sent from there.
     pub(super) fn is_copied(&self) -> bool {
         self.placed.copied
+    }
+
+    /// Whether to copy or to send its body takes about as long as a system call, or less.
+    pub(super) fn is_small(&self) -> bool {
+        self.body_len
+            <= match self.placed.body {
+                OutBody::Elsewhere | OutBody::Lent { in_place: true, .. } => u64::MAX,
+                OutBody::Lent { .. } => SMALL_IN_REGION,
+                _ => SMALL_SENT,
+            }
     }
 
     /// Whether it may be sent after all that `room` says.

@@ -11,6 +11,7 @@
 
 mod body;
 mod on_gpu;
+mod pace;
 mod replay;
 mod stage;
 mod stream;
@@ -39,6 +40,7 @@ use crate::proto::{
 };
 use crate::transport::BodyPolicy;
 use body::{Placed, Ready, Room, place, room_for};
+use pace::Pace;
 
 /// Counters of a server, shared by its streams.
 #[derive(Debug, Default)]
@@ -91,6 +93,10 @@ pub struct Production {
     /// When there was room for a batch last, and whether that was soon sent.
     pulled_at: Timestamp,
     is_quick: bool,
+    /// Batches that were not, one after the other.
+    slow: u32,
+    /// When the producer could last begin with a batch.
+    returned_at: Timestamp,
     options: ProduceOptions,
     encoder: Option<Encoder>,
     log: VecDeque<Item>,
@@ -109,8 +115,8 @@ pub struct Production {
     broken: Option<Error>,
     /// There was room, and nothing was sent since: credit only grows meanwhile.
     has_room: bool,
-    /// What was said before the first batch need not wait for it any more.
-    uncorked: bool,
+    /// Which batches wait for the next ones.
+    pace: Pace,
     /// Called when the last word is about to be sent.
     ending: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -146,7 +152,9 @@ impl Production {
             busy: None,
             brief: Brief::default(),
             pulled_at: clock::now(),
+            returned_at: clock::now(),
             is_quick: false,
+            slow: waiting::MOST_SLOW,
             stream,
             options,
             encoder: None,
@@ -159,7 +167,7 @@ impl Production {
             linger: None,
             broken: None,
             has_room: false,
-            uncorked: false,
+            pace: Pace::default(),
             ending: Some(ending),
         }
     }
@@ -211,6 +219,7 @@ impl Production {
             let error = Error::invalid_argument("the stream has been finished already");
             return Err((error, array));
         }
+        let made_in = clock::since(self.returned_at);
         if !self.has_room
             && let Err(error) = self.wait_for_room(deadline)
         {
@@ -232,21 +241,14 @@ impl Production {
                 self.batches.push_back(self.first + self.log.len() as u64);
             }
         }
+        self.brief.note(1);
+        let waits = self.holds_back(made_in);
         self.broken = self.advance().err();
-        self.uncork();
+        if !waits {
+            self.uncork();
+        }
+        self.returned_at = clock::now();
         Ok(())
-    }
-
-    /// Nothing waits for a first batch any more ([`ServedLink::cork_briefly`]).
-    fn uncork(&mut self) {
-        if std::mem::replace(&mut self.uncorked, true) {
-            return;
-        }
-        for cursor in &self.cursors {
-            if let Some(link) = &cursor.link {
-                link.uncork();
-            }
-        }
     }
 
     /// Ends the stream: waits until everything has been sent, to both parts where it has two.
@@ -437,6 +439,7 @@ impl Production {
             }
             Item::Message(message) => {
                 let ready = self.place(link, self.cursors[index].role, message)?;
+                self.pace.note(ready.is_small());
                 let suits = ready.suits(room);
                 self.cursors[index].waiting = Some(ready);
                 if suits {

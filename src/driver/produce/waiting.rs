@@ -2,13 +2,18 @@
 //! a while, and then it sleeps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::pace::Holds;
 use super::{Cursor, Production};
 use crate::driver::callbacks::release_here;
 use crate::driver::clock;
 use crate::driver::served::ServedLink;
 use crate::error::{Error, Result};
 use crate::proto::Timestamp;
+
+/// After that many slow batches, one after the other, the next one is expected to be slow, too.
+pub(super) const MOST_SLOW: u32 = 4;
 
 impl Production {
     /// Waits until everything said so far has been sent and the consumer has room for more.
@@ -18,7 +23,12 @@ impl Production {
     /// `Timeout` at the deadline, `Cancelled`, `Disconnected`.
     pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
         let took = clock::since(self.pulled_at);
-        self.is_quick = self.own_link().is_some_and(|link| took < link.quick());
+        // Some take long only because their write woke the consumer, for those before them too.
+        self.slow = match self.own_link().is_some_and(|link| took < link.quick()) {
+            true => 0,
+            false => (self.slow + 1).min(MOST_SLOW),
+        };
+        self.is_quick = self.slow < MOST_SLOW;
         if self.is_quick {
             self.read_along(false);
         } else {
@@ -27,6 +37,7 @@ impl Production {
         self.wait_until(deadline, |this| Ok(this.advance()? && this.may_pull()?))?;
         self.has_room = true;
         self.pulled_at = clock::now();
+        self.returned_at = self.pulled_at;
         Ok(())
     }
 
@@ -62,6 +73,32 @@ impl Production {
                 return Err(Error::timeout(
                     "the consumer took no batch within the time given",
                 ));
+            }
+        }
+    }
+
+    /// Whether a batch that was `made_in` so long may wait for those after it.
+    pub(super) fn holds_back(&mut self, made_in: Duration) -> bool {
+        // Both ends spin to be told at once.
+        let link = self.own_link().filter(|link| link.io().spin().is_zero());
+        let Some(link) = link.cloned() else {
+            return false;
+        };
+        let holds = self.pace.holds(self.pulled_at, made_in);
+        if holds == Holds::FromNow {
+            link.cork_briefly();
+        }
+        holds != Holds::Nothing
+    }
+
+    /// Nothing said so far waits for a batch any more.
+    pub(super) fn uncork(&mut self) {
+        if !self.pace.take_held() {
+            return;
+        }
+        for cursor in &self.cursors {
+            if let Some(link) = &cursor.link {
+                link.uncork();
             }
         }
     }

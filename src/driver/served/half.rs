@@ -1,8 +1,7 @@
 //! The two halves of a connection, under its lock: messages from one to the other.
 
 use super::{
-    ANSWERS_HIGH_WATER_BYTES, CORKED_BYTES, Gathered, HELD_HIGH_WATER_BYTES, Half,
-    QUEUE_HIGH_WATER_BYTES,
+    ANSWERS_HIGH_WATER_BYTES, Gathered, HELD_HIGH_WATER_BYTES, Half, QUEUE_HIGH_WATER_BYTES,
 };
 use crate::error::{Error, Result};
 use crate::proto::{SenderState, Transmit};
@@ -80,13 +79,5 @@ impl Half {
             }
         };
         self.link.queue(message)
-    }
-
-    /// Writes what was queued, unless more is about to follow.
-    pub(super) fn write(&mut self) -> Result<()> {
-        if self.corked && self.link.queued_bytes() < CORKED_BYTES {
-            return Ok(());
-        }
-        self.link.write_queued()
     }
 }

@@ -1,14 +1,7 @@
-//! A connection between two streams and at the beginning of one: who waits for the next request, and
-//! what the first batch has to do with the schema.
-
-use std::time::Duration;
+//! A connection between two streams: who waits for the next request.
 
 use super::{Effects, ServedLink};
-use crate::driver::clock;
 use crate::proto::SenderState;
-
-/// How long a schema waits for the first batch, give or take the system's timers (a millisecond).
-const BRIEF: Duration = Duration::from_micros(200);
 
 impl ServedLink {
     /// From now on the caller waits for the descriptor between two streams, and calls `ready`, until
@@ -36,29 +29,5 @@ impl ServedLink {
             self.pump(&mut half, &mut effects);
         }
         self.finish(effects);
-    }
-
-    /// As [`cork`](Self::cork), for a moment, in which the caller may call the host: the schema then
-    /// leaves with the first batch, if that comes at once, and the client is woken once. On the I/O
-    /// thread.
-    pub fn cork_briefly(&self) {
-        let until = clock::after(BRIEF);
-        {
-            let mut half = self.half.lock();
-            half.corked = true;
-            half.uncork_at = Some(until);
-        }
-        self.io.call_at(until, self.source());
-    }
-
-    /// Writes what has waited for a first batch long enough.
-    pub(super) fn uncork_when_due(&self) {
-        let due = {
-            let half = self.half.lock();
-            half.uncork_at.is_some_and(|at| clock::now() >= at)
-        };
-        if due {
-            self.uncork();
-        }
     }
 }

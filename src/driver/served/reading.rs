@@ -65,7 +65,8 @@ impl ServedLink {
         let flooded = half.is_flooded();
         if !self.readiness.socket {
             // What is queued may leave only while somebody turns the connection.
-            let left = half.link.queued_bytes() == 0 || half.link.is_fetched_from();
+            let left =
+                half.link.queued_bytes() == 0 || half.link.is_fetched_from() || half.is_corked();
             return if flooded || (half.reading.is_by_thread() && left) {
                 Interest::Nothing
             } else {
@@ -74,7 +75,7 @@ impl ServedLink {
         }
         let parked = half.parked && half.sender.state() == SenderState::Idle;
         let reads = !flooded && !parked && !half.reading.is_by_thread();
-        let writes = flooded || (half.link.queued_bytes() > 0 && !half.corked);
+        let writes = flooded || (half.link.queued_bytes() > 0 && !half.is_corked());
         match (reads, writes) {
             (true, true) => Interest::ReadWrite,
             (true, false) => Interest::Read,
@@ -92,8 +93,10 @@ impl ServedLink {
             let half = &mut *half;
             // Bodies that were fetched are released as soon as those of a quick batch.
             let fetched = || half.link.queued_bytes() > 0 && half.link.is_fetched_from();
-            let due =
-                at_once || half.sender.is_half_used() || (self.io.spin() > QUICK && fetched());
+            // While batches wait to leave together, with them.
+            let due = at_once
+                || (half.sender.is_half_used() && !half.is_corked())
+                || (self.io.spin() > QUICK && fetched());
             if half.closed.is_some() || !due {
                 return;
             }
@@ -111,6 +114,7 @@ impl ServedLink {
                 effects.timers.push(until);
             }
             if half.link.queued_bytes() > 0
+                && !half.is_corked()
                 && let Err(error) = half.link.flush()
             {
                 self.close(half, error, &mut effects);

@@ -16,6 +16,8 @@ struct EndsWhileReceiving {
     queued: Arc<AtomicU64>,
     /// What is queued lies in memory that was made for it.
     holds: bool,
+    /// How often what was queued was written.
+    writes: Arc<AtomicU64>,
 }
 
 impl Connection for EndsWhileReceiving {
@@ -36,6 +38,11 @@ impl Connection for EndsWhileReceiving {
     }
 
     fn send(&mut self, _: Outgoing) -> Result<()> {
+        Ok(())
+    }
+
+    fn write_queued(&mut self) -> Result<()> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -98,10 +105,21 @@ impl Host for Nobody {
 
 /// A connection on the thread `io`, whose queue is `queued`.
 fn serve(io: &IoThread, queued: &Arc<AtomicU64>, holds: bool) -> Arc<ServedLink> {
+    serve_counted(io, queued, holds, &Arc::default())
+}
+
+/// The same, whose writes are counted.
+fn serve_counted(
+    io: &IoThread,
+    queued: &Arc<AtomicU64>,
+    holds: bool,
+    writes: &Arc<AtomicU64>,
+) -> Arc<ServedLink> {
     let link = EndsWhileReceiving {
         ready: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
         queued: Arc::clone(queued),
         holds,
+        writes: Arc::clone(writes),
     };
     let (config, idle) = (SenderConfig::default(), Duration::from_secs(1));
     let host = Weak::<Nobody>::new();
@@ -176,5 +194,34 @@ fn told_of_room(most: u64, holds: bool) {
     // Once: nobody waits any more.
     served.ready();
     assert_eq!(signal.changes(), seen + 1);
+    io.shut_down();
+}
+
+/// Promise of `cork_briefly`: what waits for more is written when that does not come, by the I/O thread, each
+/// time; and at once where much waits.
+#[test]
+fn what_waits_for_more_is_written_without_it() {
+    let io = IoThread::start("test", Duration::ZERO).unwrap();
+    let (queued, writes) = (Arc::default(), Arc::default());
+    let served = serve_counted(&io, &queued, false, &writes);
+    let written = || AtomicU64::load(&writes, Ordering::Relaxed);
+    for pause in [0, 0, 1, 5, 0] {
+        let before = written();
+        served.cork_briefly();
+        served.act(&[], |_| {}).unwrap();
+        let start = clock::now();
+        while written() == before {
+            assert!(clock::since(start) < Duration::from_secs(10));
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        std::thread::sleep(Duration::from_millis(pause));
+    }
+    served.cork();
+    let before = written();
+    served.act(&[], |_| {}).unwrap();
+    assert_eq!(written(), before);
+    AtomicU64::store(&queued, 1 << 20, Ordering::Relaxed);
+    served.act(&[], |_| {}).unwrap();
+    assert_eq!(written(), before + 1);
     io.shut_down();
 }

@@ -1,0 +1,107 @@
+//! What waits to be written, so that it shares a system call, and a wake of the peer, with what follows.
+
+use std::time::Duration;
+
+use super::{Effects, Half, ServedLink};
+use crate::driver::clock;
+use crate::error::Result;
+use crate::proto::Timestamp;
+
+/// How long something waits for what may follow, give or take the system's timers (a millisecond).
+const BRIEF: Duration = Duration::from_micros(200);
+/// As many bytes as are worth a system call although more are about to follow: the peer works on
+/// them meanwhile.
+const ENOUGH_BYTES: u64 = 32 << 10;
+
+/// Whether a connection writes at once.
+#[derive(Debug, Default)]
+pub(super) struct Cork {
+    /// More is about to follow.
+    pub(super) is_in: bool,
+    /// When it is written all the same.
+    until: Option<Timestamp>,
+    /// When the I/O thread looks after that: once for many corks of a quick stream, since to tell it wakes it.
+    timer: Option<Timestamp>,
+    /// There was a cork since that timer was set.
+    is_used: bool,
+}
+
+impl Cork {
+    /// When to look next, where it is time `now` for what the last look left, and what waits is `due` or not.
+    fn next_look(&mut self, now: Timestamp, due: bool) -> Option<Timestamp> {
+        // Of the connection's timers this may be another one.
+        self.timer.take_if(|at| now >= *at)?;
+        let is_used = std::mem::take(&mut self.is_used);
+        self.timer = match self.until {
+            Some(until) => Some(until).filter(|_| !due),
+            None => is_used.then(|| clock::after(BRIEF)),
+        };
+        self.timer
+    }
+}
+
+impl Half {
+    /// Whether what is queued waits for more.
+    pub(super) fn is_corked(&self) -> bool {
+        self.cork.is_in && self.link.queued_bytes() < ENOUGH_BYTES
+    }
+
+    /// Writes what was queued, unless more is about to follow.
+    pub(super) fn write(&mut self) -> Result<()> {
+        if self.is_corked() {
+            return Ok(());
+        }
+        self.link.write_queued()
+    }
+}
+
+impl ServedLink {
+    /// What is sent from now on may wait until [`uncork`](Self::uncork); the caller neither sleeps nor calls the host
+    /// meanwhile.
+    pub fn cork(&self) {
+        self.half.lock().cork.is_in = true;
+    }
+
+    /// As [`cork`](Self::cork), for a moment, in which the caller may call the host.
+    pub fn cork_briefly(&self) {
+        let until = clock::after(BRIEF);
+        let is_first = {
+            let cork = &mut self.half.lock().cork;
+            cork.is_in = true;
+            cork.until = Some(until);
+            cork.is_used = cork.timer.is_some();
+            !cork.is_used && cork.timer.replace(until).is_none()
+        };
+        if is_first {
+            self.io.call_at(until, self.source());
+        }
+    }
+
+    /// Writes what has waited.
+    pub fn uncork(&self) {
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            half.cork.is_in = false;
+            half.cork.until = None;
+            self.pump(&mut half, &mut effects);
+        }
+        self.finish(effects);
+    }
+
+    /// Writes what has waited long enough: whoever makes what follows takes its time.
+    pub(super) fn uncork_when_due(&self) {
+        let now = clock::now();
+        let (due, again) = {
+            let cork = &mut self.half.lock().cork;
+            let due = cork.until.is_some_and(|at| now >= at);
+            (due, cork.next_look(now, due))
+        };
+        if due {
+            self.uncork();
+        }
+        if let Some(at) = again {
+            self.io.call_at(at, self.source());
+        }
+    }
+}
