@@ -224,6 +224,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The next array of the header, whatever its encoding.
+    #[inline(always)]
     fn column(&mut self, field: &Field) -> Result<usize> {
         let column = match field.dictionary {
             Some(_) => self.encoded(field),
@@ -357,9 +358,8 @@ impl<'a> Builder<'a> {
             at: *values,
             private: !self.shared,
         };
-        self.out
-            .buffers
-            .extend_from_slice(&[Buffer::ABSENT, values]);
+        self.out.buffers.push(Buffer::ABSENT);
+        self.out.buffers.push(values);
         Some(self.push(node, 0))
     }
 
