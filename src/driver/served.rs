@@ -106,7 +106,6 @@ pub struct ServedLink {
     readiness: Readiness,
     sends_gpu: bool,
     announces_bodies: bool,
-    whole_from: u64,
     /// The I/O thread can look for messages here ([`Connection::is_for_looking`]).
     looks: bool,
     lender: Option<Arc<dyn Lender>>,
@@ -213,7 +212,6 @@ impl ServedLink {
             readiness: readiness.clone(),
             sends_gpu: link.sends_gpu(),
             announces_bodies: link.announces_bodies(),
-            whole_from: link.whole_from(),
             looks: link.is_for_looking(),
             lender: link.lender(),
             region_idle,
@@ -299,7 +297,10 @@ impl ServedLink {
 
     /// From how many bytes on a body in several runs of memory is better copied into one.
     pub fn whole_from(&self) -> u64 {
-        self.whole_from
+        if !self.announces_bodies {
+            return u64::MAX;
+        }
+        self.half.lock().link.whole_from()
     }
 
     /// [`Connection::is_fetched_by_pages`].

@@ -348,7 +348,8 @@ pub trait Connection: Send {
         false
     }
 
-    /// From how many bytes on a body in several runs of memory is better copied into one than sent as it is.
+    /// From how many bytes on a body in several runs of memory is better copied into one than sent as it is, where the
+    /// connection [announces bodies](Self::announces_bodies).
     fn whole_from(&self) -> u64 {
         u64::MAX
     }

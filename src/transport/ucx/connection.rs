@@ -250,13 +250,17 @@ impl UcxConnection {
         }))
     }
 
-    /// Whether large messages go over tcp alone, and the user has not said how.
+    /// Whether large messages go over tcp alone.
     fn goes_over_tcp(&self) -> bool {
-        let Some(context) = self.link.as_ref().map(|link| link.worker.context()) else {
-            return false;
-        };
-        let is_told = context.scheme_is_set() || context.threshold_is_set();
-        !is_told && (context.goes_over_tcp() || self.way() == Some(Way::OverTcp))
+        let context = self.link.as_ref().map(|link| link.worker.context());
+        context.is_some_and(|it| it.goes_over_tcp()) || self.way() == Some(Way::OverTcp)
+    }
+
+    /// Whether the peer is sent large messages in bundles: over tcp, where the user has not said how they go.
+    fn bundles_large(&self) -> bool {
+        let context = self.link.as_ref().map(|link| link.worker.context());
+        let is_told = context.is_some_and(|it| it.scheme_is_set() || it.threshold_is_set());
+        self.bundle.is_some() && !is_told && self.goes_over_tcp()
     }
 
     /// Whether calls may go on to UCX.
@@ -385,7 +389,7 @@ impl Connection for UcxConnection {
         }
         let length = Bundle::room_for(&message, bundle::MOST_MESSAGE_BYTES).or_else(|| {
             let most = bundle::MOST_MESSAGE_BYTES_OVER_TCP;
-            Bundle::room_for(&message, most).filter(|_| self.goes_over_tcp())
+            Bundle::room_for(&message, most).filter(|_| self.bundles_large())
         });
         let (Some(length), Some(bundle)) = (length, &mut self.bundle) else {
             self.send_bundle()?;
@@ -533,12 +537,16 @@ impl Connection for UcxConnection {
     }
 
     fn whole_from(&self) -> u64 {
-        // UCX 1.13 packs several runs into messages of 8 KiB, each with a system call over tcp; one run goes
-        // from where it lies.
-        match &self.link {
-            Some(link) if link.worker.context().goes_over_tcp() => TOGETHER_BYTES as u64 + 1,
-            _ => u64::MAX,
+        // UCX packs several runs into pieces that it copies, each with a system call over tcp; one run goes
+        // from where it lies. In a bundle they lie together.
+        if !self.goes_over_tcp() {
+            return u64::MAX;
         }
+        let in_pieces = match self.bundles_large() {
+            true => bundle::MOST_MESSAGE_BYTES_OVER_TCP,
+            false => TOGETHER_BYTES,
+        };
+        in_pieces as u64 + 1
     }
 
     fn is_waiting(&self) -> bool {
