@@ -303,6 +303,11 @@ impl ServedLink {
         self.half.lock().link.whole_from()
     }
 
+    /// [`Connection::copies_up_to`].
+    pub fn copies_up_to(&self) -> u64 {
+        self.half.lock().link.copies_up_to()
+    }
+
     /// [`Connection::is_fetched_by_pages`].
     pub fn is_fetched_by_pages(&self, body_len: u64) -> bool {
         self.announces_bodies && self.half.lock().link.is_fetched_by_pages(body_len)

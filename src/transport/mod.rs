@@ -348,6 +348,12 @@ pub trait Connection: Send {
         false
     }
 
+    /// Up to how many bytes a body is copied by the call that sends it, where the connection
+    /// [announces bodies](Self::announces_bodies).
+    fn copies_up_to(&self) -> u64 {
+        0
+    }
+
     /// From how many bytes on a body in several runs of memory is better copied into one than sent as it is, where the
     /// connection [announces bodies](Self::announces_bodies).
     fn whole_from(&self) -> u64 {

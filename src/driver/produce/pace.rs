@@ -63,7 +63,7 @@ impl Pace {
         self.is_small = is_small;
     }
 
-    /// Whether a batch may wait that was pulled at `now` and `made_in` so long.
+    /// Whether a batch may wait that was pulled at `now` and `made_in` so long; it is taken to be as small as the last one.
     pub(super) fn holds(&mut self, now: Timestamp, made_in: Duration) -> Holds {
         if made_in > QUICK || !self.is_small {
             self.run = 0;

@@ -252,9 +252,10 @@ impl Replay {
             let placed = place(&self.options, &self.link, message, owner)?;
             let header = Arc::clone(&message.header);
             let ready = Ready::new(message.kind, header, message.body_len, placed);
-            // What is announced is moved later, but for what UCX copies at once and what was copied here.
+            // What is announced is moved later, but for what the call copies and what was copied here.
             let announced = self.link.announces_bodies()
                 && message.body_len > SMALL_BODY_BYTES
+                && message.body_len > self.link.copies_up_to()
                 && !ready.is_copied();
             if !ready.is_in_place() && !announced {
                 copies += message.body_len;

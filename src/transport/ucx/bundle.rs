@@ -27,10 +27,14 @@ pub(super) const MOST_MESSAGE_BYTES: usize = 16 << 10;
 /// The same over tcp. What UCX sends by itself there, it sends in pieces of 8 KiB or by rendezvous, whose answers
 /// keep the sender waiting: with either a body of 8 KiB takes 15 to 35 us, in a bundle 3.
 pub(super) const MOST_MESSAGE_BYTES_OVER_TCP: usize = 256 << 10;
-/// A bundle is not longer, frames included: the longest message, and its header.
+/// A bundle is not longer, frames included: the longest message, and its header. Elsewhere than over tcp it is written long
+/// before, by what the driver has wait.
 const MOST_BYTES: usize = MOST_MESSAGE_BYTES_OVER_TCP + (64 << 10);
 /// No peer may send a longer one.
 pub(super) const LIMIT: u64 = 512 << 10;
+// Any message that may travel so fits an empty one.
+const _: () = assert!(MOST_MESSAGE_BYTES_OVER_TCP + HEADER_BYTES <= MOST_BYTES);
+const _: () = assert!(MOST_BYTES as u64 <= LIMIT);
 
 /// BUNDLES.
 pub(super) fn ask() -> Vec<u8> {

@@ -542,11 +542,18 @@ impl Connection for UcxConnection {
         if !self.goes_over_tcp() {
             return u64::MAX;
         }
-        let in_pieces = match self.bundles_large() {
+        match self.bundles_large() {
+            true => self.copies_up_to() + 1,
+            false => TOGETHER_BYTES as u64 + 1,
+        }
+    }
+
+    fn copies_up_to(&self) -> u64 {
+        let most = match self.bundles_large() {
             true => bundle::MOST_MESSAGE_BYTES_OVER_TCP,
-            false => TOGETHER_BYTES,
+            false => bundle::MOST_MESSAGE_BYTES,
         };
-        in_pieces as u64 + 1
+        most as u64
     }
 
     fn is_waiting(&self) -> bool {

@@ -41,6 +41,8 @@ const OBEYS_TCP_FAMILIES: (u32, u32, u32) = (1, 15, 0);
 /// is all that it sends without rendezvous.
 const TCP_SEGMENT: &str = "TCP_TX_SEG_SIZE";
 const TCP_SEGMENT_BYTES: &str = "64k";
+/// UCX's tcp does not open where this is less; it is as much by default.
+const TCP_RECEIVED_SEGMENT: &str = "TCP_RX_SEG_SIZE";
 /// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
 pub(super) const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 
@@ -304,7 +306,8 @@ fn init(
     if over_tcp && !is_in_environment(RENDEZVOUS) {
         config.set(RENDEZVOUS, TCP_RENDEZVOUS)?;
     }
-    if !is_in_environment(TCP_SEGMENT) {
+    let is_set = |key| is_in_environment(key) || settings.iter().any(|(name, _)| name == key);
+    if !is_set(TCP_SEGMENT) && !is_set(TCP_RECEIVED_SEGMENT) {
         // Without tcp in the build there is no such setting.
         let _ = config.set(TCP_SEGMENT, TCP_SEGMENT_BYTES);
     }

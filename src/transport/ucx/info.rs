@@ -66,16 +66,28 @@ pub(super) fn way(api: &Api, endpoint: Endpoint) -> Way {
 }
 
 /// The same by what UCX prints of an endpoint: lines with `lane`, a transport and what it is for. Large messages go over
-/// the lanes for `rma_bw`; over tcp the sender writes them.
+/// the lanes for `rma_bw`, what is sent unasked over those for `am`; over tcp the sender writes them.
 fn way_of(printed: &str) -> Way {
-    let lanes = printed.lines().filter(|line| line.contains("lane["));
-    let lanes: Vec<_> = lanes.filter(|line| line.contains("rma_bw#")).collect();
-    let all = |transport| !lanes.is_empty() && lanes.iter().all(|line| line.contains(transport));
-    if all(":cma/") {
+    let lanes = |purposes: &[&str]| -> Vec<&str> {
+        let is_for = |word: &str| {
+            word.split('#')
+                .next()
+                .is_some_and(|it| purposes.contains(&it))
+        };
+        let lanes = printed.lines().filter(|line| line.contains("lane["));
+        lanes
+            .filter(|line| line.split_whitespace().any(is_for))
+            .collect()
+    };
+    let (large, unasked) = (lanes(&["rma_bw"]), lanes(&["am", "am_bw"]));
+    let all = |lanes: &[&str], transport| {
+        !lanes.is_empty() && lanes.iter().all(|line| line.contains(transport))
+    };
+    if all(&large, ":cma/") {
         Way::FetchedByPages
-    } else if all(":tcp/") {
+    } else if all(&large, ":tcp/") && all(&unasked, ":tcp/") {
         Way::OverTcp
-    } else if lanes.is_empty() || lanes.iter().any(|line| line.contains(":tcp/")) {
+    } else if large.is_empty() || large.iter().any(|line| line.contains(":tcp/")) {
         Way::Written
     } else {
         Way::Fetched
@@ -169,7 +181,9 @@ mod tests {
         assert_eq!(way_of(&[posix, cma].concat()), Way::FetchedByPages);
         assert_eq!(way_of(&[posix, xpmem].concat()), Way::Fetched);
         assert_eq!(way_of(&[cma, xpmem].concat()), Way::Fetched);
-        assert_eq!(way_of(&[posix, tcp].concat()), Way::OverTcp);
+        assert_eq!(way_of(tcp), Way::OverTcp);
+        // What is sent unasked goes through memory.
+        assert_eq!(way_of(&[posix, tcp].concat()), Way::Written);
         assert_eq!(way_of(&[tcp, cma].concat()), Way::Written);
         assert_eq!((way_of(posix), way_of("")), (Way::Written, Way::Written));
     }
