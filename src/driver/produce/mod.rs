@@ -90,10 +90,9 @@ pub struct Production {
     busy: Option<Busy>,
     /// What the thread knows of its looks before it sleeps.
     brief: Brief,
-    /// When there was room for a batch last, and whether that was soon sent.
+    /// When there was room for a batch last.
     pulled_at: Timestamp,
-    is_quick: bool,
-    /// Batches that were not, one after the other.
+    /// Batches that were not sent soon after that, one after the other.
     slow: u32,
     /// When the producer could last begin with a batch.
     returned_at: Timestamp,
@@ -153,7 +152,6 @@ impl Production {
             brief: Brief::default(),
             pulled_at: clock::now(),
             returned_at: clock::now(),
-            is_quick: false,
             slow: waiting::MOST_SLOW,
             stream,
             options,

@@ -28,8 +28,7 @@ impl Production {
             true => 0,
             false => (self.slow + 1).min(MOST_SLOW),
         };
-        self.is_quick = self.slow < MOST_SLOW;
-        if self.is_quick {
+        if self.is_quick() {
             self.read_along(false);
         } else {
             self.hand_back();
@@ -103,6 +102,11 @@ impl Production {
         }
     }
 
+    /// Whether the next batch is expected to be sent soon after there is room for it.
+    fn is_quick(&self) -> bool {
+        self.slow < MOST_SLOW
+    }
+
     /// The connection that this thread may read for itself.
     fn own_link(&self) -> Option<&Arc<ServedLink>> {
         match self.cursors.as_slice() {
@@ -127,7 +131,7 @@ impl Production {
 
     /// Looks for room before a sleep. Returns whether something has changed since `seen`.
     fn look_briefly(&mut self, seen: u64) -> bool {
-        if !self.is_quick || self.own_link().is_none() {
+        if !self.is_quick() || self.own_link().is_none() {
             return false;
         }
         let mut brief = std::mem::take(&mut self.brief);
