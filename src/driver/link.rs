@@ -407,13 +407,13 @@ impl FetchLink {
             let Some(queue) = queue else {
                 return;
             };
-            let now = clock::now();
+            let now = queue.needs_time().then(clock::now);
             for body in bodies {
-                queue.push(now, &body);
+                queue.push(now.unwrap_or_default(), &body);
             }
             let arm = if *armed { None } else { queue.deadline() };
             *armed |= arm.is_some();
-            (queue.is_due(now), arm)
+            (queue.is_due(now.unwrap_or_default()), arm)
         };
         if due {
             match self.say_on() {

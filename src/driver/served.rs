@@ -29,7 +29,7 @@ use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::signal::Wake;
 use crate::error::{Error, Result};
 use crate::proto::{Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp};
-use crate::transport::{Connection, Lender, Readiness, RegionNotice};
+use crate::transport::{Connection, Lender, Owner, Readiness, RegionNotice};
 
 /// A packed body on its way to a transport.
 pub enum Gathered {
@@ -47,34 +47,17 @@ pub enum Gathered {
 /// Memory lent to the peer: dropped when it is back.
 pub struct Hold {
     /// Blocks of regions. They go first: they may lie in the arena of the producer's array.
-    _blocks: Box<dyn Send>,
+    _blocks: Owner,
+    /// The producer's array or table; its release runs where host code may run.
     _owner: Option<Owner>,
 }
 
 impl Hold {
     /// Owns `blocks` and, where the producer's own memory is lent, what keeps that alive.
-    pub fn new(blocks: Box<dyn Send>, owner: Option<Owner>) -> Self {
+    pub fn new(blocks: Owner, owner: Option<Owner>) -> Self {
         Self {
             _blocks: blocks,
             _owner: owner,
-        }
-    }
-}
-
-/// What keeps the producer's memory alive; its release runs where host code may run.
-pub enum Owner {
-    /// For one body: an array.
-    One(Box<dyn Send>),
-    /// For many: a table.
-    Shared(Arc<dyn Send + Sync>),
-}
-
-impl Owner {
-    /// The same in a box.
-    pub fn boxed(self) -> Box<dyn Send> {
-        match self {
-            Self::One(owner) => owner,
-            Self::Shared(owner) => Box::new(owner),
         }
     }
 }

@@ -14,6 +14,8 @@ const WORTH_SENDING: usize = 1024;
 /// slow enough for its batches to be large has them back soon, and the server's memory stays in use
 /// where it is warm, and one that takes many small ones sends few messages.
 const WORTH_WAITING: Duration = Duration::from_millis(1);
+/// Once as many wait, the clock is read for one in so many.
+const TIMED_EACH: usize = 16;
 /// Most addresses or numbers in one message: 64 KiB of addresses.
 const MOST_IN_ONE: usize = 8192;
 
@@ -67,6 +69,13 @@ impl FreeQueue {
             deadline: None,
             ripe: None,
         }
+    }
+
+    /// Whether [`push`](Self::push) and [`is_due`](Self::is_due) are to be told the time now, or may be told any
+    /// earlier one: a consumer of small batches would feel a look at the clock for each, and has given back so many
+    /// long before the first of them has waited for a while.
+    pub fn needs_time(&self) -> bool {
+        self.len() < TIMED_EACH || self.len().is_multiple_of(TIMED_EACH)
     }
 
     /// Adds a body.
@@ -219,6 +228,26 @@ mod tests {
         // What comes next begins to wait anew.
         queue.push(at(2), &addresses(&[4]));
         assert_eq!((queue.poll(at(2)), queue.deadline()), (None, Some(at(12))));
+    }
+
+    /// Who gives one back at a time has the clock read for each, and who gives many back for one in sixteen: the
+    /// first of them begins to wait when it came, and those behind it are taken along within 16 of what is due.
+    #[test]
+    fn the_clock_is_read_for_few_of_many() {
+        let mut queue = FreeQueue::new(9);
+        let mut read = 0;
+        for seq in 0..1000 {
+            read += u32::from(queue.needs_time());
+            assert!(queue.needs_time() || seq >= 16);
+            let now = if queue.needs_time() { at(5) } else { at(0) };
+            queue.push(now, &Return::Number { stream: 7, seq });
+            assert!(!queue.is_due(now));
+        }
+        assert_eq!((read, queue.deadline()), (16 + 62, Some(at(15))));
+        while !queue.needs_time() {
+            queue.push(at(0), &addresses(&[1]));
+        }
+        assert!(queue.len() <= 1008 && queue.is_due(at(6)));
     }
 
     /// Numbers of one stream share a message, and are told from those of another.

@@ -7,12 +7,16 @@ use foldhash::HashMap;
 
 use crate::proto::{ProtocolError, Span};
 
+mod numbered;
+
+use numbered::{Back, Lent, Number, Numbered};
+
 /// The lends of one connection. `K` keeps the memory of one lend alive; it comes out again once
 /// every span of the lend has been returned, or its number has.
 #[derive(Debug)]
 pub struct Ledger<K> {
     /// Those that come back by number.
-    numbered: HashMap<Number, Numbered<K>>,
+    numbered: Numbered<K>,
     /// By number; `None` where a number is free.
     lends: Vec<Option<Lend<K>>>,
     free_numbers: Vec<u32>,
@@ -29,26 +33,6 @@ struct Lend<K> {
     /// Occurrences not yet returned.
     missing: usize,
     hold: K,
-}
-
-/// A message of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Number {
-    stream: u64,
-    seq: u32,
-}
-
-/// What was lent under one number.
-#[derive(Debug)]
-struct Numbered<K> {
-    age: u64,
-    /// Spans that are not empty.
-    spans: usize,
-    hold: K,
-    /// Those lent since under the same number: numbers wrap, and a client may name two streams alike.
-    /// Which one a return means is not known then, so all of them must be back.
-    others: Vec<K>,
-    returned: usize,
 }
 
 /// The occurrences of one address in the lists sent, oldest first.
@@ -115,7 +99,7 @@ impl<K> Ledger<K> {
     /// Nothing is lent.
     pub fn new() -> Self {
         Self {
-            numbered: HashMap::default(),
+            numbered: Numbered::new(),
             lends: Vec::new(),
             free_numbers: Vec::new(),
             count: 0,
@@ -171,20 +155,8 @@ impl<K> Ledger<K> {
         let age = self.count;
         self.count = age.wrapping_add(1);
         self.outstanding = self.outstanding.saturating_add(spans);
-        match self.numbered.entry(Number { stream, seq }) {
-            Entry::Occupied(mut entry) => {
-                let lent = entry.get_mut();
-                lent.spans = lent.spans.saturating_add(spans);
-                lent.others.push(hold);
-            }
-            Entry::Vacant(entry) => drop(entry.insert(Numbered {
-                age,
-                spans,
-                hold,
-                others: Vec::new(),
-                returned: 0,
-            })),
-        }
+        let number = Number { stream, seq };
+        self.numbered.lend(number, Lent { age, spans, hold });
         None
     }
 
@@ -200,22 +172,20 @@ impl<K> Ledger<K> {
         freed: &mut Vec<K>,
     ) -> Result<(), ProtocolError> {
         for seq in seqs {
-            let Entry::Occupied(mut entry) = self.numbered.entry(Number { stream, seq: *seq })
-            else {
-                return Err(ProtocolError::new(
-                    "F3",
-                    format!("return of the body of message {seq}, which is not lent"),
-                ));
+            let (lent, others) = match self.numbered.take_back(Number { stream, seq: *seq }) {
+                Back::Unknown => {
+                    return Err(ProtocolError::new(
+                        "F3",
+                        format!("return of the body of message {seq}, which is not lent"),
+                    ));
+                }
+                Back::Incomplete => continue,
+                Back::One(lent) => (lent, Vec::new()),
+                Back::All(lent, others) => (lent, others),
             };
-            let lent = entry.get_mut();
-            lent.returned = lent.returned.saturating_add(1);
-            if lent.returned <= lent.others.len() {
-                continue;
-            }
-            let lent = entry.remove();
             self.outstanding = self.outstanding.saturating_sub(lent.spans);
             freed.push(lent.hold);
-            freed.extend(lent.others);
+            freed.extend(others);
         }
         Ok(())
     }
@@ -325,10 +295,7 @@ impl<K> Ledger<K> {
         self.outstanding = 0;
         let lends = self.lends.drain(..).flatten();
         let mut holds: Vec<_> = lends.map(|lend| (lend.age, lend.hold)).collect();
-        for (_, lent) in self.numbered.drain() {
-            let all = std::iter::once(lent.hold).chain(lent.others);
-            holds.extend(all.map(|hold| (lent.age, hold)));
-        }
+        holds.extend(self.numbered.drain());
         holds.sort_by_key(|(age, _)| *age);
         holds.into_iter().map(|(_, hold)| hold).collect()
     }

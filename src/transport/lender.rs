@@ -43,12 +43,12 @@ pub struct Lease {
     pub ready: Option<ReadyNotice>,
     /// The blocks and region references; dropped when the peer has returned every span, or after
     /// [`Lender::abandon`].
-    pub hold: Box<dyn Send>,
+    pub hold: Owner,
 }
 
 impl Lease {
     /// A lease of the host's memory that announces nothing.
-    pub fn new(spans: Vec<Span>, hold: Box<dyn Send>) -> Self {
+    pub fn new(spans: Vec<Span>, hold: Owner) -> Self {
         Self {
             spans,
             announce: Vec::new(),
@@ -60,6 +60,24 @@ impl Lease {
             keep: None,
             ready: None,
             hold,
+        }
+    }
+}
+
+/// What keeps memory alive until it is dropped.
+pub enum Owner {
+    /// For this lease or body alone.
+    One(Box<dyn Send>),
+    /// For several.
+    Shared(Arc<dyn Send + Sync>),
+}
+
+impl Owner {
+    /// The same in a box.
+    pub fn boxed(self) -> Box<dyn Send> {
+        match self {
+            Self::One(owner) => owner,
+            Self::Shared(owner) => Box::new(owner),
         }
     }
 }

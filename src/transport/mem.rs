@@ -19,7 +19,7 @@ use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Span, Uri, body_of_tag};
 use crate::transport::{
-    Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Placement,
+    Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Owner, Placement,
     Readiness, Resolved, Transport, Unmapped, sends_host_memory_only,
 };
 
@@ -410,11 +410,11 @@ impl Lender for MemLender {
             copied: bytes,
             ..Lease::new(
                 spans,
-                Box::new(Hold {
+                Owner::One(Box::new(Hold {
                     lent: Arc::clone(&self.lent),
                     base,
                     bytes,
-                }),
+                })),
             )
         }))
     }

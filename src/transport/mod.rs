@@ -32,7 +32,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use lender::{Keep, Lease, Lender, OnGpu, Placement, ReadyNotice, RegionNotice};
+pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
 pub use message::{Incoming, Outgoing, Payload};
 pub use options::{BodyPolicy, Budget, LinkOptions, Settings};
 

@@ -8,10 +8,10 @@ use crate::arrow::EncodedMessage;
 use crate::device::{BufferRef, HostBuffer};
 use crate::driver::produce::stage::stage;
 use crate::driver::produce::{ProduceOptions, on_gpu};
-use crate::driver::served::{Gathered, Hold, Owner, ServedLink};
+use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::error::Result;
 use crate::proto::{HeaderKind, OutBody};
-use crate::transport::{BodyPolicy, Lease, OnGpu, Placement, ReadyNotice, RegionNotice};
+use crate::transport::{BodyPolicy, Lease, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
 
 /// A body on its way, and what the peer is to be told first.
 pub(super) struct Placed {

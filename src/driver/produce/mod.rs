@@ -33,12 +33,12 @@ use crate::driver::brief::Brief;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::io::Busy;
-use crate::driver::served::{Owner, ServedLink};
+use crate::driver::served::ServedLink;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
 };
-use crate::transport::BodyPolicy;
+use crate::transport::{BodyPolicy, Owner};
 use body::{Placed, Ready, Room, place, room_for};
 use pace::Pace;
 

@@ -17,11 +17,11 @@ use crate::driver::callbacks::Deferred;
 use crate::driver::io::Source;
 use crate::driver::produce::body::{Ready, Room, is_lendable, place, room_for};
 use crate::driver::produce::{ProduceOptions, stream_info};
-use crate::driver::served::{Owner, ServedLink};
+use crate::driver::served::ServedLink;
 use crate::driver::signal::Wake;
 use crate::error::Result;
 use crate::proto::HeaderKind;
-use crate::transport::BodyPolicy;
+use crate::transport::{BodyPolicy, Owner};
 
 /// Bodies up to this many bytes may be copied, or written to a socket, by the I/O thread.
 const SMALL_BODY_BYTES: u64 = 64 << 10;

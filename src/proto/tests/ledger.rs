@@ -135,6 +135,119 @@ proptest! {
     }
 }
 
+/// What is lent by number, by a map alone: a return counts once all of its number are back.
+#[derive(Default)]
+struct ByNumber {
+    lent: std::collections::BTreeMap<(u64, u32), (Vec<usize>, usize)>,
+}
+
+impl ByNumber {
+    fn lend(&mut self, stream: u64, seq: u32, hold: usize) {
+        self.lent.entry((stream, seq)).or_default().0.push(hold);
+    }
+
+    fn take_back(&mut self, stream: u64, seq: u32) -> Option<Vec<usize>> {
+        let (holds, returned) = self.lent.get_mut(&(stream, seq))?;
+        *returned += 1;
+        if *returned < holds.len() {
+            return Some(Vec::new());
+        }
+        self.lent.remove(&(stream, seq)).map(|(holds, _)| holds)
+    }
+}
+
+/// What happens to lends by number.
+#[derive(Debug, Clone)]
+enum Step {
+    /// So many messages lend nothing, then one does.
+    Lend { skipped: u32 },
+    /// Another stream begins, with this name and first number.
+    Begin { stream: u64, seq: u32 },
+    /// A number comes back: the oldest that is out, or any.
+    Return {
+        oldest: bool,
+        which: prop::sample::Index,
+    },
+    /// A number that may not be out comes back.
+    Guess { stream: u64, seq: u32 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let seq = prop_oneof![0_u32..40, u32::MAX - 20..=u32::MAX];
+    let step = prop_oneof![
+        12 => prop_oneof![8 => Just(0_u32), 1 => 1_u32..40].prop_map(|skipped| Step::Lend { skipped }),
+        1 => (0_u64..3, seq.clone()).prop_map(|(stream, seq)| Step::Begin { stream, seq }),
+        6 => (prop::bool::weighted(0.8), any::<prop::sample::Index>())
+            .prop_map(|(oldest, which)| Step::Return { oldest, which }),
+        1 => (0_u64..3, seq).prop_map(|(stream, seq)| Step::Guess { stream, seq }),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+proptest! {
+    /// Rule F3, returns by number: whatever is skipped, wraps, is named twice or stays out, each lend comes
+    /// back once, with all others of its number, and a number that is not out is refused.
+    #[test]
+    fn numbers_come_back_as_they_were_lent(steps in steps()) {
+        let mut ledger = Ledger::new();
+        let mut model = ByNumber::default();
+        let (mut stream, mut next) = (0, 0_u32);
+        for (hold, step) in steps.into_iter().enumerate() {
+            let (back, expected) = match step {
+                Step::Lend { skipped } => {
+                    let seq = next.wrapping_add(skipped);
+                    next = seq.wrapping_add(1);
+                    prop_assert_eq!(ledger.lend_numbered(stream, seq, &spans(&[(1, 8)]), hold), None);
+                    model.lend(stream, seq, hold);
+                    continue;
+                }
+                Step::Begin { stream: name, seq } => {
+                    (stream, next) = (name, seq);
+                    continue;
+                }
+                Step::Return { oldest, which } => {
+                    let out: Vec<_> = model.lent.keys().copied().collect();
+                    if out.is_empty() {
+                        continue;
+                    }
+                    let (stream, seq) = if oldest { out[0] } else { *which.get(&out) };
+                    let mut back = Vec::new();
+                    ledger.free_numbers(stream, &[seq], &mut back).unwrap();
+                    (Some(back), model.take_back(stream, seq))
+                }
+                Step::Guess { stream, seq } => {
+                    let mut back = Vec::new();
+                    let known = ledger.free_numbers(stream, &[seq], &mut back);
+                    (known.is_ok().then_some(back), model.take_back(stream, seq))
+                }
+            };
+            prop_assert_eq!(back, expected);
+        }
+        let mut left: Vec<_> = model.lent.into_values().flat_map(|(holds, _)| holds).collect();
+        left.sort_unstable();
+        let mut drained = ledger.drain();
+        drained.sort_unstable();
+        prop_assert_eq!(drained, left);
+        prop_assert_eq!(ledger.outstanding(), 0);
+    }
+}
+
+/// Who keeps one batch of a long stream has the server keep that lend alone, not a place for each since.
+#[test]
+fn one_lend_that_stays_out_takes_no_room_for_later_ones() {
+    let mut ledger = Ledger::new();
+    for seq in 0..100_000 {
+        assert_eq!(ledger.lend_numbered(7, seq, &spans(&[(1, 8)]), seq), None);
+        if seq > 0 {
+            let mut back = Vec::new();
+            ledger.free_numbers(7, &[seq], &mut back).unwrap();
+            assert_eq!(back, [seq]);
+        }
+        assert!(ledger.numbered.places() < 100);
+    }
+    assert_eq!(ledger.drain(), [0]);
+}
+
 /// What one lent buffer costs (see `Address`): with its key, half a cache line.
 #[test]
 fn an_address_takes_32_bytes() {

@@ -10,7 +10,7 @@ use crate::device::{BufferRef, copy};
 use crate::proto::Span;
 use crate::transport::lend::address;
 use crate::transport::lend::pool::{Block, Shared, Source};
-use crate::transport::{Lease, RegionNotice};
+use crate::transport::{Lease, Owner, RegionNotice};
 
 /// The block and the regions of one lease. Dropping it, on any thread and also after the pool is
 /// abandoned or gone, gives them back.
@@ -18,8 +18,15 @@ use crate::transport::{Lease, RegionNotice};
 pub(super) struct Hold {
     shared: Arc<Shared>,
     pub(super) block: Option<Block>,
-    /// Regions of arenas, each once, with their ids, in the order of [`Source::Arena`].
-    borrowed: SmallVec<[(u16, Arc<Region>); 1]>,
+    /// Regions of arenas, each once, in the order of [`Source::Arena`].
+    borrowed: SmallVec<[Arc<Borrow>; 1]>,
+}
+
+/// A region of an arena that the peer may read. All leases of it that are out at once share one.
+#[derive(Debug)]
+pub(super) struct Borrow {
+    pub(super) id: u16,
+    pub(super) region: Arc<Region>,
 }
 
 impl Hold {
@@ -31,13 +38,24 @@ impl Hold {
         }
     }
 
-    pub(super) fn add_borrowed(&mut self, id: u16, region: Arc<Region>) {
-        self.borrowed.push((id, region));
+    pub(super) fn add_borrowed(&mut self, borrow: Arc<Borrow>) {
+        self.borrowed.push(borrow);
     }
 
-    /// The arena regions, with their ids.
-    pub(super) fn borrowed(&self) -> &[(u16, Arc<Region>)] {
+    /// The arena regions.
+    pub(super) fn borrowed(&self) -> &[Arc<Borrow>] {
         &self.borrowed
+    }
+
+    /// Itself, or as little as there is to it: a lease of one region, as most are, takes no memory of its own.
+    fn into_owner(mut self) -> Owner {
+        if self.block.is_none()
+            && self.borrowed.len() == 1
+            && let Some(borrow) = self.borrowed.pop()
+        {
+            return Owner::Shared(borrow);
+        }
+        Owner::One(Box::new(self))
     }
 
     /// Copies what is to be copied and names every buffer.
@@ -58,7 +76,7 @@ impl Hold {
                     Source::Arena { region, offset } => {
                         borrowed += length;
                         let known = self.borrowed.get(*region);
-                        known.map(|(id, _)| address(*id, *offset))
+                        known.map(|borrow| address(borrow.id, *offset))
                     }
                     Source::Copy { at } => {
                         copied += length;
@@ -80,7 +98,7 @@ impl Hold {
             copied,
             borrowed,
             in_place: copied == 0 && self.shared.is_mapped(),
-            ..Lease::new(spans, Box::new(self))
+            ..Lease::new(spans, self.into_owner())
         }
     }
 }
@@ -111,6 +129,9 @@ impl Block {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        let Some(block) = &self.block else {
+            return;
+        };
         // A forked child has no thread to ever release a lock that was held at the fork; its copies
         // of the counts do not matter.
         if !self.shared.generation.is_same_process() {
@@ -121,20 +142,13 @@ impl Drop for Hold {
         if state.abandoned {
             return;
         }
-        if let Some(block) = &self.block {
-            state.lent = state.lent.saturating_sub(block.len);
-            let emptied = block
-                .region
-                .free(block.offset)
-                .is_some_and(|freed| freed.emptied);
-            if emptied && let Some(pooled) = state.pooled.get_mut(&block.id) {
-                pooled.idle_since = Some(Instant::now());
-            }
-        }
-        for (_, region) in &self.borrowed {
-            if let Some(known) = state.borrowed.get_mut(&region.identity()) {
-                known.leases = known.leases.saturating_sub(1);
-            }
+        state.lent = state.lent.saturating_sub(block.len);
+        let emptied = block
+            .region
+            .free(block.offset)
+            .is_some_and(|freed| freed.emptied);
+        if emptied && let Some(pooled) = state.pooled.get_mut(&block.id) {
+            pooled.idle_since = Some(Instant::now());
         }
     }
 }

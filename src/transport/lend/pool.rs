@@ -224,8 +224,8 @@ impl Lender for Pool {
         let mut state = self.shared.state.lock();
         state.abandoned = true;
         for borrowed in std::mem::take(&mut state.borrowed).into_values() {
-            // Rule F4. Under the lock: no lease can come back between the look and the mark.
-            if borrowed.leases > 0
+            // Rule F4. One that comes back between the look and the mark costs a region that is not used again.
+            if borrowed.is_out()
                 && !self.shared.export.is_revocable()
                 && let Some(region) = borrowed.region.upgrade()
             {
@@ -350,9 +350,9 @@ impl Shared {
                 state.learn_region(&region, exported)?;
                 known = state.borrow_region(&region);
             }
-            let (id, announced) = known?;
+            let (borrow, announced) = known?;
             news |= !announced;
-            hold.add_borrowed(id, region);
+            hold.add_borrowed(borrow);
         }
         if state.abandoned {
             return None;

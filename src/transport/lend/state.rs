@@ -11,7 +11,7 @@ use crate::device::region::Region;
 use crate::transport::lend::MOST_REGIONS;
 use crate::transport::lend::export::Exported;
 use crate::transport::lend::gpu::{self, GivenUp};
-use crate::transport::lend::hold::Hold;
+use crate::transport::lend::hold::{Borrow, Hold};
 use crate::transport::lend::pool::Block;
 use crate::transport::{Budget, Keep, RegionNotice};
 
@@ -76,8 +76,15 @@ pub(super) struct Borrowed {
     pub(super) region: Weak<Region>,
     pub(super) exported: Exported,
     pub(super) announced: bool,
-    /// Leases that are out.
-    pub(super) leases: usize,
+    /// What the leases that are out share.
+    pub(super) out: Weak<Borrow>,
+}
+
+impl Borrowed {
+    /// Whether a lease is out.
+    pub(super) fn is_out(&self) -> bool {
+        self.out.strong_count() > 0
+    }
 }
 
 /// What a region takes of the server's budget.
@@ -190,30 +197,37 @@ impl State {
                 region: Arc::downgrade(region),
                 exported,
                 announced: false,
-                leases: 0,
+                out: Weak::new(),
             };
             self.borrowed.insert(region.identity(), known);
         }
         Some(())
     }
 
-    /// Counts one more lease of an arena's region, and returns its id and whether the peer was told
-    /// of it; `None` where it has no id yet.
-    pub(super) fn borrow_region(&mut self, region: &Arc<Region>) -> Option<(u16, bool)> {
+    /// One more lease of an arena's region, and whether the peer was told of it; `None` where it has no
+    /// id yet.
+    pub(super) fn borrow_region(&mut self, region: &Arc<Region>) -> Option<(Arc<Borrow>, bool)> {
         let known = self.borrowed.get_mut(&region.identity())?;
-        known.leases += 1;
-        Some((known.id, known.announced))
+        let borrow = known.out.upgrade().unwrap_or_else(|| {
+            let borrow = Arc::new(Borrow {
+                id: known.id,
+                region: Arc::clone(region),
+            });
+            known.out = Arc::downgrade(&borrow);
+            borrow
+        });
+        Some((borrow, known.announced))
     }
 
     /// The regions of a lease that the peer was not told of yet; from now on it counts as told.
     /// There may be regions of arenas among them only where there are `news`.
     pub(super) fn announce(&mut self, hold: &Hold, news: bool) -> Vec<RegionNotice> {
         let mut notices = Vec::new();
-        for (id, region) in hold.borrowed().iter().filter(|_| news) {
-            if let Some(known) = self.borrowed.get_mut(&region.identity())
+        for borrow in hold.borrowed().iter().filter(|_| news) {
+            if let Some(known) = self.borrowed.get_mut(&borrow.region.identity())
                 && !std::mem::replace(&mut known.announced, true)
             {
-                notices.push(known.exported.notice(*id));
+                notices.push(known.exported.notice(borrow.id));
             }
         }
         if let Some(block) = &hold.block
@@ -272,7 +286,7 @@ impl State {
         }
         let done = self
             .borrowed
-            .extract_if(|_, b| b.leases == 0 && b.region.strong_count() == 0);
+            .extract_if(|_, known| !known.is_out() && known.region.strong_count() == 0);
         for (_, known) in done {
             let Borrowed {
                 id,

@@ -16,7 +16,7 @@ use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Registered;
-use crate::transport::{Budget, Lease, Lender, LinkOptions, OnGpu, Placement};
+use crate::transport::{Budget, Lease, Lender, LinkOptions, OnGpu, Owner, Placement};
 
 /// Copies begin at multiples of this (rule A2).
 const ALIGNMENT: u64 = 64;
@@ -142,7 +142,7 @@ impl Lender for PlainLender {
         }
         Ok(Placement::Lent(Lease {
             copied,
-            ..Lease::new(spans, Box::new(block))
+            ..Lease::new(spans, Owner::One(Box::new(block)))
         }))
     }
 

@@ -182,7 +182,7 @@ impl Fetch<'_> {
     fn is_enough(&self) -> bool {
         let batches = self.fetched.batches;
         // The clock is not read for each small batch, which would be felt.
-        let check = if self.of.case.batch_bytes() < 64 << 10 {
+        let check = if self.of.case.batch_bytes() <= 64 << 10 {
             16
         } else {
             1

@@ -29,7 +29,7 @@ use crate::transport::lend::address;
 use crate::transport::lend::handle::{GpuHandle, Way};
 use crate::transport::lend::pool::{ALIGNMENT, FIRST_REGION_BYTES, Shared};
 use crate::transport::lend::state::{Charge, NoRoom};
-use crate::transport::{Keep, Lease, OnGpu, Placement, RegionNotice};
+use crate::transport::{Keep, Lease, OnGpu, Owner, Placement, RegionNotice};
 pub(super) use events::Events;
 use hold::Hold;
 use known::{Block, Found};
@@ -290,7 +290,7 @@ impl Shared {
             copied_on_device: copied,
             keep: Some(hold.keep()),
             ready,
-            ..Lease::new(spans, Box::new(hold))
+            ..Lease::new(spans, Owner::One(Box::new(hold)))
         })))
     }
 

@@ -11,7 +11,7 @@ use crate::transport::lend::address;
 use crate::transport::lend::hold::Hold;
 use crate::transport::lend::pool::{ALIGNMENT, Block, Shared};
 use crate::transport::lend::state::Registration;
-use crate::transport::{Lease, OnGpu, Placement};
+use crate::transport::{Lease, OnGpu, Owner, Placement};
 
 impl Shared {
     /// Copies a body to the host's memory and lends that. `None`: there is no room for it now.
@@ -68,7 +68,7 @@ impl Shared {
         Ok(Some(Placement::Lent(Lease {
             announce,
             staged,
-            ..Lease::new(spans, Box::new(hold))
+            ..Lease::new(spans, Owner::One(Box::new(hold)))
         })))
     }
 
