@@ -65,5 +65,9 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         peak_bytes: after.peak_bytes,
         stream_bytes: Some(grown / u64::from(case.streams)),
         ..Outcome::default()
-    })
+    })?;
+    // The command asks the server next: what it costs to end the streams is not to be in that.
+    parent.go()?;
+    drop(streams);
+    Ok(())
 }
