@@ -28,9 +28,9 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Says in brackets whether the system gives huge pages to all who take memory.
 const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// The one that blocks are taken from, made for the first of them. It stays until the process ends, or so much of it is lost
-/// that another is made.
-static POOL: Mutex<Option<&'static Pool>> = Mutex::new(None);
+/// The last is the one that blocks are taken from, made for the first of them, and a new one where so much of it is lost. All
+/// stay until the process ends, as blocks of them may be out.
+static POOLS: Mutex<Vec<&'static Pool>> = Mutex::new(Vec::new());
 
 struct Pool {
     data: NonNull<u8>,
@@ -53,13 +53,12 @@ impl Pool {
     /// The one to take from now; `None`: the system gives no memory, or this is a forked child, where a lock may have been held at
     /// the fork.
     fn current() -> Option<&'static Self> {
-        let mut current = POOL.try_lock()?;
-        let worn =
-            current.is_none_or(|pool| pool.is_here() && pool.state.lock().lost > POOL_BYTES / 2);
-        if worn {
-            *current = Some(Box::leak(Box::new(Self::new()?)));
+        let mut pools = POOLS.try_lock()?;
+        let is_worn = |pool: &&Self| pool.is_here() && pool.state.lock().lost > POOL_BYTES / 2;
+        if pools.last().is_none_or(is_worn) {
+            pools.push(Box::leak(Box::new(Self::new()?)));
         }
-        current.filter(|pool| pool.is_here())
+        pools.last().copied().filter(|pool| pool.is_here())
     }
 
     fn new() -> Option<Self> {
