@@ -1,70 +1,91 @@
-//! Copies of large bodies between memories of the host.
+//! Copies of bodies between memories of the host.
 //!
-//! A body that is copied to be lent is read by another process, and the copy is larger than what a
-//! core's caches hold. Stores that go past the caches spare the memory bus a read of every line that
-//! is written, and writing four pages by turns keeps more lines on their way at once: on a 4th
-//! generation Xeon 10.8 GB/s where the C library's `memcpy` makes 6.4. On an AMD EPYC it is the other way round, 15
-//! and 20 to 25 (`docs/performance.md`). So both are timed, and the quicker one is taken.
+//! A body that is copied to be lent, or fetched, is read by another process. Stores that go past the caches spare the memory bus
+//! a read of every line that is written, and writing four pages by turns keeps more lines on their way at once: on a 4th
+//! generation Xeon 10.8 GB/s where the C library's `memcpy` makes 6.4. On an AMD EPYC it is 15 and 20 to 25 as long as
+//! both processors share a third cache, and 11 and 2 to 4 where they do not: each line is then taken from the cache of who read
+//! it last. A virtual machine is moved between the two (`docs/performance.md`). So both ways are timed, and the quicker one is taken.
 
 mod choice;
 
 use std::time::Instant;
 
-use choice::{Choice, Way};
+use choice::Choice;
+pub use choice::Way;
 
-/// Bodies of at least this many bytes may be streamed; a smaller one is better left in the caches, where
-/// the reader may find it.
-const STREAM_BYTES: u64 = 256 << 10;
-/// Copies of fewer bytes are not timed: it would take long beside them, and say little.
-const TIMED_BYTES: usize = 64 << 10;
+/// Bodies of at least this many bytes may be streamed. To copy a smaller one takes little beside what is done for a body
+/// otherwise, and to read the clock twice would take long beside the copy.
+const STREAM_BYTES: u64 = 32 << 10;
 
-/// What is known of bodies of each power of two, from [`STREAM_BYTES`] on.
-static CHOICES: [Choice; 8] = [const { Choice::new() }; 8];
+/// What is known of bodies of each power of two, from [`STREAM_BYTES`] on; the last is for all that are larger.
+static CHOICES: [Choice; 11] = [const { Choice::new() }; 11];
 
-/// Copies `len` bytes of a body of `body_len` to memory that another thread or process is to read.
-/// A large body goes past the caches where the processor has a way to and that is quicker.
-///
-/// # Safety
-///
-/// As for [`std::ptr::copy_nonoverlapping`]: `source` is readable and `target` writable for `len`
-/// bytes, nobody else writes to either, and they do not overlap.
-pub unsafe fn copy_out(source: *const u8, target: *mut u8, len: usize, body_len: u64) {
-    let Some(steps) = (body_len / STREAM_BYTES).checked_ilog2() else {
-        // SAFETY: the caller promises the same.
-        return unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
-    };
-    let choice = &CHOICES[(steps as usize).min(CHOICES.len() - 1)];
-    if len < TIMED_BYTES {
-        // SAFETY: the caller promises the same.
-        return unsafe { copy_by(choice.best(), source, target, len) };
-    }
-    let way = choice.next();
-    let start = Instant::now();
-    // SAFETY: the caller promises the same.
-    unsafe { copy_by(way, source, target, len) };
-    choice.note(way, start.elapsed(), len);
+/// The copy of one body, buffer by buffer. It is whole, and another thread or process may be told of it, once this is dropped.
+#[derive(Debug)]
+pub struct BodyCopy {
+    way: Way,
+    /// Since when, for bodies whose way is chosen.
+    timed: Option<(&'static Choice, Instant)>,
+    copied: u64,
 }
 
-/// Copies in one of the two ways.
-///
-/// # Safety
-///
-/// As for [`copy_out`].
-unsafe fn copy_by(way: Way, source: *const u8, target: *mut u8, len: usize) {
-    match way {
-        // SAFETY: the caller promises the same.
-        Way::Streaming => unsafe { stream(source, target, len) },
-        // SAFETY: the caller promises the same.
-        Way::Cached => unsafe { std::ptr::copy_nonoverlapping(source, target, len) },
+impl BodyCopy {
+    /// Begins with a body of `body_len` bytes, of which perhaps not all is to be copied, that another process is to read.
+    pub fn new(body_len: u64) -> Self {
+        let steps = (body_len / STREAM_BYTES).checked_ilog2();
+        let choice = steps.map(|steps| &CHOICES[(steps as usize).min(CHOICES.len() - 1)]);
+        Self {
+            way: choice.map_or(Way::Cached, Choice::next),
+            timed: choice.map(|choice| (choice, Instant::now())),
+            copied: 0,
+        }
+    }
+
+    /// Begins with a body that is copied in this way.
+    pub fn by(way: Way) -> Self {
+        Self {
+            way,
+            timed: None,
+            copied: 0,
+        }
+    }
+
+    /// Copies a buffer of the body.
+    ///
+    /// # Safety
+    ///
+    /// As for [`std::ptr::copy_nonoverlapping`]: `source` is readable and `target` writable for `len`
+    /// bytes, nobody else writes to either, and they do not overlap. Nobody is told of the bytes at `target` before this
+    /// copy is dropped.
+    pub unsafe fn add(&mut self, source: *const u8, target: *mut u8, len: usize) {
+        self.copied += len as u64;
+        match self.way {
+            // SAFETY: the caller promises the same, and `drop` has the fence.
+            Way::Streaming => unsafe { stream(source, target, len) },
+            // SAFETY: the caller promises the same.
+            Way::Cached => unsafe { std::ptr::copy_nonoverlapping(source, target, len) },
+        }
     }
 }
 
-/// Copies past the caches. Other threads and processes see the bytes once they see whatever is
-/// written next, as after any other copy.
+impl Drop for BodyCopy {
+    fn drop(&mut self) {
+        if self.way == Way::Streaming {
+            fence();
+        }
+        if let Some((choice, start)) = self.timed
+            && self.copied >= STREAM_BYTES
+        {
+            choice.note(self.way, start.elapsed(), self.copied);
+        }
+    }
+}
+
+/// Copies past the caches. Others see the bytes once they see what is written after a [`fence`].
 ///
 /// # Safety
 ///
-/// As for [`copy_out`].
+/// As for [`std::ptr::copy_nonoverlapping`].
 unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the caller promises the same.
@@ -76,9 +97,18 @@ unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(source, target, len - done) };
 }
 
+/// Orders streaming stores before all that is written next: nothing else does, not even the release of a lock.
+fn fence() {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64 {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
 
     /// Bytes of a line of the caches.
     const LINE: usize = 64;
@@ -87,34 +117,40 @@ mod x86_64 {
     /// Pages written by turns. Two and eight were slower.
     const PAGES: usize = 4;
 
-    /// Copies a front part of `len` bytes, whose length it returns: all but what fills no group of
-    /// pages.
+    /// Copies a front part of `len` bytes, whose length it returns: all but what fills no line.
     ///
     /// # Safety
     ///
-    /// As for [`copy_out`](super::copy_out).
+    /// As for [`stream`](super::stream).
     pub(super) unsafe fn stream(source: *const u8, target: *mut u8, len: usize) -> usize {
         // Streaming stores go to whole, aligned lines.
         let front = target.align_offset(LINE);
-        let Some(groups) = len.checked_sub(front).map(|rest| rest / (PAGES * PAGE)) else {
+        if front > len {
             return 0;
-        };
+        }
         // SAFETY: `front` is at most `len`, seen above.
         unsafe { std::ptr::copy_nonoverlapping(source, target, front) };
-        for group in 0..groups {
-            for line in 0..PAGE / LINE {
-                for page in 0..PAGES {
-                    let at = front + (group * PAGES + page) * PAGE + line * LINE;
-                    // SAFETY: the line ends at or before the end of this group, and that at or
-                    // before `len`; with `front` added to it the target is aligned to a line.
+        let mut done = front;
+        while done + LINE <= len {
+            let pages = ((len - done) / PAGE).min(PAGES);
+            // The last lines fill no page.
+            let lines = if pages == 0 {
+                (len - done) / LINE
+            } else {
+                PAGE / LINE
+            };
+            let pages = pages.max(1);
+            for line in 0..lines {
+                for page in 0..pages {
+                    let at = done + page * PAGE + line * LINE;
+                    // SAFETY: the line ends at or before the end of these pages or lines, and that at or
+                    // before `len`; what is `done` ends at a line of the target.
                     unsafe { line_at(source.wrapping_add(at), target.wrapping_add(at)) };
                 }
             }
+            done += pages * lines * LINE;
         }
-        // Streaming stores are ordered by nothing else, not even by the release of a lock.
-        // SAFETY: every processor of this architecture has the instruction.
-        unsafe { _mm_sfence() };
-        front + groups * PAGES * PAGE
+        done
     }
 
     /// Copies one line.
@@ -130,7 +166,7 @@ mod x86_64 {
             // SAFETY: a part of the caller's line; the load asks for no alignment.
             let bytes = unsafe { _mm_loadu_si128(source.wrapping_add(part)) };
             // SAFETY: as above; parts of an aligned line are aligned to their size. The fence that
-            // such a store asks for follows before `stream` returns.
+            // such a store asks for follows when the copy of the body is dropped.
             unsafe { _mm_stream_si128(target.wrapping_add(part), bytes) };
         }
     }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bounced::Bounced;
-pub use bounced::Bouncing;
+pub use bounced::{Attempt, Bouncing};
 use corking::Cork;
 use parking_lot::Mutex;
 use reading::Reading;
@@ -296,9 +296,14 @@ impl ServedLink {
         self.announces_bodies && self.half.lock().link.is_fetched_by_pages(body_len)
     }
 
+    /// How a body of `len` bytes is to be copied for it.
+    pub fn way_to_bounce(&self, len: u64) -> Attempt {
+        self.bounced.attempt(len)
+    }
+
     /// Keeps a body that was copied to be fetched until what this gives is dropped: there are few of them at a time.
-    pub fn bounce(&self, body: HostBuffer) -> Bouncing {
-        Bounced::add(&self.bounced, body)
+    pub fn bounce(&self, body: HostBuffer, attempt: Attempt) -> Bouncing {
+        Bounced::add(&self.bounced, body, attempt)
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.

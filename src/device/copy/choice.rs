@@ -13,11 +13,21 @@ const SLOWER_COUNTS: u32 = 8;
 
 /// A way to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub enum Way {
     /// Past the caches.
     Streaming,
     /// By the C library's `memcpy`.
     Cached,
+}
+
+impl Way {
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Streaming => Self::Cached,
+            Self::Cached => Self::Streaming,
+        }
+    }
 }
 
 /// What is known of copies of one size. Threads that note something at once may lose one of the notes.
@@ -66,12 +76,12 @@ impl Choice {
     }
 
     /// A copy of `len` bytes in one way has taken so long.
-    pub(super) fn note(&self, way: Way, time: Duration, len: usize) {
+    pub(super) fn note(&self, way: Way, time: Duration, len: u64) {
         let known = match way {
             Way::Streaming => &self.streaming,
             Way::Cached => &self.cached,
         };
-        let took = time.as_nanos().saturating_mul(1000) / (len.max(1) as u128);
+        let took = time.as_nanos().saturating_mul(1000) / u128::from(len.max(1));
         let took = u32::try_from(took).unwrap_or(u32::MAX).max(1);
         let before = known.load(Ordering::Relaxed);
         let now = if before == 0 || took <= before {

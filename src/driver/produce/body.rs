@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::arena;
 use crate::arrow::EncodedMessage;
+use crate::device::copy::{BodyCopy, Way};
 use crate::device::{BufferRef, HostBuffer};
 use crate::driver::produce::stage::stage;
 use crate::driver::produce::{ProduceOptions, on_gpu};
@@ -236,7 +237,9 @@ fn copy_on_host(
         if lie_together(&parts) {
             return None;
         }
-        let whole = put_together(&parts, HostBuffer::to_fill(len).ok()?)?;
+        // The system copies it into the connection's socket, at this processor.
+        let whole = HostBuffer::to_fill(len).ok()?;
+        let whole = put_together(&parts, BodyCopy::by(Way::Cached), whole)?;
         return Some(Gathered::Host {
             parts: vec![whole.as_ref()],
             owner: Box::new(whole),
@@ -244,10 +247,12 @@ fn copy_on_host(
     }
     // What lies in an arena has huge pages already.
     if options.bounces && link.is_fetched_by_pages(message.body_len) && !is_lendable(message) {
-        let whole = put_together(&gather(message), HostBuffer::to_be_fetched(len)?)?;
+        let whole = HostBuffer::to_be_fetched(len)?;
+        let attempt = link.way_to_bounce(message.body_len);
+        let whole = put_together(&gather(message), attempt.copy(), whole)?;
         return Some(Gathered::Host {
             parts: vec![whole.as_ref()],
-            owner: Box::new(link.bounce(whole)),
+            owner: Box::new(link.bounce(whole, attempt)),
         });
     }
     None
@@ -266,13 +271,18 @@ fn lie_together(parts: &[BufferRef]) -> bool {
 }
 
 /// Copies runs, which are as long as `whole` together, one behind the other.
-fn put_together(parts: &[BufferRef], mut whole: HostBuffer) -> Option<HostBuffer> {
+fn put_together(
+    parts: &[BufferRef],
+    mut copy: BodyCopy,
+    mut whole: HostBuffer,
+) -> Option<HostBuffer> {
     let mut rest = whole.as_mut_slice();
     for part in parts {
         let (run, behind) = rest.split_at_mut_checked(part.len)?;
         // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not written to, as
-        // Arrow's C data interface asks of a producer ("immutable").
-        run.copy_from_slice(unsafe { part.as_slice() });
+        // Arrow's C data interface asks of a producer ("immutable"). `run` is as long, and nobody's but ours before this
+        // returns.
+        unsafe { copy.add(part.data, run.as_mut_ptr(), part.len) };
         rest = behind;
     }
     rest.is_empty().then_some(whole)
@@ -354,7 +364,12 @@ mod tests {
         let runs = |at: usize, next: usize| [&bytes[..at], &bytes[next..]].map(BufferRef::of);
         let apart = runs(20_000, 30_000);
         assert!(!lie_together(&apart));
-        let whole = put_together(&apart, HostBuffer::to_fill(60_001).unwrap()).unwrap();
+        let whole = put_together(
+            &apart,
+            BodyCopy::new(60_001),
+            HostBuffer::to_fill(60_001).unwrap(),
+        )
+        .unwrap();
         assert_eq!(
             whole.as_slice(),
             [&bytes[..20_000], &bytes[30_000..]].concat()

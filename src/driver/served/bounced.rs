@@ -1,7 +1,13 @@
 //! Bodies that were copied into memory [made to be fetched](crate::device::HostBuffer::to_be_fetched).
 
+mod ways;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+pub use ways::Attempt;
+use ways::Ways;
 
 use crate::device::HostBuffer;
 
@@ -16,17 +22,24 @@ const LEAST_BODIES: u64 = 2;
 pub(super) struct Bounced {
     bodies: AtomicU64,
     bytes: AtomicU64,
+    ways: Ways,
     /// The connection is being cut.
     cut: AtomicBool,
 }
 
 impl Bounced {
-    pub(super) fn add(this: &Arc<Self>, body: HostBuffer) -> Bouncing {
+    /// How the next body, of `len` bytes, is to be copied.
+    pub(super) fn attempt(&self, len: u64) -> Attempt {
+        self.ways.begin(len)
+    }
+
+    /// One that has been copied so.
+    pub(super) fn add(this: &Arc<Self>, body: HostBuffer, attempt: Attempt) -> Bouncing {
         this.bodies.fetch_add(1, Ordering::Relaxed);
         this.bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
         Bouncing {
             all: Arc::clone(this),
-            body: Some(body),
+            body: Some((body, attempt)),
         }
     }
 
@@ -48,18 +61,18 @@ impl Bounced {
 pub struct Bouncing {
     all: Arc<Bounced>,
     /// `None` only while being dropped.
-    body: Option<HostBuffer>,
+    body: Option<(HostBuffer, Attempt)>,
 }
 
 impl Drop for Bouncing {
     fn drop(&mut self) {
-        let Some(body) = self.body.take() else {
+        let Some((body, attempt)) = self.body.take() else {
             return;
         };
+        let len = body.len() as u64;
+        self.all.ways.fetched(&attempt, len, Instant::now());
         self.all.bodies.fetch_sub(1, Ordering::Relaxed);
-        self.all
-            .bytes
-            .fetch_sub(body.len() as u64, Ordering::Relaxed);
+        self.all.bytes.fetch_sub(len, Ordering::Relaxed);
         if self.all.cut.load(Ordering::Acquire) {
             body.abandon();
         }
@@ -82,7 +95,7 @@ mod tests {
         let take = || {
             let body = HostBuffer::to_be_fetched(100_000).unwrap();
             let data = NonNull::new(body.as_ref().data.cast_mut()).unwrap();
-            (Bounced::add(&bounced, body), data)
+            (Bounced::add(&bounced, body, bounced.attempt(100_000)), data)
         };
         let (fetched, data) = take();
         drop(fetched);
@@ -100,7 +113,7 @@ mod tests {
         let bounced = Arc::<Bounced>::default();
         let add = |len: u64| {
             let body = HostBuffer::new(usize::try_from(len).unwrap()).unwrap();
-            Bounced::add(&bounced, body)
+            Bounced::add(&bounced, body, bounced.attempt(len))
         };
         let first = add(2 * ENOUGH_BYTES);
         assert!(!bounced.are_enough());

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::device::BufferRef;
+use crate::device::copy::BodyCopy;
 use crate::device::region::Region;
-use crate::device::{BufferRef, copy};
 use crate::proto::Span;
 use crate::transport::lend::address;
 use crate::transport::lend::pool::{Block, Shared, Source};
@@ -66,6 +67,8 @@ impl Hold {
         announce: Vec<RegionNotice>,
     ) -> Lease {
         let (mut copied, mut borrowed) = (0, 0);
+        let len = self.block.as_ref().map_or(0, |block| block.len);
+        let mut copy = BodyCopy::new(len);
         let spans = buffers
             .iter()
             .zip(sources)
@@ -80,7 +83,8 @@ impl Hold {
                     }
                     Source::Copy { at } => {
                         copied += length;
-                        self.block.as_ref().map(|block| block.fill(*at, *buffer))
+                        let block = self.block.as_ref();
+                        block.map(|block| block.fill(&mut copy, *at, *buffer))
                     }
                 };
                 // Rule A1: an empty buffer is (0, 0).
@@ -93,6 +97,7 @@ impl Hold {
                 )
             })
             .collect();
+        drop(copy);
         Lease {
             announce,
             copied,
@@ -111,7 +116,7 @@ impl Block {
     }
 
     /// Copies `buffer` to offset `at` in the block and returns its address.
-    fn fill(&self, at: u64, buffer: BufferRef) -> u64 {
+    fn fill(&self, copy: &mut BodyCopy, at: u64, buffer: BufferRef) -> u64 {
         let offset = self.offset + at;
         let target = self.target(at).unwrap_or(std::ptr::null_mut());
         debug_assert!(self.region.offset_of(target, buffer.len).is_some());
@@ -122,7 +127,7 @@ impl Block {
         // no buffer of a producer's lies in it, and nobody else writes it until the lease is
         // returned. The peer may read the bytes at any time; it is told of them only later, and
         // another process's reads are not accesses of this program.
-        unsafe { copy::copy_out(buffer.data, target, buffer.len, self.len) };
+        unsafe { copy.add(buffer.data, target, buffer.len) };
         address(self.id, offset)
     }
 }
