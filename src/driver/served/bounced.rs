@@ -34,7 +34,8 @@ impl Bounced {
     }
 
     /// One that has been copied so.
-    pub(super) fn add(this: &Arc<Self>, body: HostBuffer, attempt: Attempt) -> Bouncing {
+    pub(super) fn add(this: &Arc<Self>, body: HostBuffer, mut attempt: Attempt) -> Bouncing {
+        attempt.copied();
         this.bodies.fetch_add(1, Ordering::Relaxed);
         this.bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
         Bouncing {
