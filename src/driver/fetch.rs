@@ -20,8 +20,8 @@ use crate::driver::fetch::packed::Packed;
 use crate::driver::link::{FetchLink, Memory, Received};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
-    StreamInfo, Timestamp,
+    Body, Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit,
+    Side, StreamInfo, Timestamp,
 };
 use crate::transport::{Incoming, Outgoing, Payload};
 
@@ -79,6 +79,8 @@ pub struct Fetch {
     suspected: bool,
     /// The request has just left: nothing can have come yet.
     fresh: bool,
+    /// What taking the last batch brought about is still to be said.
+    told_later: bool,
     /// What the connections had received when [`discard`](Self::discard) last looked.
     discarded: u64,
 }
@@ -135,6 +137,7 @@ impl Fetch {
             gone: [false; 2],
             suspected: false,
             fresh: true,
+            told_later: false,
             discarded: 0,
         });
         fetch.pump();
@@ -280,12 +283,23 @@ impl Fetch {
         {
             return Err(self.abort(error));
         }
+        if std::mem::take(&mut self.told_later) {
+            self.pump();
+        }
         loop {
             if let Some(message) = self.receiver.next_message() {
+                // Of a wide window the server still has half. So the credit leaves when the consumer asks for the next batch, with
+                // what it has given back of this one, which would else leave by itself, woken for by a timer.
+                self.told_later = matches!(message.body, Body::Lent(_))
+                    && self
+                        .receiver
+                        .window_takes(BATCHES_AHEAD, message.header.body_len());
                 let batch = self.decode(message, cancel);
                 let batch = batch.map_err(|error| self.abort(error))?;
-                // Credit, and perhaps an end, follow from taking it.
-                self.pump();
+                if !self.told_later {
+                    // Credit, and perhaps an end, follow from taking it.
+                    self.pump();
+                }
                 if let Some(batch) = batch {
                     return Ok(Some(batch));
                 }
@@ -597,6 +611,8 @@ const STEPS_AT_ONCE: usize = 16;
 /// at again.
 const MESSAGES_AT_ONCE: usize = 64;
 
+/// A window is wide where it takes so many batches.
+const BATCHES_AHEAD: u64 = 8;
 /// Bytes of bodies received at once: the consumer has them while they lie in a cache, and what comes
 /// then is received into the same memory.
 const BODY_BYTES_AT_ONCE: usize = 256 << 10;

@@ -244,6 +244,11 @@ impl<B> Receiver<B> {
         }
     }
 
+    /// Whether the window takes `batches` batches with bodies of `body_len` bytes.
+    pub fn window_takes(&self, batches: u64, body_len: u64) -> bool {
+        self.credit.window_takes(batches, body_len)
+    }
+
     /// The consumer wants no more.
     pub fn cancel(&mut self) {
         if self.state.is_broken() {
