@@ -141,7 +141,8 @@ struct Half {
 /// What is to be done once the lock is released.
 #[derive(Default)]
 struct Effects {
-    asked: Option<Asked>,
+    /// Boxed, since there is one of these for each batch too.
+    asked: Option<Box<Asked>>,
     /// What was out when the connection ended.
     given_up: Vec<Hold>,
     signal: Option<Arc<dyn Wake>>,
@@ -492,11 +493,11 @@ impl ServedLink {
                 if let Some(lender) = self.lender.as_ref().filter(|_| extension) {
                     lender.set_client(request.lent_limit, request.device_type, &request.gpus);
                 }
-                effects.asked = Some(Asked {
+                effects.asked = Some(Box::new(Asked {
                     request,
                     extension,
                     role,
-                });
+                }));
             }
             SenderEvent::Cancelled => {
                 half.cancelled = true;
@@ -552,11 +553,15 @@ impl ServedLink {
         for at in effects.timers {
             self.io.call_at(at, self.source());
         }
+        // For most batches there is nothing else.
+        if effects.asked.is_none() && !effects.closed {
+            return;
+        }
         let (Some(host), Some(me)) = (self.host.upgrade(), self.me.upgrade()) else {
             return;
         };
         if let Some(asked) = effects.asked {
-            host.requested(&me, asked);
+            host.requested(&me, *asked);
         }
         if effects.closed {
             host.closed(&me);

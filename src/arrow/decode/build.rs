@@ -28,7 +28,8 @@ pub(super) struct Context<'a> {
 /// Arrays, and how many bytes it took to copy or unpack them.
 #[derive(Debug)]
 pub(super) struct Built {
-    pub(super) columns: Columns,
+    /// Boxed, as a batch passes many hands.
+    pub(super) columns: Box<Columns>,
     pub(super) copied: u64,
 }
 
@@ -39,7 +40,7 @@ pub(super) fn batch(
     root: &Field,
     header: &ipc::RecordBatch<'_>,
     body: &ReceivedBody,
-    spare: Columns,
+    spare: Box<Columns>,
 ) -> Result<Built> {
     let mut builder = Builder::new(context, header, body, spare)?;
     builder.out.holds.dictionaries =
@@ -71,7 +72,7 @@ pub(super) fn dictionary(
     field: &Field,
     header: &ipc::RecordBatch<'_>,
     body: &ReceivedBody,
-    spare: Columns,
+    spare: Box<Columns>,
 ) -> Result<Built> {
     let mut builder = Builder::new(context, header, body, spare)?;
     builder
@@ -110,7 +111,7 @@ struct Builder<'a> {
     next_variadic: usize,
     codec: Option<Codec>,
     shared: bool,
-    out: Columns,
+    out: Box<Columns>,
     copied: u64,
 }
 
@@ -137,7 +138,7 @@ impl<'a> Builder<'a> {
         context: &'a Context<'a>,
         header: &ipc::RecordBatch<'a>,
         body: &'a ReceivedBody,
-        mut out: Columns,
+        mut out: Box<Columns>,
     ) -> Result<Self> {
         let nodes = header.nodes().map_or(&[][..], |nodes| nodes.bytes());
         let nodes = nodes.as_chunks::<16>().0;

@@ -116,7 +116,7 @@ pub struct Decoder {
     generations: u64,
     options: DecodeOptions,
     /// Lists whose memory serves one batch after the other.
-    spare: Columns,
+    spare: Option<Box<Columns>>,
     /// Where arrays are to be; `None`: where their bodies are.
     place: Option<Place>,
     /// From the time on when a GPU has to do with it.
@@ -170,7 +170,7 @@ impl Decoder {
             dictionaries: Arc::default(),
             generations: 0,
             options,
-            spare: Columns::default(),
+            spare: None,
             mover: matches!(place, Some(Place::Gpu(_))).then(Box::default),
             place,
         })
@@ -238,7 +238,7 @@ impl Decoder {
         let delta = batch.isDelta() && self.dictionaries.contains_key(&batch.id());
         let (built, earlier) = if self.mover.is_none() && body.gpu.is_none() {
             let context = self.context(message, &self.dictionaries, &budget)?;
-            let built = build::dictionary(&context, field, &data, body, Columns::default())?;
+            let built = build::dictionary(&context, field, &data, body, Box::default())?;
             let earlier = self
                 .dictionaries
                 .get(&batch.id())
@@ -253,7 +253,7 @@ impl Decoder {
                 let nested = mover.dictionaries(&decoder.dictionaries, &place)?;
                 let context = decoder.context(message, &nested, &budget)?;
                 let build = |spare| build::dictionary(&context, field, &data, &body, spare);
-                let built = mover.build(&body, Columns::default(), build)?;
+                let built = mover.build(&body, Box::default(), build)?;
                 // They are joined on the host.
                 let earlier = match delta {
                     true => mover.dictionaries(&decoder.dictionaries, &Place::Host)?,
@@ -273,7 +273,7 @@ impl Decoder {
         if self.options.level == Level::Full || earlier.is_some() {
             copied = copied.saturating_add(values::check(&mut columns, field, &budget)?);
         }
-        let mut columns = Arc::new(columns);
+        let mut columns = Arc::<Columns>::from(columns);
         let generation = if let Some(earlier) = earlier {
             let mut old = Columns::default();
             old.append(&earlier.columns);
@@ -317,7 +317,7 @@ impl Decoder {
             .ok_or_else(|| Error::invalid_data("the message is not a record batch"))?;
         ensure_matches(header, body)?;
         let budget = Budget::new(self.options.memory_limit, &body.buffers);
-        let spare = std::mem::take(&mut self.spare);
+        let spare = self.spare.take().unwrap_or_default();
         let mut figures = Figures::default();
         let Built {
             mut columns,
@@ -343,7 +343,7 @@ impl Decoder {
         let rows = u64::try_from(batch.length()).unwrap_or(0);
         let array = export::array(&mut columns)?;
         columns.clear();
-        self.spare = columns;
+        self.spare = Some(columns);
         Ok(DecodedBatch {
             array,
             rows,
@@ -370,7 +370,7 @@ impl Decoder {
         message: &ipc::Message<'_>,
         batch: &ipc::RecordBatch<'_>,
         body: &ReceivedBody,
-        spare: Columns,
+        spare: Box<Columns>,
         budget: &Budget<'_>,
     ) -> Result<Built> {
         let place = match &self.place {

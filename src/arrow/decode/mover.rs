@@ -203,8 +203,8 @@ impl Mover {
     pub(super) fn build(
         &mut self,
         body: &ReceivedBody,
-        mut columns: Columns,
-        build: impl Fn(Columns) -> Result<Built>,
+        mut columns: Box<Columns>,
+        build: impl Fn(Box<Columns>) -> Result<Built>,
     ) -> Result<Built> {
         let Some(gpu) = &body.gpu else {
             return build(columns);

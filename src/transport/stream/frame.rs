@@ -266,6 +266,14 @@ impl FrameReader {
     fn step(&mut self, input: &mut &[u8]) -> Result<Option<Frame>> {
         loop {
             match &mut self.state {
+                // As most are: whole, with nothing read of it yet.
+                State::Header { have: 0, .. } if input.len() >= HEADER_BYTES => {
+                    let Some((header, rest)) = input.split_first_chunk() else {
+                        return Ok(None);
+                    };
+                    *input = rest;
+                    self.begin(header)?;
+                }
                 State::Header { bytes, have } => {
                     let taken = take(input, HEADER_BYTES - *have);
                     bytes[*have..*have + taken.len()].copy_from_slice(taken);
