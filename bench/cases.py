@@ -199,7 +199,7 @@ def _headers(columns: tuple[int, ...]) -> list[Group]:
 def _shape(*, quick: bool) -> list[Group]:
     """Many of something."""
     small = Case("get", batch_bytes=64 * KIB)
-    lasting = replace(small, seconds=2)
+    lasting = small if quick else replace(small, seconds=2)
     shared = ("dipc shm arena", "dipc shm heap", "dipc tcp")
     tiny = Case("get", batch_bytes=64)
     # As many in a stream as 1,000 columns have by themselves: a stream's schema costs each column some 20 times what a
@@ -284,13 +284,16 @@ def matrix(*, quick: bool) -> list[Group]:
         *_long(),
         *_reference((2 * MIB,) if quick else REFERENCE_SIZES, paths),
     ]
-    # Each run also starts processes and fills memory, so that less than this saves nothing.
+    # Each run also starts processes and fills memory, so that less than this saves nothing. What says how long it takes
+    # keeps that.
     seconds = 0.2 if quick else 0.3
     return [
         replace(
             group,
             entries=tuple(
-                entry if entry.case.op == "idle" else replace(entry, case=replace(entry.case, seconds=seconds))
+                entry
+                if entry.case.seconds != Case.seconds
+                else replace(entry, case=replace(entry.case, seconds=seconds))
                 for entry in group.entries
             ),
         )
