@@ -20,8 +20,8 @@ use crate::driver::fetch::packed::Packed;
 use crate::driver::link::{FetchLink, Memory, Received};
 use crate::error::{Error, Result};
 use crate::proto::{
-    Body, Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit,
-    Side, StreamInfo, Timestamp,
+    Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
+    StreamInfo, Timestamp,
 };
 use crate::transport::{Incoming, Outgoing, Payload};
 
@@ -189,6 +189,7 @@ impl Fetch {
     /// How many batches [`next`](Self::next) gives without waiting for the server. Where there are none, what the
     /// connections have is read first.
     pub fn batches_here(&mut self) -> usize {
+        self.tell_now();
         let here = self.receiver.batches_here();
         if here > 0 || self.failed.is_some() || self.receiver.is_complete() {
             return here;
@@ -283,19 +284,14 @@ impl Fetch {
         {
             return Err(self.abort(error));
         }
-        if std::mem::take(&mut self.told_later) {
-            self.pump();
-        }
+        self.tell_now();
         loop {
             if let Some(message) = self.receiver.next_message() {
-                // Of a wide window the server still has half. So the credit leaves when the consumer asks for the next batch, with
-                // what it has given back of this one, which would else leave by itself, woken for by a timer.
-                self.told_later = matches!(message.body, Body::Lent(_))
-                    && self
-                        .receiver
-                        .window_takes(BATCHES_AHEAD, message.header.body_len());
+                let (lent, len) = (self.stats.bytes_lent, message.header.body_len());
                 let batch = self.decode(message, cancel);
                 let batch = batch.map_err(|error| self.abort(error))?;
+                let holds = batch.is_some() && self.stats.bytes_lent > lent;
+                self.told_later = holds && self.may_tell_later(len);
                 if !self.told_later {
                     // Credit, and perhaps an end, follow from taking it.
                     self.pump();
@@ -317,10 +313,28 @@ impl Fetch {
         }
     }
 
+    /// Whether the credit of a lent body of `len` bytes, which the consumer is handed now, may leave when it asks for the next
+    /// one, with what it has given back of this one: that would else leave by itself, woken for by a timer. Of a wide window the
+    /// server still has up to half; of the end of a stream it is told at once.
+    fn may_tell_later(&self, len: u64) -> bool {
+        self.receiver.state() == ReceiverState::Streaming
+            && self.receiver.window_takes(BATCHES_AHEAD, len)
+    }
+
+    /// Says what was left to be said [later](Self::may_tell_later).
+    fn tell_now(&mut self) {
+        if std::mem::take(&mut self.told_later) {
+            self.pump();
+        }
+    }
+
     /// Ends the stream early. The connection still has to be driven until the server agrees.
     pub fn cancel(&mut self) {
         if self.failed.is_none() && self.receiver.is_complete() {
-            return; // It has come to its end.
+            // It has come to its end, which a server of the bodies alone hears by the last credit.
+            self.receiver.flush_credit();
+            self.pump();
+            return;
         }
         if self.failed.is_none() {
             self.failed = Some(Error::cancelled("the stream was cancelled by its consumer"));

@@ -32,6 +32,8 @@ impl Way {
 
 /// What is known of copies of one size. Threads that note something at once may lose one of the notes.
 #[derive(Debug)]
+// A line of the caches, so that threads that copy bodies of different sizes do not share one.
+#[repr(align(64))]
 pub(super) struct Choice {
     /// Picoseconds for a byte; 0 is not known.
     streaming: AtomicU32,

@@ -280,8 +280,8 @@ fn put_together(
     for part in parts {
         let (run, behind) = rest.split_at_mut_checked(part.len)?;
         // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not written to, as
-        // Arrow's C data interface asks of a producer ("immutable"). `run` is as long, and nobody's but ours before this
-        // returns.
+        // Arrow's C data interface asks of a producer ("immutable"). `run` is as long, a part of memory of our own, and nobody is
+        // told of it before this returns and `copy` is dropped.
         unsafe { copy.add(part.data, run.as_mut_ptr(), part.len) };
         rest = behind;
     }

@@ -67,8 +67,11 @@ impl Hold {
         announce: Vec<RegionNotice>,
     ) -> Lease {
         let (mut copied, mut borrowed) = (0, 0);
-        let len = self.block.as_ref().map_or(0, |block| block.len);
-        let mut copy = BodyCopy::new(len);
+        let to_copy = (buffers.iter().zip(sources))
+            .filter(|(_, source)| matches!(source, Source::Copy { .. }))
+            .map(|(buffer, _)| buffer.len as u64)
+            .sum();
+        let mut copy = BodyCopy::new(to_copy);
         let spans = buffers
             .iter()
             .zip(sources)
@@ -97,6 +100,7 @@ impl Hold {
                 )
             })
             .collect();
+        // Only now may anyone be told of it.
         drop(copy);
         Lease {
             announce,
@@ -125,7 +129,7 @@ impl Block {
         // offset that `Sources` counted out, the region is mapped while `self.region` is held,
         // and an offset in a mapping fits in `usize`. They do not overlap: the block was free, so
         // no buffer of a producer's lies in it, and nobody else writes it until the lease is
-        // returned. The peer may read the bytes at any time; it is told of them only later, and
+        // returned. The peer may read the bytes at any time; it is told of them after `copy` is dropped, and
         // another process's reads are not accesses of this program.
         unsafe { copy.add(buffer.data, target, buffer.len) };
         address(self.id, offset)

@@ -20,7 +20,7 @@ const KEPT: RangeInclusive<u32> = 128..=4096;
 /// The other way has to take less than so many percent of the time: the two are noisy.
 const BETTER_PERCENT: u32 = 90;
 /// Where bodies come one by one it is not seen when they have been fetched, and both take as long as the producer waits. Then
-/// the other way is better if the copy alone takes less than so many percent.
+/// the other way is better if the copy alone takes less than so many percent. Should it be the wrong one, little is lost.
 const BETTER_COPY_PERCENT: u32 = 60;
 
 /// What is known of one connection.
@@ -62,7 +62,7 @@ struct Cost {
 /// What the present series is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The best way is taken, and not timed.
+    /// The best way is taken, and what it takes is not used.
     Kept,
     /// It is timed.
     Best,
@@ -164,7 +164,7 @@ impl Size {
             Stage::Kept => self.kept,
             Stage::Best | Stage::Other(_) => SERIES,
         };
-        if self.fetched > all / 2 {
+        if self.stage != Stage::Kept && self.fetched > all / 2 {
             self.sum.all += cost.all;
             self.sum.copy += cost.copy;
             self.bytes += len;
