@@ -24,9 +24,8 @@ static CHOICES: [Choice; 11] = [const { Choice::new() }; 11];
 #[derive(Debug)]
 pub struct BodyCopy {
     way: Way,
-    /// Since when, for bodies whose way is chosen.
-    timed: Option<(&'static Choice, Instant)>,
-    copied: u64,
+    /// Bytes, and since when, of a body whose way is chosen.
+    timed: Option<(&'static Choice, u64, Instant)>,
 }
 
 impl BodyCopy {
@@ -36,18 +35,13 @@ impl BodyCopy {
         let choice = steps.map(|steps| &CHOICES[(steps as usize).min(CHOICES.len() - 1)]);
         Self {
             way: choice.map_or(Way::Cached, Choice::next),
-            timed: choice.map(|choice| (choice, Instant::now())),
-            copied: 0,
+            timed: choice.map(|choice| (choice, len, Instant::now())),
         }
     }
 
     /// Begins with a body that is copied in this way.
     pub fn by(way: Way) -> Self {
-        Self {
-            way,
-            timed: None,
-            copied: 0,
-        }
+        Self { way, timed: None }
     }
 
     /// Copies a buffer of the body.
@@ -58,7 +52,6 @@ impl BodyCopy {
     /// bytes, nobody else writes to either, and they do not overlap. Nobody is told of the bytes at `target` before this
     /// copy is dropped.
     pub unsafe fn add(&mut self, source: *const u8, target: *mut u8, len: usize) {
-        self.copied += len as u64;
         match self.way {
             // SAFETY: the caller promises the same, and `drop` has the fence.
             Way::Streaming => unsafe { stream(source, target, len) },
@@ -73,8 +66,8 @@ impl Drop for BodyCopy {
         if self.way == Way::Streaming {
             fence();
         }
-        if let Some((choice, start)) = self.timed {
-            choice.note(self.way, start.elapsed(), self.copied);
+        if let Some((choice, len, start)) = self.timed {
+            choice.note(self.way, start.elapsed(), len);
         }
     }
 }
