@@ -20,8 +20,15 @@ use crate::transport::{Outgoing, Payload, sends_host_memory_only};
 const MAX_RUNS: usize = 1024;
 /// Bytes of the prefix of a metadata message (rule M2).
 const PREFIX_BYTES: usize = 5;
+/// Up to how many bytes a payload of our own is copied behind the frame before it: for less than that, what the system does for each
+/// run of memory is more than the copy.
+const MAX_COPIED_BYTES: usize = 1024;
+/// Bytes after which no more frames are put into one run. The ring takes a run whole or not at all.
+const MAX_RUN_BYTES: usize = 8 * 1024;
 
 /// Frames queued for one socket.
+///
+/// Small ones lie one after the other in few runs of memory: a gathered write of 128 batches had 384 runs.
 #[derive(Default)]
 pub struct Outbox {
     /// Frames whose place is the socket.
@@ -33,26 +40,19 @@ pub struct Outbox {
     held: u64,
 }
 
-/// One frame.
-pub struct OutFrame {
-    /// Header, then the prefix of a metadata message.
-    head: [u8; HEADER_BYTES + PREFIX_BYTES],
-    head_len: usize,
+/// A message, taken apart.
+struct Parts {
+    class: Class,
+    tag: u64,
+    prefix: Option<[u8; PREFIX_BYTES]>,
     payload: Payload,
-    /// Goes with the first byte.
     fd: Option<Arc<OwnedFd>>,
-    /// The run to write next, 0 being the head, and the bytes of it already written.
-    run: usize,
-    written: usize,
+    /// Bytes of prefix and payload.
+    length: u64,
 }
 
-impl OutFrame {
-    /// The frame of a message, and its length.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument`: the message is longer than any may be; `Unsupported`: it lies in a GPU's memory.
-    pub fn new(message: Outgoing) -> Result<(Self, u64)> {
+impl Parts {
+    fn new(message: Outgoing) -> Result<Self> {
         let (class, tag, payload, fd, prefix) = match message {
             Outgoing::Metadata { prefix, header } => (
                 Class::Untagged,
@@ -65,12 +65,11 @@ impl OutFrame {
             Outgoing::Control { bytes, fd } => (Class::Control, 0, Payload::Bytes(bytes), fd, None),
             Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
         };
-        let too_long = || Error::invalid_argument("a message is longer than any memory");
-        let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix);
+        let prefix_len = prefix.map_or(0, |prefix| prefix.len());
         let length = payload
             .checked_len()
-            .and_then(|len| u64::try_from(len.checked_add(prefix.len())?).ok())
-            .ok_or_else(too_long)?;
+            .and_then(|len| u64::try_from(len.checked_add(prefix_len)?).ok())
+            .ok_or_else(|| Error::invalid_argument("a message is longer than any memory"))?;
         let most = match class {
             Class::Untagged => MAX_METADATA_BYTES,
             Class::Control => MAX_CONTROL_BYTES,
@@ -82,22 +81,81 @@ impl OutFrame {
                 "a {class:?} message of {length} bytes cannot be sent; the limit is {most}"
             )));
         }
+        Ok(Self {
+            class,
+            tag,
+            prefix,
+            payload,
+            fd,
+            length,
+        })
+    }
+
+    fn header(&self) -> [u8; HEADER_BYTES] {
+        encode_header(self.length, self.tag, self.class)
+    }
+
+    /// The payload, where it is small enough to be copied. A body is sent from where it lies: who owns it is told when
+    /// it has left, and not before.
+    fn copied(&self) -> Option<&[u8]> {
+        let bytes: &[u8] = match &self.payload {
+            _ if self.fd.is_some() => return None,
+            Payload::Bytes(bytes) => bytes,
+            Payload::Shared(bytes) => bytes,
+            Payload::Gather { .. } => return None,
+        };
+        (bytes.len() <= MAX_COPIED_BYTES).then_some(bytes)
+    }
+}
+
+/// One frame, or several small ones in one run of memory.
+pub struct OutFrame {
+    /// Header, then the prefix of a metadata message. Empty where there are several frames: then the payload has them
+    /// whole.
+    head: [u8; HEADER_BYTES + PREFIX_BYTES],
+    head_len: usize,
+    payload: Payload,
+    /// Goes with the first byte.
+    fd: Option<Arc<OwnedFd>>,
+    /// The run to write next, 0 being the head, and the bytes of it already written.
+    run: usize,
+    written: usize,
+}
+
+impl OutFrame {
+    /// The frame of a message.
+    fn of(message: Parts) -> Self {
         let mut head = [0; HEADER_BYTES + PREFIX_BYTES];
-        head[..HEADER_BYTES].copy_from_slice(&encode_header(length, tag, class));
+        head[..HEADER_BYTES].copy_from_slice(&message.header());
+        let prefix = message.prefix.as_ref().map_or(&[][..], |prefix| prefix);
         let head_len = HEADER_BYTES + prefix.len();
         head[HEADER_BYTES..head_len].copy_from_slice(prefix);
-        let whole = length + HEADER_BYTES as u64;
-        Ok((
-            Self {
-                head,
-                head_len,
-                payload,
-                fd,
-                run: 0,
-                written: 0,
-            },
-            whole,
-        ))
+        Self {
+            head,
+            head_len,
+            payload: message.payload,
+            fd: message.fd,
+            run: 0,
+            written: 0,
+        }
+    }
+
+    /// Frames to come, one after the other.
+    fn several() -> Self {
+        Self {
+            head: [0; HEADER_BYTES + PREFIX_BYTES],
+            head_len: 0,
+            payload: Payload::Bytes(Vec::with_capacity(256)),
+            fd: None,
+            run: 0,
+            written: 0,
+        }
+    }
+
+    /// Whether another frame of `len` bytes, with its head, can be added behind it.
+    fn takes(&self, len: usize) -> bool {
+        let rest = MAX_RUN_BYTES.saturating_sub(len);
+        matches!(&self.payload, Payload::Bytes(bytes) if self.head_len == 0 && bytes.len() <= rest)
     }
 
     /// Bytes of memory that is the frame's own.
@@ -107,20 +165,6 @@ impl OutFrame {
             // Often it is the frame's alone.
             Payload::Shared(bytes) => bytes.len() as u64,
             Payload::Gather { .. } => 0,
-        }
-    }
-
-    /// The frame after which the next one is in the other place.
-    fn switch() -> Self {
-        let mut head = [0; HEADER_BYTES + PREFIX_BYTES];
-        head[..HEADER_BYTES].copy_from_slice(&SWITCH);
-        Self {
-            head,
-            head_len: HEADER_BYTES,
-            payload: Payload::Bytes(Vec::new()),
-            fd: None,
-            run: 0,
-            written: 0,
         }
     }
 
@@ -200,12 +244,23 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when it is longer than the peer would take; nothing was queued.
+    /// `InvalidArgument` when it is longer than the peer would take, `Unsupported` when it lies in a GPU's memory; nothing
+    /// was queued.
     pub fn push(&mut self, message: Outgoing) -> Result<()> {
-        let (frame, len) = OutFrame::new(message)?;
-        self.held = self.held.saturating_add(frame.held());
-        self.fresh.push_back(frame);
-        self.queued = self.queued.saturating_add(len);
+        let message = Parts::new(message)?;
+        let whole = message.length.saturating_add(HEADER_BYTES as u64);
+        self.queued = self.queued.saturating_add(whole);
+        let held = if let Some(payload) = message.copied() {
+            let prefix = message.prefix.as_ref().map_or(&[][..], |prefix| prefix);
+            append(&mut self.fresh, [&message.header(), prefix, payload]);
+            whole
+        } else {
+            let frame = OutFrame::of(message);
+            let held = frame.held();
+            self.fresh.push_back(frame);
+            held
+        };
+        self.held = self.held.saturating_add(held);
         Ok(())
     }
 
@@ -249,8 +304,9 @@ impl Outbox {
 
     /// Adds a SWITCH to what goes to the socket.
     pub fn push_switch(&mut self) {
-        self.frames.push_back(OutFrame::switch());
+        append(&mut self.frames, [&SWITCH, &[], &[]]);
         self.queued = self.queued.saturating_add(HEADER_BYTES as u64);
+        self.held = self.held.saturating_add(HEADER_BYTES as u64);
     }
 
     /// Drops everything queued.
@@ -333,3 +389,22 @@ impl Outbox {
         }
     }
 }
+
+/// Adds a frame, in parts, behind the small ones at the end of `frames`.
+fn append(frames: &mut VecDeque<OutFrame>, parts: [&[u8]; 3]) {
+    let len = parts.iter().map(|part| part.len()).sum();
+    if !frames.back().is_some_and(|last| last.takes(len)) {
+        frames.push_back(OutFrame::several());
+    }
+    if let Some(OutFrame {
+        payload: Payload::Bytes(bytes),
+        ..
+    }) = frames.back_mut()
+    {
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    }
+}
+
+#[cfg(test)]
+#[path = "outbox_tests.rs"]
+mod tests;
