@@ -21,6 +21,8 @@ pub const MAX_TAGGED_BYTES: u64 = 1 << 20;
 
 /// A message grows by at least this much as it arrives.
 const GROWTH_BYTES: usize = 64 << 10;
+/// Up to how many bytes a message that is here whole is made in one step.
+const MAX_STEP_BYTES: usize = 4 << 10;
 
 /// The class of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,6 +205,8 @@ pub struct FrameReader {
     metadata_bytes: u64,
     unexpected_bytes: u64,
     posted: HashMap<u32, Posted>,
+    /// The first of them: where each body comes behind its header there is no other.
+    next: Option<(u32, Posted)>,
     /// Bodies that came before they were posted.
     early: HashSet<u32>,
     /// Frames may come in two places.
@@ -220,6 +224,7 @@ impl FrameReader {
             metadata_bytes: MAX_METADATA_BYTES,
             unexpected_bytes,
             posted: HashMap::default(),
+            next: None,
             early: HashSet::default(),
             switches: false,
             switched: false,
@@ -272,7 +277,9 @@ impl FrameReader {
                         return Ok(None);
                     };
                     *input = rest;
-                    self.begin(header)?;
+                    if let Some(frame) = self.begin(header, input)? {
+                        return Ok(Some(frame));
+                    }
                 }
                 State::Header { bytes, have } => {
                     let taken = take(input, HEADER_BYTES - *have);
@@ -282,7 +289,9 @@ impl FrameReader {
                         return Ok(None);
                     }
                     let header = *bytes;
-                    self.begin(&header)?;
+                    if let Some(frame) = self.begin(&header, input)? {
+                        return Ok(Some(frame));
+                    }
                 }
                 State::Bytes { need, bytes, .. } => {
                     let taken = take(input, *need - bytes.len());
@@ -342,10 +351,15 @@ impl FrameReader {
     /// See [`Connection::post_body`](crate::transport::Connection::post_body).
     pub fn post(&mut self, seq: u32, packed: u64, list: u64) {
         // One that came early is there already.
-        if self.early.remove(&seq) {
+        if !self.early.is_empty() && self.early.remove(&seq) {
             return;
         }
-        self.posted.insert(seq, Posted { packed, list });
+        let posted = Posted { packed, list };
+        if self.next.is_none() {
+            self.next = Some((seq, posted));
+        } else {
+            self.posted.insert(seq, posted);
+        }
         if let State::Waiting {
             seq: waiting,
             kind,
@@ -353,7 +367,7 @@ impl FrameReader {
         } = self.state
             && waiting == seq
             && self.failed.is_none()
-            && let Err(error) = self.begin_body(seq, kind, length)
+            && let Err(error) = self.begin_body(seq, kind, length, &mut &[][..])
         {
             self.failed = Some(error);
             self.state = State::START;
@@ -362,6 +376,7 @@ impl FrameReader {
 
     /// See [`Connection::clear_posted`](crate::transport::Connection::clear_posted).
     pub fn clear_posted(&mut self) {
+        self.next = None;
         self.posted.clear();
         self.early.clear();
         // Nobody will ever post it, and what comes behind it must get through.
@@ -370,28 +385,49 @@ impl FrameReader {
         }
     }
 
-    fn begin(&mut self, header: &[u8; HEADER_BYTES]) -> Result<()> {
+    /// Takes a header. Gives the frame where `input` has the rest of it whole, and it is small.
+    fn begin(&mut self, header: &[u8; HEADER_BYTES], input: &mut &[u8]) -> Result<Option<Frame>> {
         match Head::decode(header, self.metadata_bytes, self.switches)? {
-            Head::Body { seq, kind, length } => self.begin_body(seq, kind, length),
-            Head::Bytes { class, tag, length } => self.begin_bytes(class, tag, length),
+            Head::Body { seq, kind, length } => self.begin_body(seq, kind, length, input),
+            Head::Bytes { class, tag, length } => self.begin_bytes(class, tag, length, input),
         }
     }
 
-    fn begin_bytes(&mut self, class: Class, tag: u64, length: u64) -> Result<()> {
+    fn begin_bytes(
+        &mut self,
+        class: Class,
+        tag: u64,
+        length: u64,
+        input: &mut &[u8],
+    ) -> Result<Option<Frame>> {
         let need = usize::try_from(length)
             .map_err(|_| Error::out_of_memory(format!("a message of {length} bytes")))?;
+        if (1..=MAX_STEP_BYTES.min(input.len())).contains(&need) {
+            self.state = State::START;
+            return Ok(frame(class, tag, take(input, need).to_vec()));
+        }
         self.state = State::Bytes {
             class,
             tag,
             need,
             bytes: Vec::new(),
         };
-        Ok(())
+        Ok(None)
     }
 
-    fn begin_body(&mut self, seq: u32, kind: BodyKind, length: u64) -> Result<()> {
+    fn begin_body(
+        &mut self,
+        seq: u32,
+        kind: BodyKind,
+        length: u64,
+        input: &mut &[u8],
+    ) -> Result<Option<Frame>> {
         let is_list = kind == BodyKind::List;
-        if let Some(posted) = self.posted.remove(&seq) {
+        let next = self.next.take_if(|(next, _)| *next == seq);
+        if let Some(posted) = next
+            .map(|(_, posted)| posted)
+            .or_else(|| self.posted.remove(&seq))
+        {
             let (what, expected) = if is_list {
                 ("an address list", posted.list)
             } else {
@@ -412,12 +448,12 @@ impl FrameReader {
             };
             if length > most {
                 self.state = State::Waiting { seq, kind, length };
-                return Ok(());
+                return Ok(None);
             }
             self.early.insert(seq);
         }
         if is_list {
-            return self.begin_bytes(Class::Tagged, body_tag(seq, kind), length);
+            return self.begin_bytes(Class::Tagged, body_tag(seq, kind), length, input);
         }
         let len = usize::try_from(length)
             .map_err(|_| Error::out_of_memory(format!("a body of {length} bytes")))?;
@@ -426,27 +462,11 @@ impl FrameReader {
             memory: HostBuffer::to_fill(len)?,
             have: 0,
         };
-        Ok(())
+        Ok(None)
     }
 
     fn finish(&mut self) -> Option<Frame> {
         match std::mem::replace(&mut self.state, State::START) {
-            State::Bytes {
-                class: Class::Untagged,
-                bytes,
-                ..
-            } => Some(Frame::Metadata(bytes)),
-            State::Bytes {
-                class: Class::Tagged,
-                tag,
-                bytes,
-                ..
-            } => Some(Frame::Tagged { tag, bytes }),
-            State::Bytes {
-                class: Class::Control,
-                bytes,
-                ..
-            } => Some(Frame::Control(bytes)),
             State::Bytes {
                 class: Class::Switch,
                 ..
@@ -454,9 +474,22 @@ impl FrameReader {
                 self.switched = true;
                 None
             }
+            State::Bytes {
+                class, tag, bytes, ..
+            } => frame(class, tag, bytes),
             State::Body { seq, memory, .. } => Some(Frame::Body { seq, memory }),
             State::Header { .. } | State::Waiting { .. } | State::Discard { .. } => None,
         }
+    }
+}
+
+/// The frame of a message that is no packed body; a SWITCH is none.
+fn frame(class: Class, tag: u64, bytes: Vec<u8>) -> Option<Frame> {
+    match class {
+        Class::Untagged => Some(Frame::Metadata(bytes)),
+        Class::Tagged => Some(Frame::Tagged { tag, bytes }),
+        Class::Control => Some(Frame::Control(bytes)),
+        Class::Switch => None,
     }
 }
 
