@@ -31,6 +31,8 @@ pub(super) struct Built {
     /// Boxed, as a batch passes many hands.
     pub(super) columns: Box<Columns>,
     pub(super) copied: u64,
+    /// Whether all were taken [as most are](Builder::plain).
+    pub(super) plain: bool,
 }
 
 /// Builds a record batch as one struct array; the columns are the children of `root`. `spare` is
@@ -95,7 +97,7 @@ fn numbers(node: &[u8; 16]) -> (i64, i64) {
 
 /// `align` is a power of two; a remainder would be a division for each buffer.
 #[inline]
-fn is_aligned(buffer: &BufferRef, align: usize) -> bool {
+pub(super) fn is_aligned(buffer: &BufferRef, align: usize) -> bool {
     buffer.data.addr() & (align - 1) == 0
 }
 
@@ -113,6 +115,7 @@ struct Builder<'a> {
     shared: bool,
     out: Box<Columns>,
     copied: u64,
+    plain: bool,
 }
 
 /// Rule A4: compressed bodies travel as bytes only.
@@ -164,6 +167,7 @@ impl<'a> Builder<'a> {
             shared: body.shared,
             out,
             copied: 0,
+            plain: true,
         })
     }
 
@@ -187,6 +191,7 @@ impl<'a> Builder<'a> {
         Ok(Built {
             columns: self.out,
             copied: self.copied,
+            plain: self.plain,
         })
     }
 
@@ -366,6 +371,7 @@ impl<'a> Builder<'a> {
 
     #[inline(always)]
     fn next_node(&mut self) -> Result<Node> {
+        self.plain = false;
         let node = self
             .nodes
             .next()

@@ -11,7 +11,7 @@ use crate::arrow::abi::{ArrowArray, ArrowSchema};
 use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::Result;
-use crate::proto::{Header, HeaderKind};
+use crate::proto::{Header, HeaderKind, HeaderParser};
 
 /// Takes `data` for a stream of the IPC format, decodes what can be decoded at both levels, as sent
 /// and as lent, and reads to the ends of what comes out (rule A8).
@@ -34,11 +34,12 @@ fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) 
         level,
         memory_limit: 1 << 20,
     };
-    let mut decoder = Decoder::new(&Header::parse(first)?, options)?;
+    let mut parser = HeaderParser::default();
+    let mut decoder = Decoder::new(&parser.parse(first)?, options)?;
     let schema = decoder.schema();
     let mut batches = Vec::new();
     for (header, body) in rest {
-        let Ok(header) = Header::parse(header) else {
+        let Ok(header) = parser.parse(header) else {
             continue;
         };
         let mut memory = HostBuffer::new(body.len())?;

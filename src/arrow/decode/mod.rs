@@ -5,6 +5,7 @@
 //! received; what had to be copied is counted. Bodies may lie on a GPU, and arrays may be wanted
 //! there ([`Decoder::with_target`]).
 
+mod again;
 mod body;
 mod budget;
 mod build;
@@ -32,6 +33,7 @@ use arrow::ipc;
 
 pub use body::ReceivedBody;
 
+use crate::arrow::decode::again::{Plain, Spare};
 use crate::arrow::decode::body::ensure_matches;
 use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::build::{Built, Context};
@@ -115,8 +117,7 @@ pub struct Decoder {
     dictionaries: Arc<Dictionaries>,
     generations: u64,
     options: DecodeOptions,
-    /// Lists whose memory serves one batch after the other.
-    spare: Option<Box<Columns>>,
+    spare: Spare,
     /// Where arrays are to be; `None`: where their bodies are.
     place: Option<Place>,
     /// From the time on when a GPU has to do with it.
@@ -170,7 +171,7 @@ impl Decoder {
             dictionaries: Arc::default(),
             generations: 0,
             options,
-            spare: None,
+            spare: Spare::default(),
             mover: matches!(place, Some(Place::Gpu(_))).then(Box::default),
             place,
         })
@@ -265,6 +266,7 @@ impl Decoder {
         let Built {
             mut columns,
             mut copied,
+            ..
         } = built;
         if earlier.is_some() {
             copied = copied.saturating_add(columns.make_private(&budget)?);
@@ -310,19 +312,19 @@ impl Decoder {
     /// `InvalidData` when the message is not sound; `Protocol` for a compressed body that was lent
     /// (rule A4); `OutOfMemory`; what the driver says, where a GPU is involved.
     pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
+        ensure_matches(header, body)?;
+        if let Some((columns, plain)) = self.spare.again(header, body) {
+            return self.batch_again(columns, plain, body);
+        }
         let message = schema::message(header);
         let batch = (header.kind() == HeaderKind::RecordBatch)
             .then(|| message.header_as_record_batch())
             .flatten()
             .ok_or_else(|| Error::invalid_data("the message is not a record batch"))?;
-        ensure_matches(header, body)?;
         let budget = Budget::new(self.options.memory_limit, &body.buffers);
-        let spare = self.spare.take().unwrap_or_default();
+        let spare = self.spare.take();
         let mut figures = Figures::default();
-        let Built {
-            mut columns,
-            copied,
-        } = if self.mover.is_none() && body.gpu.is_none() {
+        let built = if self.mover.is_none() && body.gpu.is_none() {
             let root = &self.schema.root;
             let context = self.context(&message, &self.dictionaries, &budget)?;
             let mut built = build::batch(&context, root, &batch, body, spare)?;
@@ -332,7 +334,10 @@ impl Decoder {
             self.with_mover(|decoder, mover| {
                 let built = decoder.batch_moved(mover, &message, &batch, body, spare, &budget);
                 figures = mover.take_figures();
-                built
+                built.map(|built| Built {
+                    plain: false,
+                    ..built
+                })
             })?
         };
         let mut custom_metadata = Vec::new();
@@ -341,17 +346,51 @@ impl Decoder {
             custom_metadata.push((text(pair.key()), text(pair.value())));
         }
         let rows = u64::try_from(batch.length()).unwrap_or(0);
-        let array = export::array(&mut columns)?;
-        columns.clear();
-        self.spare = Some(columns);
+        let plain = (built.plain && custom_metadata.is_empty())
+            .then(|| Plain::new(header, &self.schema.root, rows));
         Ok(DecodedBatch {
-            array,
+            copied: built.copied,
+            array: self.hand_out(built.columns, plain)?,
             rows,
             custom_metadata,
-            copied,
             copied_on_device: figures.on_device,
             staged: figures.staged,
         })
+    }
+
+    /// A batch like the one before.
+    fn batch_again(
+        &mut self,
+        columns: Box<Columns>,
+        plain: Plain,
+        body: &ReceivedBody,
+    ) -> Result<DecodedBatch> {
+        let mut built = Built {
+            columns,
+            copied: 0,
+            plain: true,
+        };
+        let budget = Budget::new(self.options.memory_limit, &body.buffers);
+        self.check(&mut built, &budget)?;
+        Ok(DecodedBatch {
+            copied: built.copied,
+            rows: plain.rows,
+            array: self.hand_out(built.columns, Some(plain))?,
+            custom_metadata: Vec::new(),
+            copied_on_device: 0,
+            staged: 0,
+        })
+    }
+
+    /// Hands arrays out and keeps their lists for the next batch.
+    fn hand_out(
+        &mut self,
+        mut columns: Box<Columns>,
+        plain: Option<Plain>,
+    ) -> Result<OwnedDeviceArray> {
+        let array = export::array(&mut columns)?;
+        self.spare.put(columns, plain);
+        Ok(array)
     }
 
     /// Level full: checks the values of a batch.

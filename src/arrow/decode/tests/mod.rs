@@ -1,5 +1,6 @@
 mod support;
 
+mod again;
 mod dictionaries;
 mod golden;
 mod hostile;

@@ -17,7 +17,7 @@ use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, Received
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
-use crate::proto::{Header, HeaderKind};
+use crate::proto::{Header, HeaderKind, HeaderParser};
 
 const _: () = assert!(size_of::<abi::ArrowArray>() == size_of::<FFI_ArrowArray>());
 const _: () = assert!(size_of::<abi::ArrowSchema>() == size_of::<FFI_ArrowSchema>());
@@ -105,7 +105,8 @@ pub fn decode_messages(
         level,
         ..DecodeOptions::default()
     };
-    let mut decoder = Decoder::new(&Header::parse(&first.0)?, options)?;
+    let mut parser = HeaderParser::default();
+    let mut decoder = Decoder::new(&parser.parse(&first.0)?, options)?;
     let mut decoded = Decoded {
         schema: decoder.schema(),
         batches: Vec::new(),
@@ -114,7 +115,7 @@ pub fn decode_messages(
         copied: 0,
     };
     for (header, body) in rest {
-        let header = Header::parse(header)?;
+        let header = parser.parse(header)?;
         let body = place(&header, body, at, &decoded.drops);
         decoded.bodies += 1;
         match header.kind() {
