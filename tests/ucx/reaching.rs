@@ -12,7 +12,7 @@ use dipc::server::{Server, ServerOptions};
 use dipc::transport::{self, LinkOptions, Settings};
 
 use crate::common::{batch, counting, read_all};
-use crate::{client, link_options, options, serve, serving, works};
+use crate::{client, link_options, options, pair, serve, serving, works};
 
 fn failure(uri: &str, options: &LinkOptions) -> (Status, String) {
     let ucx = transport::by_scheme("ucx").unwrap();
@@ -215,4 +215,27 @@ fn many_clients_are_served_at_once() {
             });
         }
     });
+}
+
+/// `docs/transports.md`: the size of tcp's pieces is libdipc's only where the user has set neither; newer ones of UCX do not open
+/// tcp where it receives smaller ones than it sends.
+#[test]
+fn the_users_size_of_pieces_stays() {
+    if !works() {
+        return;
+    }
+    for settings in [
+        &[("ucx.TLS", "tcp"), ("ucx.TCP_RX_SEG_SIZE", "16k")][..],
+        &[("ucx.TLS", "tcp"), ("ucx.TCP_TX_SEG_SIZE", "32k")],
+    ] {
+        let (server, client) = pair(settings, Duration::ZERO);
+        let uri = server.listen("ucx://127.0.0.1:0").unwrap();
+        serve(&server, "t", counting(3, 10_000));
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        let batches = read_all(&mut stream).unwrap();
+        let expected = [0, 1, 2].map(|index| batch(index * 10_000, 10_000));
+        assert_eq!(batches, expected, "{settings:?}");
+    }
 }
