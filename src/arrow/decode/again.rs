@@ -28,12 +28,12 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Such a batch with the columns of `root`.
-    pub(super) fn new(header: &Header, root: &Field, rows: u64) -> Self {
+    /// `align` is [`alignment`] of the schema.
+    pub(super) fn new(header: &Header, align: usize, rows: u64) -> Self {
         Self {
             header: header.clone(),
             rows,
-            align: root.children.iter().map(align_of).max().unwrap_or(1),
+            align,
         }
     }
 }
@@ -82,9 +82,11 @@ impl Spare {
     }
 }
 
-fn align_of(field: &Arc<Field>) -> usize {
-    match field.layout {
+/// The most that a column of fixed width among those of `root` asks for.
+pub(super) fn alignment(root: &Field) -> usize {
+    let columns = root.children.iter().map(|column| match column.layout {
         Layout::Fixed { align, .. } => align,
         _ => 1,
-    }
+    });
+    columns.max().unwrap_or(1)
 }

@@ -33,7 +33,7 @@ use arrow::ipc;
 
 pub use body::ReceivedBody;
 
-use crate::arrow::decode::again::{Plain, Spare};
+use crate::arrow::decode::again::{Plain, Spare, alignment};
 use crate::arrow::decode::body::ensure_matches;
 use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::build::{Built, Context};
@@ -118,6 +118,8 @@ pub struct Decoder {
     generations: u64,
     options: DecodeOptions,
     spare: Spare,
+    /// The most that its columns of fixed width ask for.
+    align: usize,
     /// Where arrays are to be; `None`: where their bodies are.
     place: Option<Place>,
     /// From the time on when a GPU has to do with it.
@@ -165,9 +167,11 @@ impl Decoder {
     }
 
     fn at(header: &Header, options: DecodeOptions, place: Option<Place>) -> Result<Self> {
+        let schema = schema::parse(header).map_err(|error| error.context("schema"))?;
         Ok(Self {
             header: header.clone(),
-            schema: schema::parse(header).map_err(|error| error.context("schema"))?,
+            align: alignment(&schema.root),
+            schema,
             dictionaries: Arc::default(),
             generations: 0,
             options,
@@ -347,7 +351,7 @@ impl Decoder {
         }
         let rows = u64::try_from(batch.length()).unwrap_or(0);
         let plain = (built.plain && custom_metadata.is_empty())
-            .then(|| Plain::new(header, &self.schema.root, rows));
+            .then(|| Plain::new(header, self.align, rows));
         Ok(DecodedBatch {
             copied: built.copied,
             array: self.hand_out(built.columns, plain)?,
