@@ -317,7 +317,9 @@ impl Decoder {
     /// (rule A4); `OutOfMemory`; what the driver says, where a GPU is involved.
     pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
         ensure_matches(header, body)?;
-        if let Some((columns, plain)) = self.spare.again(header, body) {
+        if self.mover.is_none()
+            && let Some((columns, plain)) = self.spare.again(header, body)
+        {
             return self.batch_again(columns, plain, body);
         }
         let message = schema::message(header);
