@@ -340,10 +340,7 @@ impl Decoder {
             self.with_mover(|decoder, mover| {
                 let built = decoder.batch_moved(mover, &message, &batch, body, spare, &budget);
                 figures = mover.take_figures();
-                built.map(|built| Built {
-                    plain: false,
-                    ..built
-                })
+                built
             })?
         };
         let mut custom_metadata = Vec::new();
@@ -352,7 +349,7 @@ impl Decoder {
             custom_metadata.push((text(pair.key()), text(pair.value())));
         }
         let rows = u64::try_from(batch.length()).unwrap_or(0);
-        let plain = (built.plain && custom_metadata.is_empty())
+        let plain = (built.plain && self.mover.is_none() && custom_metadata.is_empty())
             .then(|| Plain::new(header, self.align, rows));
         Ok(DecodedBatch {
             copied: built.copied,

@@ -83,3 +83,30 @@ fn a_batch_like_the_last_one_has_its_own_values() {
         }
     }
 }
+
+/// Only a batch with the last one's header is taken so, and only where its buffers can be used as they lie.
+#[test]
+fn only_a_batch_like_the_last_one_is_not_built() {
+    let batches = [numbers(0, 0), numbers(1, 0), numbers(2, 3)];
+    let messages = messages(&write(
+        &batches[0].schema(),
+        &batches,
+        IpcWriteOptions::default(),
+    ));
+    let mut parser = HeaderParser::default();
+    let header = parser.parse(&messages[0].0).unwrap();
+    let mut decoder = Decoder::new(&header, DecodeOptions::default()).unwrap();
+    let drops = Arc::default();
+    let mut again = |index: usize, at: Place| {
+        let first = parser.parse(&messages[1].0).unwrap();
+        let body = place(&first, &messages[1].1, Place::Packed, &drops);
+        decoder.batch(&first, &body).unwrap();
+        let header = parser.parse(&messages[index].0).unwrap();
+        let body = place(&header, &messages[index].1, at, &drops);
+        decoder.spare.again(&header, &body).is_some()
+    };
+    assert!(again(2, Place::Packed));
+    assert!(again(2, Place::Shared));
+    assert!(!again(2, Place::Misaligned));
+    assert!(!again(3, Place::Packed));
+}
