@@ -1,16 +1,31 @@
 //! How often a message's header takes memory from the heap: at most four times, however many columns
-//! it has, on its way out and on its way in (the goals of the library's speed).
+//! it has, on its way out and on its way in (the goals of the library's speed). Likewise a batch at its consumer.
 //!
 //! Alone in its program, since the allocator counts for all of it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "in tests a panic is how a failure shows"
+)]
+
+#[path = "common/mod.rs"]
+mod arrays;
 #[path = "../benches/common/mod.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use common::{Arrived, Kind, Produced, table};
+use dipc::arena::{Arena, ArenaOptions};
+use dipc::arrow::stream::ArrayReader;
 use dipc::arrow::{EncodeOptions, Encoder};
+use dipc::client::{Client, ClientOptions, GetOptions};
+use dipc::device::DeviceKind;
+use dipc::server::{Server, ServerOptions};
 
 /// Counts what each thread allocates.
 struct Counting;
@@ -91,5 +106,38 @@ fn reading_a_header_takes_four_allocations() {
             let count = allocations(|| drop(arrived.read()));
             assert!(count <= 4, "{columns} of {kind:?}: {count} allocations");
         }
+    }
+}
+
+/// Of a batch that lies in an arena there is only where it lies: its buffers, what gives them back and the C structs,
+/// and a longer list as it came. The rest of the mean is what the server is told for several together.
+#[test]
+fn a_lent_batch_takes_its_consumer_six_allocations() {
+    const BATCHES: usize = 2000;
+    for columns in COLUMNS {
+        let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1000));
+        let named = (0..columns).map(|column_of| (format!("c{column_of}"), Arc::clone(&column)));
+        let made = RecordBatch::try_from_iter(named).unwrap();
+        let batch = arrays::in_arena(&arena, &made);
+        let schema = arrays::export_schema(&batch.schema());
+        let batches = (0..BATCHES).map(|_| arrays::export(&batch)).collect();
+        let server = Server::new(ServerOptions::default()).unwrap();
+        let process = std::process::id();
+        let uri = server.listen(&format!("shm:@dipc-allocations-{process}-{columns}"));
+        assert!(server.publish(b"t", schema, batches).is_ok());
+        let client = Client::new(ClientOptions::default()).unwrap();
+        let options = GetOptions::default();
+        let mut stream = client.get(&[&uri.unwrap()], b"t", &options, None).unwrap();
+        (0..BATCHES / 2).for_each(|_| drop(stream.next().unwrap().unwrap()));
+        let count = allocations(|| {
+            (0..BATCHES / 2).for_each(|_| drop(stream.next().unwrap().unwrap()));
+        });
+        assert_eq!(
+            stream.stats().bytes_copied + stream.stats().bytes_received,
+            0
+        );
+        let each = count.div_ceil(BATCHES / 2);
+        assert!(each <= 6, "{columns} columns: {count} allocations");
     }
 }

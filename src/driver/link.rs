@@ -267,7 +267,7 @@ impl FetchLink {
     ///
     /// `Protocol` when a span is outside the regions that the server announced; `Disconnected` where memory
     /// of a GPU cannot be opened since the server's process has ended; what else the driver says of it.
-    pub fn resolve(&self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+    pub fn resolve(&self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         let resolved = self.state.lock().link.resolve(seq, spans);
         resolved.map_err(|error| {
             // The driver knows its handles a moment less long than the system knows the process.

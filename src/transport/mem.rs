@@ -263,7 +263,7 @@ impl Connection for MemConnection {
         )))
     }
 
-    fn resolve(&mut self, _seq: u32, spans: &[Span]) -> Result<Resolved> {
+    fn resolve(&mut self, _seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         let lent = self.lender.lent.bodies.lock();
         let mut owners = Vec::new();
         let mut buffers = Vec::with_capacity(spans.len());
@@ -272,7 +272,7 @@ impl Connection for MemConnection {
                 buffers.push(BufferRef::EMPTY);
                 continue;
             }
-            let (body, bytes) = find(&lent, *span).ok_or_else(|| {
+            let (body, bytes) = find(&lent, span).ok_or_else(|| {
                 Error::protocol(format!(
                     "{} bytes at {:#x} are not lent (rule A8)",
                     span.length, span.address
@@ -311,9 +311,12 @@ fn arrive(message: Outgoing) -> Result<Incoming> {
     Ok(match message {
         Outgoing::Metadata { prefix, header } => {
             let header = header.as_deref().unwrap_or_default();
-            Incoming::Metadata([prefix.as_slice(), header].concat())
+            Incoming::Metadata([prefix.as_slice(), header].concat().into())
         }
-        Outgoing::Control { bytes, fd: _ } => Incoming::Control { bytes, fd: None },
+        Outgoing::Control { bytes, fd: _ } => Incoming::Control {
+            bytes: bytes.into(),
+            fd: None,
+        },
         Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
         Outgoing::Tagged { tag, payload } => {
             let mut bytes = Vec::new();
@@ -323,7 +326,10 @@ fn arrive(message: Outgoing) -> Result<Incoming> {
                     seq,
                     memory: HostBuffer::copy_of(&bytes)?,
                 },
-                Some((_, BodyKind::List)) | None => Incoming::Tagged { tag, bytes },
+                Some((_, BodyKind::List)) | None => Incoming::Tagged {
+                    tag,
+                    bytes: bytes.into(),
+                },
             }
         }
     })

@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::device::cuda::GpuBody;
 use crate::device::{BufferRef, HostBuffer};
 
@@ -80,17 +82,21 @@ impl Payload {
     }
 }
 
+/// The bytes of a message that arrived. Those of most are few, a header that is that of the batch before or a list of two buffers,
+/// and take no memory of their own.
+pub type Bytes = SmallVec<[u8; 48]>;
+
 /// A message that arrived.
 #[derive(Debug)]
 pub enum Incoming {
     /// Untagged: prefix and header, as they came.
-    Metadata(Vec<u8>),
+    Metadata(Bytes),
     /// A tagged message other than a packed body (a request, a free list, an address list).
     Tagged {
         /// The whole 64-bit tag.
         tag: u64,
         /// What the message holds.
-        bytes: Vec<u8>,
+        bytes: Bytes,
     },
     /// A packed body (rule D3), in memory that can be handed out.
     Body {
@@ -110,7 +116,7 @@ pub enum Incoming {
     /// Control message, with the descriptor of the region where it is a REGION and one came.
     Control {
         /// The encoded message.
-        bytes: Vec<u8>,
+        bytes: Bytes,
         /// Descriptor that came with it.
         fd: Option<OwnedFd>,
     },

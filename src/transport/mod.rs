@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
-pub use message::{Incoming, Outgoing, Payload};
+pub use message::{Bytes, Incoming, Outgoing, Payload};
 pub use options::{BodyPolicy, Budget, LinkOptions, Settings};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -437,7 +437,7 @@ pub trait Connection: Send {
     ///
     /// `Protocol` when a span is not inside a region that the peer announced; what the driver said of
     /// a region on a GPU.
-    fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved>;
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved>;
 
     /// Cuts the connection; the peer sees the end, and later calls fail with `Disconnected`.
     fn close(&mut self);

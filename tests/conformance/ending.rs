@@ -48,7 +48,7 @@ fn connections_wait_to_be_accepted_and_outlive_the_listener() {
         drop(listener);
         for (server, n) in servers.iter_mut().zip(100u8..) {
             let message = next(server.as_mut()).unwrap();
-            assert!(matches!(message, Incoming::Control { bytes, .. } if bytes == [n]));
+            assert!(matches!(message, Incoming::Control { bytes, .. } if bytes[..] == [n]));
             assert_eq!(server.same_user(), subject.knows_users);
             assert!(!server.peer().is_empty());
         }
@@ -69,7 +69,7 @@ fn what_was_sent_before_the_end_arrives() {
         assert!(wait(&pair.client.readiness().fd, PollFlags::IN));
         for n in 0..10u8 {
             let message = next(pair.client.as_mut()).unwrap();
-            assert!(matches!(message, Incoming::Control { bytes, .. } if bytes == [n]));
+            assert!(matches!(message, Incoming::Control { bytes, .. } if bytes[..] == [n]));
         }
         let error = next(pair.client.as_mut()).unwrap_err();
         assert_eq!(error.status(), Status::Disconnected, "{error}");

@@ -63,13 +63,13 @@ fn resolve(subject: Subject, pair: &mut Pair, spans: &[Span]) -> Resolved {
             assert!(pair.server.receive().unwrap().is_none());
             // Metadata of the test may come meanwhile.
             if let Some(Incoming::Tagged { tag, bytes }) = pair.client.receive().unwrap() {
-                break (tag, bytes);
+                break (tag, bytes.into_vec());
             }
             assert!(start.elapsed() < Duration::from_secs(30), "no list");
         };
         assert_eq!(came, (tag, bytes));
     }
-    let found = pair.client.resolve(1, spans).unwrap();
+    let found = pair.client.resolve(1, spans.to_vec()).unwrap();
     assert_eq!(found.pulled, subject.pulls);
     found
 }

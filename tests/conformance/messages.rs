@@ -103,7 +103,7 @@ fn every_class_arrives_in_every_size() {
                 assert!(arrived_meta[5..] == meta);
                 if requests {
                     assert!(
-                        matches!(next(), Incoming::Tagged { tag, bytes } if tag == want && bytes == small)
+                        matches!(next(), Incoming::Tagged { tag, bytes } if tag == want && bytes[..] == small)
                     );
                 }
                 let Incoming::Body { seq: 8, memory } = next() else {
@@ -111,10 +111,10 @@ fn every_class_arrives_in_every_size() {
                 };
                 assert!(memory.as_slice() == bodies);
                 assert!(
-                    matches!(next(), Incoming::Tagged { tag, bytes } if tag == list && bytes == listed)
+                    matches!(next(), Incoming::Tagged { tag, bytes } if tag == list && bytes[..] == listed)
                 );
                 assert!(
-                    matches!(next(), Incoming::Control { bytes, fd: None } if bytes == control)
+                    matches!(next(), Incoming::Control { bytes, fd: None } if bytes[..] == control)
                 );
                 assert!(arrived.next().is_none());
             }
@@ -194,12 +194,12 @@ fn each_class_keeps_its_order() {
         for message in arrived {
             let (class, bytes) = match message {
                 Incoming::Metadata(bytes) => (0, bytes[5..].to_vec()),
-                Incoming::Tagged { bytes, .. } => (1, bytes),
+                Incoming::Tagged { bytes, .. } => (1, bytes.into_vec()),
                 Incoming::Body { seq, memory } => {
                     assert_eq!(seq, seen[2]);
                     (2, memory.as_slice().to_vec())
                 }
-                Incoming::Control { bytes, .. } => (3, bytes),
+                Incoming::Control { bytes, .. } => (3, bytes.into_vec()),
                 Incoming::GpuBody { .. } => panic!("no GPU was named"),
             };
             let n = seen[class];

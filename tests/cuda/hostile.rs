@@ -83,7 +83,7 @@ fn refused<T>(outcome: Result<T>, text: &str) {
 fn unopened(link: &mut Box<dyn Connection>, handle: &[u8], fd: Option<OwnedFd>, text: &str) {
     link.map_region(9, handle, fd).unwrap();
     assert!(!link.misses_gpus());
-    refused(link.resolve(1, &[span(9, 0, 1)]), text);
+    refused(link.resolve(1, vec![span(9, 0, 1)]), text);
     assert!(link.misses_gpus());
     unmap(link, 9);
     // As the next request does.
@@ -181,7 +181,7 @@ fn regions_are_checked() {
     assert_eq!(fake::Live::now(), before);
     assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Now);
     link.map_region(1, &good, again()).unwrap();
-    drop(link.resolve(1, &[span(1, 0, 1)]).unwrap());
+    drop(link.resolve(1, vec![span(1, 0, 1)]).unwrap());
     assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Later);
     assert_eq!(fake::Live::now(), before);
 }
@@ -202,9 +202,12 @@ fn orders_are_checked() {
     // A handle that is none is seen when the body is.
     link.order(5, 0, &[1; 64]).unwrap();
     refused(link.order(6, 0, &[1; 64]), "second handle");
-    refused(link.resolve(5, &[span(1, 0, 64)]), "cuIpcOpenEventHandle");
+    refused(
+        link.resolve(5, vec![span(1, 0, 64)]),
+        "cuIpcOpenEventHandle",
+    );
     // What is not ordered may be read.
-    let found = link.resolve(6, &[span(1, 0, 64)]).unwrap();
+    let found = link.resolve(6, vec![span(1, 0, 64)]).unwrap();
     assert!(found.gpu.unwrap().ready.is_none());
     // Short on the wire.
     let bytes = Control::Ready {
@@ -245,30 +248,32 @@ fn bodies_are_checked() {
     link.map_region(3, &8192_u64.to_le_bytes(), host_fd)
         .unwrap();
 
-    refused(link.resolve(1, &[span(1, len - 10, 11)]), "reach past");
+    refused(link.resolve(1, vec![span(1, len - 10, 11)]), "reach past");
     refused(
-        link.resolve(1, &[span(1, (1 << 48) - 1, u64::MAX)]),
+        link.resolve(1, vec![span(1, (1 << 48) - 1, u64::MAX)]),
         "reach past",
     );
     refused(
-        link.resolve(1, &[span(1, 0, 8), span(2, 0, 8)]),
+        link.resolve(1, vec![span(1, 0, 8), span(2, 0, 8)]),
         "several places",
     );
     refused(
-        link.resolve(1, &[span(1, 0, 8), span(3, 0, 8)]),
+        link.resolve(1, vec![span(1, 0, 8), span(3, 0, 8)]),
         "several places",
     );
     refused(
-        link.resolve(1, &[span(3, 0, 8), span(1, 0, 8)]),
+        link.resolve(1, vec![span(3, 0, 8), span(1, 0, 8)]),
         "several places",
     );
-    refused(link.resolve(1, &[span(4, 0, 8)]), "not announced");
+    refused(link.resolve(1, vec![span(4, 0, 8)]), "not announced");
 
     fake::write(memory.address() + 128, b"seen");
-    let found = link.resolve(1, &[span(1, 128, 4), span(0, 0, 0)]).unwrap();
+    let found = link
+        .resolve(1, vec![span(1, 128, 4), span(0, 0, 0)])
+        .unwrap();
     assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
     assert_eq!(found.gpu.as_ref().unwrap().device.ordinal(), 0);
-    let elsewhere = link.resolve(2, &[span(2, 0, 4)]).unwrap();
+    let elsewhere = link.resolve(2, vec![span(2, 0, 4)]).unwrap();
     assert_eq!(elsewhere.gpu.unwrap().device.ordinal(), 1);
     // What was found stays mapped when the region goes.
     assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Later);
@@ -378,11 +383,11 @@ fn nothing_unused_is_opened() {
     let host_fd = Some(host.fd().try_clone().unwrap());
     link.map_region(5, &8192_u64.to_le_bytes(), host_fd)
         .unwrap();
-    drop(link.resolve(1, &[span(5, 0, 8)]).unwrap());
+    drop(link.resolve(1, vec![span(5, 0, 8)]).unwrap());
     assert!(link.is_sound());
     // What an earlier request named counts no more.
     link.accept_gpus(&[]);
-    refused(link.resolve(1, &[span(2, 0, 8)]), "did not name");
+    refused(link.resolve(1, vec![span(2, 0, 8)]), "did not name");
     link.accept_gpus(&gpus);
     for id in [1, 2, 3] {
         assert_eq!(link.unmap_region(id).unwrap(), Unmapped::Now);
@@ -390,7 +395,7 @@ fn nothing_unused_is_opened() {
     assert_eq!(fake::Live::now().contexts, 0);
     // Memory of a pool that is gone, whose number something else has.
     link.map_region(3, &of(2, &[7; 64]), None).unwrap();
-    refused(link.resolve(1, &[span(4, 0, 8)]), "retired");
+    refused(link.resolve(1, vec![span(4, 0, 8)]), "retired");
     assert_eq!(fake::count("cuIpcOpenMemHandle_v2"), 0);
     assert_eq!(fake::Live::now().opened, 0);
 }
@@ -485,10 +490,10 @@ fn pools_are_checked() {
     assert_eq!(fake::Live::now().opened, before.opened);
     link.map_region(2, &good, None).unwrap();
     // In a pool itself nothing lies.
-    refused(link.resolve(1, &[span(1, 0, 1)]), "reach past region 1");
-    refused(link.resolve(1, &[span(2, 0, 10_001)]), "reach past");
+    refused(link.resolve(1, vec![span(1, 0, 1)]), "reach past region 1");
+    refused(link.resolve(1, vec![span(2, 0, 10_001)]), "reach past");
     fake::write(address + 128, b"seen");
-    let found = link.resolve(1, &[span(2, 128, 4)]).unwrap();
+    let found = link.resolve(1, vec![span(2, 128, 4)]).unwrap();
     // What was found outlives the region, and the pool's.
     unmap(link, 1);
     unmap(link, 2);

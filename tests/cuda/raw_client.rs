@@ -291,7 +291,7 @@ impl RawStream<'_> {
                 })
             }
             Body::Lent(spans) => {
-                let resolved = self.client.link.resolve(seq, &spans)?;
+                let resolved = self.client.link.resolve(seq, spans.clone())?;
                 let lent = spans.iter().filter(|span| span.length > 0);
                 Ok(Received {
                     header,

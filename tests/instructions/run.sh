@@ -47,7 +47,7 @@ read -ra flags <<<"${DIPC_CARGO_FLAGS:---locked}"
   --example instructions \
   --config $setting.opt-level=3 --config $setting.debug-assertions=false \
   --config $setting.overflow-checks=false --config $setting.incremental=false \
-  --config $setting.codegen-units=4 --config $setting.debug=1)
+  --config $setting.codegen-units=1 --config $setting.debug=1)
 
 valgrind --tool=callgrind --toggle-collect=instructions::measured \
   --dump-after=instructions::measured --callgrind-out-file="$work/count" \

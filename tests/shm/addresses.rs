@@ -261,7 +261,7 @@ fn a_forked_child_leaves_the_socket_alone() {
         })
         .unwrap();
     assert!(
-        matches!(next(client.as_mut()).unwrap(), Incoming::Control { bytes, .. } if bytes == [9])
+        matches!(next(client.as_mut()).unwrap(), Incoming::Control { bytes, .. } if bytes[..] == [9])
     );
     drop(connect(text(&path)).unwrap());
 }

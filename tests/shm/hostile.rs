@@ -18,7 +18,7 @@ fn ends_in(bytes: &[u8], text: &str) {
     peer.write_all(&frame(0, 0, b"before")).unwrap();
     peer.write_all(bytes).unwrap();
     let (messages, error) = until_error(connection.as_mut());
-    assert!(matches!(&messages[..], [Incoming::Metadata(bytes)] if bytes == b"before"));
+    assert!(matches!(&messages[..], [Incoming::Metadata(bytes)] if bytes[..] == *b"before"));
     assert_eq!(error.status(), Status::Protocol, "{error}");
     assert!(error.text().contains(text), "{error}");
     assert_eq!(connection.receive().unwrap_err(), error, "an error lasts");
@@ -168,19 +168,19 @@ fn region_ids_are_checked() {
     ] {
         assert_eq!(result.unwrap_err().status(), Status::Protocol);
     }
-    let span = |address, length| [Span { address, length }];
+    let span = |address, length| vec![Span { address, length }];
     for outside in [
         span(1 << 48 | 4000, 97),
         span(2 << 48, 1),
         span(4000, 1),
         span(u64::MAX, 1),
     ] {
-        let error = connection.resolve(1, &outside).err().unwrap();
+        let error = connection.resolve(1, outside).err().unwrap();
         assert_eq!(error.status(), Status::Protocol, "{error}");
     }
     assert_eq!(
         connection
-            .resolve(1, &span(1 << 48 | 4000, 96))
+            .resolve(1, span(1 << 48 | 4000, 96))
             .unwrap()
             .buffers[0]
             .len,

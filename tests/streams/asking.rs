@@ -89,7 +89,7 @@ fn what_cannot_be_written_is_told_behind_what_came() {
     let mut turn = link.turn(false).unwrap();
     let came = turn.receive().unwrap();
     assert!(
-        matches!(&came, Received::Message(Incoming::Control { bytes, .. }) if *bytes == unknown),
+        matches!(&came, Received::Message(Incoming::Control { bytes, .. }) if bytes[..] == unknown),
         "something else came than what the server sent"
     );
     let error = turn.receive().err().expect("nothing more can come of it");

@@ -22,7 +22,7 @@ fn ends_in(bytes: &[u8], text: &str) {
     peer.write_all(&frame(0, 0, b"before")).unwrap();
     peer.write_all(bytes).unwrap();
     let (messages, error) = until_error(connection.as_mut());
-    assert!(matches!(&messages[..], [Incoming::Metadata(bytes)] if bytes == b"before"));
+    assert!(matches!(&messages[..], [Incoming::Metadata(bytes)] if bytes[..] == *b"before"));
     assert_eq!(error.status(), Status::Protocol, "{error}");
     assert!(error.text().contains(text), "{error}");
     assert_eq!(connection.receive().unwrap_err(), error, "an error lasts");
@@ -100,11 +100,15 @@ fn regions_and_address_lists_are_refused() {
         assert_eq!(result.unwrap_err().status(), Status::Protocol);
     }
     let span = |address, length| Span { address, length };
-    let error = connection.resolve(1, &[span(1 << 48, 8)]).err().unwrap();
+    let error = connection.resolve(1, vec![span(1 << 48, 8)]).err().unwrap();
     assert_eq!(error.status(), Status::Protocol, "{error}");
     assert!(connection.lender().is_none());
     assert_eq!(
-        connection.resolve(1, &[span(0, 0)]).unwrap().buffers.len(),
+        connection
+            .resolve(1, vec![span(0, 0)])
+            .unwrap()
+            .buffers
+            .len(),
         1
     );
 }
@@ -116,7 +120,7 @@ fn last_words_are_read_by_who_cannot_answer() {
     let (mut connection, mut peer) = bare_peer();
     peer.write_all(&frame(0, 0, b"first")).unwrap();
     let first = next(connection.as_mut()).unwrap();
-    assert!(matches!(first, Incoming::Metadata(bytes) if bytes == b"first"));
+    assert!(matches!(first, Incoming::Metadata(bytes) if bytes[..] == *b"first"));
     let message = || Outgoing::Control {
         bytes: vec![0x7f],
         fd: None,
@@ -127,7 +131,7 @@ fn last_words_are_read_by_who_cannot_answer() {
     drop(peer);
     while connection.send(message()).is_ok() {}
     let last = connection.receive().unwrap();
-    assert!(matches!(last, Some(Incoming::Metadata(bytes)) if bytes == b"last"));
+    assert!(matches!(last, Some(Incoming::Metadata(bytes)) if bytes[..] == *b"last"));
     let (more, error) = until_error(connection.as_mut());
     assert!(more.is_empty());
     assert_eq!(error.status(), Status::Disconnected, "{error}");

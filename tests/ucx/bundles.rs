@@ -78,7 +78,7 @@ fn small_messages_leave_together() {
     for seq in 1..=3 {
         let message = pair.next().unwrap();
         assert!(
-            matches!(&message, Incoming::Metadata(bytes) if *bytes == [1, seq, 0, 0, 0]),
+            matches!(&message, Incoming::Metadata(bytes) if bytes[..] == [1, seq, 0, 0, 0]),
             "{message:?}"
         );
         let (number, memory) = next_body(&mut pair);

@@ -118,6 +118,7 @@ impl Fetch {
                     back: self.receiver.to_return(seq, &spans),
                     _memory: None,
                 };
+                let bytes = spans.iter().map(|span| span.length).sum::<u64>();
                 // From here on it goes back when `lent` is dropped, an error included.
                 let Resolved {
                     buffers,
@@ -125,13 +126,12 @@ impl Fetch {
                     shared,
                     pulled,
                     gpu,
-                } = self.data.resolve(seq, &spans)?;
+                } = self.data.resolve(seq, spans)?;
                 if gpu.is_some() && self.target == Target::Host {
                     return Err(Error::protocol(
                         "the server lent memory of a GPU, which was not asked for",
                     ));
                 }
-                let bytes = spans.iter().map(|span| span.length).sum::<u64>();
                 let owner: Arc<dyn Any + Send + Sync> = if pulled {
                     self.stats.bytes_received += bytes;
                     drop(lent);

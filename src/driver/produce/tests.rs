@@ -82,7 +82,7 @@ impl Connection for Connected {
     fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
         self.0.unmap_region(id)
     }
-    fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         self.0.resolve(seq, spans)
     }
     fn close(&mut self) {

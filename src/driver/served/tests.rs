@@ -87,7 +87,7 @@ impl Connection for EndsWhileReceiving {
         Ok(Unmapped::Now)
     }
 
-    fn resolve(&mut self, _: u32, _: &[Span]) -> Result<Resolved> {
+    fn resolve(&mut self, _: u32, _: Vec<Span>) -> Result<Resolved> {
         Err(Error::protocol("nothing is lent"))
     }
 

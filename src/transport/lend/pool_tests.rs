@@ -46,7 +46,7 @@ fn learn(table: &mut RegionTable, lease: &Lease) {
 }
 
 fn read(table: &mut RegionTable, spans: &[Span]) -> Vec<Vec<u8>> {
-    let found = table.resolve(0, spans).unwrap();
+    let found = table.resolve(0, spans.to_vec()).unwrap();
     // SAFETY: `found.owner` is alive, and these tests write nothing that is lent.
     found
         .buffers

@@ -320,7 +320,7 @@ impl RegionTable {
     }
 
     /// Finds the memory of the address list of message `seq`.
-    pub fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+    pub fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         if !self.announced.is_empty() {
             let in_use = spans.iter().filter(|span| span.length > 0);
             in_use.for_each(|span| self.open(split_address(span.address).0));
@@ -328,11 +328,9 @@ impl RegionTable {
         // One region is the rule: no allocation for it.
         let mut first: Option<Known<'_>> = None;
         let mut others: Vec<Known<'_>> = Vec::new();
-        let mut buffers = Vec::with_capacity(spans.len());
-        for span in spans {
+        let find = |span: Span| {
             if span.length == 0 {
-                buffers.push(BufferRef::EMPTY);
-                continue;
+                return Ok(BufferRef::EMPTY);
             }
             let (id, offset) = split_address(span.address);
             let mut known = first.iter().chain(&others);
@@ -366,16 +364,17 @@ impl RegionTable {
                 }
                 region
             };
-            let buffer = region.slice(offset, span.length).ok_or_else(|| {
+            region.slice(offset, span.length).ok_or_else(|| {
                 Error::protocol(format!(
                     "{} bytes at address {:#x} reach past region {id}, which has {} bytes",
                     span.length,
                     span.address,
                     region.len()
                 ))
-            })?;
-            buffers.push(buffer);
-        }
+            })
+        };
+        // A span and the buffer that it becomes are as large: the list's own memory takes them.
+        let buffers = spans.into_iter().map(find).collect::<Result<Vec<_>>>()?;
         let device = first
             .as_ref()
             .and_then(|first| first.region.device())
@@ -467,7 +466,7 @@ mod tests {
         refused(
             table.resolve(
                 0,
-                &[Span {
+                vec![Span {
                     address: address(1, 0),
                     length: 1,
                 }],
@@ -486,14 +485,17 @@ mod tests {
             address: address(id, offset),
             length,
         };
-        refused(table.resolve(0, &[span(1, 8000, 200)]), "reach past");
-        refused(table.resolve(0, &[span(1, 8192, 1)]), "reach past");
-        refused(table.resolve(0, &[span(1, OFFSET, u64::MAX)]), "reach past");
-        refused(table.resolve(0, &[span(2, 0, 1)]), "region 2");
+        refused(table.resolve(0, vec![span(1, 8000, 200)]), "reach past");
+        refused(table.resolve(0, vec![span(1, 8192, 1)]), "reach past");
+        refused(
+            table.resolve(0, vec![span(1, OFFSET, u64::MAX)]),
+            "reach past",
+        );
+        refused(table.resolve(0, vec![span(2, 0, 1)]), "region 2");
         refused(
             table.resolve(
                 0,
-                &[Span {
+                vec![Span {
                     address: 0,
                     length: 1,
                 }],
@@ -503,7 +505,7 @@ mod tests {
         let found = table
             .resolve(
                 0,
-                &[
+                vec![
                     span(1, 0, 8192),
                     Span {
                         address: 0,
@@ -540,7 +542,7 @@ mod tests {
                 length: 4096,
             })
             .collect();
-        let found = table.resolve(0, &spans).unwrap();
+        let found = table.resolve(0, spans).unwrap();
         assert_eq!(table.unmap(1).unwrap(), Unmapped::Now);
         drop(table);
         drop(regions);

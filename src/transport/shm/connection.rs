@@ -247,7 +247,7 @@ impl Connection for ShmConnection {
         self.regions.order(seq, event, handle)
     }
 
-    fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         self.regions.resolve(seq, spans)
     }
 

@@ -8,7 +8,7 @@ use foldhash::{HashMap, HashSet};
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 use crate::proto::{BodyKind, body_of_tag, body_tag};
-use crate::transport::Incoming;
+use crate::transport::{Bytes, Incoming};
 
 /// Bytes of a frame's header: length and tag (u64 LE each), class, 7 zero bytes.
 pub const HEADER_BYTES: usize = 24;
@@ -125,13 +125,13 @@ impl Head {
 #[derive(Debug)]
 pub enum Frame {
     /// Untagged.
-    Metadata(Vec<u8>),
+    Metadata(Bytes),
     /// Tagged, other than a packed body.
     Tagged {
         /// The whole tag.
         tag: u64,
         /// Its payload.
-        bytes: Vec<u8>,
+        bytes: Bytes,
     },
     /// A packed body.
     Body {
@@ -141,7 +141,7 @@ pub enum Frame {
         memory: HostBuffer,
     },
     /// Control.
-    Control(Vec<u8>),
+    Control(Bytes),
 }
 
 /// The message in a frame, without any descriptor.
@@ -404,7 +404,7 @@ impl FrameReader {
             .map_err(|_| Error::out_of_memory(format!("a message of {length} bytes")))?;
         if (1..=MAX_STEP_BYTES.min(input.len())).contains(&need) {
             self.state = State::START;
-            return Ok(frame(class, tag, take(input, need).to_vec()));
+            return Ok(frame(class, tag, Bytes::from_slice(take(input, need))));
         }
         self.state = State::Bytes {
             class,
@@ -476,7 +476,7 @@ impl FrameReader {
             }
             State::Bytes {
                 class, tag, bytes, ..
-            } => frame(class, tag, bytes),
+            } => frame(class, tag, Bytes::from_vec(bytes)),
             State::Body { seq, memory, .. } => Some(Frame::Body { seq, memory }),
             State::Header { .. } | State::Waiting { .. } | State::Discard { .. } => None,
         }
@@ -484,7 +484,7 @@ impl FrameReader {
 }
 
 /// The frame of a message that is no packed body; a SWITCH is none.
-fn frame(class: Class, tag: u64, bytes: Vec<u8>) -> Option<Frame> {
+fn frame(class: Class, tag: u64, bytes: Bytes) -> Option<Frame> {
     match class {
         Class::Untagged => Some(Frame::Metadata(bytes)),
         Class::Tagged => Some(Frame::Tagged { tag, bytes }),

@@ -84,8 +84,8 @@ fn messages_of_all_sizes_leave_in_order() {
         let mut input = &bytes[..len];
         while let Some(frame) = reader.read(&mut input).unwrap() {
             came.push(match frame {
-                Frame::Metadata(bytes) | Frame::Control(bytes) => (0, bytes),
-                Frame::Tagged { tag, bytes } => (tag, bytes),
+                Frame::Metadata(bytes) | Frame::Control(bytes) => (0, bytes.into_vec()),
+                Frame::Tagged { tag, bytes } => (tag, bytes.into_vec()),
                 Frame::Body { seq, memory } => (u64::from(seq), memory.as_slice().to_vec()),
             });
         }

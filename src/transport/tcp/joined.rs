@@ -308,8 +308,8 @@ impl Connection for JoinedConnection {
         Err(no_regions(id))
     }
 
-    fn resolve(&mut self, _seq: u32, spans: &[Span]) -> Result<Resolved> {
-        resolve_nothing(spans)
+    fn resolve(&mut self, _seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+        resolve_nothing(&spans)
     }
 
     fn close(&mut self) {

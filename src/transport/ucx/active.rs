@@ -12,12 +12,12 @@ use ucx1_sys::{
 };
 
 use crate::error::{Error, Result};
-use crate::transport::Incoming;
 use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
 use crate::transport::ucx::bundle;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::shared::{Announced, Ends, Peer, Shared, Work};
 use crate::transport::ucx::worker::Worker;
+use crate::transport::{Bytes, Incoming};
 
 /// What an active message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,9 +72,9 @@ impl Class {
     /// As [`bundle::split`].
     fn unpack(self, bytes: Cow<'_, [u8]>, messages: &mut Vec<Incoming>) -> Result<()> {
         messages.push(match self {
-            Self::Metadata => Incoming::Metadata(bytes.into_owned()),
+            Self::Metadata => Incoming::Metadata(owned(bytes)),
             Self::Control => Incoming::Control {
-                bytes: bytes.into_owned(),
+                bytes: owned(bytes),
                 fd: None,
             },
             Self::Bundle => return bundle::split(&bytes, messages),
@@ -95,6 +95,13 @@ impl Class {
         Err(Error::protocol(format!(
             "the peer sent a {self:?} message of {length} bytes; the limit is {most}"
         )))
+    }
+}
+
+fn owned(bytes: Cow<'_, [u8]>) -> Bytes {
+    match bytes {
+        Cow::Borrowed(bytes) => Bytes::from_slice(bytes),
+        Cow::Owned(bytes) => Bytes::from_vec(bytes),
     }
 }
 

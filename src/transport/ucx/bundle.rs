@@ -190,12 +190,12 @@ fn next(bundle: &mut &[u8]) -> Result<Option<Incoming>> {
         },
         Head::Body { seq, kind, .. } => Incoming::Tagged {
             tag: body_tag(seq, kind),
-            bytes: bytes.to_vec(),
+            bytes: bytes.into(),
         },
         Head::Bytes {
             class: Class::Untagged,
             ..
-        } => Incoming::Metadata(bytes.to_vec()),
+        } => Incoming::Metadata(bytes.into()),
         Head::Bytes {
             class: Class::Control,
             ..
@@ -204,12 +204,12 @@ fn next(bundle: &mut &[u8]) -> Result<Option<Incoming>> {
             class: Class::Control,
             ..
         } => Incoming::Control {
-            bytes: bytes.to_vec(),
+            bytes: bytes.into(),
             fd: None,
         },
         Head::Bytes { tag, .. } => Incoming::Tagged {
             tag,
-            bytes: bytes.to_vec(),
+            bytes: bytes.into(),
         },
     }))
 }

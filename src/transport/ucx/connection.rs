@@ -604,9 +604,9 @@ impl Connection for UcxConnection {
         gpu.is_none_or(|gpu| matches!(gpu.is_alive(), Ok(true)))
     }
 
-    fn resolve(&mut self, seq: u32, spans: &[Span]) -> Result<Resolved> {
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
         match &mut self.pulls {
-            Some(pulls) => pulls.resolve(seq, spans),
+            Some(pulls) => pulls.resolve(seq, &spans),
             None => Err(Error::protocol(format!(
                 "message {seq} came with a list of addresses, and nothing is lent on this \
                  connection (rule U2)"

@@ -21,7 +21,7 @@ use crate::transport::ucx::error::error;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::shared::{Ends, Shared, Started, Work};
 use crate::transport::ucx::worker::Worker;
-use crate::transport::{Incoming, Resolved};
+use crate::transport::{Bytes, Incoming, Resolved};
 
 /// Spans begin at multiples of this in the memory that they are read into (rule A2).
 const ALIGNMENT: u64 = 64;
@@ -63,7 +63,7 @@ struct List {
     seq: u32,
     /// The whole message, for the driver.
     tag: u64,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     spans: Vec<Span>,
     /// Length of the packed body that its header announces.
     packed: u64,
@@ -73,7 +73,7 @@ struct List {
 struct Pull {
     seq: u32,
     tag: u64,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     pulled: Pulled,
     /// Reads that are not over.
     left: usize,

@@ -348,7 +348,7 @@ impl Tagged {
             (BodyKind::Packed, BodyMemory::Host(memory)) => Incoming::Body { seq, memory },
             (BodyKind::List, BodyMemory::Host(memory)) => Incoming::Tagged {
                 tag: info.sender_tag,
-                bytes: memory.as_slice()[..info.length].to_vec(),
+                bytes: memory.as_slice()[..info.length].into(),
             },
         }))
     }
@@ -463,7 +463,7 @@ pub(super) fn arrived(
         Some((seq, BodyKind::Packed)) => Incoming::Body { seq, memory },
         _ => Incoming::Tagged {
             tag,
-            bytes: memory.as_slice().to_vec(),
+            bytes: memory.as_slice().into(),
         },
     })
 }
