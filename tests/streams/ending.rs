@@ -7,7 +7,7 @@ use dipc::arrow::stream::ArrayReader;
 use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::Status;
-use dipc::proto::Role;
+use dipc::proto::{Credit, Role};
 use dipc::server::{Request, ServerOptions};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -212,7 +212,7 @@ fn a_stop_leaves_a_slow_client_its_last_bytes() {
         );
         let options = GetOptions {
             // More is under way at the end than the client's system takes, and credit comes meanwhile.
-            window: dipc::proto::Credit {
+            window: Credit {
                 batches: 30,
                 bytes: 256 << 20,
             },
@@ -370,6 +370,40 @@ fn a_data_server_does_not_wait_for_releases() {
         eventually("everything lent is back", || {
             data_server.stats().lent_outstanding == 0
         });
+    }
+}
+
+/// The same where the consumer has taken every batch and does not ask for the end: what the server hears last is the
+/// credit of the last one.
+#[test]
+fn a_data_server_is_done_with_the_last_batch() {
+    // A wide window, so that nothing but the last word tells of the last batches.
+    const BATCHES: i64 = 40;
+    for subject in SUBJECTS {
+        let (metadata_server, metadata) =
+            server_of(subject, Role::Metadata, counting(BATCHES, 2_000));
+        let (data_server, data) = server_of(subject, Role::Data, counting(BATCHES, 2_000));
+        let client = client();
+        let options = GetOptions {
+            window: Credit {
+                batches: 100,
+                ..GetOptions::default().window
+            },
+            ..subject.options()
+        };
+        let mut stream = client
+            .get(&[&metadata, &data], b"t", &options, None)
+            .unwrap();
+        let taken: Vec<_> = (0..BATCHES)
+            .map(|_| stream.next().unwrap().unwrap())
+            .collect();
+        drop(stream);
+        for server in [&metadata_server, &data_server] {
+            eventually("both servers are done", || {
+                server.stats().streams_active == 0
+            });
+        }
+        drop(taken);
     }
 }
 

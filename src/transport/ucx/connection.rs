@@ -1,5 +1,6 @@
 //! One connection to one peer: a worker of its own and one endpoint (rule R2).
 
+mod large;
 mod progress;
 mod sending;
 pub(super) mod shutdown;
@@ -7,7 +8,6 @@ pub(super) mod shutdown;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,6 @@ use ucx1_sys::{Api, UCS_OK, ucp_conn_request_h};
 
 use crate::cancel::Cancel;
 use crate::device::cuda::{Current, Device};
-use crate::device::huge;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Span;
@@ -26,8 +25,7 @@ use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
-use crate::transport::ucx::gather::TOGETHER_BYTES;
-use crate::transport::ucx::info::{self, Way};
+use crate::transport::ucx::info::Way;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::pace::Pace;
 use crate::transport::ucx::pull::{Line, Pulls};
@@ -38,10 +36,6 @@ use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolv
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
 const ROUNDS_AT_ONCE: usize = 256;
-
-/// Bodies of these lengths are better copied into huge pages before they are fetched by small ones. UCX itself copies
-/// shorter ones, and longer ones do not fit twice.
-const BOUNCED: RangeInclusive<u64> = 32 << 10..=huge::MOST_BYTES as u64;
 
 /// [`Connection`] over UCX.
 pub struct UcxConnection {
@@ -236,33 +230,6 @@ impl UcxConnection {
         }
     }
 
-    /// How large messages get to the peer. `None`: there was none yet, and UCX may still be connecting the two.
-    fn way(&self) -> Option<Way> {
-        let asks = self.sent_large && self.over.is_none() && self.generation.is_same_process();
-        let Link { worker, endpoint } = self.link.as_ref().filter(|_| asks)?;
-        Some(self.way.get().unwrap_or_else(|| {
-            let way = match worker.context().scheme_is_set() {
-                true => Way::Written,
-                false => info::way(self.api, *endpoint),
-            };
-            self.way.set(Some(way));
-            way
-        }))
-    }
-
-    /// Whether large messages go over tcp alone.
-    fn goes_over_tcp(&self) -> bool {
-        let context = self.link.as_ref().map(|link| link.worker.context());
-        context.is_some_and(|it| it.goes_over_tcp()) || self.way() == Some(Way::OverTcp)
-    }
-
-    /// Whether the peer is sent large messages in bundles: over tcp, where the user has not said how they go.
-    fn bundles_large(&self) -> bool {
-        let context = self.link.as_ref().map(|link| link.worker.context());
-        let is_told = context.is_some_and(|it| it.scheme_is_set() || it.threshold_is_set());
-        self.bundle.is_some() && !is_told && self.goes_over_tcp()
-    }
-
     /// Whether calls may go on to UCX.
     fn ensure_usable(&self) -> Result<()> {
         self.generation.ensure_same_process()?;
@@ -387,10 +354,8 @@ impl Connection for UcxConnection {
         if self.bundle.is_none() {
             return self.send_now(message);
         }
-        let length = Bundle::room_for(&message, bundle::MOST_MESSAGE_BYTES).or_else(|| {
-            let most = bundle::MOST_MESSAGE_BYTES_OVER_TCP;
-            Bundle::room_for(&message, most).filter(|_| self.bundles_large())
-        });
+        let length = Bundle::room_for(&message, bundle::MOST_MESSAGE_BYTES)
+            .or_else(|| Bundle::room_for(&message, self.most_in_a_bundle()));
         let (Some(length), Some(bundle)) = (length, &mut self.bundle) else {
             self.send_bundle()?;
             return self.send_now(message);
@@ -525,11 +490,7 @@ impl Connection for UcxConnection {
     }
 
     fn is_fetched_by_pages(&self, len: u64) -> bool {
-        let asks = |link: &Link| !link.worker.context().threshold_is_set();
-        BOUNCED.contains(&len)
-            && self.way() == Some(Way::FetchedByPages)
-            && self.link.as_ref().is_some_and(asks)
-            && huge::pays()
+        self.way() == Some(Way::FetchedByPages) && self.bounces(len)
     }
 
     fn announces_bodies(&self) -> bool {
@@ -537,23 +498,11 @@ impl Connection for UcxConnection {
     }
 
     fn whole_from(&self) -> u64 {
-        // UCX packs several runs into pieces that it copies, each with a system call over tcp; one run goes
-        // from where it lies. In a bundle they lie together.
-        if !self.goes_over_tcp() {
-            return u64::MAX;
-        }
-        match self.bundles_large() {
-            true => self.copies_up_to() + 1,
-            false => TOGETHER_BYTES as u64 + 1,
-        }
+        self.least_to_put_together()
     }
 
     fn copies_up_to(&self) -> u64 {
-        let most = match self.bundles_large() {
-            true => bundle::MOST_MESSAGE_BYTES_OVER_TCP,
-            false => bundle::MOST_MESSAGE_BYTES,
-        };
-        most as u64
+        self.most_in_a_bundle() as u64
     }
 
     fn is_waiting(&self) -> bool {
