@@ -490,7 +490,7 @@ impl Connection for UcxConnection {
     }
 
     fn is_fetched_by_pages(&self, len: u64) -> bool {
-        self.way() == Some(Way::FetchedByPages) && self.bounces(len)
+        self.bounces(len)
     }
 
     fn announces_bodies(&self) -> bool {

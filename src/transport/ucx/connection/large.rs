@@ -62,9 +62,12 @@ impl UcxConnection {
         most as u64 + 1
     }
 
-    /// Whether a body of `len` bytes that is fetched by small pages is better copied into huge ones first.
+    /// Whether a body of `len` bytes is fetched by small pages, and better copied into huge ones first.
     pub(super) fn bounces(&self, len: u64) -> bool {
         let asks = |link: &Link| !link.worker.context().threshold_is_set();
-        BOUNCED.contains(&len) && self.link.as_ref().is_some_and(asks) && huge::pays()
+        BOUNCED.contains(&len)
+            && self.way() == Some(Way::FetchedByPages)
+            && self.link.as_ref().is_some_and(asks)
+            && huge::pays()
     }
 }
