@@ -109,12 +109,13 @@ fn reading_a_header_takes_four_allocations() {
     }
 }
 
-/// Of a batch that lies in an arena there is only where it lies: its buffers, what gives them back and the C structs,
-/// and a longer list as it came. The rest of the mean is what the server is told for several together.
+/// Of a batch that lies in an arena there is only where it lies: its buffers, what gives them back and the C structs, three
+/// allocations. A longer list is one more as it comes, and a very long one grows. What the server is told for several
+/// together is another one in the mean.
 #[test]
-fn a_lent_batch_takes_its_consumer_six_allocations() {
-    const BATCHES: usize = 2000;
-    for columns in COLUMNS {
+fn a_lent_batch_takes_its_consumer_few_allocations() {
+    const BATCHES: usize = 400;
+    for (columns, most) in COLUMNS.into_iter().zip([5, 6, 7]) {
         let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
         let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1000));
         let named = (0..columns).map(|column_of| (format!("c{column_of}"), Arc::clone(&column)));
@@ -129,15 +130,25 @@ fn a_lent_batch_takes_its_consumer_six_allocations() {
         let client = Client::new(ClientOptions::default()).unwrap();
         let options = GetOptions::default();
         let mut stream = client.get(&[&uri.unwrap()], b"t", &options, None).unwrap();
-        (0..BATCHES / 2).for_each(|_| drop(stream.next().unwrap().unwrap()));
-        let count = allocations(|| {
-            (0..BATCHES / 2).for_each(|_| drop(stream.next().unwrap().unwrap()));
-        });
+        // It does not sleep, before which the server is told of each batch by itself where that is the slower one.
+        let mut take_half = || {
+            let mut left = BATCHES / 2;
+            while left > 0 {
+                let here = stream.batches_here().min(left);
+                (0..here).for_each(|_| drop(stream.next().unwrap().unwrap()));
+                left -= here;
+                std::thread::yield_now();
+            }
+        };
+        take_half();
+        let count = allocations(take_half);
         assert_eq!(
             stream.stats().bytes_copied + stream.stats().bytes_received,
             0
         );
-        let each = count.div_ceil(BATCHES / 2);
-        assert!(each <= 6, "{columns} columns: {count} allocations");
+        assert!(
+            count <= most * BATCHES / 2,
+            "{columns} columns: {count} allocations"
+        );
     }
 }
