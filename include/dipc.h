@@ -482,7 +482,7 @@ struct ArrowDeviceArrayStream {
 
 /**
  * Body bytes copied on the host, since the start: into regions, to be lent from there, or to be sent by UCX: into one
- * piece over TCP, into huge pages where a client has the system copy them.
+ * piece over TCP, into huge pages where a client has the system copy them. Bodies of up to 1 KiB that are sent are copies.
  */
 #define DIPC_SERVER_STAT_BYTES_COPIED 6
 

@@ -1,5 +1,6 @@
 //! How often a message's header takes memory from the heap: at most four times, however many columns
-//! it has, on its way out and on its way in (the goals of the library's speed). Likewise a batch at its consumer.
+//! it has, on its way out and on its way in (the goals of the library's speed). Likewise a batch at its consumer, and
+//! one of a provider's at its server.
 //!
 //! Alone in its program, since the allocator counts for all of it.
 
@@ -17,15 +18,17 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use common::{Arrived, Kind, Produced, table};
 use dipc::arena::{Arena, ArenaOptions};
-use dipc::arrow::stream::ArrayReader;
-use dipc::arrow::{EncodeOptions, Encoder};
+use dipc::arrow::stream::{ArrayReader, export_device_stream};
+use dipc::arrow::{EncodeOptions, Encoder, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::DeviceKind;
-use dipc::server::{Server, ServerOptions};
+use dipc::error::Result;
+use dipc::server::{Provider, Request, Server, ServerOptions};
 
 /// Counts what each thread allocates.
 struct Counting;
@@ -149,6 +152,107 @@ fn a_lent_batch_takes_its_consumer_few_allocations() {
         assert!(
             count <= most * BATCHES / 2,
             "{columns} columns: {count} allocations"
+        );
+    }
+}
+
+/// A table whose arrays are made before they are asked for.
+struct Ready {
+    batch: RecordBatch,
+    /// What the thread that asks allocates between the first quarter of the batches and the last.
+    allocations: Arc<AtomicUsize>,
+}
+
+impl Ready {
+    const BATCHES: usize = 800;
+    const COUNTED: usize = Self::BATCHES / 2;
+}
+
+impl Provider for Ready {
+    fn open(&self, _: &Request) -> Result<OwnedDeviceStream> {
+        Ok(export_device_stream(Box::new(ReadyReader {
+            schema: self.batch.clone(),
+            arrays: (0..Self::BATCHES)
+                .map(|_| arrays::export(&self.batch))
+                .collect(),
+            start: 0,
+            allocations: Arc::clone(&self.allocations),
+        })))
+    }
+}
+
+struct ReadyReader {
+    schema: RecordBatch,
+    arrays: Vec<OwnedDeviceArray>,
+    start: usize,
+    allocations: Arc<AtomicUsize>,
+}
+
+impl ArrayReader for ReadyReader {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        Ok(arrays::export_schema(&self.schema.schema()))
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        let left = self.arrays.len();
+        if left == Ready::BATCHES - Ready::BATCHES / 4 {
+            self.start = ALLOCATIONS.get();
+        }
+        if left == Ready::BATCHES / 4 {
+            let count = ALLOCATIONS.get() - self.start;
+            self.allocations.store(count, Ordering::Relaxed);
+        }
+        Ok(self.arrays.pop())
+    }
+
+    fn device_type(&self) -> i32 {
+        DeviceKind::CPU.0
+    }
+}
+
+/// Of a provider's batch a server keeps the array, one allocation. Ten columns have longer lists of buffers, two in the end,
+/// and a body that is neither lent nor small is described and kept besides.
+#[test]
+fn a_providers_batch_takes_its_server_few_allocations() {
+    for (scheme, in_arena, columns, rows, most) in [
+        ("shm", true, 1, 1000, 3),
+        ("shm", true, 10, 1000, 7),
+        ("shm", false, 1, 1000, 4),
+        ("tcp", false, 1, 8, 3),
+        ("tcp", false, 1, 1000, 6),
+    ] {
+        let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
+        let column: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+        let named = (0..columns).map(|column_of| (format!("c{column_of}"), Arc::clone(&column)));
+        let made = RecordBatch::try_from_iter(named).unwrap();
+        let allocations = Arc::new(AtomicUsize::new(0));
+        let provider = Ready {
+            batch: if in_arena {
+                arrays::in_arena(&arena, &made)
+            } else {
+                made
+            },
+            allocations: Arc::clone(&allocations),
+        };
+        let server = Server::new(ServerOptions::default()).unwrap();
+        let process = std::process::id();
+        let uri = server.listen(&match scheme {
+            "shm" => format!("shm:@dipc-provider-{process}-{columns}-{in_arena}"),
+            _ => "tcp://127.0.0.1:0".to_owned(),
+        });
+        assert!(server.serve(b"t", Box::new(provider)).is_ok());
+        let client = Client::new(ClientOptions::default()).unwrap();
+        let options = GetOptions::default();
+        let mut stream = client.get(&[&uri.unwrap()], b"t", &options, None).unwrap();
+        let mut batches = 0;
+        while stream.next().unwrap().is_some() {
+            batches += 1;
+        }
+        assert_eq!(batches, Ready::BATCHES);
+        let count = allocations.load(Ordering::Relaxed);
+        assert!(
+            count > 0 && count <= most * Ready::COUNTED,
+            "{columns} columns over {scheme}, in an arena: {in_arena}: {count} allocations"
         );
     }
 }

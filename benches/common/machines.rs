@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use dipc::proto::{
-    AddressList, BODY_KIND_LIST, BodyKind, Control, Credit, InBody, Message, OutBody, Prefix,
-    PrefixKind, Receiver, ReceiverConfig, Request, Role, Sender, SenderConfig, Side, SideConfig,
-    Span, StreamInfo, Tags, Timestamp, Transmit, VERSION, body_tag,
+    AddressList, BODY_KIND_LIST, BodyKind, Bytes, Control, Credit, InBody, Message, OutBody,
+    Prefix, PrefixKind, Receiver, ReceiverConfig, Request, Role, Sender, SenderConfig, Side,
+    SideConfig, Span, Spans, StreamInfo, Tags, Timestamp, Transmit, VERSION, body_tag,
 };
 
 use super::Arrived;
@@ -22,7 +22,7 @@ pub struct ReceiverStep {
     receiver: Receiver<Arc<[u8]>>,
     next: u32,
     metadata: Vec<u8>,
-    list: Vec<u8>,
+    list: Bytes,
 }
 
 impl ReceiverStep {
@@ -92,7 +92,7 @@ pub struct SenderStep {
     sender: Sender<(), ()>,
     header: Arc<[u8]>,
     body_len: u64,
-    spans: Vec<Span>,
+    spans: Spans,
 }
 
 impl SenderStep {
@@ -113,7 +113,7 @@ impl SenderStep {
             })
             .unwrap();
         sender.send_schema(arrived.schema_header.clone()).unwrap();
-        let spans = spans(arrived);
+        let spans = Spans::from_vec(spans(arrived));
         let mut step = Self {
             sender,
             header: Arc::clone(&arrived.message.header),
@@ -127,7 +127,7 @@ impl SenderStep {
     /// One batch goes out, and its memory comes back.
     pub fn run(&mut self) {
         let body = OutBody::Lent {
-            spans: self.spans.clone(),
+            spans: Spans::from_slice(&self.spans),
             hold: (),
             in_place: true,
         };

@@ -17,7 +17,7 @@ impl EncodedMessage {
     /// The body as it is received in this process, where it lies. `shared`: somebody may still write to
     /// it.
     pub fn received(&self, shared: bool) -> ReceivedBody {
-        let (buffers, owner) = (self.buffers.clone(), Arc::clone(&self.owner));
+        let (buffers, owner) = (self.buffers.to_vec(), self.owner.clone().shared());
         match self.owner.on_gpu() {
             // SAFETY: the encoder has found the buffers in the device's memory, where the owner keeps
             // them; they may be read behind that event; nobody else writes to them.

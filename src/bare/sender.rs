@@ -15,7 +15,7 @@ use crate::proto::{
 };
 
 /// The runs of a packed body and what keeps them.
-type Packed = (Vec<BufferRef>, Arc<EncodedOwner>);
+type Packed = (Vec<BufferRef>, EncodedOwner);
 
 /// The producing side of one connection.
 ///
@@ -24,7 +24,7 @@ type Packed = (Vec<BufferRef>, Arc<EncodedOwner>);
 /// [`may_send`](Self::may_send), and [`end`](Self::end). After every call, `poll_transmit` until
 /// `None`.
 pub struct BareSender {
-    machine: Sender<Packed, Arc<EncodedOwner>>,
+    machine: Sender<Packed, EncodedOwner>,
     encoder: Option<Encoder>,
     request: Option<Request>,
     /// Bodies are lent: sent as address lists.
@@ -228,7 +228,7 @@ impl BareSender {
                 (MessageClass::Metadata, 0, bytes)
             }
             Transmit::Control { bytes, .. } => (MessageClass::Control, 0, bytes),
-            Transmit::List { tag, bytes } => (MessageClass::Tagged, tag, bytes),
+            Transmit::List { tag, bytes } => (MessageClass::Tagged, tag, bytes.into_vec()),
             Transmit::Disconnect { reason } => (MessageClass::Disconnect, 0, reason.into_bytes()),
             Transmit::Body {
                 tag,
@@ -300,12 +300,12 @@ impl BareSender {
             });
             OutBody::Lent {
                 spans: spans.collect(),
-                hold: Arc::clone(&message.owner),
+                hold: message.owner.clone(),
                 // The host's transport may copy.
                 in_place: false,
             }
         } else {
-            let payload = (gather(&message), Arc::clone(&message.owner));
+            let payload = (gather(&message), message.owner.clone());
             OutBody::Packed {
                 len: message.body_len,
                 payload,

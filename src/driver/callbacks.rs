@@ -5,19 +5,19 @@
 //! is wrapped in a [`Deferred`], and dropping it, on any thread, moves the thing here.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-
-type Thing = Box<dyn Send>;
+use crate::transport::Owner;
 
 /// Where things to be dropped go. Clones lead to the same place.
 #[derive(Debug, Clone)]
 pub struct Callbacks {
-    queue: Sender<Thing>,
+    queue: Sender<Owner>,
     /// The host empties the queue itself, and no thread of ours may call it.
     pulled: bool,
 }
@@ -29,7 +29,7 @@ impl Callbacks {
     ///
     /// `OutOfResources` when the system gives no thread.
     pub fn start() -> Result<(Self, JoinHandle<()>)> {
-        let (queue, arrivals) = mpsc::channel::<Thing>();
+        let (queue, arrivals) = mpsc::channel::<Owner>();
         let thread = std::thread::Builder::new()
             .name("dipc-callbacks".into())
             .spawn(move || arrivals.into_iter().for_each(drop))
@@ -40,7 +40,7 @@ impl Callbacks {
 
     /// A queue that the host empties itself, by [`Pulled::drain`] (the pull form of serving).
     pub fn pulled() -> (Self, Pulled) {
-        let (queue, arrivals) = mpsc::channel::<Thing>();
+        let (queue, arrivals) = mpsc::channel::<Owner>();
         (
             Self {
                 queue,
@@ -55,13 +55,13 @@ impl Callbacks {
     /// Waits until everything that has been given to the thread so far is dropped.
     pub fn catch_up(&self) {
         let (reached, reach) = mpsc::sync_channel::<()>(1);
-        self.drop_later(Box::new(reached));
+        self.drop_later(Owner::One(Box::new(reached)));
         // The other end is dropped, and nothing comes.
         let _ = reach.recv();
     }
 
     /// Drops `thing` on the callback thread, or at the end of [`release_here`].
-    pub fn drop_later(&self, thing: Thing) {
+    pub fn drop_later(&self, thing: Owner) {
         let Some(thing) = (if self.pulled {
             Some(thing)
         } else {
@@ -87,7 +87,7 @@ impl Callbacks {
 
 thread_local! {
     /// What waits for the end of [`release_here`], while this thread is in one.
-    static HERE: RefCell<Option<Vec<Thing>>> = const { RefCell::new(None) };
+    static HERE: RefCell<Option<Vec<Owner>>> = const { RefCell::new(None) };
 }
 
 /// Runs `step`, and drops on this thread what it would have had dropped on the callback thread, once
@@ -101,7 +101,7 @@ pub fn release_here<R>(step: impl FnOnce() -> R) -> R {
 }
 
 /// Keeps `thing` until the end of [`release_here`]; gives it back where this thread is in none.
-fn keep_here(thing: Thing) -> Option<Thing> {
+fn keep_here(thing: Owner) -> Option<Owner> {
     let mut thing = Some(thing);
     // A thread that is ending has nothing of the kind.
     let _ = HERE.try_with(|here| {
@@ -121,7 +121,7 @@ fn is_ours() -> bool {
 /// The host's end of a pull-form queue.
 #[derive(Debug)]
 pub struct Pulled {
-    arrivals: Mutex<Receiver<Thing>>,
+    arrivals: Mutex<Receiver<Owner>>,
 }
 
 impl Pulled {
@@ -167,7 +167,42 @@ impl<T: Send + 'static> Deferred<T> {
 impl<T: Send + 'static> Drop for Deferred<T> {
     fn drop(&mut self) {
         if let Some(thing) = self.thing.take() {
-            self.callbacks.drop_later(Box::new(thing));
+            self.callbacks.drop_later(Owner::One(Box::new(thing)));
+        }
+    }
+}
+
+/// What keeps memory of the host's alive. Its drop calls the host, wherever the wrapper is dropped. As
+/// [`Deferred`], for what is only held, and takes no memory for that.
+pub struct HostOwner {
+    /// `None` only while being dropped.
+    owner: Option<Owner>,
+    /// `None`: the owner itself defers what calls the host.
+    callbacks: Option<Callbacks>,
+}
+
+impl HostOwner {
+    /// Wraps what is to be dropped where `callbacks` lead.
+    pub fn new(owner: Owner, callbacks: Callbacks) -> Self {
+        Self {
+            owner: Some(owner),
+            callbacks: Some(callbacks),
+        }
+    }
+
+    /// A share of what is wrapped already.
+    pub fn share<T: Send + Sync + 'static>(deferred: &Arc<Deferred<T>>) -> Self {
+        Self {
+            owner: Some(Owner::Shared(Arc::clone(deferred) as _)),
+            callbacks: None,
+        }
+    }
+}
+
+impl Drop for HostOwner {
+    fn drop(&mut self) {
+        if let (Some(owner), Some(callbacks)) = (self.owner.take(), &self.callbacks) {
+            callbacks.drop_later(owner);
         }
     }
 }

@@ -575,7 +575,7 @@ impl Fetch {
         while let Some(transmit) = self.receiver.poll_transmit() {
             let (side, message) = match transmit {
                 ReceiverTransmit::Tagged { side, tag, bytes } => {
-                    let payload = Payload::Bytes(bytes);
+                    let payload = Payload::Bytes(bytes.into());
                     (side, Outgoing::Tagged { tag, payload })
                 }
                 ReceiverTransmit::Control { side, bytes } => {

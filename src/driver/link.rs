@@ -501,7 +501,7 @@ impl FetchLink {
 fn outgoing(message: FreeMessage) -> Outgoing {
     match message {
         FreeMessage::Tagged { tag, bytes } => {
-            let payload = Payload::Bytes(bytes);
+            let payload = Payload::Bytes(bytes.into());
             Outgoing::Tagged { tag, payload }
         }
         FreeMessage::Control(bytes) => Outgoing::Control { bytes, fd: None },

@@ -24,11 +24,14 @@ use reading::Reading;
 
 use crate::device::cuda::GpuBody;
 use crate::device::{BufferRef, HostBuffer};
+use crate::driver::callbacks::HostOwner;
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::signal::Wake;
 use crate::error::{Error, Result};
-use crate::proto::{Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp};
+use crate::proto::{
+    Bytes, Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp,
+};
 use crate::transport::{Connection, Lender, Owner, Readiness, RegionNotice};
 
 /// A packed body on its way to a transport.
@@ -42,6 +45,8 @@ pub enum Gathered {
     },
     /// From a GPU, over a connection that [sends from there](ServedLink::sends_gpu).
     Gpu(GpuBody),
+    /// Few bytes, which are a copy.
+    Copied(Bytes),
 }
 
 /// Memory lent to the peer: dropped when it is back.
@@ -49,12 +54,12 @@ pub struct Hold {
     /// Blocks of regions. They go first: they may lie in the arena of the producer's array.
     _blocks: Owner,
     /// The producer's array or table; its release runs where host code may run.
-    _owner: Option<Owner>,
+    _owner: Option<HostOwner>,
 }
 
 impl Hold {
     /// Owns `blocks` and, where the producer's own memory is lent, what keeps that alive.
-    pub fn new(blocks: Owner, owner: Option<Owner>) -> Self {
+    pub fn new(blocks: Owner, owner: Option<HostOwner>) -> Self {
         Self {
             _blocks: blocks,
             _owner: owner,

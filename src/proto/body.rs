@@ -1,7 +1,16 @@
 //! Address lists and free lists.
 
+use smallvec::SmallVec;
+
 use crate::proto::ProtocolError;
 use crate::proto::wire::Fields;
+
+/// The bytes of a message. Those of most are few, a list of two buffers or a header that is that of the batch
+/// before, and take no memory of their own.
+pub type Bytes = SmallVec<[u8; 48]>;
+
+/// What is lent of one body, of which most have a bitmap and values.
+pub type Spans = SmallVec<[Span; 2]>;
 
 /// A run of lent memory as the wire names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +38,16 @@ impl AddressList {
     /// The lengths do not add up to a u64, or a span breaks rule A1 or F3 (as
     /// [`decode`](Self::decode)).
     pub fn new(spans: Vec<Span>) -> Result<Self, ProtocolError> {
+        let total = Self::total_of(&spans)?;
+        Ok(Self { total, spans })
+    }
+
+    /// The sum of the lengths of these spans.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn total_of(spans: &[Span]) -> Result<u64, ProtocolError> {
         let mut total = 0_u64;
         for (index, span) in spans.iter().enumerate() {
             // Rules A1, F3: empty is (0, 0), and nothing lendable lies at address 0.
@@ -47,19 +66,24 @@ impl AddressList {
                 ProtocolError::new("A1", "the lengths of an address list overflow 64 bits")
             })?;
         }
-        Ok(Self { total, spans })
+        Ok(total)
     }
 
     /// The bytes (rule D4).
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.spans.len().saturating_add(1).saturating_mul(16));
-        bytes.extend_from_slice(&self.total.to_le_bytes());
-        bytes.extend_from_slice(&(self.spans.len() as u64).to_le_bytes());
-        for span in &self.spans {
-            bytes.extend_from_slice(&span.address.to_le_bytes());
-            bytes.extend_from_slice(&span.length.to_le_bytes());
+    pub fn encode(&self) -> Bytes {
+        Self::bytes_of(self.total, &self.spans)
+    }
+
+    /// The bytes of the list of these spans, whose lengths add up to `total`.
+    pub fn bytes_of(total: u64, spans: &[Span]) -> Bytes {
+        let pair = |first, second| (u128::from(first) | u128::from(second) << 64).to_le_bytes();
+        let mut pairs = SmallVec::<[[u8; 16]; 3]>::with_capacity(spans.len().saturating_add(1));
+        pairs.push(pair(total, spans.len() as u64));
+        pairs.extend(spans.iter().map(|span| pair(span.address, span.length)));
+        if pairs.spilled() {
+            return pairs.into_vec().into_flattened().into();
         }
-        bytes
+        Bytes::from_slice(pairs.as_flattened())
     }
 
     /// Reads a list. The count is checked against the bytes before anything is allocated.

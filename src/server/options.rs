@@ -52,7 +52,7 @@ pub struct ServerStats {
     /// Body bytes lent where they lay, since the start.
     pub bytes_lent: u64,
     /// Body bytes copied on the host, since the start: into regions, to be lent from there, or into one piece, to
-    /// be sent by UCX over TCP.
+    /// be sent by UCX over TCP; bodies of up to 1 KiB that are sent are copies.
     pub bytes_copied: u64,
     /// Body bytes sent through connections, since the start.
     pub bytes_sent: u64,

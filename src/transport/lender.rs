@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::device::BufferRef;
 use crate::device::cuda;
 use crate::error::Result;
-use crate::proto::Span;
+use crate::proto::Spans;
 
 /// Where a body goes.
 pub enum Placement {
@@ -22,7 +22,7 @@ pub enum Placement {
 /// Memory lent to the peer.
 pub struct Lease {
     /// One span for each buffer, in order; (0, 0) for empty ones (rule A1).
-    pub spans: Vec<Span>,
+    pub spans: Spans,
     /// Regions that the peer does not know yet, to be announced before the list is sent. They must
     /// be announced even if the list is not sent after all: later leases count on it.
     pub announce: Vec<RegionNotice>,
@@ -48,7 +48,7 @@ pub struct Lease {
 
 impl Lease {
     /// A lease of the host's memory that announces nothing.
-    pub fn new(spans: Vec<Span>, hold: Owner) -> Self {
+    pub fn new(spans: Spans, hold: Owner) -> Self {
         Self {
             spans,
             announce: Vec::new(),
@@ -70,16 +70,6 @@ pub enum Owner {
     One(Box<dyn Send>),
     /// For several.
     Shared(Arc<dyn Send + Sync>),
-}
-
-impl Owner {
-    /// The same in a box.
-    pub fn boxed(self) -> Box<dyn Send> {
-        match self {
-            Self::One(owner) => owner,
-            Self::Shared(owner) => Box::new(owner),
-        }
-    }
 }
 
 /// A place for what keeps lent memory alive, shared by all who need it to live. It is dropped with

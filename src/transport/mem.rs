@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result, Status};
-use crate::proto::{BodyKind, Span, Uri, body_of_tag};
+use crate::proto::{BodyKind, Span, Spans, Uri, body_of_tag};
 use crate::transport::{
     Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Owner, Placement,
     Readiness, Resolved, Transport, Unmapped, sends_host_memory_only,
@@ -392,7 +392,7 @@ impl Lender for MemLender {
         let padded = |len: usize| len.next_multiple_of(64);
         let mut body = HostBuffer::new(buffers.iter().map(|buffer| padded(buffer.len)).sum())?;
         let base = body.as_ref().data.addr() as u64;
-        let mut spans = Vec::with_capacity(buffers.len());
+        let mut spans = Spans::with_capacity(buffers.len());
         let mut at = 0;
         for buffer in buffers {
             // SAFETY: the caller holds the owner of the buffers, and producers do not write to

@@ -3,10 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::device::cuda::GpuBody;
 use crate::device::{BufferRef, HostBuffer};
+use crate::proto::Bytes;
 
 /// A message on its way out.
 pub enum Outgoing {
@@ -41,10 +40,14 @@ pub enum Outgoing {
     },
 }
 
+/// Up to how many bytes a message is copied behind others, to leave with them: for less than that, what the system does
+/// for each run of memory, and to keep the run alive, is more than the copy.
+pub const COPIED_BYTES: usize = 1024;
+
 /// The bytes of a tagged message.
 pub enum Payload {
     /// Bytes of our own.
-    Bytes(Vec<u8>),
+    Bytes(Bytes),
     /// Bytes that others may share.
     Shared(Arc<[u8]>),
     /// Runs of memory sent one after the other, straight from where they lie.
@@ -81,10 +84,6 @@ impl Payload {
         }
     }
 }
-
-/// The bytes of a message that arrived. Those of most are few, a header that is that of the batch before or a list of two buffers,
-/// and take no memory of their own.
-pub type Bytes = SmallVec<[u8; 48]>;
 
 /// A message that arrived.
 #[derive(Debug)]

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
-pub use message::{Bytes, Incoming, Outgoing, Payload};
+pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
 pub use options::{BodyPolicy, Budget, LinkOptions, Settings};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -63,7 +63,7 @@ fn resolve(subject: Subject, pair: &mut Pair, spans: &[Span]) -> Resolved {
             assert!(pair.server.receive().unwrap().is_none());
             // Metadata of the test may come meanwhile.
             if let Some(Incoming::Tagged { tag, bytes }) = pair.client.receive().unwrap() {
-                break (tag, bytes.into_vec());
+                break (tag, bytes);
             }
             assert!(start.elapsed() < Duration::from_secs(30), "no list");
         };

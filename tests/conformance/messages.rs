@@ -23,7 +23,7 @@ fn metadata(seq: u8, header: Vec<u8>) -> Outgoing {
 fn tagged(tag: u64, bytes: Vec<u8>) -> Outgoing {
     Outgoing::Tagged {
         tag,
-        payload: Payload::Bytes(bytes),
+        payload: Payload::Bytes(bytes.into()),
     }
 }
 
@@ -65,7 +65,7 @@ fn every_class_arrives_in_every_size() {
                         length: 0,
                     };
                     let spans = vec![empty; small.len() / 16];
-                    AddressList::new(spans).unwrap().encode()
+                    AddressList::new(spans).unwrap().encode().into_vec()
                 } else {
                     small.clone()
                 };

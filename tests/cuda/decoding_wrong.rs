@@ -388,7 +388,7 @@ fn lent(
     let Some(device) = device else {
         let owner = Arc::new(Told(message.clone(), gone));
         // SAFETY: the buffers lie on the host, where the message keeps them.
-        return unsafe { ReceivedBody::new(message.buffers.clone(), owner, true) };
+        return unsafe { ReceivedBody::new(message.buffers.to_vec(), owner, true) };
     };
     let (memory, buffers) = upload(message, device);
     let owner = Arc::new(Told(memory, gone));

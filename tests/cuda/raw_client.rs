@@ -180,7 +180,7 @@ impl RawClient {
             return Ok(());
         }
         let tag = self.uri.tags.free_data.unwrap();
-        let payload = Payload::Bytes(encode_frees(&addresses));
+        let payload = Payload::Bytes(encode_frees(&addresses).into());
         self.link.send(Outgoing::Tagged { tag, payload })
     }
 }
@@ -191,7 +191,7 @@ impl RawStream<'_> {
             let message = match transmit {
                 ReceiverTransmit::Tagged { tag, bytes, .. } => Outgoing::Tagged {
                     tag,
-                    payload: Payload::Bytes(bytes),
+                    payload: Payload::Bytes(bytes.into()),
                 },
                 ReceiverTransmit::Control { bytes, .. } => Outgoing::Control { bytes, fd: None },
             };

@@ -170,7 +170,7 @@ fn lend(socket: &UnixStream, seq: u32, message: &Message) -> Option<Vec<u8>> {
         })
         .collect();
     let total = spans.iter().map(|span| span.length).sum();
-    Some(AddressList { total, spans }.encode())
+    Some(AddressList { total, spans }.encode().into_vec())
 }
 
 /// Sends bytes and a descriptor, in one system call.

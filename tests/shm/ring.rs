@@ -134,7 +134,7 @@ fn tagged(number: u32, len: usize) -> Outgoing {
     bytes[..4].copy_from_slice(&low);
     Outgoing::Tagged {
         tag: u64::MAX,
-        payload: Payload::Bytes(bytes),
+        payload: Payload::Bytes(bytes.into()),
     }
 }
 

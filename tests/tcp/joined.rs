@@ -30,7 +30,7 @@ fn join(group: u128, index: u16, count: u16) -> Vec<u8> {
 fn body(seq: u32, bytes: Vec<u8>) -> Outgoing {
     Outgoing::Tagged {
         tag: body_tag(seq, BodyKind::Packed),
-        payload: Payload::Bytes(bytes),
+        payload: Payload::Bytes(bytes.into()),
     }
 }
 

@@ -69,13 +69,13 @@ fn a_list_waits_for_its_region() {
     pair.announce(&lease).unwrap();
     let message = pair.next().unwrap();
     assert!(matches!(message, Incoming::Tagged { .. }), "{message:?}");
-    let found = pair.client.resolve(1, lease.spans.clone()).unwrap();
+    let found = pair.client.resolve(1, lease.spans.to_vec()).unwrap();
     // SAFETY: `found.owner` is alive, and nobody writes.
     assert!(unsafe { found.buffers[0].as_slice() } == lent);
     assert_eq!(found.buffers[0].data as usize % 64, 0);
     assert!(found.pulled && !found.shared);
     // What was read is handed out once.
-    assert!(pair.client.resolve(1, lease.spans.clone()).is_err());
+    assert!(pair.client.resolve(1, lease.spans.to_vec()).is_err());
 }
 
 /// Rules A1, A8: a list that names more than its header announces, or memory outside its region, is
@@ -186,7 +186,7 @@ fn lists_of_a_stream_that_is_over_are_forgotten() {
     let read = matches!(message, Some(Incoming::Tagged { .. }));
     assert!(read || message.is_none(), "{message:?}");
     pair.client.clear_posted();
-    assert!(pair.client.resolve(1, lease.spans.clone()).is_err());
+    assert!(pair.client.resolve(1, lease.spans.to_vec()).is_err());
     let next = bytes(6000);
     let lease = pair.lend(&next);
     if !lease.announce.is_empty() {
@@ -195,8 +195,8 @@ fn lists_of_a_stream_that_is_over_are_forgotten() {
     pair.send_as(2, 6000, &lease.spans);
     let message = pair.next().unwrap();
     assert!(matches!(message, Incoming::Tagged { .. }), "{message:?}");
-    assert!(pair.client.resolve(1, lease.spans.clone()).is_err());
-    let found = pair.client.resolve(2, lease.spans.clone()).unwrap();
+    assert!(pair.client.resolve(1, lease.spans.to_vec()).is_err());
+    let found = pair.client.resolve(2, lease.spans.to_vec()).unwrap();
     // SAFETY: `found.owner` is alive, and nobody writes.
     assert!(unsafe { found.buffers[0].as_slice() } == next);
 }

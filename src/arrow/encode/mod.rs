@@ -16,6 +16,7 @@ mod fault;
 mod header;
 mod memory;
 mod numbers;
+mod owner;
 mod placed;
 mod plan;
 mod remote;
@@ -26,6 +27,7 @@ mod tests;
 mod views;
 
 pub use compression::Compression;
+pub use owner::EncodedOwner;
 
 use std::sync::Arc;
 
@@ -39,12 +41,11 @@ use memory::Memory;
 use placed::Placed;
 use plan::Plan;
 use remote::Remote;
-use scratch::Scratch;
 
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::arrow::format::{Metadata, Schema, parse_metadata};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
-use crate::device::cuda::{Device, Event, Stream};
+use crate::device::cuda::{Device, Stream};
 use crate::device::{BufferRef, DeviceKind};
 use crate::error::{Error, Result};
 use crate::proto::{BodySpan, HeaderKind};
@@ -70,9 +71,9 @@ pub struct EncodedMessage {
     /// Length of the packed body, padding included.
     pub body_len: u64,
     /// The buffers, one for each entry of the header (rule A1).
-    pub buffers: Vec<BufferRef>,
+    pub buffers: Buffers,
     /// Keeps the memory of the buffers alive.
-    pub owner: Arc<EncodedOwner>,
+    pub owner: EncodedOwner,
     /// Whether the body is compressed, and so must be sent packed (rule A4).
     pub compressed: bool,
 }
@@ -88,47 +89,11 @@ impl EncodedMessage {
     }
 }
 
+/// The buffers of a message: two or three of each column.
+pub type Buffers = SmallVec<[BufferRef; 3]>;
+
 /// The messages of one batch: in most streams one, for which this takes no memory of its own.
 pub type EncodedMessages = SmallVec<[EncodedMessage; 1]>;
-
-/// The memory behind the buffers of a message: the producer's array, released when the last message
-/// of its batch is dropped (and, where the stream has dictionaries, the encoder has seen another
-/// batch or is gone), and scratch of ours.
-#[derive(Debug)]
-pub struct EncodedOwner {
-    /// Of an array on a GPU. Before the array: work of ours that reads it ends before it is released.
-    placed: Option<Box<Placed>>,
-    array: Arc<OwnedDeviceArray>,
-    /// Held, not used: buffers point into it.
-    _scratch: Scratch,
-}
-
-impl EncodedOwner {
-    /// The kind of memory that the buffers lie in, and the device's number.
-    pub fn device(&self) -> (DeviceKind, i64) {
-        let array = self.array.raw();
-        (DeviceKind(array.device_type), array.device_id)
-    }
-
-    /// What work that reads the buffers waits for, where they lie on a GPU: it is behind the
-    /// producer's event and whatever the encoder does there. `None`: they may be read.
-    pub fn ready(&self) -> Option<&Event> {
-        Some(self.placed.as_deref()?.ready())
-    }
-
-    /// The GPU that the buffers lie on, and that event. `None`: the processor reads them.
-    pub(crate) fn on_gpu(&self) -> Option<(Arc<Device>, Arc<Event>)> {
-        let placed = self.placed.as_deref()?;
-        Some((Arc::clone(placed.device()), Arc::clone(placed.ready())))
-    }
-
-    /// Where the buffers lie on a GPU: the stream for work that reads them, and [`ready`](Self::ready),
-    /// which was recorded on it.
-    pub fn gpu(&self) -> Option<(&Arc<Stream>, &Event)> {
-        let placed = self.placed.as_deref()?;
-        Some((placed.stream(), placed.ready()))
-    }
-}
 
 /// Turns the arrays of one stream into messages.
 ///
@@ -364,20 +329,16 @@ impl Encoder {
             let placed = match stream {
                 // SAFETY: `owner` keeps the array until after what is placed is dropped, which
                 // waits for work that reads it; bitmaps were checked when they were planned.
-                Some(stream) => Some(Box::new(unsafe { Placed::of(plan, stream) }?)),
+                Some(stream) => Some(unsafe { Placed::of(plan, stream) }?),
                 None => None,
             };
-            let owner = EncodedOwner {
-                placed,
-                array: Arc::clone(owner),
-                _scratch: std::mem::take(&mut plan.scratch),
-            };
+            let scratch = std::mem::take(&mut plan.scratch);
             Ok(EncodedMessage {
                 kind,
                 header,
                 body_len,
-                buffers: plan.buffers.clone(),
-                owner: Arc::new(owner),
+                buffers: Buffers::from_slice(&plan.buffers),
+                owner: EncodedOwner::new(owner, scratch, placed),
                 compressed: codec.is_some(),
             })
         };

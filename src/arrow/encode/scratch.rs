@@ -19,6 +19,11 @@ const CHUNK: usize = 4096;
 const ALIGNMENT: usize = 64;
 
 impl Scratch {
+    /// Whether nothing lies in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.whole.is_empty()
+    }
+
     /// A new piece of `len` bytes, zeroed and then filled.
     pub(super) fn fill(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<BufferRef> {
         if len == 0 {

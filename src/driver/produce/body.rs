@@ -7,12 +7,15 @@ use crate::arena;
 use crate::arrow::EncodedMessage;
 use crate::device::copy::{BodyCopy, Way};
 use crate::device::{BufferRef, HostBuffer};
+use crate::driver::callbacks::HostOwner;
 use crate::driver::produce::stage::stage;
 use crate::driver::produce::{ProduceOptions, on_gpu};
 use crate::driver::served::{Gathered, Hold, ServedLink};
 use crate::error::Result;
-use crate::proto::{HeaderKind, OutBody};
-use crate::transport::{BodyPolicy, Lease, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
+use crate::proto::{Bytes, HeaderKind, OutBody};
+use crate::transport::{
+    BodyPolicy, COPIED_BYTES, Lease, OnGpu, Placement, ReadyNotice, RegionNotice,
+};
 
 /// A body on its way, and what the peer is to be told first.
 pub(super) struct Placed {
@@ -136,7 +139,7 @@ pub(super) fn place(
     options: &ProduceOptions,
     link: &ServedLink,
     message: &EncodedMessage,
-    owner: impl FnOnce() -> Owner,
+    owner: impl FnOnce() -> HostOwner,
 ) -> Result<Placed> {
     let counters = &options.counters;
     let gpu = on_gpu_of(message);
@@ -170,7 +173,7 @@ pub(super) fn place(
         }
         let hold = match keep {
             Some(keep) => {
-                keep.put(owner().boxed());
+                keep.put(Box::new(owner()));
                 Hold::new(hold, None)
             }
             None => Hold::new(hold, (borrowed > 0).then(owner)),
@@ -187,6 +190,11 @@ pub(super) fn place(
         });
     }
     let mut copied = false;
+    let mut note_copy = || {
+        copied = true;
+        let bytes = &counters.bytes_copied;
+        bytes.fetch_add(message.body_len, Ordering::Relaxed);
+    };
     let payload = match gpu {
         Some(gpu) => match on_gpu::gather(counters, link, message, gpu.stream)? {
             Some(body) => Gathered::Gpu(body),
@@ -198,17 +206,18 @@ pub(super) fn place(
                 staged
             }
         },
+        None if message.body_len <= COPIED_BYTES as u64 => {
+            note_copy();
+            Gathered::Copied(copy_small(message))
+        }
         None => match copy_on_host(options, link, message) {
             Some(copy) => {
-                copied = true;
-                counters
-                    .bytes_copied
-                    .fetch_add(message.body_len, Ordering::Relaxed);
+                note_copy();
                 copy
             }
             None => Gathered::Host {
                 parts: gather(message),
-                owner: owner().boxed(),
+                owner: Box::new(owner()),
             },
         },
     };
@@ -256,6 +265,23 @@ fn copy_on_host(
         });
     }
     None
+}
+
+/// The bytes of a small body (rule D3).
+fn copy_small(message: &EncodedMessage) -> Bytes {
+    let offset = |offset| usize::try_from(offset).unwrap_or(COPIED_BYTES);
+    let len = offset(message.body_len);
+    let mut bytes = Bytes::with_capacity(len);
+    for (buffer, span) in message.buffers.iter().zip(message.spans()) {
+        if buffer.len > 0 {
+            bytes.resize(offset(span.offset), 0);
+            // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not written to, as
+            // Arrow's C data interface asks of a producer ("immutable").
+            bytes.extend_from_slice(unsafe { buffer.as_slice() });
+        }
+    }
+    bytes.resize(len, 0);
+    bytes
 }
 
 /// Whether every buffer lies in memory that can be lent where it is.

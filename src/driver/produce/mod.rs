@@ -30,7 +30,7 @@ use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, Own
 use crate::device::DeviceKind;
 use crate::device::cuda::Driver;
 use crate::driver::brief::Brief;
-use crate::driver::callbacks::{Callbacks, Deferred};
+use crate::driver::callbacks::{Callbacks, HostOwner};
 use crate::driver::clock;
 use crate::driver::io::Busy;
 use crate::driver::served::ServedLink;
@@ -463,9 +463,10 @@ impl Production {
         let placed = match role {
             Role::Metadata => Placed::of(OutBody::Elsewhere),
             Role::Both | Role::Data => {
-                let owner = Arc::clone(&message.owner);
-                let callbacks = self.options.callbacks.clone();
-                let owner = || Owner::One(Box::new(Deferred::new(owner, callbacks)));
+                let owner = || {
+                    let owner = Owner::Shared(message.owner.clone().shared());
+                    HostOwner::new(owner, self.options.callbacks.clone())
+                };
                 place(&self.options, link, &message, owner)?
             }
         };

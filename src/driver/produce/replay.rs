@@ -13,7 +13,7 @@ use crate::arrow::{
     Compression, EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, share,
 };
 use crate::device::DeviceKind;
-use crate::driver::callbacks::Deferred;
+use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::io::Source;
 use crate::driver::produce::body::{Ready, Room, is_lendable, place, room_for};
 use crate::driver::produce::{ProduceOptions, stream_info};
@@ -21,7 +21,7 @@ use crate::driver::served::ServedLink;
 use crate::driver::signal::Wake;
 use crate::error::Result;
 use crate::proto::HeaderKind;
-use crate::transport::{BodyPolicy, Owner};
+use crate::transport::BodyPolicy;
 
 /// Bodies up to this many bytes may be copied, or written to a socket, by the I/O thread.
 const SMALL_BODY_BYTES: u64 = 64 << 10;
@@ -248,7 +248,7 @@ impl Replay {
                 break;
             }
             state.next += 1;
-            let owner = || Owner::Shared(Arc::clone(&self.table) as _);
+            let owner = || HostOwner::share(&self.table);
             let placed = place(&self.options, &self.link, message, owner)?;
             let header = Arc::clone(&message.header);
             let ready = Ready::new(message.kind, header, message.body_len, placed);

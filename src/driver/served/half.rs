@@ -68,6 +68,10 @@ impl Half {
                     payload: Payload::Gather { parts, owner },
                 },
                 Gathered::Gpu(body) => Outgoing::GpuBody { tag, body },
+                Gathered::Copied(bytes) => Outgoing::Tagged {
+                    tag,
+                    payload: Payload::Bytes(bytes),
+                },
             },
             Transmit::List { tag, bytes } => Outgoing::Tagged {
                 tag,

@@ -6,7 +6,7 @@ use super::{OutBody, Sender, SenderEvent, SenderState, Stream, Transmit};
 use crate::error::{Error, Status};
 use crate::proto::control::{FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN};
 use crate::proto::{
-    AddressList, BodyKind, Control, IPC_HANDLE_BYTES, Prefix, PrefixKind, Role, StreamInfo,
+    AddressList, BodyKind, Control, IPC_HANDLE_BYTES, Prefix, PrefixKind, Role, Spans, StreamInfo,
     body_tag,
 };
 
@@ -308,12 +308,17 @@ impl<P, K> Sender<P, K> {
                 if tags.is_none_or(|tags| tags.free_data.is_none()) {
                     return wrong("lent memory where the URI has no free_data");
                 }
-                let list = AddressList::new(spans)
+                let total = AddressList::total_of(&spans)
                     .map_err(|error| Error::invalid_argument(error.to_string()))?;
-                if list.total > body_len {
-                    return wrong(&format!("{} bytes lent for one of {body_len}", list.total));
+                if total > body_len {
+                    return wrong(&format!("{total} bytes lent for one of {body_len}"));
                 }
-                Checked::Lent(list, hold, in_place)
+                Checked::Lent(Lent {
+                    total,
+                    spans,
+                    hold,
+                    in_place,
+                })
             }
             _ => {
                 return wrong(&format!(
@@ -325,7 +330,7 @@ impl<P, K> Sender<P, K> {
         let stream = self.streaming("send")?;
         let (mark, features) = (stream.mark, stream.features);
         stream.next_seq = seq.wrapping_add(1);
-        let in_place = matches!(body, Checked::Lent(_, _, true));
+        let in_place = matches!(&body, Checked::Lent(lent) if lent.in_place);
         let free = in_place && features & FEATURE_IN_PLACE != 0;
         if let Some(window) = &mut stream.window {
             window.sent(batches, body_len, free);
@@ -338,15 +343,18 @@ impl<P, K> Sender<P, K> {
                 let tag = body_tag(seq, BodyKind::Packed);
                 self.transmits.push_back(Transmit::Body { tag, packed });
             }
-            Checked::Lent(list, hold, _) => {
+            Checked::Lent(lent) => {
+                let Lent {
+                    total, spans, hold, ..
+                } = lent;
                 let tag = body_tag(seq, BodyKind::List);
-                let bytes = list.encode();
+                let bytes = AddressList::bytes_of(total, &spans);
                 self.transmits.push_back(Transmit::List { tag, bytes });
                 // A list of empty buffers lends nothing.
                 let unused = if features & FEATURE_RETURN != 0 {
-                    self.ledger.lend_numbered(mark, seq, &list.spans, hold)
+                    self.ledger.lend_numbered(mark, seq, &spans, hold)
                 } else {
-                    self.ledger.lend(&list.spans, hold)
+                    self.ledger.lend(&spans, hold)
                 };
                 self.events.extend(unused.map(SenderEvent::Freed));
             }
@@ -359,8 +367,15 @@ impl<P, K> Sender<P, K> {
 enum Checked<P, K> {
     Elsewhere,
     Packed(P),
-    /// The list, what keeps the memory alive, and whether the memory lies where the producer has it.
-    Lent(AddressList, K, bool),
+    Lent(Lent<K>),
+}
+
+/// As in [`OutBody::Lent`], with the sum of the lengths.
+struct Lent<K> {
+    total: u64,
+    spans: Spans,
+    hold: K,
+    in_place: bool,
 }
 
 fn misuse(what: &str, state: SenderState) -> Error {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::proto::{Request, Role, RoleTags, Span, Tags};
+use crate::proto::{Bytes, Request, Role, RoleTags, Spans, Tags};
 
 /// What a [`Sender`](super::Sender) listens for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum OutBody<P, K> {
     /// Kind 1: memory that the peer fetches and frees (rules D4, D7).
     Lent {
         /// One for each buffer of the header, empty ones as (0, 0) (rule A1).
-        spans: Vec<Span>,
+        spans: Spans,
         /// Keeps the memory alive; comes back as [`SenderEvent::Freed`].
         hold: K,
         /// It lies where the producer has it: nothing was copied for the peer.
@@ -85,7 +85,7 @@ pub enum Transmit<P> {
         /// The whole tag.
         tag: u64,
         /// The encoded list.
-        bytes: Vec<u8>,
+        bytes: Bytes,
     },
     /// Cut the connection once everything before has left; then call
     /// [`handle_disconnect`](super::Sender::handle_disconnect).

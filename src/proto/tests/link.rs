@@ -287,7 +287,7 @@ impl World {
                     ),
                     Transmit::Control { bytes, .. } => Down::Control(bytes),
                     Transmit::Body { tag, packed } => Down::Body(tag, packed),
-                    Transmit::List { tag, bytes } => Down::List(tag, bytes),
+                    Transmit::List { tag, bytes } => Down::List(tag, bytes.into_vec()),
                     Transmit::Disconnect { reason } => {
                         // Rule E7: all that a baseline peer is told.
                         assert!(matches!(self.setup.fate, Fate::Fails(_)), "{reason}");
@@ -416,7 +416,7 @@ impl World {
             (_, true) => {
                 *wire.lent.entry(wire.next).or_default() += 1;
                 OutBody::Lent {
-                    spans: item.spans(),
+                    spans: item.spans().into(),
                     hold: wire.next,
                     in_place: true,
                 }

@@ -7,8 +7,8 @@ use super::*;
 use crate::error::Status;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
-    AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Credit, Prefix, PrefixKind, Request,
-    Role, Span, Tags, VERSION, body_tag,
+    AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Bytes, Credit, Prefix, PrefixKind,
+    Request, Role, Span, Tags, VERSION, body_tag,
 };
 
 #[path = "receiver_networks.rs"]
@@ -132,7 +132,7 @@ fn error_at(seq: u32) -> Vec<u8> {
     .encode()
 }
 
-fn list(address: u64, length: u64) -> Vec<u8> {
+fn list(address: u64, length: u64) -> Bytes {
     AddressList::new(vec![Span { address, length }])
         .unwrap()
         .encode()

@@ -1,6 +1,8 @@
 //! Rules M1 to M5, D1, E1 to E5, E7, F2 and F3 at the producing side. The table of every state and
 //! every event is in `sender_table.rs`.
 
+use smallvec::smallvec;
+
 use super::*;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
@@ -79,7 +81,7 @@ fn packed(len: u64) -> OutBody<&'static str, &'static str> {
 
 fn lent(address: u64, length: u64, hold: &'static str) -> OutBody<&'static str, &'static str> {
     OutBody::Lent {
-        spans: vec![Span { address, length }],
+        spans: smallvec![Span { address, length }],
         hold,
         in_place: true,
     }

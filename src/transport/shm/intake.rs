@@ -182,7 +182,7 @@ impl Intake for Beside {
             return Ok(());
         };
         let awake = writer.is_awake();
-        // Dropped when the client has been shown them: who owned their memory may have work to do.
+        // Let go of when the client has been shown them: who owned their memory may have work to do.
         let mut gone = SmallVec::<[OutFrame; 4]>::new();
         if *lane == Lane::Socket {
             // What is before it must be seen to leave, or the client would wait for the socket.
@@ -213,6 +213,7 @@ impl Intake for Beside {
             writer.publish();
             outbox.push_switch();
         }
+        gone.into_iter().for_each(|frame| outbox.use_again(frame));
         Ok(())
     }
 

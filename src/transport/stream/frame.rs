@@ -7,8 +7,8 @@ use foldhash::{HashMap, HashSet};
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
-use crate::proto::{BodyKind, body_of_tag, body_tag};
-use crate::transport::{Bytes, Incoming};
+use crate::proto::{BodyKind, Bytes, body_of_tag, body_tag};
+use crate::transport::Incoming;
 
 /// Bytes of a frame's header: length and tag (u64 LE each), class, 7 zero bytes.
 pub const HEADER_BYTES: usize = 24;

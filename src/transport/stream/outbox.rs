@@ -8,21 +8,25 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use smallvec::SmallVec;
 
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
+use crate::proto::Bytes;
 use crate::transport::stream::frame::{
     Class, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, SWITCH, encode_header,
 };
-use crate::transport::{Outgoing, Payload, sends_host_memory_only};
+use crate::transport::{COPIED_BYTES, Outgoing, Payload, sends_host_memory_only};
 
 /// Most runs of memory in one system call (`UIO_MAXIOV`).
 const MAX_RUNS: usize = 1024;
 /// Bytes of the prefix of a metadata message (rule M2).
 const PREFIX_BYTES: usize = 5;
-/// Up to how many bytes a payload of our own is copied behind the frame before it: for less than that, what the system does for each
-/// run of memory is more than the copy.
-const MAX_COPIED_BYTES: usize = 1024;
+/// Bytes of memory for the first small frames.
+const FIRST_BYTES: usize = 256;
+/// Memory for more bytes or frames than this is not kept: where there are many connections none of it stays in a cache.
+const MOST_KEPT_BYTES: usize = 4096;
+const MOST_KEPT_FRAMES: usize = 8;
 /// Bytes after which no more frames are put into one run. The ring takes a run whole or not at all.
 const MAX_RUN_BYTES: usize = 8 * 1024;
 
@@ -38,7 +42,12 @@ pub struct Outbox {
     queued: u64,
     /// Bytes of whole frames whose memory is theirs.
     held: u64,
+    /// Memory of small frames that have left, for the next ones.
+    spare: Vec<u8>,
 }
+
+/// Runs of memory for one system call.
+type Runs<'a> = SmallVec<[IoSlice<'a>; 8]>;
 
 /// A message, taken apart.
 struct Parts {
@@ -57,12 +66,14 @@ impl Parts {
             Outgoing::Metadata { prefix, header } => (
                 Class::Untagged,
                 0,
-                header.map_or_else(|| Payload::Bytes(Vec::new()), Payload::Shared),
+                header.map_or_else(|| Payload::Bytes(Bytes::new()), Payload::Shared),
                 None,
                 Some(prefix),
             ),
             Outgoing::Tagged { tag, payload } => (Class::Tagged, tag, payload, None, None),
-            Outgoing::Control { bytes, fd } => (Class::Control, 0, Payload::Bytes(bytes), fd, None),
+            Outgoing::Control { bytes, fd } => {
+                (Class::Control, 0, Payload::Bytes(bytes.into()), fd, None)
+            }
             Outgoing::GpuBody { .. } => return Err(sends_host_memory_only()),
         };
         let prefix_len = prefix.map_or(0, |prefix| prefix.len());
@@ -104,22 +115,28 @@ impl Parts {
             Payload::Shared(bytes) => bytes,
             Payload::Gather { .. } => return None,
         };
-        (bytes.len() <= MAX_COPIED_BYTES).then_some(bytes)
+        (bytes.len() <= COPIED_BYTES).then_some(bytes)
     }
 }
 
 /// One frame, or several small ones in one run of memory.
 pub struct OutFrame {
-    /// Header, then the prefix of a metadata message. Empty where there are several frames: then the payload has them
-    /// whole.
-    head: [u8; HEADER_BYTES + PREFIX_BYTES],
-    head_len: usize,
+    head: Head,
+    /// Behind the head; of several frames, nothing.
     payload: Payload,
     /// Goes with the first byte.
     fd: Option<Arc<OwnedFd>>,
     /// The run to write next, 0 being the head, and the bytes of it already written.
     run: usize,
     written: usize,
+}
+
+/// What a frame begins with.
+enum Head {
+    /// Its header, then the prefix of a metadata message; and how many bytes that is.
+    One([u8; HEADER_BYTES + PREFIX_BYTES], usize),
+    /// Several small frames, whole.
+    Several(Vec<u8>),
 }
 
 impl OutFrame {
@@ -131,8 +148,7 @@ impl OutFrame {
         let head_len = HEADER_BYTES + prefix.len();
         head[HEADER_BYTES..head_len].copy_from_slice(prefix);
         Self {
-            head,
-            head_len,
+            head: Head::One(head, head_len),
             payload: message.payload,
             fd: message.fd,
             run: 0,
@@ -140,12 +156,12 @@ impl OutFrame {
         }
     }
 
-    /// Frames to come, one after the other.
-    fn several() -> Self {
+    /// Frames to come, one after the other, in this memory.
+    fn several(mut memory: Vec<u8>) -> Self {
+        memory.reserve(FIRST_BYTES);
         Self {
-            head: [0; HEADER_BYTES + PREFIX_BYTES],
-            head_len: 0,
-            payload: Payload::Bytes(Vec::with_capacity(256)),
+            head: Head::Several(memory),
+            payload: Payload::Bytes(Bytes::new()),
             fd: None,
             run: 0,
             written: 0,
@@ -155,17 +171,22 @@ impl OutFrame {
     /// Whether another frame of `len` bytes, with its head, can be added behind it.
     fn takes(&self, len: usize) -> bool {
         let rest = MAX_RUN_BYTES.saturating_sub(len);
-        matches!(&self.payload, Payload::Bytes(bytes) if self.head_len == 0 && bytes.len() <= rest)
+        matches!(&self.head, Head::Several(bytes) if bytes.len() <= rest)
     }
 
     /// Bytes of memory that is the frame's own.
     fn held(&self) -> u64 {
-        match &self.payload {
-            Payload::Bytes(bytes) => bytes.len() as u64,
+        let small = match &self.head {
+            Head::One(..) => 0,
+            Head::Several(bytes) => bytes.len(),
+        };
+        let payload = match &self.payload {
+            Payload::Bytes(bytes) => bytes.len(),
             // Often it is the frame's alone.
-            Payload::Shared(bytes) => bytes.len() as u64,
+            Payload::Shared(bytes) => bytes.len(),
             Payload::Gather { .. } => 0,
-        }
+        };
+        (small + payload) as u64
     }
 
     /// Whether a descriptor goes with it.
@@ -188,7 +209,10 @@ impl OutFrame {
 
     fn run(&self, index: usize) -> &[u8] {
         let Some(part) = index.checked_sub(1) else {
-            return &self.head[..self.head_len];
+            return match &self.head {
+                Head::One(head, len) => &head[..*len],
+                Head::Several(bytes) => bytes,
+            };
         };
         match &self.payload {
             Payload::Bytes(bytes) => bytes,
@@ -207,7 +231,7 @@ impl OutFrame {
     }
 
     /// Adds the runs not yet written to `runs`, up to its limit. Returns whether all fitted.
-    fn gather<'a>(&'a self, runs: &mut Vec<IoSlice<'a>>) -> bool {
+    fn gather<'a>(&'a self, runs: &mut Runs<'a>) -> bool {
         let mut skip = self.written;
         for index in self.run..=self.parts() {
             let rest = &self.run(index)[skip..];
@@ -252,7 +276,8 @@ impl Outbox {
         self.queued = self.queued.saturating_add(whole);
         let held = if let Some(payload) = message.copied() {
             let prefix = message.prefix.as_ref().map_or(&[][..], |prefix| prefix);
-            append(&mut self.fresh, [&message.header(), prefix, payload]);
+            let parts = [&message.header(), prefix, payload];
+            append(&mut self.fresh, &mut self.spare, parts);
             whole
         } else {
             let frame = OutFrame::of(message);
@@ -304,7 +329,7 @@ impl Outbox {
 
     /// Adds a SWITCH to what goes to the socket.
     pub fn push_switch(&mut self) {
-        append(&mut self.frames, [&SWITCH, &[], &[]]);
+        append(&mut self.frames, &mut self.spare, [&SWITCH, &[], &[]]);
         self.queued = self.queued.saturating_add(HEADER_BYTES as u64);
         self.held = self.held.saturating_add(HEADER_BYTES as u64);
     }
@@ -337,15 +362,26 @@ impl Outbox {
             };
             self.advance(sent);
         }
-        // A queue goes round through all the memory that it has, and where there are many connections none of
-        // that stays in a cache.
-        self.frames = VecDeque::new();
+        // A queue goes round through all the memory that it has.
+        if self.frames.capacity() > MOST_KEPT_FRAMES {
+            self.frames = VecDeque::new();
+        }
         Ok(true)
+    }
+
+    /// Uses the memory of a frame that has left again.
+    pub fn use_again(&mut self, frame: OutFrame) {
+        if let Head::Several(mut bytes) = frame.head
+            && bytes.capacity() <= MOST_KEPT_BYTES
+        {
+            bytes.clear();
+            self.spare = bytes;
+        }
     }
 
     fn write_once(&self, socket: &OwnedFd) -> Result<usize, Errno> {
         // A head and a payload for most frames.
-        let mut runs = Vec::with_capacity((2 * self.frames.len()).min(MAX_RUNS));
+        let mut runs = Runs::with_capacity((2 * self.frames.len()).min(MAX_RUNS));
         let mut fd: Option<BorrowedFd<'_>> = None;
         for (index, frame) in self.frames.iter().enumerate() {
             // A descriptor goes with the first byte of a system call, so its frame has one of its
@@ -382,7 +418,9 @@ impl Outbox {
             }
             let held = frame.held();
             self.held = self.held.saturating_sub(held);
-            self.frames.pop_front();
+            if let Some(frame) = self.frames.pop_front() {
+                self.use_again(frame);
+            }
             if sent == 0 {
                 return;
             }
@@ -391,13 +429,13 @@ impl Outbox {
 }
 
 /// Adds a frame, in parts, behind the small ones at the end of `frames`.
-fn append(frames: &mut VecDeque<OutFrame>, parts: [&[u8]; 3]) {
+fn append(frames: &mut VecDeque<OutFrame>, spare: &mut Vec<u8>, parts: [&[u8]; 3]) {
     let len = parts.iter().map(|part| part.len()).sum();
     if !frames.back().is_some_and(|last| last.takes(len)) {
-        frames.push_back(OutFrame::several());
+        frames.push_back(OutFrame::several(std::mem::take(spare)));
     }
     if let Some(OutFrame {
-        payload: Payload::Bytes(bytes),
+        head: Head::Several(bytes),
         ..
     }) = frames.back_mut()
     {

@@ -8,7 +8,7 @@ use crate::transport::stream::{Frame, FrameReader};
 /// Messages around the sizes that are copied, more than one run of them, and bodies between.
 fn messages() -> Vec<Outgoing> {
     let mut messages = Vec::new();
-    for (index, len) in [0, 1, 48, MAX_COPIED_BYTES, MAX_COPIED_BYTES + 1, 100_000]
+    for (index, len) in [0, 1, 48, COPIED_BYTES, COPIED_BYTES + 1, 100_000]
         .iter()
         .cycle()
         .take(60)

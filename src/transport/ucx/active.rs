@@ -12,12 +12,13 @@ use ucx1_sys::{
 };
 
 use crate::error::{Error, Result};
+use crate::proto::Bytes;
+use crate::transport::Incoming;
 use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
 use crate::transport::ucx::bundle;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::shared::{Announced, Ends, Peer, Shared, Work};
 use crate::transport::ucx::worker::Worker;
-use crate::transport::{Bytes, Incoming};
 
 /// What an active message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,6 +32,8 @@ pub(super) const MOST_MESSAGE_BYTES_OVER_TCP: usize = 256 << 10;
 const MOST_BYTES: usize = MOST_MESSAGE_BYTES_OVER_TCP + (64 << 10);
 /// No peer may send a longer one.
 pub(super) const LIMIT: u64 = 512 << 10;
+/// More memory than this is not kept for the next one.
+const MOST_KEPT_BYTES: usize = 64 << 10;
 // Any message that may travel so fits an empty one.
 const _: () = assert!(MOST_MESSAGE_BYTES_OVER_TCP + HEADER_BYTES <= MOST_BYTES);
 const _: () = assert!(MOST_BYTES as u64 <= LIMIT);
@@ -63,6 +65,8 @@ pub(super) struct Bundle {
     messages: Vec<Outgoing>,
     /// Bytes of the messages, their frames included.
     length: usize,
+    /// The memory of one that has left, for the next.
+    kept: Vec<u8>,
 }
 
 impl Bundle {
@@ -103,6 +107,18 @@ impl Bundle {
         std::mem::take(&mut self.messages)
     }
 
+    /// Keeps the memory of a message that has left.
+    pub(super) fn keep(&mut self, bytes: Vec<u8>) {
+        if (self.kept.capacity()..=MOST_KEPT_BYTES).contains(&bytes.capacity()) {
+            self.kept = bytes;
+        }
+    }
+
+    /// Takes that memory.
+    pub(super) fn take_kept(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.kept)
+    }
+
     /// Takes the list back, for the next messages. Those in it have left.
     pub(super) fn use_again(&mut self, mut messages: Vec<Outgoing>) {
         messages.clear();
@@ -112,16 +128,22 @@ impl Bundle {
     }
 }
 
-/// The bytes of a bundle of these messages, with PADDING where they are fewer than `least`.
+/// The bytes of a bundle of these messages, with PADDING where they are fewer than `least`, in the memory of
+/// `bundle`.
 ///
 /// # Errors
 ///
 /// `Unsupported`: one lies in a GPU's memory, for which there is [no room](Bundle::room_for).
-pub(super) fn together(messages: &[Outgoing], least: usize) -> Result<Vec<u8>> {
+pub(super) fn together(
+    messages: &[Outgoing],
+    least: usize,
+    mut bundle: Vec<u8>,
+) -> Result<Vec<u8>> {
     let room = |message| Bundle::room_for(message, MOST_MESSAGE_BYTES_OVER_TCP);
     let lengths = messages.iter().filter_map(room);
     let length: usize = lengths.sum();
-    let mut bundle = Vec::with_capacity(length.max(least + HEADER_BYTES));
+    bundle.clear();
+    bundle.reserve(length.max(least + HEADER_BYTES));
     for message in messages {
         let at = bundle.len();
         bundle.extend_from_slice(&[0; HEADER_BYTES]);
@@ -219,6 +241,7 @@ mod tests {
     use super::*;
     use crate::device::BufferRef;
     use crate::transport::Payload;
+    use smallvec::smallvec;
     use std::sync::Arc;
 
     fn pushed(messages: Vec<Outgoing>) -> Bundle {
@@ -245,7 +268,7 @@ mod tests {
     }
 
     fn sealed(messages: Vec<Outgoing>) -> Vec<u8> {
-        together(&pushed(messages).take(), 0).unwrap()
+        together(&pushed(messages).take(), 0, Vec::new()).unwrap()
     }
 
     /// docs/wire.md, "Several messages in one": a bundle brings each class of message as it was, in order;
@@ -253,7 +276,7 @@ mod tests {
     #[test]
     fn a_bundle_brings_each_message_in_order() {
         let owner = Arc::new(());
-        let other = Payload::Bytes(vec![7; 32]);
+        let other = Payload::Bytes(smallvec![7; 32]);
         let packed = body_tag(2, BodyKind::Packed);
         let mut bundle = pushed(vec![
             Outgoing::Control {
@@ -275,7 +298,7 @@ mod tests {
         ]);
         let waiting = bundle.len();
         let messages = bundle.take();
-        let bytes = together(&messages, 0).unwrap();
+        let bytes = together(&messages, 0, Vec::new()).unwrap();
         assert_eq!(bytes.len(), waiting);
         assert_eq!((bundle.len(), Arc::strong_count(&owner)), (0, 2));
         bundle.use_again(messages);
@@ -312,7 +335,7 @@ mod tests {
     fn a_short_bundle_is_padded() {
         for (header, length) in [(10, 560), (506, 560), (530, 584), (531, 560), (900, 929)] {
             let mut messages = pushed(vec![metadata(&vec![7; header])]);
-            let bytes = together(&messages.take(), LEAST_BYTES_OVER_TCP).unwrap();
+            let bytes = together(&messages.take(), LEAST_BYTES_OVER_TCP, Vec::new()).unwrap();
             assert_eq!(bytes.len(), length, "a header of {header} bytes");
             let mut came = Vec::new();
             split(&bytes, &mut came).unwrap();
@@ -330,7 +353,7 @@ mod tests {
         assert!(room_for(metadata(&[0; MOST_MESSAGE_BYTES])).is_none());
         let listed = Outgoing::Tagged {
             tag: body_tag(3, BodyKind::List),
-            payload: Payload::Bytes(vec![0; 32]),
+            payload: Payload::Bytes(smallvec![0; 32]),
         };
         assert!(room_for(listed).is_none());
         let length = room_for(metadata(&[0; 16_000])).unwrap();

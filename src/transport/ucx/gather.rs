@@ -63,7 +63,8 @@ impl Sending {
     /// Takes a tagged message.
     pub(super) fn payload(payload: Payload) -> Self {
         match payload {
-            Payload::Bytes(bytes) => Self::bytes(bytes),
+            // In memory that does not move with the message.
+            Payload::Bytes(bytes) => Self::bytes(bytes.into_vec()),
             Payload::Shared(bytes) => Self::bytes(bytes.to_vec()),
             Payload::Gather { parts, owner } => Self::gather(&parts, owner),
         }
@@ -106,6 +107,14 @@ impl Sending {
             memory: Memory::Runs(runs),
             _owner: Some(owner),
             length,
+        }
+    }
+
+    /// The memory of a message of bytes of our own, or none.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        match self.memory {
+            Memory::Bytes(bytes) => bytes,
+            Memory::Runs(_) | Memory::Gpu(_) => Vec::new(),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::device::BufferRef;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
-use crate::proto::Span;
+use crate::proto::{Span, Spans};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Registered;
 use crate::transport::{Budget, Lease, Lender, LinkOptions, OnGpu, Owner, Placement};
@@ -135,7 +135,7 @@ impl Lender for PlainLender {
         let Some(block) = Block::take(&self.shared, length) else {
             return Ok(Placement::Packed);
         };
-        let (mut spans, mut copied) = (Vec::with_capacity(buffers.len()), 0);
+        let (mut spans, mut copied) = (Spans::with_capacity(buffers.len()), 0);
         for (buffer, at) in buffers.iter().zip(offsets) {
             spans.push(block.fill(at, *buffer));
             copied += buffer.len as u64;

@@ -14,14 +14,14 @@ use ucx1_sys::{
 
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
-use crate::proto::{AddressList, BodyKind, Span, body_of_tag};
+use crate::proto::{AddressList, BodyKind, Bytes, Span, body_of_tag};
 use crate::transport::lend::split_address;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::key::Key;
 use crate::transport::ucx::shared::{Ends, Shared, Started, Work};
 use crate::transport::ucx::worker::Worker;
-use crate::transport::{Bytes, Incoming, Resolved};
+use crate::transport::{Incoming, Resolved};
 
 /// Spans begin at multiples of this in the memory that they are read into (rule A2).
 const ALIGNMENT: u64 = 64;

@@ -175,7 +175,7 @@ pub(super) enum Started {
     /// It is over, and among those finished.
     Over,
     /// It was a message, which has left.
-    Sent,
+    Sent(Sending),
 }
 
 /// Which of UCX's callbacks an operation ends with.
@@ -305,7 +305,7 @@ impl Shared {
         let Operation { work, .. } = *self.under_way.lock().remove(operation);
         let status = UCS_PTR_STATUS(returned);
         match work {
-            Work::Send(_) if status == UCS_OK => return Started::Sent,
+            Work::Send(sending) if status == UCS_OK => return Started::Sent(sending),
             work => self.tell(&mut self.state.lock(), |state| {
                 state.told.finished.push(Finished {
                     work,

@@ -292,7 +292,7 @@ impl Tagged {
         });
         let request = match started {
             Started::UnderWay(request) => Some(request),
-            Started::Over | Started::Sent => None,
+            Started::Over | Started::Sent(_) => None,
         };
         Receive { id, request }
     }

@@ -57,7 +57,7 @@ fn buffers_that_do_not_shrink_stay_plain() {
             message
                 .buffers
                 .iter()
-                .all(|buffer| { buffer.len == 0 || message.owner._scratch.holds(*buffer) })
+                .all(|buffer| { buffer.len == 0 || message.owner.wrote(*buffer) })
         );
     }
 }

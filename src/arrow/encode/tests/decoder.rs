@@ -15,9 +15,9 @@ use crate::proto::Header;
 /// The body as the peer gets it: packed (rule D3), or lent where it lies (rule D4).
 fn body_of(message: &EncodedMessage, header: &Header, lent: bool) -> ReceivedBody {
     if lent {
-        let owner = Arc::clone(&message.owner);
+        let owner = message.owner.clone().shared();
         // SAFETY: the owner of a message keeps its buffers, on the host; nobody writes to them.
-        return unsafe { ReceivedBody::new(message.buffers.clone(), owner, true) };
+        return unsafe { ReceivedBody::new(message.buffers.to_vec(), owner, true) };
     }
     let packed = pack_body(message);
     let mut memory = HostBuffer::new(packed.len()).unwrap();

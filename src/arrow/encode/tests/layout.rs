@@ -34,11 +34,11 @@ fn buffers_are_the_producers_own() {
         let mut encoder = encoder(&batch.schema(), EncodeOptions::default());
         let messages = encoder.encode(export(&slice), None).unwrap();
         let copied = |message: &EncodedMessage| {
-            let scratch = &message.owner._scratch;
+            let owner = &message.owner;
             message
                 .buffers
                 .iter()
-                .filter(|buffer| scratch.holds(**buffer))
+                .filter(|buffer| owner.wrote(**buffer))
                 .count()
         };
         // A slice's run ends must count from its first row: one buffer for each of the three. One
@@ -61,7 +61,7 @@ fn bitmaps_begin_at_bit_0() {
     let at_byte = encode_one(Arc::new(values.slice(8, 20)));
     // No null in the slice, hence no validity; 20 bits are 3 bytes.
     assert_eq!(lengths(&at_byte), [0, 3]);
-    assert!(!at_byte.owner._scratch.holds(at_byte.buffers[1]));
+    assert!(!at_byte.owner.wrote(at_byte.buffers[1]));
     let off = super::support::edit(
         export(&batch_of(vec![named("c", Arc::new(values))])),
         |array| (array.offset, array.length) = (3, 10),
@@ -72,11 +72,7 @@ fn bitmaps_begin_at_bit_0() {
         .unwrap()
         .remove(0);
     assert_eq!(lengths(&off), [2, 2]);
-    assert!(
-        off.buffers
-            .iter()
-            .all(|buffer| off.owner._scratch.holds(*buffer))
-    );
+    assert!(off.buffers.iter().all(|buffer| off.owner.wrote(*buffer)));
     assert_eq!(bytes_of(off.buffers[0], &off.owner), [0b1111_1110, 0b11]);
     // Rows 3 to 12: 5 and 10 are true, and row 3 is null and so not looked at.
     assert_eq!(
@@ -147,8 +143,8 @@ fn views_far_into_an_array_are_written_anew() {
         .count();
     let far = encode_one(Arc::new(values.slice(1_000, 10)));
     assert_eq!(lengths(&far), [2, 160, 20 * own]);
-    assert!(far.owner._scratch.holds(far.buffers[1]));
-    assert!(!far.owner._scratch.holds(far.buffers[2]));
+    assert!(far.owner.wrote(far.buffers[1]));
+    assert!(!far.owner.wrote(far.buffers[2]));
     assert!(bytes_of(far.buffers[2], &far.owner).starts_with(b"a longer text: 01001"));
     // A view of a null that points somewhere points nowhere afterwards, and one that points outside is
     // as it was, for the reader to find.
@@ -167,7 +163,7 @@ fn views_far_into_an_array_are_written_anew() {
     assert_eq!(lengths(&edited(1))[2], values.data_buffers()[0].len());
     // A whole array is the producer's own.
     let whole = encode_one(Arc::new(values.clone()));
-    assert!(!whole.owner._scratch.holds(whole.buffers[1]));
+    assert!(!whole.owner.wrote(whole.buffers[1]));
 }
 
 /// Of the children of list views and of dense unions, too: from the first value that a row points at to the last one.
@@ -187,7 +183,7 @@ fn scattered_rows_far_into_an_array_are_written_anew() {
     assert_eq!(lengths(&far), [0, 40, 40, 0, 80]);
     let offsets: Vec<u8> = (0..10_i32).flat_map(|at| (2 * at).to_ne_bytes()).collect();
     assert_eq!(bytes_of(far.buffers[1], &far.owner), offsets);
-    assert!(!far.owner._scratch.holds(far.buffers[4]));
+    assert!(!far.owner.wrote(far.buffers[4]));
     // A row that points outside stays as it is, for the reader to find, and so does a whole array.
     for whole in [
         views(2 * ROWS).slice(3_000, 10),
@@ -196,7 +192,7 @@ fn scattered_rows_far_into_an_array_are_written_anew() {
     ] {
         let whole = encode_one(Arc::new(whole));
         assert_eq!(lengths(&whole)[4], 8 * ROWS as usize);
-        assert!(!whole.owner._scratch.holds(whole.buffers[1]));
+        assert!(!whole.owner.wrote(whole.buffers[1]));
     }
 
     let fields = [
@@ -276,7 +272,7 @@ fn run_ends_count_from_the_first_row() {
     // At the start the producer's own run ends will do, where a run ends with the slice.
     let head = cut(0, 10);
     assert_eq!(run_ends(&head), [3, 10]);
-    assert!(!head.owner._scratch.holds(head.buffers[1]));
+    assert!(!head.owner.wrote(head.buffers[1]));
     assert_eq!(run_ends(&cut(0, 9)), [3, 9]);
     assert!(run_ends(&cut(20, 0)).is_empty());
 }

@@ -11,7 +11,7 @@ use ucx1_sys::{
 use super::{Link, UcxConnection, closed, enter};
 use crate::error::{Error, Result};
 use crate::transport::ucx::active::Class;
-use crate::transport::ucx::bundle;
+use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::shared::{Ends, Started, Work};
@@ -52,7 +52,12 @@ impl UcxConnection {
                 self.sent_large |= length >= LARGE;
                 worker.see_to()?;
             }
-            Started::Sent => self.queued_bytes -= length as u64,
+            Started::Sent(sending) => {
+                self.queued_bytes -= length as u64;
+                if let Some(bundle) = &mut self.bundle {
+                    bundle.keep(sending.into_bytes());
+                }
+            }
             Started::Over => {}
         }
         if self.shared.has_news() {
@@ -107,7 +112,8 @@ impl UcxConnection {
             Some(link) if link.worker.context().goes_over_tcp() => bundle::LEAST_BYTES_OVER_TCP,
             _ => 0,
         };
-        let bytes = bundle::together(messages, least)?;
+        let room = self.bundle.as_mut().map(Bundle::take_kept);
+        let bytes = bundle::together(messages, least, room.unwrap_or_default())?;
         self.post_active(Class::Bundle, Sending::bytes(bytes))
     }
 
