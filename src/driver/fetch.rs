@@ -77,8 +77,6 @@ pub struct Fetch {
     /// The system has said that a server's process has ended: what it left is read, and then no more
     /// is waited for.
     suspected: bool,
-    /// The request has just left: nothing can have come yet.
-    fresh: bool,
     /// What taking the last batch brought about is still to be said.
     told_later: bool,
     /// What the connections had received when [`discard`](Self::discard) last looked.
@@ -136,7 +134,6 @@ impl Fetch {
             failed: None,
             gone: [false; 2],
             suspected: false,
-            fresh: true,
             told_later: false,
             discarded: 0,
         });
@@ -415,8 +412,7 @@ impl Fetch {
         {
             return Err(self.abort(error));
         }
-        let fresh = std::mem::take(&mut self.fresh);
-        if self.look_on(cancel) || (self.spin.is_zero() && !fresh && self.step()) {
+        if self.look_on(cancel) || (self.spin.is_zero() && self.step()) {
             return Ok(());
         }
         // Rule E5: before sleeping, the server is told of everything taken, or both would wait.

@@ -2,8 +2,7 @@
 
 mod looking;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +14,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use crate::driver::brief::Brief;
 use crate::driver::clock;
@@ -90,8 +92,11 @@ struct Handle {
 struct Shared {
     generation: Generation,
     epoll: OwnedFd,
-    /// Written to wake the thread: a timer is due earlier, or it shall stop.
+    /// Written to wake the thread: it shall stop, or somebody is to have a turn.
     wake: OwnedFd,
+    /// Wakes it for a timer that another thread has set, once that is due. To wake it at once, only so that it sleeps for less,
+    /// would take a processor from those who move a stream.
+    alarm: OwnedFd,
     spin: Duration,
     /// Threads that drive streams beside this one and are awake.
     busy: AtomicUsize,
@@ -101,15 +106,17 @@ struct Shared {
     sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
     /// Those among them that are looked at while the thread spins.
     looked_at: Mutex<Vec<(u64, Weak<dyn Source>)>>,
-    timers: Mutex<BinaryHeap<Reverse<Timer>>>,
+    timers: Mutex<BTreeMap<TimerKey, Weak<dyn Source>>>,
+    next_timer: AtomicU64,
     /// Sources that have more to do once the others had their turn.
     soon: Mutex<Vec<Weak<dyn Source>>>,
     /// The thread itself, whose own calls need not wake it.
     thread: OnceLock<ThreadId>,
 }
 
-/// Key of the wake-up descriptor; sources count from 1.
+/// Keys of the wake-up descriptors; sources count from the next one.
 const WAKE: u64 = 0;
+const ALARM: u64 = 1;
 
 impl IoThread {
     /// Starts the thread. It looks for work for `spin` before it sleeps.
@@ -122,18 +129,23 @@ impl IoThread {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let alarm = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
+        epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), EventFlags::IN).map_err(failed)?;
         let shared = Arc::new(Shared {
             generation: Generation::now(),
             epoll,
             wake,
+            alarm,
             spin,
             busy: AtomicUsize::new(0),
             processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             stop: AtomicBool::new(false),
-            next_key: AtomicU64::new(WAKE + 1),
+            next_key: AtomicU64::new(ALARM + 1),
             sources: Mutex::default(),
             looked_at: Mutex::default(),
             timers: Mutex::default(),
+            next_timer: AtomicU64::new(0),
             soon: Mutex::default(),
             thread: OnceLock::new(),
         });
@@ -185,20 +197,35 @@ impl IoThread {
         Ok(registration)
     }
 
-    /// Calls [`Source::timer`] at `deadline` or soon after, if the source still lives.
-    pub fn call_at(&self, deadline: Timestamp, source: Weak<dyn Source>) {
+    /// Calls [`Source::timer`] at `deadline` or soon after, if the source still lives and the timer is not
+    /// [cancelled](Self::cancel).
+    pub fn call_at(&self, deadline: Timestamp, source: Weak<dyn Source>) -> TimerKey {
         let shared = &self.handle.shared;
-        let earliest = {
-            let mut timers = shared.timers.lock();
-            let earliest = timers
-                .peek()
-                .is_none_or(|Reverse(first)| deadline < first.deadline);
-            timers.push(Reverse(Timer { deadline, source }));
-            earliest
+        let key = TimerKey {
+            deadline,
+            number: shared.next_timer.fetch_add(1, Ordering::Relaxed),
         };
-        if earliest {
-            shared.wake();
+        let mut timers = shared.timers.lock();
+        timers.insert(key, source);
+        // Under the lock: the alarm is that of the first timer. The thread itself looks before it sleeps.
+        if shared.first_of(&timers) == Some(deadline) && !shared.is_current() {
+            shared.set_alarm(Some(deadline));
         }
+        key
+    }
+
+    /// Sets a timer off, unless it is due already.
+    pub fn cancel(&self, timer: TimerKey) {
+        let shared = &self.handle.shared;
+        let mut timers = shared.timers.lock();
+        let first = shared.first_of(&timers);
+        let gone = timers.remove(&timer);
+        if first == Some(timer.deadline) && !shared.is_current() {
+            shared.set_alarm(shared.first_of(&timers));
+        }
+        // What drops with it may take the lock.
+        drop(timers);
+        drop(gone);
     }
 
     /// How long the thread looks for work before it sleeps.
@@ -275,6 +302,25 @@ impl Shared {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
+    fn first_of(&self, timers: &BTreeMap<TimerKey, Weak<dyn Source>>) -> Option<Timestamp> {
+        Some(timers.first_key_value()?.0.deadline)
+    }
+
+    /// Has the thread woken at `deadline`, before which it may sleep.
+    fn set_alarm(&self, deadline: Option<Timestamp>) {
+        // Zero would be none at all, and is that.
+        let left = deadline.map_or(Duration::ZERO, |deadline| {
+            clock::until(deadline).clamp(Duration::from_nanos(1), LONGEST_SLEEP)
+        });
+        let alarm = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec::try_from(left).unwrap_or_default(),
+        };
+        if timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &alarm).is_err() {
+            self.wake();
+        }
+    }
+
     fn is_current(&self) -> bool {
         self.thread.get() == Some(&std::thread::current().id())
     }
@@ -318,6 +364,11 @@ impl Shared {
                     (told, idle_since) = (true, clock::now());
                     continue;
                 }
+                if key == ALARM {
+                    // What is due is seen below.
+                    let _ = rustix::io::read(&self.alarm, &mut [0; 8]);
+                    continue;
+                }
                 let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
                 if source.as_ref().is_some_and(|it| it.is_to_be_looked_at()) {
                     if looked || recent.looks_at(key) {
@@ -358,7 +409,7 @@ impl Shared {
     /// How long to sleep: until the first timer, or for ever.
     fn next_timeout(&self) -> Option<Timespec> {
         let timers = self.timers.lock();
-        let left = clock::until(timers.peek()?.0.deadline);
+        let left = clock::until(self.first_of(&timers)?);
         Timespec::try_from(left.min(LONGEST_SLEEP)).ok()
     }
 
@@ -371,17 +422,25 @@ impl Shared {
         loop {
             let due = {
                 let mut timers = self.timers.lock();
-                match timers.peek() {
-                    Some(Reverse(timer)) if timer.deadline <= now => timers.pop(),
-                    _ => None,
-                }
+                let first = timers.first_entry();
+                let due = first.filter(|first| first.key().deadline <= now);
+                due.map(|due| due.remove())
             };
-            let Some(Reverse(timer)) = due else { return };
-            if let Some(source) = timer.source.upgrade() {
+            let Some(source) = due else { return };
+            if let Some(source) = source.upgrade() {
                 guarded(|| source.timer());
             }
         }
     }
+}
+
+/// A timer of [`IoThread::call_at`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimerKey {
+    /// When it is due.
+    pub deadline: Timestamp,
+    /// Several may be due at once.
+    number: u64,
 }
 
 /// A thread that drives a stream and is awake: where processors are few, the I/O thread does not spin
@@ -464,28 +523,6 @@ impl Drop for Registration {
         let gone = gone.map(|index| looked_at.swap_remove(index));
         drop(looked_at);
         drop(gone);
-    }
-}
-
-struct Timer {
-    deadline: Timestamp,
-    source: Weak<dyn Source>,
-}
-
-impl PartialEq for Timer {
-    fn eq(&self, other: &Self) -> bool {
-        self.deadline == other.deadline
-    }
-}
-impl Eq for Timer {}
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Timer {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.deadline.cmp(&other.deadline)
     }
 }
 

@@ -248,3 +248,44 @@ fn a_driving_thread_counts_while_it_is_awake() {
     drop(busy);
     assert!(shared.has_processor());
 }
+
+/// A source that notes when its timer came.
+struct Timed(Mutex<Vec<Timestamp>>);
+
+impl Source for Timed {
+    fn ready(&self) {}
+
+    fn timer(&self) {
+        self.0.lock().push(clock::now());
+    }
+}
+
+/// `IoThread::call_at` and `cancel`, by another thread while that one sleeps: each timer comes, none before its time, in whatever order they
+/// are set, and those that were set off do not come.
+#[test]
+fn timers_of_other_threads_come_in_time() {
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let timed = || Arc::new(Timed(Mutex::default()));
+    let set = |source: &Arc<Timed>, wait: u64| {
+        let deadline = clock::after(Duration::from_millis(wait));
+        let me: Weak<dyn Source> = Arc::downgrade(source) as Weak<Timed>;
+        (deadline, io.call_at(deadline, me))
+    };
+    let (last, first, cancelled, behind) = (timed(), timed(), timed(), timed());
+    let (last_at, _) = set(&last, 60);
+    let (_, off) = set(&cancelled, 5);
+    let (first_at, _) = set(&first, 20);
+    let (_, off_too) = set(&cancelled, 30);
+    io.cancel(off);
+    io.cancel(off_too);
+    let came = |source: &Arc<Timed>| source.0.lock().first().copied();
+    wait_until(|| came(&last).is_some());
+    assert!(came(&first).unwrap() >= first_at && came(&last).unwrap() >= last_at);
+    assert!(came(&first).unwrap() <= came(&last).unwrap());
+    // One that is over is set off without harm, and the next one comes.
+    io.cancel(off);
+    let (behind_at, _) = set(&behind, 1);
+    wait_until(|| came(&behind).is_some());
+    assert!(came(&behind).unwrap() >= behind_at);
+    assert_eq!(came(&cancelled), None);
+}

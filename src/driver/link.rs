@@ -627,7 +627,10 @@ impl Source for FetchLink {
             Some(false) => {}
             Some(true) => self.retry_writing(),
             // Whoever has the connection may wait for a device, as this thread must not.
-            None => return self.io.call_at(clock::after(WRITE_RETRY), self.source()),
+            None => {
+                self.io.call_at(clock::after(WRITE_RETRY), self.source());
+                return;
+            }
         }
         // What was read from the socket and not looked at is not reported again.
         if !self.read_on() {

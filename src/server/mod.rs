@@ -35,7 +35,7 @@ use crate::transport::{self, Budget};
 use pulls::Pulls;
 use shared::{Listening, Shared};
 use threads::Threads;
-use tickets::{Entry, Published, Tickets};
+use tickets::{Entry, Provided, Published, Tickets};
 
 /// A server. Calls are safe from any thread; dropping it cuts every stream, and lets go of host
 /// callbacks that are still running.
@@ -157,7 +157,10 @@ impl Server {
         provider: Box<dyn Provider>,
     ) -> Result<(), (Error, Box<dyn Provider>)> {
         self.shared.add(ticket, provider, |provider, callbacks| {
-            Entry::Provider(Arc::new(Deferred::new(provider, callbacks)))
+            Entry::Provider(Arc::new(Provided {
+                provider: Deferred::new(provider, callbacks),
+                encoder: Mutex::default(),
+            }))
         })
     }
 

@@ -22,7 +22,7 @@ use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::pulls::Pulls;
 use crate::server::streams::{Slot, Streams};
 use crate::server::threads::Threads;
-use crate::server::tickets::{Entry, Provider, Published, Tickets};
+use crate::server::tickets::{Entry, Provided, Published, Tickets};
 use crate::server::{Request, ServerOptions};
 use crate::transport::{Connection, LinkOptions};
 
@@ -155,16 +155,10 @@ impl Shared {
                 self.pulls.put(Request::for_pull(stream, production, slot));
                 Ok(())
             }
-            Entry::Provider(provider) => {
-                // The schema then leaves with the first batch, if that comes at once, and the client is woken once. The
-                // timer costs this thread nothing.
-                if link.io().is_current() {
-                    link.cork_briefly();
-                }
+            Entry::Provider(provided) => {
+                let serving = Arc::clone(link);
                 self.spawn(stream, slot, link, move |stream, production| {
-                    if let Some(provider) = provider.get() {
-                        provide(&**provider, stream, production);
-                    }
+                    provide(&provided, stream, production, &serving);
                 })
             }
             Entry::Published(table) => self.spawn(stream, slot, link, move |_, production| {
@@ -199,9 +193,12 @@ impl Shared {
         // An I/O thread that spins is awake already.
         let next = self.options.spin.is_zero().then(|| Arc::clone(link));
         let unserved = (Arc::clone(&stream), options.clone());
+        // The schema then leaves with the first batch, if that comes at once, and the client is woken once.
+        link.cork_opening();
         let started = self.threads.run(move || {
             // Made here: where there is no thread, the client is told that, and not of a producer.
             let mut production = Production::new(Arc::clone(&stream), options, ending(&slot));
+            production.parks(next.is_some());
             run(&stream, &mut production);
             // In this order: the stream has ended before its place is free.
             drop(production);
@@ -299,9 +296,21 @@ fn replay(table: &Published, production: &mut Production) {
 }
 
 /// Calls the provider and sends what it gives.
-fn provide(provider: &dyn Provider, stream: &Arc<OutStream>, production: &mut Production) {
+fn provide(
+    provided: &Provided,
+    stream: &Arc<OutStream>,
+    production: &mut Production,
+    link: &ServedLink,
+) {
+    let Some(provider) = provided.provider.get() else {
+        return;
+    };
     let request = Request::for_provider(Arc::clone(stream));
     production.has_thread();
+    if let Some(encoder) = provided.encoder.lock().take() {
+        production.reuse(encoder);
+    }
+    let mut is_first = true;
     let sent = (|| {
         let mut reader = DeviceStreamReader::new(provider.open(&request)?);
         let schema = reader.schema()?;
@@ -312,9 +321,16 @@ fn provide(provider: &dyn Provider, stream: &Arc<OutStream>, production: &mut Pr
             let Some(batch) = reader.next()? else { break };
             // What has left already is released by this thread, which calls the host anyway.
             release_here(|| production.push(batch, None, None)).map_err(|(error, _)| error)?;
+            if std::mem::take(&mut is_first) {
+                link.give_way();
+            }
         }
         production.finish(None)
     })();
+    let encoder = production.take_encoder();
+    if encoder.is_some() {
+        *provided.encoder.lock() = encoder;
+    }
     if let Err(error) = sent {
         tracing::debug!(
             "the stream of `{}` failed: {error}",

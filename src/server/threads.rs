@@ -20,7 +20,6 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use smallvec::SmallVec;
 
 use crate::driver::clock;
-use crate::driver::io::{Source as _, guarded};
 use crate::driver::served::ServedLink;
 use crate::proto::Timestamp;
 use crate::transport::Readiness;
@@ -212,9 +211,12 @@ impl Parked {
     /// Reads what has come. Returns the stream that was asked for, if this thread is to serve it.
     fn read(&self) -> Option<Work> {
         OWN.set(Some(None));
-        // What has been asked for is answered whatever happens here.
-        guarded(|| self.0.ready());
-        OWN.take().flatten()
+        let mut own = None;
+        self.0.read_parked(|| {
+            own = OWN.take().flatten();
+            own.is_some()
+        });
+        own
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
-use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
+use crate::arrow::{Encoder, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use crate::driver::callbacks::Deferred;
 use crate::driver::produce::Table;
 use crate::error::{Error, Result, Status};
@@ -35,7 +35,7 @@ pub trait Provider: Send + Sync + 'static {
 /// hold on one may be an I/O thread's.
 #[derive(Clone)]
 pub(super) enum Entry {
-    Provider(Arc<Deferred<Box<dyn Provider>>>),
+    Provider(Arc<Provided>),
     Published(Arc<Deferred<Published>>),
     Pull,
 }
@@ -44,13 +44,21 @@ impl Entry {
     /// Whether two requests give the same batches (rule E6).
     pub(super) fn replays(&self) -> bool {
         match self {
-            Self::Provider(provider) => provider
+            Self::Provider(provided) => provided
+                .provider
                 .get()
                 .is_some_and(|provider| provider.is_deterministic()),
             Self::Published(_) => true,
             Self::Pull => false,
         }
     }
+}
+
+/// A provider, and what its last stream was like.
+pub(super) struct Provided {
+    pub(super) provider: Deferred<Box<dyn Provider>>,
+    /// For the next stream, which most often has the same schema.
+    pub(super) encoder: Mutex<Option<Encoder>>,
 }
 
 /// A table that is there to be fetched any number of times, by many clients at once.

@@ -442,3 +442,39 @@ fn connecting_may_take_for_ever() {
         }
     }
 }
+
+/// A provider's next stream is encoded as its last one only where the schema is the same; its dictionaries are sent again in any case.
+#[test]
+fn each_stream_of_a_provider_has_its_own_schema() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let codes = || -> ArrayRef {
+            let codes: DictionaryArray<Int32Type> = ["b", "a", "b"].into_iter().collect();
+            Arc::new(codes)
+        };
+        let numbers = || -> ArrayRef { Arc::new(Int32Array::from(vec![1, 2, 3])) };
+        let named = move |name: &str, column| RecordBatch::try_from_iter([(name, column)]).unwrap();
+        let table = move |index: usize| match index % 4 {
+            0 | 1 => named("codes", codes()),
+            2 => named("numbers", numbers()),
+            _ => named("other", numbers()),
+        };
+        let calls = AtomicUsize::new(0);
+        let provider = FnProvider(move |_: &Request| {
+            let batch = table(calls.fetch_add(1, Ordering::SeqCst));
+            Ok(stream_of(
+                batch.schema(),
+                [Ok(batch.clone()), Ok(batch)].into_iter(),
+            ))
+        });
+        serve(&server, "t", Box::new(provider));
+        let client = client();
+        for index in 0..8 {
+            let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+            assert_same(
+                &read_all(&mut stream).unwrap(),
+                &[table(index), table(index)],
+            );
+        }
+    }
+}

@@ -3,10 +3,11 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::ArrayReader;
+use dipc::cancel::Cancel;
 use dipc::client::GetOptions;
 use dipc::device::DeviceKind;
 use dipc::error::Status;
@@ -357,5 +358,41 @@ fn a_producer_may_wait_for_what_it_lent() {
         drop(stream);
         eventually("the stream is over", || server.stats().streams_active == 0);
         eventually("all is back", || arena.used_bytes() == 0);
+    }
+}
+
+/// "Driver": the thread of a connection's last stream reads the next request there. Where it is then in the host's code, the I/O
+/// thread hears what the client says.
+#[test]
+fn a_cancel_is_heard_while_the_host_is_busy() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "quick", counting(1, 10));
+        let (heard, hears) = mpsc::channel();
+        let heard = Mutex::new(heard);
+        let busy = FnProvider(move |request: &Request| {
+            let until = Instant::now() + Duration::from_secs(60);
+            while !request.is_cancelled() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(1));
+            }
+            heard.lock().unwrap().send(request.is_cancelled()).unwrap();
+            Err(common::broken("it is of no use any more"))
+        });
+        serve(&server, "busy", Box::new(busy));
+        let client = client();
+        let quick = client.get(&[&uri], b"quick", &subject.options(), None);
+        assert_eq!(read_all(&mut quick.unwrap()).unwrap().len(), 1);
+        let cancel = Cancel::new().unwrap();
+        thread::scope(|scope| {
+            let get = || client.get(&[&uri], b"busy", &subject.options(), Some(&cancel));
+            let asked = scope.spawn(move || get().map(drop));
+            thread::sleep(Duration::from_millis(20));
+            cancel.cancel();
+            assert_eq!(
+                asked.join().unwrap().unwrap_err().status(),
+                Status::Cancelled
+            );
+        });
+        assert!(hears.recv().unwrap());
     }
 }

@@ -141,6 +141,22 @@ impl Encoder {
         })
     }
 
+    /// The encoder for another stream of the same schema: it lets go of all that was sent.
+    pub fn emptied(mut self) -> Self {
+        self.plan.clear();
+        self.dictionaries = Dictionaries::of(&self.schema);
+        self.stream = None;
+        self.place = None;
+        self
+    }
+
+    /// Whether it is [emptied](Self::emptied) what [`new`](Self::new) would make.
+    pub fn fits(&self, schema: &OwnedSchema, options: EncodeOptions) -> bool {
+        // SAFETY: as in `new`.
+        let schema = unsafe { Schema::from_c(schema.raw()) };
+        self.options == options && schema.is_ok_and(|schema| schema == self.schema)
+    }
+
     /// Flatbuffer bytes of the schema's header.
     pub fn schema_header(&self) -> &Arc<[u8]> {
         &self.schema_header

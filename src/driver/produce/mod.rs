@@ -88,6 +88,8 @@ pub struct Production {
     stream: Arc<OutStream>,
     /// A thread drives the stream, and nothing else.
     busy: Option<Busy>,
+    /// The thread waits for the connection's next request when the stream is over.
+    parks: bool,
     /// What the thread knows of its looks before it sleeps.
     brief: Brief,
     /// When there was room for a batch last.
@@ -98,6 +100,8 @@ pub struct Production {
     returned_at: Timestamp,
     options: ProduceOptions,
     encoder: Option<Encoder>,
+    /// That of an earlier stream, for one of the same schema.
+    spare: Option<Encoder>,
     log: VecDeque<Item>,
     /// Number of the first item in the log.
     first: u64,
@@ -136,6 +140,9 @@ pub struct ProduceOptions {
     pub counters: Arc<Counters>,
 }
 
+/// An encoder with a longer header of its schema is not kept for another stream.
+const MOST_KEPT_HEADER_BYTES: usize = 16 << 10;
+
 /// How long a finished stream waits for its second part, when no batch tells whether it is needed.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -149,6 +156,7 @@ impl Production {
     ) -> Self {
         Self {
             busy: None,
+            parks: false,
             brief: Brief::default(),
             pulled_at: clock::now(),
             returned_at: clock::now(),
@@ -156,6 +164,7 @@ impl Production {
             stream,
             options,
             encoder: None,
+            spare: None,
             log: VecDeque::new(),
             first: 0,
             batches: VecDeque::new(),
@@ -177,6 +186,23 @@ impl Production {
         self.busy = link.map(|link| link.io().busy());
     }
 
+    /// Whether the thread is going to [park](ServedLink::park) the connection when the stream is over, and so may leave it
+    /// as it is until then.
+    pub fn parks(&mut self, parks: bool) {
+        self.parks = parks;
+    }
+
+    /// Gives it the encoder of an earlier stream, which most often had the same schema.
+    pub fn reuse(&mut self, encoder: Encoder) {
+        self.spare = Some(encoder);
+    }
+
+    /// The encoder for another stream, when this one is over. `None` where it takes much memory.
+    pub fn take_encoder(&mut self) -> Option<Encoder> {
+        let kept = |encoder: &Encoder| encoder.schema_header().len() <= MOST_KEPT_HEADER_BYTES;
+        self.encoder.take().filter(kept).map(Encoder::emptied)
+    }
+
     /// Sends the schema, which comes before everything else.
     ///
     /// # Errors
@@ -190,7 +216,11 @@ impl Production {
             ));
         }
         ensure_served(DeviceKind(device_type))?;
-        let encoder = Encoder::new(schema, self.options.encode)?;
+        let spare = self.spare.take();
+        let encoder = match spare.filter(|spare| spare.fits(schema, self.options.encode)) {
+            Some(encoder) => encoder,
+            None => Encoder::new(schema, self.options.encode)?,
+        };
         let info = stream_info(device_type);
         self.log.push_back(Item::Schema {
             header: Arc::clone(encoder.schema_header()),
@@ -268,7 +298,9 @@ impl Production {
         let finished =
             self.wait_until(deadline, |this| Ok(this.advance()? && this.is_over(linger)));
         self.uncork();
-        self.hand_back();
+        if !self.parks {
+            self.hand_back();
+        }
         finished
     }
 
@@ -294,7 +326,9 @@ impl Production {
             let _ = self.advance_one(index);
         }
         self.uncork();
-        self.hand_back();
+        if !self.parks {
+            self.hand_back();
+        }
     }
 
     /// Whether nobody needs the stream any more, once all present parts have sent everything.
@@ -568,7 +602,9 @@ impl Drop for Production {
         self.fail(Status::Provider.code(), text);
         for link in self.stream.links() {
             link.clear_signal(&self.stream.signal);
-            link.hand_back();
+            if !self.parks {
+                link.hand_back();
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A connection between two streams: who waits for the next request.
 
 use super::{Effects, ServedLink};
+use crate::driver::io::{Source as _, guarded};
 use crate::proto::SenderState;
 
 impl ServedLink {
@@ -9,15 +10,35 @@ impl ServedLink {
     /// that is so.
     pub fn park(&self) -> bool {
         let mut effects = Effects::default();
-        let parked = {
+        let (parked, timer) = {
             let mut half = self.half.lock();
+            half.stop_reading();
             let idle = half.sender.state() == SenderState::Idle && half.link.queued_bytes() == 0;
             half.parked = half.closed.is_none() && idle && self.readiness.socket;
             self.pump(&mut half, &mut effects);
-            half.parked
+            (half.parked, half.cork.take_timer())
         };
         self.finish(effects);
+        if let Some(timer) = timer {
+            self.io.cancel(timer);
+        }
         parked
+    }
+
+    /// Reads what has come, on the thread that waited for it; `serves` tells whether that thread is to serve what is asked for.
+    /// Then the I/O thread does not read beside it, as within a stream ([`read_along`](Self::read_along)), until it has parked
+    /// the connection again or takes its time: to tell the I/O thread of the connection is a system call before the answer.
+    pub fn read_parked(&self, serves: impl FnOnce() -> bool) {
+        {
+            let mut half = self.half.lock();
+            half.parked = false;
+            half.read_by_thread();
+        }
+        // What has been asked for is answered whatever happens here.
+        guarded(|| self.ready());
+        if !serves() {
+            self.hand_back();
+        }
     }
 
     /// The I/O thread waits for the descriptor again.

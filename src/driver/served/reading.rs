@@ -47,6 +47,18 @@ impl Reading {
     }
 }
 
+impl Half {
+    /// The thread that has read a request reads on. The timer of the cork that begins its stream looks after it.
+    pub(super) fn read_by_thread(&mut self) {
+        self.reading.until = Some(clock::after(PATIENCE));
+    }
+
+    /// That thread waits for the next request.
+    pub(super) fn stop_reading(&mut self) {
+        self.reading.until = None;
+    }
+}
+
 impl ServedLink {
     /// How long a stream's thread may be away after which it still reads for itself. Where the I/O thread spins, a
     /// wake of it by each answer of a client that fetches would come in the way of the client, or of the stream. Not
@@ -169,7 +181,7 @@ impl ServedLink {
             reading.taken_back_at = Some(now);
             return true;
         }
-        if timer.is_some() {
+        if timer.is_some() || reading.timer.is_none() {
             reading.timer = Some(until);
             drop(half);
             self.io.call_at(until, self.source());
