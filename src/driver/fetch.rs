@@ -77,6 +77,8 @@ pub struct Fetch {
     /// The system has said that a server's process has ended: what it left is read, and then no more
     /// is waited for.
     suspected: bool,
+    /// The request has just left: nothing can have come yet.
+    fresh: bool,
     /// What taking the last batch brought about is still to be said.
     told_later: bool,
     /// What the connections had received when [`discard`](Self::discard) last looked.
@@ -134,10 +136,13 @@ impl Fetch {
             failed: None,
             gone: [false; 2],
             suspected: false,
+            fresh: false,
             told_later: false,
             discarded: 0,
         });
+        let asked = clock::now();
         fetch.pump();
+        fetch.fresh = clock::since(asked) < AT_ONCE;
         Ok(fetch)
     }
 
@@ -412,7 +417,8 @@ impl Fetch {
         {
             return Err(self.abort(error));
         }
-        if self.look_on(cancel) || (self.spin.is_zero() && self.step()) {
+        let fresh = std::mem::take(&mut self.fresh);
+        if self.look_on(cancel) || (self.spin.is_zero() && !fresh && self.step()) {
             return Ok(());
         }
         // Rule E5: before sleeping, the server is told of everything taken, or both would wait.
@@ -623,6 +629,10 @@ const MESSAGES_AT_ONCE: usize = 64;
 
 /// A window is wide where it takes so many batches.
 const BATCHES_AHEAD: u64 = 8;
+/// A request that takes longer to send has given the processor to the server, and the answer may be here: to give the processor away once
+/// more would let the server end the stream first, and to read where nothing can be takes up to a microsecond.
+const AT_ONCE: Duration = Duration::from_micros(7);
+
 /// Bytes of bodies received at once: the consumer has them while they lie in a cache, and what comes
 /// then is received into the same memory.
 const BODY_BYTES_AT_ONCE: usize = 256 << 10;

@@ -191,14 +191,15 @@ impl Shared {
     ) -> Result<()> {
         let options = self.produce(self.callbacks()?);
         // An I/O thread that spins is awake already.
-        let next = self.options.spin.is_zero().then(|| Arc::clone(link));
+        let parks = self.options.spin.is_zero() && link.readiness().socket;
+        let next = parks.then(|| Arc::clone(link));
         let unserved = (Arc::clone(&stream), options.clone());
         // The schema then leaves with the first batch, if that comes at once, and the client is woken once.
         link.cork_opening();
         let started = self.threads.run(move || {
             // Made here: where there is no thread, the client is told that, and not of a producer.
             let mut production = Production::new(Arc::clone(&stream), options, ending(&slot));
-            production.parks(next.is_some());
+            production.parks(parks);
             run(&stream, &mut production);
             // In this order: the stream has ended before its place is free.
             drop(production);

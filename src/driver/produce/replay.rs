@@ -165,7 +165,6 @@ impl Replay {
         });
         link.set_signal(Arc::clone(&replay) as Arc<dyn Wake>);
         replay.notify();
-        link.give_way();
     }
 
     /// Sends what can be sent now, and ends the stream where nothing is left or it cannot go on.

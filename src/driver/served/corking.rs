@@ -86,6 +86,10 @@ impl ServedLink {
         let cork = &mut self.half.lock().cork;
         cork.is_in = true;
         cork.until = Some(until);
+        // That of the start of the stream comes too late for a batch.
+        if let Some(late) = cork.timer.take_if(|timer| timer.deadline > until) {
+            self.io.cancel(late);
+        }
         cork.is_used = cork.timer.is_some();
         if cork.timer.is_none() {
             cork.timer = Some(self.io.call_at(until, self.source()));

@@ -10,17 +10,20 @@ impl ServedLink {
     /// that is so.
     pub fn park(&self) -> bool {
         let mut effects = Effects::default();
-        let (parked, timer) = {
+        let (parked, timer, more) = {
             let mut half = self.half.lock();
-            half.stop_reading();
+            let more = half.stop_reading();
             let idle = half.sender.state() == SenderState::Idle && half.link.queued_bytes() == 0;
             half.parked = half.closed.is_none() && idle && self.readiness.socket;
             self.pump(&mut half, &mut effects);
-            (half.parked, half.cork.take_timer())
+            (half.parked, half.cork.take_timer(), more)
         };
         self.finish(effects);
         if let Some(timer) = timer {
             self.io.cancel(timer);
+        }
+        if more {
+            self.io.call_soon(self.source());
         }
         parked
     }

@@ -53,9 +53,10 @@ impl Half {
         self.reading.until = Some(clock::after(PATIENCE));
     }
 
-    /// That thread waits for the next request.
-    pub(super) fn stop_reading(&mut self) {
+    /// A thread reads no more. Returns whether something is there of which the descriptor does not tell.
+    pub(super) fn stop_reading(&mut self) -> bool {
         self.reading.until = None;
+        std::mem::take(&mut self.looked_at) && self.link.doze()
     }
 }
 
@@ -156,7 +157,7 @@ impl ServedLink {
                 return;
             }
             reading.waits = 0;
-            let more = std::mem::take(&mut half.looked_at) && half.link.doze();
+            let more = half.stop_reading();
             self.pump(half, &mut effects);
             more
         };
