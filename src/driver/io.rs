@@ -308,6 +308,10 @@ impl Shared {
 
     /// Has the thread woken at `deadline`, before which it may sleep.
     fn set_alarm(&self, deadline: Option<Timestamp>) {
+        // A forked child has no such thread, and its descriptor is the parent's alarm.
+        if !self.generation.is_same_process() {
+            return;
+        }
         // Zero would be none at all, and is that.
         let left = deadline.map_or(Duration::ZERO, |deadline| {
             clock::until(deadline).clamp(Duration::from_nanos(1), LONGEST_SLEEP)
