@@ -214,7 +214,7 @@ impl IoThread {
         key
     }
 
-    /// Sets a timer off, unless it is due already.
+    /// Takes a timer back; one that is due may come all the same.
     pub fn cancel(&self, timer: TimerKey) {
         let shared = &self.handle.shared;
         let mut timers = shared.timers.lock();

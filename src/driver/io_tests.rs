@@ -261,7 +261,7 @@ impl Source for Timed {
 }
 
 /// `IoThread::call_at` and `cancel`, by another thread while that one sleeps: each timer comes, none before its time, in whatever order they
-/// are set, and those that were set off do not come.
+/// are set, and those that were cancelled in time do not.
 #[test]
 fn timers_of_other_threads_come_in_time() {
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
@@ -273,19 +273,21 @@ fn timers_of_other_threads_come_in_time() {
     };
     let (last, first, cancelled, behind) = (timed(), timed(), timed(), timed());
     let (last_at, _) = set(&last, 60);
-    let (_, off) = set(&cancelled, 5);
+    let (off_at, off) = set(&cancelled, 5);
     let (first_at, _) = set(&first, 20);
     let (_, off_too) = set(&cancelled, 30);
     io.cancel(off);
     io.cancel(off_too);
+    // A busy machine may take longer than that.
+    let in_time = clock::now() < off_at;
     let came = |source: &Arc<Timed>| source.0.lock().first().copied();
     wait_until(|| came(&last).is_some());
     assert!(came(&first).unwrap() >= first_at && came(&last).unwrap() >= last_at);
     assert!(came(&first).unwrap() <= came(&last).unwrap());
-    // One that is over is set off without harm, and the next one comes.
+    // One that is over is cancelled without harm, and the next one comes.
     io.cancel(off);
     let (behind_at, _) = set(&behind, 1);
     wait_until(|| came(&behind).is_some());
     assert!(came(&behind).unwrap() >= behind_at);
-    assert_eq!(came(&cancelled), None);
+    assert!(came(&cancelled).is_none() || !in_time);
 }

@@ -24,7 +24,7 @@ pub(super) struct Cork {
     pub(super) is_in: bool,
     /// When it is written all the same.
     until: Option<Timestamp>,
-    /// When the I/O thread looks after that: once for many corks of a quick stream, since to tell it wakes it.
+    /// When the I/O thread looks after that: once for many corks of a quick stream, since to set a timer takes longer than a batch.
     timer: Option<TimerKey>,
     /// There was a cork since that timer was set.
     is_used: bool,

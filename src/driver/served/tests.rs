@@ -197,7 +197,7 @@ fn told_of_room(most: u64, holds: bool) {
     io.shut_down();
 }
 
-/// Promise of `cork_briefly`: what waits for more is written when that does not come, by the I/O thread, each
+/// Promise of `cork_briefly` and `cork_opening`: what waits for more is written when that does not come, by the I/O thread, each
 /// time; and at once where much waits.
 #[test]
 fn what_waits_for_more_is_written_without_it() {
@@ -205,9 +205,13 @@ fn what_waits_for_more_is_written_without_it() {
     let (queued, writes) = (Arc::default(), Arc::default());
     let served = serve_counted(&io, &queued, false, &writes);
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
-    for pause in [0, 0, 1, 5] {
+    for (pause, opens) in [(0, true), (0, false), (0, false), (1, true), (5, false)] {
         let before = written();
-        served.cork_briefly();
+        if opens {
+            served.cork_opening();
+        } else {
+            served.cork_briefly();
+        }
         served.act(&[], |_| {}).unwrap();
         let start = clock::now();
         while written() == before {
