@@ -122,9 +122,9 @@ impl Production {
         }
     }
 
-    /// Leaves the reading to the I/O thread.
+    /// Leaves the reading to the I/O thread, of each part too: the thread that has read a request reads on at first.
     pub(super) fn hand_back(&self) {
-        if let Some(link) = self.own_link() {
+        for link in self.cursors.iter().filter_map(|it| it.link.as_ref()) {
             link.hand_back();
         }
     }

@@ -16,7 +16,9 @@ impl ServedLink {
             let idle = half.sender.state() == SenderState::Idle && half.link.queued_bytes() == 0;
             half.parked = half.closed.is_none() && idle && self.readiness.socket;
             self.pump(&mut half, &mut effects);
-            (half.parked, half.cork.take_timer(), more)
+            // Where the next stream has begun, what it begins with needs that timer to leave.
+            let timer = half.parked.then(|| half.cork.take_timer()).flatten();
+            (half.parked, timer, more)
         };
         self.finish(effects);
         if let Some(timer) = timer {

@@ -229,3 +229,22 @@ fn what_waits_for_more_is_written_without_it() {
     assert_eq!(written(), before + 1);
     io.shut_down();
 }
+
+/// The same where the thread of the stream before is about to wait for a request, and the I/O thread has read that: the client
+/// waits for its schema while the provider takes its time.
+#[test]
+fn what_a_stream_begins_with_is_written_whoever_parks() {
+    let io = IoThread::start("test", Duration::ZERO).unwrap();
+    let writes = Arc::default();
+    let served = serve_counted(&io, &Arc::default(), false, &writes);
+    served.cork_opening();
+    served.act(&[], |_| {}).unwrap();
+    let before = AtomicU64::load(&writes, Ordering::Relaxed);
+    assert!(!served.park());
+    let start = clock::now();
+    while AtomicU64::load(&writes, Ordering::Relaxed) == before {
+        assert!(clock::since(start) < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    io.shut_down();
+}
