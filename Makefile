@@ -67,6 +67,7 @@ bench-build:
 	@tools/setup.sh bench
 	cargo build $(CARGO_FLAGS) --locked --release --features cli --bin dipc
 	cargo bench $(CARGO_FLAGS) --locked --features cli --bench header --no-run
+	bench/peers/build.sh build/ucx_walk
 
 docs:
 	@tools/setup.sh docs

@@ -110,9 +110,19 @@ def dipc_ucx(paths: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"dipc ucx {path}" for path in paths)
 
 
+def walking(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """UCX alone over these ways, out of memory that is walked."""
+    return tuple(f"ucx walking {path}" for path in paths)
+
+
 def reference(paths: tuple[str, ...]) -> tuple[str, ...]:
     """The reference peer over these ways of UCX."""
     return tuple(f"reference peer {path}" for path in paths)
+
+
+def _walking_pairs(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """libdipc and UCX alone over each way, side by side."""
+    return tuple(peer for pair in zip(dipc_ucx(paths), walking(paths), strict=True) for peer in pair)
 
 
 def _pairs(paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -128,7 +138,7 @@ def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
         groups.append(
             _group(
                 f"throughput {size_text(size)}",
-                ((*DIPC, *dipc_ucx(paths), *FLIGHT), untouched),
+                ((*DIPC, *_walking_pairs(paths), *FLIGHT), untouched),
                 (("memcpy",), replace(untouched, op="memcpy")),
                 (("process_vm_readv",), replace(untouched, op="process_vm_readv")),
                 (IPERF3 if size <= 2 * MIB else (), untouched),

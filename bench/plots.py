@@ -18,6 +18,7 @@ FAMILIES = {
     "dipc ucx": ("#7a3db8", "-"),
     "Flight": ("#d95f02", "--"),
     "ucx_perftest": ("#b79ad6", "--"),
+    "ucx walking": ("#b79ad6", "-."),
     "iperf3": ("#66a61e", "--"),
     "memcpy": ("#777777", ":"),
     "process_vm_readv": ("#777777", "-."),

@@ -11,14 +11,15 @@ from bench.peers.header import Header
 from bench.peers.ipc import ArrowIpc
 from bench.peers.iperf3 import Iperf3
 from bench.peers.reference import Reference
-from bench.peers.ucx import Perftest, UcxPath, paths
+from bench.peers.ucx import Perftest, UcxPath, Walk, paths
 
 
 def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
     """Every peer by its name. `dipc` is the command that is measured, `reference` the folder of the reference peer."""
 
     def ucx(path: UcxPath) -> list[Peer]:
-        return [Dipc(f"dipc ucx {path.name}", dipc, "ucx", "heap", path), Perftest(path), Reference(reference, path)]
+        ours = Dipc(f"dipc ucx {path.name}", dipc, "ucx", "heap", path)
+        return [ours, Walk(path), Perftest(path), Reference(reference, path)]
 
     peers: list[Peer] = [
         Dipc("dipc shm arena", dipc, "shm", "arena"),

@@ -51,10 +51,10 @@ done
 if [ "$purpose" = test ] && [ ! -e /usr/include/gtest/gtest.h ]; then
   missing+=(libgtest-dev)
 fi
-# UCX is loaded when it is needed; its tests, and their peer in C, need it.
-if [ "$purpose" = test ] && ! pkg-config --exists ucx 2>/dev/null; then
-  missing+=(libucx-dev)
-fi
+# UCX is loaded when it is needed; its tests and the benchmarks, and their peers in C, need it.
+case $purpose in
+  test | bench) pkg-config --exists ucx 2>/dev/null || missing+=(libucx-dev) ;;
+esac
 if [ "${#missing[@]}" -gt 0 ]; then
   mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
   apt_install "${missing[@]}"

@@ -1,14 +1,22 @@
-"""UCX without libdipc: `ucx_perftest`, and how UCX is told which way to go."""
+"""UCX without libdipc: `ucx_perftest`, a program that walks memory, and how UCX is told which way to go."""
 
 from __future__ import annotations
 
 import csv
 import functools
+import json
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.cases import MIB, Case
 from bench.processes import PeerError, find_program, free_port, run, serving, wait_for_listener
 from bench.results import Result
+
+# Built from ucx_walk.c, beside this file, by `make bench-build`.
+WALK = Path(__file__).parents[2] / "build" / "ucx_walk"
+# As much as `dipc bench` has of distinct batches.
+WALKED_BYTES = 512 * MIB
 
 
 @functools.cache
@@ -117,6 +125,54 @@ class Perftest:
 
     def close(self) -> None:
         """Nothing runs between cases."""
+
+
+class Walk:
+    """Tagged messages out of memory that is walked, as `dipc bench` walks its batches, and nothing else."""
+
+    def __init__(self, path: UcxPath) -> None:
+        self.name = f"ucx walking {path.name}"
+        self._path = path
+        # Seconds of one message as last seen, as above.
+        self._pace: dict[int, float] = {}
+
+    def missing(self) -> str | None:
+        if not os.access(WALK, os.X_OK):
+            return "its program is not built: make bench-build"
+        return self._path.missing()
+
+    def version(self) -> str:
+        return Perftest(self._path).version()
+
+    def run(self, case: Case) -> Result:
+        if case.op != "get":
+            raise PeerError(f"ucx_walk has nothing like {case.op}")
+        size = case.batch_bytes
+        if size not in self._pace:
+            # The first messages make connections: not to be believed.
+            self._measure(size, 20 if size > MIB else 1000)
+        return self._measure(size, max(10, int(case.seconds / self._pace[size])))
+
+    def _measure(self, size: int, count: int) -> Result:
+        mode = "peer" if self._path.notices_death else "none"
+        arguments = [str(WALK), str(size), str(count), str(WALKED_BYTES), mode]
+        result = parse_walk(run(arguments, timeout=30, environment=self._path.environment()))
+        self._pace[size] = 1 / result.figures["batches_per_second"]
+        return result
+
+    def close(self) -> None:
+        """Nothing runs between cases."""
+
+
+def parse_walk(output: str) -> Result:
+    """The line that ucx_walk prints."""
+    try:
+        line = json.loads(output)
+        seconds, size, messages = (float(line[name]) for name in ("seconds", "bytes", "messages"))
+        rates = {"bytes_per_second": size / seconds, "batches_per_second": messages / seconds}
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise PeerError("ucx_walk printed no figures") from error
+    return Result({"seconds": seconds, **rates}, line)
 
 
 def figures(test: str, size: int, raw: dict[str, float]) -> dict[str, float]:

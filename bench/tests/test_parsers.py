@@ -39,6 +39,14 @@ def test_ucx_perftest_without_figures_is_an_error() -> None:
             ucx.parse(output)
 
 
+def test_walking_counts_what_the_receiver_saw() -> None:
+    found = ucx.parse_walk('{"seconds": 0.500000000, "bytes": 6553600, "messages": 100}\n')
+    assert found.figures == {"seconds": 0.5, "bytes_per_second": 13107200.0, "batches_per_second": 200.0}
+    for output in ("", "some warning\n", '{"seconds": 0.0, "bytes": 0, "messages": 0}', '{"seconds": 1.0}'):
+        with pytest.raises(PeerError, match="no figures"):
+            ucx.parse_walk(output)
+
+
 def test_ucx_info_names_transports() -> None:
     assert ucx.parse_transports(recorded("ucx_info.txt")) == {"self", "tcp", "sysv", "posix", "cma"}
 

@@ -111,6 +111,36 @@ def test_ucx_walking_is_judged_by_the_lesser_of_both() -> None:
     assert met is None
 
 
+def test_ucx_alone_is_the_limit_where_it_walks_memory_too() -> None:
+    size = 64 * KIB
+    reused = Case("get", batch_bytes=size, reuse=True)
+    case = "ucx tcp: 64 KiB, walking memory, in the lesser of tag_bw's and memcpy's"
+    # Ours, and UCX alone, in percent of tag_bw: enough of either will do.
+    for ours, alone, met in ((90.0, 99.0, True), (76.0, 80.0, True), (75.0, 80.0, False), (89.0, 99.0, False)):
+        rows = [
+            throughput("dipc ucx tcp", size, ours),
+            throughput("ucx walking tcp", size, alone),
+            throughput("memcpy", size, 200.0, op="memcpy"),
+            row("one buffer", "dipc ucx tcp", reused, "bytes_per_second", 100.0),
+            row("one buffer", "ucx_perftest tcp", reused, "bytes_per_second", 100.0),
+        ]
+        text, found = measured(Run(ABOUT, rows), case)
+        assert f"UCX alone, walking: {alone / 100:.2f} ×, of which {ours / alone:.2f} ×" in text
+        assert found is met
+
+
+def test_what_the_cost_of_a_batch_leaves_of_a_sum_is_noted() -> None:
+    size = 64 * KIB
+    summed = throughput("dipc shm arena", size, 50.0, touch="sum")
+    alone = Case("sum", batch_bytes=size)
+    # 2.5 us for the sum, and as much for a batch.
+    both = Result({"bytes_per_second": 100.0, "batches_per_second": 400_000.0})
+    run = Run(ABOUT, [summed, Row("throughput 64 KiB", "sum", alone, [both])])
+    text, met = measured(run, "shm, arena: 64 KiB, summed, in the sum of local memory")
+    assert text == "0.50 × (0.50 to 0.50); 2.5 µs a batch leave 0.50 ×"
+    assert met is False
+
+
 def test_ucx_latency_may_take_two_microseconds_more() -> None:
     spinning = Case("latency", batch_bytes=64, spin=True)
     for p50, met in ((3200.0, True), (3201.0, False)):
