@@ -189,7 +189,7 @@ fn serve(shared: &Mutex<Shared>, first: Work) {
             Some(bell) => bell,
             None => match Bell::new() {
                 Ok(made) => bell.insert(made),
-                Err(_) => return,
+                Err(_) => return link.iter().for_each(|link| link.hand_back()),
             },
         };
         match wait(shared, bell, link.and_then(Parked::new)) {
@@ -211,12 +211,8 @@ impl Parked {
     /// Reads what has come. Returns the stream that was asked for, if this thread is to serve it.
     fn read(&self) -> Option<Work> {
         OWN.set(Some(None));
-        let mut own = None;
-        self.0.read_parked(|| {
-            own = OWN.take().flatten();
-            own.is_some()
-        });
-        own
+        self.0.read_parked();
+        OWN.take().flatten()
     }
 }
 

@@ -602,7 +602,8 @@ impl Drop for Production {
         self.fail(Status::Provider.code(), text);
         for link in self.stream.links() {
             link.clear_signal(&self.stream.signal);
-            if !self.parks {
+            // A panic of the host's ends the thread.
+            if !self.parks || std::thread::panicking() {
                 link.hand_back();
             }
         }

@@ -30,10 +30,11 @@ impl ServedLink {
         parked
     }
 
-    /// Reads what has come, on the thread that waited for it; `serves` tells whether that thread is to serve what is asked for.
-    /// Then the I/O thread does not read beside it, as within a stream ([`read_along`](Self::read_along)), until it has parked
-    /// the connection again or takes its time: to tell the I/O thread of the connection is a system call before the answer.
-    pub fn read_parked(&self, serves: impl FnOnce() -> bool) {
+    /// Reads what has come, on the thread that waited for it, and that then serves what is asked for, or parks the connection again
+    /// or leaves it. Until it does so the I/O thread does not read beside it, as within a stream
+    /// ([`read_along`](Self::read_along)), unless it takes its time: to tell the I/O thread of the connection is a system call
+    /// before the answer.
+    pub fn read_parked(&self) {
         {
             let mut half = self.half.lock();
             half.parked = false;
@@ -41,9 +42,6 @@ impl ServedLink {
         }
         // What has been asked for is answered whatever happens here.
         guarded(|| self.ready());
-        if !serves() {
-            self.hand_back();
-        }
     }
 
     /// The I/O thread waits for the descriptor again.

@@ -48,9 +48,13 @@ impl Reading {
 }
 
 impl Half {
-    /// The thread that has read a request reads on. The timer of the cork that begins its stream looks after it.
+    /// The thread that has read a request reads on, unless it mostly waited for what the I/O thread read. The timer of the cork that
+    /// begins its stream looks after it, as one sooner would cost more than the stream: a host that takes its time for the first batch
+    /// or for the release of its stream may keep the client's next words waiting that long.
     pub(super) fn read_by_thread(&mut self) {
-        self.reading.until = Some(clock::after(PATIENCE));
+        if self.reading.left == 0 {
+            self.reading.until = Some(clock::after(PATIENCE));
+        }
     }
 
     /// A thread reads no more. Returns whether something is there of which the descriptor does not tell.
@@ -179,7 +183,8 @@ impl ServedLink {
         };
         if now >= until {
             reading.until = None;
-            reading.taken_back_at = Some(now);
+            // Who has not waited for anything yet has no timer.
+            reading.taken_back_at = timer.map(|_| now);
             return true;
         }
         if timer.is_some() || reading.timer.is_none() {
