@@ -81,8 +81,8 @@ thread() {
   fi
   # A report makes the program's status 66. A race is reported only while the history still has
   # the earlier of its two accesses, hence the longest. An allocation that cannot be gives NULL, as
-  # it does without a sanitizer: tests ask for some.
-  export TSAN_OPTIONS=history_size=7:allocator_may_return_null=1
+  # it does without a sanitizer: tests ask for some. A forked child may have threads, as it may have without one.
+  export TSAN_OPTIONS=history_size=7:allocator_may_return_null=1:die_after_fork=0
   # UCX writes jumps of its own over mmap and the like, where the sanitizer has put its own.
   export UCX_MEM_MMAP_HOOK_MODE=none
   if reports thread 'static mut N: u32 = 0;
