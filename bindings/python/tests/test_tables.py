@@ -303,6 +303,20 @@ async def _release(server):
     return True
 
 
+def test_read_all_is_what_is_left(server):
+    """Of a reader that goes on to tell figures, and gives nothing once it is at its end."""
+    server.publish("table", pa.Table.from_batches(table(1000).to_batches(max_chunksize=100)))
+    reader = dipc.get(server.uri, "table")
+    assert next(reader).num_rows == 100
+    left = reader.read_all()
+    assert left.equals(table(900, 100))
+    assert (reader.stats.rows, reader.stats.batches) == (1000, 10)
+    assert (reader.read_all().num_rows, next(reader, None)) == (0, None)
+    reader.close()
+    # Its memory is the table's alone.
+    assert left.equals(table(900, 100))
+
+
 def test_two_locations(server):
     """Metadata from one URI, bodies from the other."""
     server.publish("table", table())

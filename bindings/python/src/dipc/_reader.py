@@ -156,8 +156,15 @@ class Reader:
         if self.device_type != _abi.CPU:
             # On its way out the library copies it to the host.
             return pa.RecordBatchReader.from_stream(self).read_all()
-        batches = [pa.record_batch(batch) for batch in iter(self._next, None)]
-        return pa.Table.from_batches(batches, pa.schema(self.schema))
+        # pyarrow reads them itself, which takes a fifth of the time of a Batch for each. One at a time, so that
+        # whoever asks for figures meanwhile waits for no more than that.
+        reader = self._stream.read(lambda: pa.RecordBatchReader.from_stream(self._stream))
+        batches = []
+        try:
+            while True:
+                batches.append(self._stream.read(reader.read_next_batch))
+        except StopIteration:
+            return pa.Table.from_batches(batches, reader.schema)
 
     def cancel(self) -> None:
         """Ends the stream, from any thread: whoever reads it then, or waits for it, gets CancelledError.

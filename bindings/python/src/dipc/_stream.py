@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
-from . import _abi, _errors, _library, _process
+from . import _abi, _capsule, _errors, _library, _native, _process
 from ._cancel import Token
 from ._schema import Schema
 
@@ -16,6 +16,8 @@ _stat = _library.checked("dipc_stream_stat")
 _to_host = _library.checked("dipc_stream_to_host")
 # What dipc_stream_to_host() reads: the host, and ARROW_DEVICE_CUDA, _CUDA_HOST and _CUDA_MANAGED.
 _TO_HOST = (_abi.CPU, 2, 3, 13)
+
+T = TypeVar("T")
 
 
 class StreamStats(NamedTuple):
@@ -103,6 +105,31 @@ class Stream:
         if _abi.is_released(array):
             return None
         return array, _library.bytes_of(_metadata, address, size=256)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A PyCapsule of host memory that reads this stream, which stays here: its reader is called by :meth:`read`."""
+        struct = _abi.ArrowArrayStream()
+        _native.lend_stream(ctypes.addressof(self._struct), ctypes.addressof(struct))
+        return _capsule.wrap(struct)
+
+    def read(self, reads: Callable[[], T]) -> T:
+        """What `reads` gives, which calls another library's reader of this stream once. Waits.
+
+        Where that fails since the stream has, the exception is one of this package.
+        """
+        _process.ensure_same(self._generation)
+        with self._lock:
+            self._ensure_here()
+            try:
+                return reads()
+            except StopIteration:
+                raise
+            except Exception:
+                try:
+                    _status(ctypes.addressof(self._struct))
+                except _errors.DipcError as error:
+                    raise error from None
+                raise
 
     def stats(self) -> StreamStats:
         """Figures; the last ones where the stream is closed."""

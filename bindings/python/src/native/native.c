@@ -151,6 +151,37 @@ bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray 
   return true;
 }
 
+/* Lending a stream. */
+
+static int lent_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out) {
+  struct ArrowDeviceArrayStream *source = stream->private_data;
+  return source->get_schema(source, out);
+}
+
+static int lent_next(struct ArrowArrayStream *stream, struct ArrowArray *out) {
+  struct ArrowDeviceArrayStream *source = stream->private_data;
+  struct ArrowDeviceArray batch;
+  memset(&batch, 0, sizeof batch);
+  int code = source->get_next(source, &batch);
+  if (code == 0) *out = batch.array;
+  return code;
+}
+
+static const char *lent_last_error(struct ArrowArrayStream *stream) {
+  struct ArrowDeviceArrayStream *source = stream->private_data;
+  return source->get_last_error(source);
+}
+
+static void lent_release(struct ArrowArrayStream *stream) { stream->release = NULL; }
+
+void dipc_python_lend_stream(struct ArrowDeviceArrayStream *source, struct ArrowArrayStream *out) {
+  *out = (struct ArrowArrayStream){.get_schema = lent_schema,
+                                   .get_next = lent_next,
+                                   .get_last_error = lent_last_error,
+                                   .release = lent_release,
+                                   .private_data = source};
+}
+
 /* Serving. */
 
 int dipc_python_send(const dipc_request *request, const struct ArrowSchema *schema,

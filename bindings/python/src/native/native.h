@@ -40,6 +40,10 @@ EXPORT bool dipc_python_give_schema(dipc_python_shared *shared, struct ArrowSche
 EXPORT bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray *out);
 EXPORT void dipc_python_drop(dipc_python_shared *shared);
 
+/* Fills `out` with a stream that reads `source`, one of host memory, which the caller keeps: releasing `out`
+ * leaves it as it is. `out` must not be read once `source` is released. */
+EXPORT void dipc_python_lend_stream(struct ArrowDeviceArrayStream *source, struct ArrowArrayStream *out);
+
 /* Sends a stream from schema to end. All in one call, since between two of them the interpreter would be
  * needed, which a client in this process may hold while it waits. Gives 0 at the end; 1 where the stream
  * failed; 2 where sending did, with the status in *out_status and `error` for dipc_error_free(). */
