@@ -191,7 +191,7 @@ impl Shared {
     ) -> Result<()> {
         let options = self.produce(self.callbacks()?);
         // An I/O thread that spins is awake already.
-        let parks = self.options.spin.is_zero() && link.readiness().socket;
+        let parks = self.options.spin.is_zero();
         let next = parks.then(|| Arc::clone(link));
         let unserved = (Arc::clone(&stream), options.clone());
         // The schema then leaves with the first batch, if that comes at once, and the client is woken once.

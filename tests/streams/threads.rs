@@ -229,26 +229,28 @@ fn a_provider_stream_wakes_one_thread() {
 #[ignore = "run by a_provider_stream_wakes_one_thread"]
 fn child_provides() {
     assert_in_child();
-    let (server, uri) = server(SHM, ServerOptions::default());
-    serve(&server, "t", counting(1, 1));
-    let client = client();
-    let stream = |served| {
-        let mut stream = client.get(&[&uri], b"t", &GetOptions::default(), None);
-        // Credit that came while the thread still worked would wake the I/O thread.
-        eventually("it is over", || {
-            let stats = server.stats();
-            stats.streams_served == served && stats.streams_active == 0
-        });
-        // The thread has come back, and looks after the connection.
-        thread::sleep(Duration::from_millis(10));
-        assert_eq!(read_all(stream.as_mut().unwrap()).unwrap().len(), 1);
-    };
-    stream(1);
-    let before = sleeps_of("dipc-server-io");
-    (2..=41).for_each(stream);
-    let woken = sleeps_of("dipc-server-io") - before;
-    // One for each would be 40; a thread that was late is excused.
-    assert!(woken < 20, "{woken}");
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "t", counting(1, 1));
+        let client = client();
+        let stream = |served| {
+            let mut stream = client.get(&[&uri], b"t", &subject.options(), None);
+            // Credit that came while the thread still worked would wake the I/O thread.
+            eventually("it is over", || {
+                let stats = server.stats();
+                stats.streams_served == served && stats.streams_active == 0
+            });
+            // The thread has come back, and looks after the connection.
+            thread::sleep(Duration::from_millis(10));
+            assert_eq!(read_all(stream.as_mut().unwrap()).unwrap().len(), 1);
+        };
+        stream(1);
+        let before = sleeps_of("dipc-server-io");
+        (2..=41).for_each(stream);
+        let woken = sleeps_of("dipc-server-io") - before;
+        // One for each would be 40; a thread that was late is excused.
+        assert!(woken < 20, "{}: {woken}", subject.scheme);
+    }
 }
 
 /// A connection that a stream's thread looks after is served whatever comes: another stream for that

@@ -6,15 +6,15 @@ use crate::proto::SenderState;
 
 impl ServedLink {
     /// From now on the caller waits for the descriptor between two streams, and calls `ready`, until
-    /// it [leaves](Self::leave); the I/O thread goes on looking for the peer's end. Returns whether
-    /// that is so.
+    /// it [leaves](Self::leave); of a socket the I/O thread still sees the peer's end. Returns whether that
+    /// is so.
     pub fn park(&self) -> bool {
         let mut effects = Effects::default();
         let (parked, timer, more) = {
             let mut half = self.half.lock();
             let more = half.stop_reading();
             let idle = half.sender.state() == SenderState::Idle && half.link.queued_bytes() == 0;
-            half.parked = half.closed.is_none() && idle && self.readiness.socket;
+            half.parked = half.closed.is_none() && idle;
             self.pump(&mut half, &mut effects);
             // Where the next stream has begun, what it begins with needs that timer to leave.
             let timer = half.parked.then(|| half.cork.take_timer()).flatten();

@@ -80,17 +80,17 @@ impl ServedLink {
     /// What the I/O thread is to be told of.
     pub(super) fn interest(&self, half: &Half) -> Interest {
         let flooded = half.is_flooded();
+        let parked = half.parked && half.sender.state() == SenderState::Idle;
         if !self.readiness.socket {
             // What is queued may leave only while somebody turns the connection.
             let left =
                 half.link.queued_bytes() == 0 || half.link.is_fetched_from() || half.is_corked();
-            return if flooded || (half.reading.is_by_thread() && left) {
+            return if flooded || parked || (half.reading.is_by_thread() && left) {
                 Interest::Nothing
             } else {
                 Interest::Read
             };
         }
-        let parked = half.parked && half.sender.state() == SenderState::Idle;
         let reads = !flooded && !parked && !half.reading.is_by_thread();
         let writes = flooded || (half.link.queued_bytes() > 0 && !half.is_corked());
         match (reads, writes) {

@@ -237,6 +237,10 @@ fn what_a_stream_begins_with_is_written_whoever_parks() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
     let writes = Arc::default();
     let served = serve_counted(&io, &Arc::default(), false, &writes);
+    let asked = served.act(&[], |sender| {
+        sender.handle_tagged(Tags::DEFAULT.want_data, b"t")
+    });
+    asked.unwrap().unwrap();
     served.cork_opening();
     served.act(&[], |_| {}).unwrap();
     let before = AtomicU64::load(&writes, Ordering::Relaxed);
