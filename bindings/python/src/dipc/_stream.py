@@ -104,7 +104,10 @@ class Stream:
             raise self._failure()
         if _abi.is_released(array):
             return None
-        return array, _library.bytes_of(_metadata, address, size=256)
+        # Few batches have any, and a buffer for it takes longer to make than this to ask.
+        length = ctypes.c_size_t()
+        _metadata(address, None, 0, ctypes.byref(length))
+        return array, _library.bytes_of(_metadata, address, size=length.value) if length.value else b""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A PyCapsule of host memory that reads this stream, which stays here: its reader is called by :meth:`read`."""
