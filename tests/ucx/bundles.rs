@@ -171,3 +171,26 @@ fn a_baseline_peer_gets_each_message_by_itself() {
         Incoming::Body { seq: 1, .. }
     ));
 }
+
+/// "unless it is a body that lies in several runs of memory": UCX would send those two at a time.
+#[test]
+fn a_body_in_runs_is_put_together_although_alone() {
+    if !works() {
+        return;
+    }
+    let mut pair = bundling();
+    let column = Arc::new([7_u8; 24]);
+    let parts = vec![BufferRef::of(&column[..]); 600];
+    let body = Outgoing::Tagged {
+        tag: body_tag(3, BodyKind::Packed),
+        payload: Payload::Gather {
+            parts,
+            owner: Box::new(column),
+        },
+    };
+    pair.server.queue(body).unwrap();
+    pair.server.write_queued().unwrap();
+    // By itself it would wait until it is posted.
+    let (seq, memory) = next_body(&mut pair);
+    assert_eq!((seq, memory.as_slice()), (3, &[7; 24 * 600][..]));
+}

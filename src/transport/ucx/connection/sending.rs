@@ -92,8 +92,9 @@ impl UcxConnection {
             return Ok(());
         };
         let mut messages = bundle.take();
-        let sent = match messages.len() {
-            0 | 1 => messages
+        let sent = match messages.as_slice() {
+            [] => Ok(()),
+            [alone] if !bundle::is_in_runs(alone) => messages
                 .pop()
                 .map_or(Ok(()), |message| self.send_now(message)),
             _ => self.send_together(&messages),
