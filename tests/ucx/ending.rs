@@ -128,6 +128,52 @@ fn what_a_stopped_client_might_fetch_does_not_hold_up_the_end() {
     }
 }
 
+/// A client that leaves a stream whose bodies it is fetching does not end the server: what it still answers is not looked up at an
+/// endpoint that UCX has forgotten.
+#[test]
+fn clients_that_leave_while_they_fetch_do_no_harm() {
+    let by_memory = [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")];
+    if let Some(role) = role() {
+        assert_eq!(role.name, "server");
+        let (server, _) = pair(&by_memory, Duration::ZERO);
+        // Headers that the client fetches, too.
+        let columns = (0..3000).map(|n| {
+            let column: ArrayRef = Arc::new(Int64Array::from(vec![n; 5]));
+            (format!("c{n}"), column)
+        });
+        let wide = RecordBatch::try_from_iter(columns).unwrap();
+        let provider = FnProvider(move |_: &Request| {
+            let batches = std::iter::repeat(wide.clone()).map(Ok);
+            Ok(stream_of(wide.schema(), batches))
+        });
+        serve(&server, "t", Box::new(provider));
+        println!("uri={}", server.listen("ucx://127.0.0.1:0").unwrap());
+        return until_told();
+    }
+    if !works() {
+        return;
+    }
+    let mut other = Other::start(
+        "ending::clients_that_leave_while_they_fetch_do_no_harm",
+        "server",
+        "-",
+    );
+    let uri = other.line("uri=");
+    for round in 0..100 {
+        let (_, client) = pair(&by_memory, Duration::ZERO);
+        let mut stream = client
+            .get(&[&uri], b"t", &GetOptions::default(), None)
+            .unwrap();
+        for _ in 0..round % 20 {
+            stream.next().unwrap().expect("a batch");
+        }
+        // Some leave before their stream, which then goes on for a moment.
+        if round % 2 == 0 {
+            drop(client);
+        }
+    }
+}
+
 /// Drops the server, which must not take long.
 fn ends(server: Server) {
     let (ended, end) = mpsc::channel();

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ucx1_sys::UCP_ERR_HANDLING_MODE_PEER;
+
 use super::{Link, UcxConnection};
 use crate::transport::ucx::ending;
 use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::shared::Told;
+use crate::transport::ucx::worker::Worker;
 
 /// How long the end of a connection waits for what was sent to leave.
 const FLUSH_WAIT: Duration = Duration::from_millis(50);
@@ -17,7 +20,7 @@ const FLUSH_WAIT: Duration = Duration::from_millis(50);
 const READ_WAIT: Duration = Duration::from_secs(1);
 /// How long it waits for UCX to let go of the connection. Then UCX keeps it, and its memory.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// The same where UCX has said that the peer is gone. A queue in shared memory that is full stays so then, and
+/// The same where UCX has said that the peer is gone, and for what is under way where UCX would not notice that. A queue in shared memory that is full stays so then, and
 /// UCX waits for it (seen with 1.22): the worker is destroyed with what is still under way.
 const GONE_WAIT: Duration = Duration::from_millis(50);
 
@@ -72,12 +75,22 @@ impl UcxConnection {
         }
         let is_gone = || self.shared.with(|state| state.failed).is_some();
         let deadline = Instant::now() + if is_gone() { GONE_WAIT } else { CLOSE_WAIT };
-        let closed = endpoint.close(worker, deadline).unwrap_or(false);
-        self.tagged.clear(worker);
         let (shared, api) = (&self.shared, self.api);
-        let idle = worker
-            .drive(deadline, None, || shared.under_way() == 0)
-            .unwrap_or(false);
+        let mut end = |worker: &mut Worker, deadline| {
+            self.tagged.clear(worker);
+            let ended = worker.drive(deadline, None, || shared.under_way() == 0);
+            ended.unwrap_or(false)
+        };
+        let (closed, idle);
+        if worker.context().error_mode() == UCP_ERR_HANDLING_MODE_PEER {
+            closed = endpoint.close(worker, deadline).unwrap_or(false);
+            idle = end(worker, deadline);
+        } else {
+            // UCX then forgets the endpoint and not what is under way on it: an answer to that would be looked up at the endpoint
+            // that is gone, and end the process (seen with 1.13).
+            idle = end(worker, Instant::now() + GONE_WAIT);
+            closed = endpoint.close(worker, deadline).unwrap_or(false);
+        }
         let mut told = Told::default();
         shared.take(&mut told);
         for message in told.announced {
