@@ -20,8 +20,9 @@ const FLUSH_WAIT: Duration = Duration::from_millis(50);
 const READ_WAIT: Duration = Duration::from_secs(1);
 /// How long it waits for UCX to let go of the connection. Then UCX keeps it, and its memory.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// The same where UCX has said that the peer is gone, and for what is under way where UCX would not notice that. A queue in shared memory that is full stays so then, and
-/// UCX waits for it (seen with 1.22): the worker is destroyed with what is still under way.
+/// The same where UCX has said that the peer is gone, and for what is under way where UCX would not notice that. A queue in
+/// shared memory that is full stays so then, and UCX waits for it (seen with 1.22): the worker is destroyed with what is
+/// still under way.
 const GONE_WAIT: Duration = Duration::from_millis(50);
 
 /// UCX has not let go of some connection: it has memory of producers', and what keeps that alive.
@@ -88,8 +89,9 @@ impl UcxConnection {
         } else {
             // UCX then forgets the endpoint and not what is under way on it: an answer to that would be looked up at the endpoint
             // that is gone, and end the process (seen with 1.13).
-            idle = end(worker, Instant::now() + GONE_WAIT);
+            end(worker, Instant::now() + GONE_WAIT);
             closed = endpoint.close(worker, deadline).unwrap_or(false);
+            idle = shared.under_way() == 0;
         }
         let mut told = Told::default();
         shared.take(&mut told);
