@@ -115,8 +115,9 @@ def test_ucx_alone_is_the_limit_where_it_walks_memory_too() -> None:
     size = 64 * KIB
     reused = Case("get", batch_bytes=size, reuse=True)
     case = "ucx tcp: 64 KiB, walking memory, in the lesser of tag_bw's and memcpy's"
-    # Ours, and UCX alone, in percent of tag_bw: enough of either will do.
-    for ours, alone, met in ((90.0, 99.0, True), (76.0, 80.0, True), (75.0, 80.0, False), (89.0, 99.0, False)):
+    # Ours, and UCX alone, in percent of tag_bw: where UCX alone meets the goal, that is no excuse.
+    cases = ((90.0, 99.0, True), (76.0, 80.0, True), (75.0, 80.0, False), (89.0, 99.0, False), (88.0, 92.0, False))
+    for ours, alone, met in cases:
         rows = [
             throughput("dipc ucx tcp", size, ours),
             throughput("ucx walking tcp", size, alone),
