@@ -17,7 +17,7 @@ use crate::device::cuda::Device;
 use crate::driver::brief::Brief;
 use crate::driver::clock;
 use crate::driver::fetch::packed::Packed;
-use crate::driver::link::{FetchLink, Memory, Received};
+use crate::driver::link::{FetchLink, Memory};
 use crate::error::{Error, Result};
 use crate::proto::{
     Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
@@ -44,14 +44,20 @@ pub struct StreamStats {
     pub bytes_staged: u64,
 }
 
+/// What the server has said of a stream.
+#[derive(Default)]
+struct Told {
+    info: Option<StreamInfo>,
+    schema: Option<Arc<Header>>,
+}
+
 /// One stream on its way in.
 pub struct Fetch {
     receiver: Receiver<Packed>,
     metadata: Arc<FetchLink>,
     /// The same connection as `metadata`, unless the stream has two.
     data: Arc<FetchLink>,
-    info: Option<StreamInfo>,
-    schema: Option<Arc<Header>>,
+    told: Told,
     decoder: Option<Decoder>,
     /// The decoder of the stream before on this connection.
     earlier: Option<Decoder>,
@@ -121,8 +127,7 @@ impl Fetch {
             receiver,
             metadata,
             data,
-            info: None,
-            schema: None,
+            told: Told::default(),
             decoder: None,
             earlier: memory.decoder,
             decode,
@@ -175,7 +180,7 @@ impl Fetch {
 
     /// What the server said of the stream; `None` from a baseline server.
     pub fn info(&self) -> Option<&StreamInfo> {
-        self.info.as_ref()
+        self.told.info.as_ref()
     }
 
     /// How long the server may say nothing while something is waited for; `None`: for ever.
@@ -226,7 +231,7 @@ impl Fetch {
     /// Whatever ended the stream.
     pub fn wait_for_schema(&mut self, cancel: Option<&Cancel>) -> Result<()> {
         while self.decoder.is_none() {
-            if let Some(header) = self.schema.clone() {
+            if let Some(header) = self.told.schema.clone() {
                 // Rule E2: STREAM came before it.
                 let target = self.settle_target();
                 self.follow = self.target == Target::AsSent && target != Target::Host;
@@ -267,7 +272,7 @@ impl Fetch {
 
     /// The schema message, once it is there.
     pub fn schema(&self) -> Option<Arc<Header>> {
-        self.schema.clone()
+        self.told.schema.clone()
     }
 
     /// The next record batch, or `None` at the end.
@@ -492,19 +497,29 @@ impl Fetch {
         // The clock is asked once for all of them, and not where there is nothing.
         let (mut read, mut bytes, mut now) = (0, 0, None);
         while read < most && bytes < BODY_BYTES_AT_ONCE && self.may_read(side) {
-            match turn.receive() {
-                Ok(Received::Message(message)) => {
+            let mut received = turn.receive();
+            if let Ok(Some(message)) = &mut received {
+                match turn.handles(message) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        read += 1;
+                        continue;
+                    }
+                    Err(error) => received = Err(error),
+                }
+            }
+            match received {
+                Ok(Some(message)) => {
                     bytes += message.body_len();
                     self.deliver(side, message, *now.get_or_insert_with(clock::now));
                 }
-                Ok(Received::Region) => {}
-                Ok(Received::Nothing) if turn.is_waiting() && self.has_one_link() => {
+                Ok(None) if turn.is_waiting() && self.has_one_link() => {
                     return Err(Broken::Rule(Error::protocol(
                         "the server sent a large body before its header, on one connection (rule \
                          D1)",
                     )));
                 }
-                Ok(Received::Nothing) => break,
+                Ok(None) => break,
                 // What came before it counts first.
                 Err(_) if read > 0 => break,
                 Err(error) => return Err(Broken::Connection(error)),
@@ -512,7 +527,9 @@ impl Fetch {
             read += 1;
             if most > 1 {
                 // Rule D8: before the next message, which may be the body.
-                self.take_events(|seq, packed, list| turn.post_body(seq, packed, list));
+                self.told.take_up(&mut self.receiver, |seq, packed, list| {
+                    turn.post_body(seq, packed, list);
+                });
             }
             // Who looks for a batch gets it before another look is paid for.
             if !self.spin.is_zero() && !turn.expects_more() && self.receiver.batches_here() > 0 {
@@ -588,15 +605,18 @@ impl Fetch {
                 self.receiver.handle_disconnect(side, &error);
             }
         }
-        let data = Arc::clone(&self.data);
-        self.take_events(|seq, packed, list| data.post_body(seq, packed, list));
+        self.told.take_up(&mut self.receiver, |seq, packed, list| {
+            self.data.post_body(seq, packed, list);
+        });
         // Lent bodies that nobody will see.
-        data.free(self.receiver.abandoned());
+        self.data.free(self.receiver.abandoned());
     }
+}
 
+impl Told {
     /// Takes up what the machine tells; `expect` is told of bodies to come.
-    fn take_events(&mut self, mut expect: impl FnMut(u32, u64, u64)) {
-        while let Some(event) = self.receiver.poll_event() {
+    fn take_up(&mut self, receiver: &mut Receiver<Packed>, mut expect: impl FnMut(u32, u64, u64)) {
+        while let Some(event) = receiver.poll_event() {
             match event {
                 ReceiverEvent::Stream { info, .. } => self.info = Some(info),
                 ReceiverEvent::Schema(header) => self.schema = Some(Arc::new(header)),

@@ -1,7 +1,6 @@
 //! One connection at a client. It outlives the stream and the client while arrays point into the
 //! server's memory (rule F6), and serves one stream after the other (rule E4).
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -57,16 +56,6 @@ struct State {
     dismissed: bool,
     /// Answers to regions that have gone since everything was last written.
     unread: u32,
-}
-
-/// What a look at a connection found.
-pub enum Received {
-    /// A message of a stream.
-    Message(Incoming),
-    /// A message of the connection's own, which is dealt with.
-    Region,
-    /// Nothing now.
-    Nothing,
 }
 
 struct Frees {
@@ -286,19 +275,18 @@ impl FetchLink {
         Error::disconnected(format!("the server's process ({}) has ended", self.peer))
     }
 
-    fn receive_with(&self, state: &mut State, suspected: bool) -> Result<Received> {
-        match state.link.receive()? {
-            Some(Incoming::Control { bytes, fd }) => {
-                if state.handle_region(&self.me, &bytes, fd)? {
-                    return Ok(Received::Region);
-                }
-                Ok(Received::Message(Incoming::Control { bytes, fd: None }))
-            }
-            Some(message) => Ok(Received::Message(message)),
-            None if suspected && self.readiness.peer_has_died() => Err(self.has_ended()),
-            // What failed to be written is told here alone, behind all that came.
-            None => state.link.flush().map(|_| Received::Nothing),
+    /// The next message, which may be [the connection's own](State::handles).
+    fn receive_with(&self, state: &mut State, suspected: bool) -> Result<Option<Incoming>> {
+        // Messages are not moved on their way up: each time would cost as much as to read one.
+        let mut received = state.link.receive();
+        if matches!(received, Ok(None)) {
+            received = match suspected && self.readiness.peer_has_died() {
+                true => Err(self.has_ended()),
+                // What failed to be written is told here alone, behind all that came.
+                false => state.link.flush().map(|_| None),
+            };
         }
+        received
     }
 
     fn with<R>(&self, step: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
@@ -358,29 +346,30 @@ impl FetchLink {
     fn read_idle(&self, state: &mut State) -> Result<()> {
         for _ in 0..MESSAGES_AT_ONCE {
             match self.receive_with(state, true)? {
-                Received::Region => {}
-                Received::Nothing if state.link.is_waiting() && state.retired => {
+                None if state.link.is_waiting() && state.retired => {
                     // A body that was not announced: it is thrown away.
                     state.link.clear_posted();
                 }
-                Received::Nothing if state.link.is_waiting() => {
+                None if state.link.is_waiting() => {
                     return Err(Error::protocol(
                         "the server sent a body while no stream was asked for (rule E4)",
                     ));
                 }
                 // The server waits for that, so that this side loses nothing which it has not read.
-                Received::Nothing if state.dismissed => {
+                None if state.dismissed => {
                     return Err(Error::disconnected("the server is being stopped"));
                 }
-                Received::Nothing => return Ok(()),
-                Received::Message(_) if state.retired => {}
-                // Rule E3: unknown kinds are ignored.
-                Received::Message(Incoming::Control { bytes, .. })
-                    if Control::decode(&bytes)?.is_none() => {}
-                Received::Message(_) => {
-                    return Err(Error::protocol(
-                        "the server sent a message while no stream was asked for (rule E4)",
-                    ));
+                None => return Ok(()),
+                Some(mut message) => {
+                    // Rule E3: unknown kinds are ignored.
+                    let counts = !state.handles(&self.me, &mut message)?
+                        && !state.retired
+                        && !is_unknown(&message)?;
+                    if counts {
+                        return Err(Error::protocol(
+                            "the server sent a message while no stream was asked for (rule E4)",
+                        ));
+                    }
                 }
             }
         }
@@ -508,6 +497,14 @@ fn outgoing(message: FreeMessage) -> Outgoing {
     }
 }
 
+/// Whether it is a control message of a kind that is not known.
+fn is_unknown(message: &Incoming) -> Result<bool> {
+    match message {
+        Incoming::Control { bytes, .. } => Ok(Control::decode(bytes)?.is_none()),
+        _ => Ok(false),
+    }
+}
+
 fn forget(id: u16) -> Outgoing {
     let bytes = Control::RegionForgotten { id }.encode();
     Outgoing::Control { bytes, fd: None }
@@ -530,22 +527,36 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The next message. Regions, which belong to the connection and not to a stream, are dealt with here.
+    /// The next message, which may be [the connection's own](Self::handles).
     ///
     /// # Errors
     ///
     /// The connection is over; every later call says the same.
-    pub fn receive(&mut self) -> Result<Received> {
-        let link = self.link;
-        let received = link.receive_with(&mut self.state, self.suspected);
-        received.map_err(|error| {
+    pub fn receive(&mut self) -> Result<Option<Incoming>> {
+        let mut received = self.link.receive_with(&mut self.state, self.suspected);
+        if let Err(error) = &mut received {
             // A killed process's sockets end a moment before the process does.
-            let ended = error.status() == Status::Disconnected
-                && link.readiness.peer_dies_within(DEATH_WAIT);
-            let error = if ended { link.has_ended() } else { error };
+            if error.status() == Status::Disconnected
+                && self.link.readiness.peer_dies_within(DEATH_WAIT)
+            {
+                *error = self.link.has_ended();
+            }
             self.state.close(error.clone());
-            error
-        })
+        }
+        received
+    }
+
+    /// Deals with a message that belongs to the connection and not to a stream. Returns whether it was one.
+    ///
+    /// # Errors
+    ///
+    /// It makes no sense: the connection is over.
+    pub fn handles(&mut self, message: &mut Incoming) -> Result<bool> {
+        let handled = self.state.handles(&self.link.me, message);
+        if let Err(error) = &handled {
+            self.state.close(error.clone());
+        }
+        handled
     }
 
     /// See [`FetchLink::post_body`].
@@ -565,13 +576,13 @@ impl Turn<'_> {
 }
 
 impl State {
-    /// Handles REGION, REGION_GONE, READY and GOAWAY. Returns whether the message was one of them.
-    fn handle_region(
-        &mut self,
-        me: &Weak<FetchLink>,
-        bytes: &[u8],
-        fd: Option<OwnedFd>,
-    ) -> Result<bool> {
+    /// Handles REGION, REGION_GONE, READY and GOAWAY. Returns whether the message was one of them; a descriptor
+    /// that came with another is closed.
+    fn handles(&mut self, me: &Weak<FetchLink>, message: &mut Incoming) -> Result<bool> {
+        let Incoming::Control { bytes, fd } = message else {
+            return Ok(false);
+        };
+        let fd = fd.take();
         match Control::decode(bytes)? {
             Some(Control::Region { id, handle }) => self.link.map_region(id, &handle, fd)?,
             Some(Control::RegionGone { id }) => {

@@ -34,7 +34,7 @@ mod uri;
 mod window;
 mod wire;
 
-pub use body::{AddressList, Bytes, Span, Spans, decode_frees, encode_frees};
+pub use body::{AddressList, Bytes, SHORT_BYTES, Span, Spans, decode_frees, encode_frees};
 pub use control::{
     BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, FEATURE_REPEAT,
     FEATURE_RETURN, IPC_HANDLE_BYTES, MAX_TICKET_BYTES, Request, StreamInfo, UUID_BYTES, VERSION,

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use dipc::driver::io::IoThread;
-use dipc::driver::link::{FetchLink, Received};
+use dipc::driver::link::FetchLink;
 use dipc::error::Status;
 use dipc::proto::{Control, FEATURE_REPEAT, Request, Tags, Uri};
 use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing};
@@ -89,9 +89,9 @@ fn what_cannot_be_written_is_told_behind_what_came() {
     let mut turn = link.turn(false).unwrap();
     let came = turn.receive().unwrap();
     assert!(
-        matches!(&came, Received::Message(Incoming::Control { bytes, .. }) if bytes[..] == unknown),
+        matches!(&came, Some(Incoming::Control { bytes, .. }) if bytes[..] == unknown),
         "something else came than what the server sent"
     );
-    let error = turn.receive().err().expect("nothing more can come of it");
+    let error = turn.receive().expect_err("nothing more can come of it");
     assert_eq!(error.status(), Status::Disconnected, "{error}");
 }

@@ -31,7 +31,7 @@ impl Fetch {
         if self.target != Target::AsSent {
             return self.target;
         }
-        let info = self.info.as_ref();
+        let info = self.told.info.as_ref();
         let Some(info) = info.filter(|info| info.device_type == DeviceKind::CUDA.0) else {
             return Target::Host;
         };
@@ -84,7 +84,7 @@ impl Fetch {
     /// `gpu`, or is that of a batch and came as bytes.
     fn follow_to(&mut self, gpu: Option<i32>) -> Result<()> {
         self.follow = false;
-        if let (Some(header), Some(ordinal)) = (&self.schema, gpu)
+        if let (Some(header), Some(ordinal)) = (&self.told.schema, gpu)
             && self.target != Target::Cuda(ordinal)
         {
             self.target = Target::Cuda(ordinal);

@@ -192,16 +192,21 @@ impl Connection for ShmConnection {
     }
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
-        loop {
-            match self.channel.receive()? {
-                // Rule E3 leaves such kinds to the transport; the state machines never see one.
-                Some(Incoming::Control { bytes, fd }) if bytes.first() == Some(&RING_KIND) => {
-                    self.handle_ring(&bytes, fd)
-                        .inspect_err(|error| self.channel.fail(error))?;
+        let mut received = self.channel.receive();
+        // Rule E3 leaves such kinds to the transport; the state machines never see one.
+        while let Ok(Some(Incoming::Control { bytes, fd })) = &mut received
+            && bytes.first() == Some(&RING_KIND)
+        {
+            let fd = fd.take();
+            received = match self.handle_ring(bytes, fd) {
+                Ok(()) => self.channel.receive(),
+                Err(error) => {
+                    self.channel.fail(&error);
+                    Err(error)
                 }
-                other => return Ok(other),
-            }
+            };
         }
+        received
     }
 
     fn wake(&mut self) {

@@ -15,7 +15,7 @@ use crate::transport::Incoming;
 use crate::transport::lend::GpuHandle;
 use crate::transport::shm::ring::{Reader, Writer};
 use crate::transport::shm::{REGION_KIND, RING_KIND};
-use crate::transport::stream::{Aside, Frame, Intake, OutFrame, Outbox, SWITCH};
+use crate::transport::stream::{Aside, Intake, OutFrame, Outbox, SWITCH};
 
 /// Descriptors that one message can carry at most (`SCM_MAX_FD`); room for all of them, so that
 /// only a lack of descriptors can cut them off.
@@ -136,37 +136,28 @@ impl Intake for Beside {
 
     /// Joins a REGION or RING message with its descriptor. One that came with any other message is stray,
     /// and closed.
-    fn deliver(&mut self, frame: Frame, unread: usize) -> Result<Incoming> {
-        let incoming = match frame {
-            Frame::Control(bytes) => {
-                // A legacy handle of a GPU's memory comes alone: the descriptor that waits is a later
-                // message's.
-                let brings = match bytes.split_first_chunk() {
-                    Some(([REGION_KIND, _, _], handle)) => GpuHandle::brings_descriptor(handle),
-                    // A client asks for a ring by a RING of the kind alone.
-                    _ => {
-                        bytes.first() == Some(&REGION_KIND)
-                            || (bytes.first() == Some(&RING_KIND) && bytes.len() > 1)
-                    }
-                };
-                let fd = if brings {
-                    self.waiting.pop_front()
-                } else {
-                    None
-                };
-                Incoming::Control {
-                    bytes,
-                    fd: fd.map(|descriptor| descriptor.fd),
+    fn join(&mut self, message: &mut Incoming, unread: usize) -> Result<()> {
+        if let Incoming::Control { bytes, fd } = message {
+            // A legacy handle of a GPU's memory comes alone: the descriptor that waits is a later
+            // message's.
+            let brings = match bytes.split_first_chunk() {
+                Some(([REGION_KIND, _, _], handle)) => GpuHandle::brings_descriptor(handle),
+                // A client asks for a ring by a RING of the kind alone.
+                _ => {
+                    bytes.first() == Some(&REGION_KIND)
+                        || (bytes.first() == Some(&RING_KIND) && bytes.len() > 1)
                 }
+            };
+            if brings {
+                *fd = self.waiting.pop_front().map(|descriptor| descriptor.fd);
             }
-            frame => frame.into(),
-        };
+        }
         // The system gives a descriptor out with the first byte sent beside it and ends the read
         // there, so a message that ends where that read ended, or later, was the one it came with.
         let read_to = self.received - u64::try_from(unread).unwrap_or(0);
         match self.waiting.front() {
             Some(waiting) if waiting.arrived <= read_to => Err(stray()),
-            _ => Ok(incoming),
+            _ => Ok(()),
         }
     }
 

@@ -10,7 +10,7 @@ use rustix::net::Shutdown;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::stream::buffer::ReadBuffer;
-use crate::transport::stream::{Frame, FrameReader, Outbox};
+use crate::transport::stream::{FrameReader, Outbox};
 use crate::transport::{Incoming, Outgoing};
 
 /// What [`Intake::read_aside`] found.
@@ -44,14 +44,15 @@ pub trait Intake: Send {
         false
     }
 
-    /// Makes a message of a frame; `unread` bytes behind it have been read and not been looked at.
+    /// Gives a message what came for it beside its bytes; `unread` bytes behind it have been read and not been
+    /// looked at.
     ///
     /// # Errors
     ///
     /// As [`check`](Self::check).
-    fn deliver(&mut self, frame: Frame, unread: usize) -> Result<Incoming> {
-        let _ = unread;
-        Ok(frame.into())
+    fn join(&mut self, message: &mut Incoming, unread: usize) -> Result<()> {
+        let _ = (message, unread);
+        Ok(())
     }
 
     /// Sends what can go another way than through the socket, and commits the rest to the socket.
@@ -278,11 +279,18 @@ impl<I: Intake> Channel<I> {
         if let Some(error) = &self.over {
             return Err(error.clone());
         }
-        let received = self.receive_frame();
-        match &received {
+        let mut received = self.receive_frame();
+        match &mut received {
+            Ok(Some(message)) => {
+                if let Err(error) = self.intake.join(message, self.buffer.unread().len()) {
+                    received = Err(error);
+                }
+            }
             Ok(None) => self.buffer.rest(),
-            Ok(Some(_)) => {}
-            Err(error) => self.give_up(error.clone()),
+            Err(_) => {}
+        }
+        if let Err(error) = &received {
+            self.give_up(error.clone());
         }
         received
     }
@@ -303,11 +311,9 @@ impl<I: Intake> Channel<I> {
 
     fn receive_frame(&mut self) -> Result<Option<Incoming>> {
         loop {
-            if let Some(frame) = self.next_frame()? {
-                return self
-                    .intake
-                    .deliver(frame, self.buffer.unread().len())
-                    .map(Some);
+            let next = self.next_frame();
+            if !matches!(next, Ok(None)) {
+                return next;
             }
             if self.reader.take_switch() {
                 self.is_aside = !self.is_aside;
@@ -346,7 +352,7 @@ impl<I: Intake> Channel<I> {
         }
     }
 
-    fn next_frame(&mut self) -> Result<Option<Frame>> {
+    fn next_frame(&mut self) -> Result<Option<Incoming>> {
         if !self.is_aside {
             let mut input = self.buffer.unread();
             let frame = self.reader.read(&mut input);

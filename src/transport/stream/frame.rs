@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashSet};
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
-use crate::proto::{BodyKind, Bytes, body_of_tag, body_tag};
+use crate::proto::{BodyKind, Bytes, SHORT_BYTES, body_of_tag, body_tag};
 use crate::transport::Incoming;
 
 /// Bytes of a frame's header: length and tag (u64 LE each), class, 7 zero bytes.
@@ -121,41 +121,6 @@ impl Head {
     }
 }
 
-/// A whole frame.
-#[derive(Debug)]
-pub enum Frame {
-    /// Untagged.
-    Metadata(Bytes),
-    /// Tagged, other than a packed body.
-    Tagged {
-        /// The whole tag.
-        tag: u64,
-        /// Its payload.
-        bytes: Bytes,
-    },
-    /// A packed body.
-    Body {
-        /// Sequence number.
-        seq: u32,
-        /// Its bytes.
-        memory: HostBuffer,
-    },
-    /// Control.
-    Control(Bytes),
-}
-
-/// The message in a frame, without any descriptor.
-impl From<Frame> for Incoming {
-    fn from(frame: Frame) -> Self {
-        match frame {
-            Frame::Metadata(bytes) => Self::Metadata(bytes),
-            Frame::Tagged { tag, bytes } => Self::Tagged { tag, bytes },
-            Frame::Body { seq, memory } => Self::Body { seq, memory },
-            Frame::Control(bytes) => Self::Control { bytes, fd: None },
-        }
-    }
-}
-
 /// The lengths that a posted body may have.
 #[derive(Debug, Clone, Copy)]
 struct Posted {
@@ -255,7 +220,7 @@ impl FrameReader {
     /// # Errors
     ///
     /// `Protocol` when the bytes are no frame, `OutOfMemory`; every later call says the same.
-    pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Frame>> {
+    pub fn read(&mut self, input: &mut &[u8]) -> Result<Option<Incoming>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -268,7 +233,7 @@ impl FrameReader {
         result
     }
 
-    fn step(&mut self, input: &mut &[u8]) -> Result<Option<Frame>> {
+    fn step(&mut self, input: &mut &[u8]) -> Result<Option<Incoming>> {
         loop {
             match &mut self.state {
                 // As most are: whole, with nothing read of it yet.
@@ -277,8 +242,9 @@ impl FrameReader {
                         return Ok(None);
                     };
                     *input = rest;
-                    if let Some(frame) = self.begin(header, input)? {
-                        return Ok(Some(frame));
+                    let begun = self.begin(header, input);
+                    if !matches!(begun, Ok(None)) {
+                        return begun;
                     }
                 }
                 State::Header { bytes, have } => {
@@ -289,8 +255,9 @@ impl FrameReader {
                         return Ok(None);
                     }
                     let header = *bytes;
-                    if let Some(frame) = self.begin(&header, input)? {
-                        return Ok(Some(frame));
+                    let begun = self.begin(&header, input);
+                    if !matches!(begun, Ok(None)) {
+                        return begun;
                     }
                 }
                 State::Bytes { need, bytes, .. } => {
@@ -386,7 +353,11 @@ impl FrameReader {
     }
 
     /// Takes a header. Gives the frame where `input` has the rest of it whole, and it is small.
-    fn begin(&mut self, header: &[u8; HEADER_BYTES], input: &mut &[u8]) -> Result<Option<Frame>> {
+    fn begin(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        input: &mut &[u8],
+    ) -> Result<Option<Incoming>> {
         match Head::decode(header, self.metadata_bytes, self.switches)? {
             Head::Body { seq, kind, length } => self.begin_body(seq, kind, length, input),
             Head::Bytes { class, tag, length } => self.begin_bytes(class, tag, length, input),
@@ -399,12 +370,12 @@ impl FrameReader {
         tag: u64,
         length: u64,
         input: &mut &[u8],
-    ) -> Result<Option<Frame>> {
+    ) -> Result<Option<Incoming>> {
         let need = usize::try_from(length)
             .map_err(|_| Error::out_of_memory(format!("a message of {length} bytes")))?;
         if (1..=MAX_STEP_BYTES.min(input.len())).contains(&need) {
             self.state = State::START;
-            return Ok(frame(class, tag, Bytes::from_slice(take(input, need))));
+            return Ok(message(class, tag, take_bytes(input, need)));
         }
         self.state = State::Bytes {
             class,
@@ -421,7 +392,7 @@ impl FrameReader {
         kind: BodyKind,
         length: u64,
         input: &mut &[u8],
-    ) -> Result<Option<Frame>> {
+    ) -> Result<Option<Incoming>> {
         let is_list = kind == BodyKind::List;
         let next = self.next.take_if(|(next, _)| *next == seq);
         if let Some(posted) = next
@@ -465,7 +436,7 @@ impl FrameReader {
         Ok(None)
     }
 
-    fn finish(&mut self) -> Option<Frame> {
+    fn finish(&mut self) -> Option<Incoming> {
         match std::mem::replace(&mut self.state, State::START) {
             State::Bytes {
                 class: Class::Switch,
@@ -476,19 +447,19 @@ impl FrameReader {
             }
             State::Bytes {
                 class, tag, bytes, ..
-            } => frame(class, tag, Bytes::from_vec(bytes)),
-            State::Body { seq, memory, .. } => Some(Frame::Body { seq, memory }),
+            } => message(class, tag, Bytes::from_vec(bytes)),
+            State::Body { seq, memory, .. } => Some(Incoming::Body { seq, memory }),
             State::Header { .. } | State::Waiting { .. } | State::Discard { .. } => None,
         }
     }
 }
 
-/// The frame of a message that is no packed body; a SWITCH is none.
-fn frame(class: Class, tag: u64, bytes: Bytes) -> Option<Frame> {
+/// A message that is no packed body; a SWITCH is none.
+fn message(class: Class, tag: u64, bytes: Bytes) -> Option<Incoming> {
     match class {
-        Class::Untagged => Some(Frame::Metadata(bytes)),
-        Class::Tagged => Some(Frame::Tagged { tag, bytes }),
-        Class::Control => Some(Frame::Control(bytes)),
+        Class::Untagged => Some(Incoming::Metadata(bytes)),
+        Class::Tagged => Some(Incoming::Tagged { tag, bytes }),
+        Class::Control => Some(Incoming::Control { bytes, fd: None }),
         Class::Switch => None,
     }
 }
@@ -504,6 +475,18 @@ fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     let (taken, rest) = input.split_at(most.min(input.len()));
     *input = rest;
     taken
+}
+
+/// Takes `need` bytes off the front of `input`, which has them.
+fn take_bytes(input: &mut &[u8], need: usize) -> Bytes {
+    // A copy of known length is made of whole words, as the message is moved on in: a processor forwards words that it
+    // has just written, and waits for those of which it wrote a part.
+    let bytes = match input.first_chunk::<SHORT_BYTES>() {
+        Some(chunk) if need <= SHORT_BYTES => Bytes::from_buf_and_len(*chunk, need),
+        _ => return Bytes::from_slice(take(input, need)),
+    };
+    take(input, need);
+    bytes
 }
 
 /// Appends to a message of `need` bytes in all: memory follows the bytes that came, not the length

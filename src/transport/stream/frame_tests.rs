@@ -15,7 +15,7 @@ fn frame(class: Class, tag: u64, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn read_one(reader: &mut FrameReader, mut bytes: &[u8]) -> Result<Option<Frame>> {
+fn read_one(reader: &mut FrameReader, mut bytes: &[u8]) -> Result<Option<Incoming>> {
     reader.read(&mut bytes)
 }
 
@@ -37,17 +37,17 @@ fn every_class_is_read() {
     let mut reader = FrameReader::new(100);
     let mut input = stream.as_slice();
     let mut next = || reader.read(&mut input).unwrap().unwrap();
-    assert!(matches!(next(), Frame::Metadata(bytes) if bytes[..] == *b"meta"));
+    assert!(matches!(next(), Incoming::Metadata(bytes) if bytes[..] == *b"meta"));
     assert!(
-        matches!(next(), Frame::Tagged { tag: 0x6469_7063_0000_0001, bytes } if bytes[..] == *b"want")
+        matches!(next(), Incoming::Tagged { tag: 0x6469_7063_0000_0001, bytes } if bytes[..] == *b"want")
     );
-    assert!(matches!(next(), Frame::Body { seq: 5, memory } if memory.as_slice() == b"body"));
+    assert!(matches!(next(), Incoming::Body { seq: 5, memory } if memory.as_slice() == b"body"));
     assert!(
-        matches!(next(), Frame::Tagged { tag, bytes } if tag == 5 | LIST_BIT && bytes[..] == *b"list")
+        matches!(next(), Incoming::Tagged { tag, bytes } if tag == 5 | LIST_BIT && bytes[..] == *b"list")
     );
-    assert!(matches!(next(), Frame::Control(bytes) if bytes[..] == *b"\x03"));
+    assert!(matches!(next(), Incoming::Control { bytes, .. } if bytes[..] == *b"\x03"));
     // Rule D1: a body of 0 bytes is a message too.
-    assert!(matches!(next(), Frame::Body { seq: 6, memory } if memory.is_empty()));
+    assert!(matches!(next(), Incoming::Body { seq: 6, memory } if memory.is_empty()));
     assert!(reader.read(&mut input).unwrap().is_none());
     assert!(!reader.is_mid_frame());
 }
@@ -86,7 +86,7 @@ fn a_client_announces_nothing_longer_than_a_request() {
     reader.expect_requests();
     let longest = frame(Class::Untagged, 0, &vec![1; 1 << 20]);
     let read = read_one(&mut reader, &longest).unwrap();
-    assert!(matches!(read, Some(Frame::Metadata(bytes)) if bytes.len() == 1 << 20));
+    assert!(matches!(read, Some(Incoming::Metadata(bytes)) if bytes.len() == 1 << 20));
     let longer = encode_header(MAX_TAGGED_BYTES + 1, 0, Class::Untagged);
     let error = read_one(&mut reader, &longer).unwrap_err();
     assert_eq!(error.status(), Status::Protocol, "{error}");
@@ -131,11 +131,11 @@ fn posted_bodies_have_the_posted_length() {
     let mut reader = FrameReader::new(0);
     reader.post(7, 100, 48);
     let read = read_one(&mut reader, &frame(Class::Tagged, 7, &[5; 100])).unwrap();
-    assert!(matches!(read, Some(Frame::Body { seq: 7, .. })));
+    assert!(matches!(read, Some(Incoming::Body { seq: 7, .. })));
     reader.post(8, 2 << 20, 2 << 20);
     let list = frame(Class::Tagged, 8 | LIST_BIT, &vec![5; 2 << 20]);
     let read = read_one(&mut reader, &list).unwrap();
-    assert!(matches!(read, Some(Frame::Tagged { bytes, .. }) if bytes.len() == 2 << 20));
+    assert!(matches!(read, Some(Incoming::Tagged { bytes, .. }) if bytes.len() == 2 << 20));
 }
 
 /// `LinkOptions::unexpected_bytes`: a larger body waits, takes no memory, and goes on when posted.
@@ -156,7 +156,7 @@ fn a_large_unexpected_body_waits_until_it_is_posted() {
         assert!(reader.read(&mut input).unwrap().is_some());
         assert!(matches!(
             reader.read(&mut input).unwrap(),
-            Some(Frame::Control(_))
+            Some(Incoming::Control { .. })
         ));
         // Posted with another length it is refused.
         let mut reader = FrameReader::new(10);
@@ -177,7 +177,7 @@ fn a_waiting_body_is_skipped_when_its_stream_is_over() {
     reader.clear_posted();
     assert!(matches!(
         reader.read(&mut input).unwrap(),
-        Some(Frame::Control(_))
+        Some(Incoming::Control { .. })
     ));
 }
 

@@ -1,6 +1,7 @@
 //! The body of the fuzz target `frames`.
 
-use crate::transport::stream::frame::{Frame, FrameReader};
+use crate::transport::Incoming;
+use crate::transport::stream::frame::FrameReader;
 
 /// The first two bytes say how the others are split and how large an unexpected body may be; the
 /// others are what a peer sends. However they are split, the same frames come out, and an error
@@ -24,7 +25,7 @@ fn cut(stream: &[u8], size: usize, limit: u64) -> Vec<String> {
     for mut piece in stream.chunks(size.min(stream.len().max(1))) {
         loop {
             match reader.read(&mut piece) {
-                Ok(Some(Frame::Body { seq, memory })) => {
+                Ok(Some(Incoming::Body { seq, memory })) => {
                     seen.push(format!("body {seq}: {:?}", memory.as_slice()));
                 }
                 Ok(Some(frame)) => seen.push(format!("{frame:?}")),

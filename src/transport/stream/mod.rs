@@ -10,7 +10,7 @@ mod outbox;
 
 pub(super) use channel::{Aside, Channel, Intake};
 pub(super) use frame::{
-    Class, Frame, FrameReader, HEADER_BYTES, Head, MAX_CONTROL_BYTES, MAX_METADATA_BYTES,
+    Class, FrameReader, HEADER_BYTES, Head, MAX_CONTROL_BYTES, MAX_METADATA_BYTES,
     MAX_TAGGED_BYTES, SWITCH, encode_header,
 };
 pub(super) use outbox::{OutFrame, Outbox};

@@ -3,7 +3,8 @@
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use super::*;
-use crate::transport::stream::{Frame, FrameReader};
+use crate::transport::Incoming;
+use crate::transport::stream::FrameReader;
 
 /// Messages around the sizes that are copied, more than one run of them, and bodies between.
 fn messages() -> Vec<Outgoing> {
@@ -84,9 +85,12 @@ fn messages_of_all_sizes_leave_in_order() {
         let mut input = &bytes[..len];
         while let Some(frame) = reader.read(&mut input).unwrap() {
             came.push(match frame {
-                Frame::Metadata(bytes) | Frame::Control(bytes) => (0, bytes.into_vec()),
-                Frame::Tagged { tag, bytes } => (tag, bytes.into_vec()),
-                Frame::Body { seq, memory } => (u64::from(seq), memory.as_slice().to_vec()),
+                Incoming::Metadata(bytes) | Incoming::Control { bytes, .. } => {
+                    (0, bytes.into_vec())
+                }
+                Incoming::Tagged { tag, bytes } => (tag, bytes.into_vec()),
+                Incoming::Body { seq, memory } => (u64::from(seq), memory.as_slice().to_vec()),
+                Incoming::GpuBody { .. } => unreachable!("sockets bring bytes"),
             });
         }
     }
