@@ -21,8 +21,8 @@ ROUND_TRIP_BYTES = 512
 class Case:
     """One thing that any peer may be asked to do.
 
-    `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, process_vm_readv, sum or
-    socket_round_trip.
+    `op` is get, latency, connect, idle, metadata, header_build, header_read, memcpy, process_vm_readv, sum,
+    arrow_stream or socket_round_trip.
     `reuse` asks for one buffer at both ends, which stays in the caches, where otherwise distinct batches follow each
     other: `distinct` of them, where that is given, and at least as many in each stream of a published table.
     `default_window`: libdipc's window as it is where nobody sets it; `window_batches` and `window_bytes` set it.
@@ -144,6 +144,7 @@ def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
                 (IPERF3 if size <= 2 * MIB else (), untouched),
                 (DIPC + dipc_ucx(QUICK_UCX) + FLIGHT, summed),
                 (("sum",), replace(untouched, op="sum")),
+                (("Arrow C stream",), replace(untouched, op="arrow_stream")),
             )
         )
         # One buffer at both ends, which never sleep, as ucx_perftest has it; each transport beside its own.

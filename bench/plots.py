@@ -23,6 +23,7 @@ FAMILIES = {
     "memcpy": ("#777777", ":"),
     "process_vm_readv": ("#777777", "-."),
     "sum": ("#777777", ":"),
+    "Arrow C stream": ("#777777", "-."),
 }
 MARKS = "osD^v"
 

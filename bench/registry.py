@@ -34,6 +34,7 @@ def all_peers(dipc: Path, reference: Path | None = None) -> dict[str, Peer]:
         Machine("memcpy", dipc, "memcpy"),
         Machine("process_vm_readv", dipc, "process_vm_readv"),
         Machine("sum", dipc, "sum"),
+        Machine("Arrow C stream", dipc, "arrow_stream"),
         Machine("socket", dipc, "socket_round_trip"),
         ArrowIpc("write"),
         ArrowIpc("read"),

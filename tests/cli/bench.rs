@@ -310,6 +310,7 @@ fn the_machine_is_measured() {
         "memcpy",
         "process_vm_readv",
         "sum",
+        "arrow_stream",
         "socket_write",
         "socket_round_trip",
     ];

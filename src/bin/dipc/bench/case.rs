@@ -59,6 +59,8 @@ choice! {
         ProcessVmReadv = "process_vm_readv",
         /// Adding up numbers in memory of a process
         Sum = "sum",
+        /// The same of record batches that come out of arrow-rs' C stream, within one process
+        ArrowStream = "arrow_stream",
         /// Messages through a Unix socket, one system call each
         SocketWrite = "socket_write",
         /// A message there and back between two sleeping processes

@@ -1,24 +1,33 @@
 //! What the machine does without libdipc, to compare with.
 
 use std::io::{IoSlice, Read as _, Write as _};
+use std::mem;
+use std::ops::Range;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::ptr;
 use std::slice;
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use arrow::array::{Int64Array, RecordBatch, RecordBatchIterator};
+use arrow::buffer::ScalarBuffer;
+use arrow::ffi_stream::FFI_ArrowArrayStream;
+use dipc::arrow::OwnedStream;
+use dipc::arrow::abi::ArrowArrayStream;
+use dipc::arrow::stream::{ArrayReader as _, StreamReader};
 use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::process::getpid;
 
-use super::case::{Case, What};
+use super::case::{Case, Shape, Values as Kind, What};
 use super::gpu;
 use super::message::{Latency, Outcome, Ready, Usage, histogram};
 use super::timing::nanoseconds;
-use super::values::sum;
+use super::values::{Values, sum};
 use super::worker::Parent;
 
 /// What a client of the socket wants of the other end.
@@ -99,6 +108,7 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
         What::Memcpy => memcpy(case, size, parent),
         What::ProcessVmReadv => process_vm_readv(case, size, parent),
         What::Sum => sums(case, size, parent),
+        What::ArrowStream => stream_sums(case, size, parent),
         What::SocketWrite => socket_write(case, size, &ready.uri, parent),
         What::SocketRoundTrip => socket_round_trip(case, size, &ready.uri, parent),
         What::PinnedToDevice | What::DeviceToPinned | What::DeviceToDevice => {
@@ -169,7 +179,7 @@ impl Walk {
         })
     }
 
-    fn step(&mut self) -> std::ops::Range<usize> {
+    fn step(&mut self) -> Range<usize> {
         if self.next + self.size > self.memory {
             self.next = 0;
         }
@@ -255,6 +265,47 @@ fn sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     })?;
     parent.say(outcome)
 }
+
+/// What summing batches costs where nothing has to be moved: the C data interface alone, as another library has it. Each batch is
+/// exported and released, and read as one of libdipc's is.
+fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
+    let mut walk = Walk::new(case, size)?;
+    let shape = Shape {
+        columns: 1,
+        values: Kind::Int64,
+    };
+    let schema = Arc::new(shape.schema());
+    let numbers = ScalarBuffer::from(vec![1_i64; walk.memory / 8]);
+    let batch = |piece: Range<usize>| {
+        let values = numbers.slice(piece.start / 8, piece.len() / 8);
+        RecordBatch::try_new(
+            Arc::clone(&schema),
+            vec![Arc::new(Int64Array::new(values, None))],
+        )
+    };
+    let pieces = (0..walk.memory / size.max(8)).map(|_| walk.step());
+    let batches = pieces.map(batch).collect::<Result<Vec<_>, _>>()?;
+    let endless = batches.into_iter().cycle().map(Ok);
+    let reader = RecordBatchIterator::new(endless, Arc::clone(&schema));
+    let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
+    // SAFETY: both are the struct of the C stream interface, and of one size (asserted below). Nobody else has it.
+    let stream = unsafe { OwnedStream::take((&raw mut stream).cast()) };
+    let mut stream = StreamReader::new(stream);
+    let values = Values::of(&mut stream, shape)?;
+    if !ready(parent)? {
+        return Ok(());
+    }
+    let outcome = repeat(case, many(case), || {
+        let array = stream.next()?.context("the stream ended")?;
+        // SAFETY: the array is of the stream that `values` was made of.
+        let total = unsafe { values.sum(&array) }?;
+        std::hint::black_box(total);
+        Ok(())
+    })?;
+    parent.say(outcome)
+}
+
+const _: () = assert!(mem::size_of::<FFI_ArrowArrayStream>() == mem::size_of::<ArrowArrayStream>());
 
 fn open(name: &str, wanted: u8) -> Result<UnixStream> {
     let address = SocketAddr::from_abstract_name(name)?;
