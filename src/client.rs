@@ -131,9 +131,8 @@ const UNWATCHED: Duration = Duration::from_millis(100);
 /// Most URIs that are kept; then they are read anew.
 const MOST_KNOWN: usize = 64;
 
-/// What tells connections apart: the URI, how many sockets there are, and whether the client looks for
-/// messages before it sleeps.
-type Key = (Arc<str>, u16, bool);
+/// What tells connections apart: the URI, and how many sockets there are.
+type Key = (Arc<str>, u16);
 
 /// A connection to a URI, and how it was come by.
 struct Connected {
@@ -307,8 +306,7 @@ impl Inner {
     ) -> Result<Connected> {
         let uri = &known.uri;
         // Connections made otherwise are other connections.
-        let looks = !options.spin.is_zero();
-        let key = (Arc::clone(&known.name), options.connections, looks);
+        let key = (Arc::clone(&known.name), options.connections);
         if keep
             && let Some(link) = self.pool.lock().get_mut(&key).and_then(|kept| {
                 loop {
@@ -331,7 +329,6 @@ impl Inner {
             cancel: cancel.cloned(),
             any_user: self.options.any_user,
             unexpected_bytes: options.window.bytes,
-            looks,
             connections: options.connections,
             settings: self.options.settings.clone(),
             ..LinkOptions::default()

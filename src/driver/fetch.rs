@@ -201,6 +201,10 @@ impl Fetch {
         if here > 0 || self.failed.is_some() || self.receiver.is_complete() {
             return here;
         }
+        // Who asks here may wait for something else meanwhile, and is told of the connection's end by this alone.
+        for link in self.links() {
+            link.doze();
+        }
         self.step();
         self.receiver.batches_here()
     }
@@ -432,6 +436,9 @@ impl Fetch {
             return Ok(());
         }
         self.sleep(cancel)?;
+        // Before it says that it looks: the end of the connection, which may have woken it, is not looked for then.
+        self.step();
+        self.wake();
         self.receiver.handle_timeout(clock::now());
         self.pump();
         Ok(())

@@ -377,9 +377,13 @@ impl FetchLink {
         Ok(())
     }
 
-    /// Stops watching: a consumer drives the connection from now on.
+    /// Stops watching: a consumer drives the connection from now on, and looks for messages until it sleeps.
     pub fn unwatch(&self) {
-        let registration = self.state.lock().registration.take();
+        let registration = {
+            let mut state = self.state.lock();
+            state.link.wake();
+            state.registration.take()
+        };
         drop(registration);
     }
 

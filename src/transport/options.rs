@@ -40,9 +40,6 @@ pub struct LinkOptions {
     pub allow_remote: bool,
     /// Every process that can reach the listener may read and write this process's memory.
     pub trusted_network: bool,
-    /// The client looks for messages for a while before it sleeps: where the transport has a way to
-    /// reach it then without a system call, it is asked for.
-    pub looks: bool,
     /// Connections that a client opens for one stream, where the transport can spread bodies over
     /// several.
     pub connections: u16,
@@ -128,7 +125,6 @@ impl Default for LinkOptions {
             body: BodyPolicy::default(),
             allow_remote: false,
             trusted_network: false,
-            looks: false,
             connections: 1,
             settings: Settings::default(),
         }

@@ -50,7 +50,7 @@ pub(crate) struct Subject {
     pub(crate) whoever_accepts: bool,
     /// A client takes tagged messages that it was not told to expect.
     pub(crate) unposted: bool,
-    /// The client looks for messages before it sleeps (`LinkOptions::looks`).
+    /// So much has come that the client has a ring, in which it looks for messages before it sleeps.
     pub(crate) looks: bool,
     /// `LinkOptions::settings`.
     pub(crate) settings: &'static [(&'static str, &'static str)],
@@ -145,8 +145,15 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// What both ends say of looking and sleeping is said, and the client looks.
+    /// Messages of a kind that nobody knows come, after which a client asks for a ring and is given it, and the client looks.
     fn begin_to_look(&mut self) {
+        for _ in 0..64 {
+            let bytes = vec![200];
+            self.server
+                .send(Outgoing::Control { bytes, fd: None })
+                .unwrap();
+            assert!(next(self.client.as_mut()).is_ok());
+        }
         self.client.write_queued().unwrap();
         assert!(self.server.receive().unwrap().is_none());
         self.server.write_queued().unwrap();
@@ -191,7 +198,6 @@ impl Subject {
         LinkOptions {
             connections: self.connections,
             trusted_network: true,
-            looks: self.looks,
             settings,
             ..options.clone()
         }

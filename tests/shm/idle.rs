@@ -19,13 +19,13 @@ use dipc::proto::{Control, Role, SenderConfig, SenderState, Uri};
 use crate::{frame, name, region_frame, send_with, try_send_with};
 
 /// A server of one connection.
-struct Scripted {
-    socket: UnixStream,
+pub struct Scripted {
+    pub socket: UnixStream,
     sender: BareSender,
 }
 
 /// The URI of a server that does what `script` says with its first connection, and its thread.
-fn with_server(
+pub fn with_server(
     script: impl FnOnce(Scripted) + Send + 'static,
 ) -> (String, std::thread::JoinHandle<()>) {
     let name = name();
@@ -45,7 +45,7 @@ fn with_server(
 
 impl Scripted {
     /// The next frame: its class, its tag and its bytes.
-    fn read(&mut self) -> std::io::Result<(u8, u64, Vec<u8>)> {
+    pub fn read(&mut self) -> std::io::Result<(u8, u64, Vec<u8>)> {
         let mut head = [0; 24];
         self.socket.read_exact(&mut head)?;
         let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
@@ -55,7 +55,7 @@ impl Scripted {
     }
 
     /// Reads until a stream is asked for, and gives what its beginning is made of.
-    fn begin(&mut self) -> Vec<u8> {
+    pub fn begin(&mut self) -> Vec<u8> {
         while self.sender.state() != SenderState::Requested {
             let (class, tag, bytes) = self.read().unwrap();
             match class {
@@ -108,7 +108,7 @@ impl Scripted {
     }
 }
 
-fn client() -> Client {
+pub fn client() -> Client {
     Client::new(ClientOptions::default()).unwrap()
 }
 

@@ -8,7 +8,10 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
+use dipc::arrow::stream::ArrayReader;
+use dipc::client::GetOptions;
 use dipc::device::region::Region;
 use dipc::error::Status;
 use dipc::proto::{Control, Uri};
@@ -17,6 +20,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::idle::{client, with_server};
 use crate::{
     bare_peer, frame, listen, name, next, open_copies, ready, send_with, shm, until_error,
 };
@@ -27,13 +31,20 @@ const FILE_BYTES: u64 = 69_632;
 /// A frame that says that the next one is in the other place.
 const SWITCH: u8 = 3;
 
-/// Both ends of a connection whose client looks for messages.
-fn looking() -> (Box<dyn Listener>, Box<dyn Connection>, Box<dyn Connection>) {
+/// Messages after which a client asks for a ring.
+const BEFORE_RING: u32 = 64;
+
+/// Both ends of a connection that has a ring.
+fn with_ring() -> (Box<dyn Listener>, Box<dyn Connection>, Box<dyn Connection>) {
     let name = name();
     let mut listener = listen(&format!("@{name}")).unwrap();
-    let mut client = connect_looking(&name);
+    let mut client = connect(&name);
     let mut server = listener.accept().unwrap().expect("a connection");
-    // What asks for the ring leaves with the first message.
+    for number in 0..BEFORE_RING {
+        server.send(control(number)).unwrap();
+        assert!(next(client.as_mut()).is_ok());
+    }
+    // What asks for the ring leaves with the next message.
     client.send(control(0)).unwrap();
     assert!(next(server.as_mut()).is_ok());
     server.send(control(0)).unwrap();
@@ -41,13 +52,25 @@ fn looking() -> (Box<dyn Listener>, Box<dyn Connection>, Box<dyn Connection>) {
     (listener, server, client)
 }
 
-fn connect_looking(name: &str) -> Box<dyn Connection> {
-    let options = LinkOptions {
-        looks: true,
-        ..LinkOptions::default()
-    };
+fn connect(name: &str) -> Box<dyn Connection> {
     let uri = Uri::parse(&format!("shm:@{name}")).unwrap();
-    shm().connect(&uri, &options).unwrap()
+    shm().connect(&uri, &LinkOptions::default()).unwrap()
+}
+
+/// A client that has asked a bare server for a ring.
+fn asking(listener: &UnixListener, name: &str) -> (Box<dyn Connection>, UnixStream) {
+    let mut client = connect(name);
+    let (mut server, _) = listener.accept().unwrap();
+    for number in 0..BEFORE_RING {
+        let bytes = [&[200][..], &number.to_le_bytes()].concat();
+        server.write_all(&frame(2, 0, &bytes)).unwrap();
+        assert!(next(client.as_mut()).is_ok());
+    }
+    client.send(control(1)).unwrap();
+    let mut asked = [0; 25 + 29];
+    server.read_exact(&mut asked).unwrap();
+    assert_eq!(asked[..25], frame(2, 0, &[RING]));
+    (client, server)
 }
 
 /// A message of a kind that nobody knows, with a number in it.
@@ -79,7 +102,7 @@ fn one_order_whichever_way_the_frames_go() {
     let region = Region::create(4096, "dipc-test").unwrap();
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let (_listener, mut server, mut client) = looking();
+        let (_listener, mut server, mut client) = with_ring();
         let (mut sent, mut came) = (0_u32, 0);
         while came < 2000 {
             match random.u32(0..10) {
@@ -141,7 +164,7 @@ fn tagged(number: u32, len: usize) -> Outgoing {
 /// `docs/performance.md`: to a client that looks, small messages go without a system call.
 #[test]
 fn nothing_goes_through_the_socket_while_the_client_looks() {
-    let (_listener, mut server, mut client) = looking();
+    let (_listener, mut server, mut client) = with_ring();
     client.wake();
     // The first one says on the socket that the rest is in the ring.
     server.send(control(7)).unwrap();
@@ -162,26 +185,37 @@ fn nothing_goes_through_the_socket_while_the_client_looks() {
     assert_eq!(error.status(), Status::Disconnected);
 }
 
-/// Rule E1, and the promise of `LinkOptions::looks`: nobody is told of rings who was not asked for one,
-/// or did not ask.
+/// Rule E1, and "A ring" in `docs/wire.md`: nobody is told of rings who did not ask, a client of a few messages does not ask,
+/// and a baseline server is never asked.
 #[test]
 fn rings_are_for_those_who_ask() {
     let (mut connection, mut peer) = bare_peer();
-    connection.send(control(1)).unwrap();
     let mut bytes = [0; 29];
-    peer.read_exact(&mut bytes).unwrap();
-    assert_eq!((bytes[16], bytes[24]), (2, 200), "no RING before it");
-    let (uri, server) = (name(), &mut [0; 29]);
-    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&uri).unwrap()).unwrap();
-    let baseline = Uri::parse(&format!("shm:@{uri}?want_data=281474976710656")).unwrap();
-    let options = LinkOptions {
-        looks: true,
-        ..LinkOptions::default()
-    };
-    let mut client = shm().connect(&baseline, &options).unwrap();
-    client.send(control(2)).unwrap();
-    listener.accept().unwrap().0.read_exact(server).unwrap();
-    assert_eq!((server[16], server[24]), (2, 200), "nothing before it");
+    for number in 0..2 * BEFORE_RING {
+        peer.write_all(&frame(2, 0, &[200, 1, 0, 0, 0])).unwrap();
+        assert!(next(connection.as_mut()).is_ok());
+        connection.send(control(number)).unwrap();
+        peer.read_exact(&mut bytes).unwrap();
+        assert_eq!((bytes[16], bytes[24]), (2, 200), "a server does not ask");
+    }
+    for (query, messages) in [
+        ("", BEFORE_RING - 1),
+        ("?want_data=281474976710656", 2 * BEFORE_RING),
+    ] {
+        let name = name();
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let uri = Uri::parse(&format!("shm:@{name}{query}")).unwrap();
+        let mut client = shm().connect(&uri, &LinkOptions::default()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        for number in 0..messages {
+            server.write_all(&frame(2, 0, &[200, 1, 0, 0, 0])).unwrap();
+            assert!(next(client.as_mut()).is_ok());
+            client.send(control(number)).unwrap();
+            server.read_exact(&mut bytes).unwrap();
+            assert_eq!((bytes[16], bytes[24]), (2, 200), "it asks for a ring");
+        }
+    }
 }
 
 /// A ring as a peer of another program maps it.
@@ -293,12 +327,7 @@ fn server_ends_in(text: &str, act: impl FnOnce(&Bare, &mut UnixStream)) {
     let name = name();
     let listener =
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    let mut client = connect_looking(&name);
-    client.send(control(1)).unwrap();
-    let (mut server, _) = listener.accept().unwrap();
-    let mut asked = [0; 25 + 29];
-    server.read_exact(&mut asked).unwrap();
-    assert_eq!(asked[..25], frame(2, 0, &[RING]));
+    let (mut client, mut server) = asking(&listener, &name);
     let ring = Bare::make();
     let message = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
     send_with(&server, &frame(2, 0, &message), &[ring.fd.as_fd()]);
@@ -355,8 +384,7 @@ fn what_is_no_ring_is_refused() {
         let name = name();
         let listener =
             UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        let mut client = connect_looking(&name);
-        let (server, _) = listener.accept().unwrap();
+        let (mut client, server) = asking(&listener, &name);
         let message = frame(2, 0, &[&[RING][..], &len].concat());
         match fd {
             Some(fd) => send_with(&server, &message, &[fd]),
@@ -366,5 +394,41 @@ fn what_is_no_ring_is_refused() {
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains(text), "{error}");
         assert_eq!(open_copies(&unsealed), 1);
+    }
+}
+
+/// Rule E4, and "A ring": a client that is told through the ring notices that its server has hung up, whether it spins or sleeps
+/// between its looks, and although the server's process goes on.
+#[test]
+fn the_end_of_the_socket_is_noticed_beside_a_ring() {
+    for spin in [Duration::ZERO, Duration::from_millis(1)] {
+        let (uri, server) = with_server(|mut server| {
+            let mut start = server.begin();
+            for _ in 0..BEFORE_RING {
+                start.extend(frame(2, 0, &[200, 1, 0, 0, 0]));
+            }
+            server.socket.write_all(&start).unwrap();
+            while server.read().unwrap().2 != [RING] {}
+            let ring = Bare::make();
+            let message = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
+            let fds = [ring.fd.as_fd()];
+            send_with(&server.socket, &frame(2, 0, &message), &fds);
+            server.socket.write_all(&frame(SWITCH, 0, &[])).unwrap();
+            // Whatever it does then, it most often sleeps.
+            std::thread::sleep(Duration::from_millis(50));
+        });
+        let options = GetOptions {
+            spin,
+            ..GetOptions::default()
+        };
+        let (said, heard) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
+            said.send(stream.next().unwrap_err()).unwrap();
+        });
+        let error = heard.recv_timeout(Duration::from_secs(10));
+        let error = error.expect("the client has noticed nothing");
+        assert_eq!(error.status(), Status::Disconnected, "{error}");
+        server.join().unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::device::cuda::{Device, later};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::proto::Span;
 use crate::transport::lend::{ByDescriptor, PeerProcess, Pool, RegionTable};
 use crate::transport::shm::RING_KIND;
@@ -26,10 +26,18 @@ pub struct ShmConnection {
     /// What memory of ours for the peer counts against.
     budget: Arc<Budget>,
     role: Role,
+    /// Client: messages that are still to come before it asks for a ring; `None`: it has, or is not to.
+    before_ring: Option<u32>,
+    /// Client: it looks for messages ([`Connection::wake`]).
+    awake: bool,
 }
 
 /// What a ring counts for, and the length that RING names.
 const RING_FILE_BYTES: u64 = FILE_BYTES as u64;
+
+/// Messages after which a client asks for a ring: some ten streams of a small table, or a stream of thirty batches. A
+/// connection on which less happens, of which there may be thousands, costs no such memory.
+const MESSAGES_BEFORE_RING: u32 = 64;
 
 /// Which end of a connection this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,16 +77,31 @@ impl ShmConnection {
             lender: Arc::new(pool),
             budget: Arc::clone(&options.budget),
             role,
+            before_ring: None,
+            awake: false,
         })
     }
 
-    /// Client: asks the server for a ring, with the first message that is sent.
-    ///
-    /// # Errors
-    ///
-    /// The connection is over.
-    pub fn ask_for_ring(&mut self) -> Result<()> {
-        self.channel.queue(ring_message(&[], None))
+    /// Client: the server is to be asked for a ring once some messages have come.
+    pub fn ask_for_ring_later(&mut self) {
+        self.before_ring = Some(MESSAGES_BEFORE_RING);
+    }
+
+    /// Client: counts a message that came, and asks for a ring in time: with what is sent next.
+    fn count_to_ring(&mut self) {
+        let Some(left) = &mut self.before_ring else {
+            return;
+        };
+        *left -= 1;
+        if *left > 0 {
+            return;
+        }
+        self.before_ring = None;
+        // A descriptor that finds no room in this process would end the connection.
+        if rustix::io::fcntl_dupfd_cloexec(self.channel.socket(), 0).is_ok() {
+            // Where that fails the connection is over, as reading and writing will tell.
+            let _ = self.channel.queue(ring_message(&[], None));
+        }
     }
 
     /// What came about a ring: a client asks for one, or a server brings it.
@@ -100,7 +123,18 @@ impl ShmConnection {
                 "the server sent a ring of another size than {RING_FILE_BYTES} bytes"
             )));
         }
-        let reader = Reader::map(&fd)?;
+        let mut reader = match Reader::map(&fd) {
+            Ok(reader) => reader,
+            Err(error) if error.status() == Status::OutOfMemory => {
+                // In a ring that says of no client that it is awake the server puts nothing.
+                tracing::debug!("everything goes through the socket: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        if self.awake {
+            reader.wake();
+        }
         self.channel.reader().allow_switches();
         self.channel.intake().set_reader(reader);
         Ok(())
@@ -206,16 +240,21 @@ impl Connection for ShmConnection {
                 }
             };
         }
+        if self.before_ring.is_some() && matches!(received, Ok(Some(_))) {
+            self.count_to_ring();
+        }
         received
     }
 
     fn wake(&mut self) {
+        self.awake = true;
         if let Some(reader) = self.channel.intake().reader() {
             reader.wake();
         }
     }
 
     fn doze(&mut self) -> bool {
+        self.awake = false;
         let reader = self.channel.intake().reader();
         reader.is_some_and(Reader::doze)
     }

@@ -71,8 +71,8 @@ impl Transport for Shm {
         let mut connection = ShmConnection::new(socket, &kept, Role::Client)
             .map_err(|error| error.context(format_args!("cannot use the server at {address}")))?;
         // Rule E1: a baseline server sees no control message.
-        if options.looks && uri.extension {
-            connection.ask_for_ring()?;
+        if uri.extension {
+            connection.ask_for_ring_later();
         }
         Ok(Box::new(connection))
     }

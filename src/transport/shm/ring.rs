@@ -1,14 +1,14 @@
 //! A ring of bytes in shared memory, beside the socket: how a server's messages reach a client that
 //! looks for them instead of sleeping, without a system call.
 //!
-//! **Who has one.** A client that spins asks for a ring when it connects; the server makes it, a
-//! sealed memfd, and sends its descriptor (RING, `docs/wire.md`). It carries one direction, from the
-//! server to the client: what a client says (requests, credit, addresses) hurries nobody.
+//! **Who has one.** A client asks for a ring once so much has come that the connection is not one of many that
+//! do nothing; the server makes it, a sealed memfd, and sends its descriptor (RING, `docs/wire.md`). It carries one
+//! direction, from the server to the client: what a client says (requests, credit, addresses) hurries nobody.
 //!
 //! **What is in it.** The same frames as on the socket. A frame SWITCH says that the next frame is in
 //! the other place; so there is one order, and each frame is in one place whole. The writer uses the
-//! ring while the client looks, and the socket for all else: while the client sleeps, for frames that
-//! bring a descriptor, for what does not fit. A byte on the socket is what wakes a sleeping client,
+//! ring while the client is awake (it drives a stream, and will look there before it sleeps), and the socket for all
+//! else: while the client sleeps, for frames that bring a descriptor, for what does not fit. A byte on the socket is what wakes a sleeping client,
 //! as without a ring, and its end is the end of the connection.
 //!
 //! **No wake-up is lost.** The client says `awake` in the ring's head, and no more before it sleeps;
