@@ -438,7 +438,7 @@ impl Fetch {
         self.sleep(cancel)?;
         // Before it says that it looks: the end of the connection, which may have woken it, is not looked for then.
         self.step();
-        self.wake();
+        self.links().iter().for_each(|link| link.look_again());
         self.receiver.handle_timeout(clock::now());
         self.pump();
         Ok(())

@@ -20,6 +20,8 @@ pub struct FetchLink {
     peer: String,
     same_user: bool,
     ordered: bool,
+    /// [`Connection::comes_in_pieces`].
+    pieces: bool,
     readiness: Readiness,
     /// Before `state`, so that the thread outlives what it watches.
     io: IoThread,
@@ -84,6 +86,7 @@ impl FetchLink {
             peer: link.peer().to_owned(),
             same_user: link.same_user(),
             ordered: link.is_ordered(),
+            pieces: link.comes_in_pieces(),
             readiness: link.readiness(),
             io: io.clone(),
             me: Weak::clone(me),
@@ -381,10 +384,19 @@ impl FetchLink {
     pub fn unwatch(&self) {
         let registration = {
             let mut state = self.state.lock();
-            state.link.wake();
+            if !self.pieces {
+                state.link.wake();
+            }
             state.registration.take()
         };
         drop(registration);
+    }
+
+    /// The consumer has slept, and looks for messages again.
+    pub fn look_again(&self) {
+        if !self.pieces {
+            self.wake();
+        }
     }
 
     /// Gives bodies back to the server, soon: at once when there are many, within 10 ms

@@ -337,6 +337,11 @@ pub trait Connection: Send {
         false
     }
 
+    /// Whether what comes is taken in as many pieces as there are looks: who does not spin asks the descriptor, and takes more at once.
+    fn comes_in_pieces(&self) -> bool {
+        false
+    }
+
     /// Whether looking is cheaper than asking the descriptor: a thread that spins looks by itself.
     fn is_for_looking(&self) -> bool {
         false

@@ -35,6 +35,7 @@ impl Fetch {
         if self.spin.is_zero() {
             return false;
         }
+        self.links().iter().for_each(|link| link.wake());
         if self.step() {
             return true;
         }
@@ -105,11 +106,6 @@ impl Fetch {
         });
         self.brief = brief;
         found
-    }
-
-    /// This side looks for messages from now on, until it sleeps: they may come without a system call.
-    pub(super) fn wake(&self) {
-        self.links().iter().for_each(|link| link.wake());
     }
 
     /// Tells the server of everything that was taken.

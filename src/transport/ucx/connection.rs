@@ -485,6 +485,11 @@ impl Connection for UcxConnection {
         true
     }
 
+    fn comes_in_pieces(&self) -> bool {
+        let context = self.link.as_ref().map(|link| link.worker.context());
+        context.is_some_and(|it| it.goes_over_tcp())
+    }
+
     fn is_fetched_from(&self) -> bool {
         matches!(self.way(), Some(Way::Fetched | Way::FetchedByPages))
     }
