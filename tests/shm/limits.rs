@@ -1,17 +1,20 @@
 //! A process that has run out of descriptors. Each case runs in a process of its own, for the limit
 //! is the whole process's.
 
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::device::region::Region;
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::error::Status;
-use dipc::transport::Placement;
+use dipc::transport::{Outgoing, Placement};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child::{assert_in_child, in_child};
-use crate::{bare_peer, connect, listen, name, next, region_frame, send_with};
+use crate::{bare_peer, connect, frame, listen, name, next, region_frame, send_with};
 
 /// Uses every descriptor up, but for `left`, until the result is dropped.
 fn use_up(left: usize) -> Vec<OwnedFd> {
@@ -80,6 +83,33 @@ fn child_receives() {
     drop(taken);
     assert_eq!(error.status(), Status::OutOfResources, "{error}");
     assert!(error.text().contains("ulimit -n"), "{error}");
+}
+
+/// A client without a descriptor left asks for no ring, which would cost it the connection: all goes on through the socket.
+#[test]
+fn a_client_without_descriptors_does_without_a_ring() {
+    in_child("limits::child_has_no_ring");
+}
+
+#[test]
+#[ignore = "run by a_client_without_descriptors_does_without_a_ring"]
+fn child_has_no_ring() {
+    let name = name();
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let listener = UnixListener::bind_addr(&address).unwrap();
+    let mut client = connect(&format!("@{name}")).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let taken = use_up(0);
+    for _ in 0..200 {
+        server.write_all(&frame(2, 0, &[200])).unwrap();
+        next(client.as_mut()).unwrap();
+    }
+    drop(taken);
+    let bytes = vec![201];
+    client.send(Outgoing::Control { bytes, fd: None }).unwrap();
+    let mut first = [0; 25];
+    server.read_exact(&mut first).unwrap();
+    assert_eq!(first[..], frame(2, 0, &[201]), "it has asked for a ring");
 }
 
 /// A listener without descriptors says so and accepts again later; nothing is lost.

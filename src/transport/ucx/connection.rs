@@ -486,8 +486,7 @@ impl Connection for UcxConnection {
     }
 
     fn comes_in_pieces(&self) -> bool {
-        let context = self.link.as_ref().map(|link| link.worker.context());
-        context.is_some_and(|it| it.goes_over_tcp())
+        self.goes_over_tcp()
     }
 
     fn is_fetched_from(&self) -> bool {

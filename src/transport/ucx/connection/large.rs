@@ -28,7 +28,7 @@ impl UcxConnection {
     }
 
     /// Whether large messages go over tcp alone.
-    fn goes_over_tcp(&self) -> bool {
+    pub(super) fn goes_over_tcp(&self) -> bool {
         let context = self.link.as_ref().map(|link| link.worker.context());
         context.is_some_and(|it| it.goes_over_tcp()) || self.way() == Some(Way::OverTcp)
     }
