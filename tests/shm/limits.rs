@@ -1,19 +1,21 @@
-//! A process that has run out of descriptors. Each case runs in a process of its own, for the limit
+//! A process that has run out of descriptors, or of memory. Each case runs in a process of its own, for the limit
 //! is the whole process's.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::atomic::Ordering;
 
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::device::region::Region;
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::error::Status;
-use dipc::transport::{Outgoing, Placement};
+use dipc::transport::{Incoming, Outgoing, Placement};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child::{assert_in_child, in_child};
+use crate::ring::{Bare, asking, ring_frame};
 use crate::{bare_peer, connect, frame, listen, name, next, region_frame, send_with};
 
 /// Uses every descriptor up, but for `left`, until the result is dropped.
@@ -110,6 +112,38 @@ fn child_has_no_ring() {
     let mut first = [0; 25];
     server.read_exact(&mut first).unwrap();
     assert_eq!(first[..], frame(2, 0, &[201]), "it has asked for a ring");
+}
+
+/// A client that has no memory to map its ring by leaves it alone: all goes on through the socket.
+#[test]
+fn a_client_that_cannot_map_its_ring_does_without() {
+    in_child("limits::child_cannot_map_its_ring");
+}
+
+#[test]
+#[ignore = "run by a_client_that_cannot_map_its_ring_does_without"]
+fn child_cannot_map_its_ring() {
+    assert_in_child();
+    let name = name();
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let listener = UnixListener::bind_addr(&address).unwrap();
+    let (mut client, mut server) = asking(&listener, &name);
+    let ring = Bare::make();
+    send_with(&server, &ring_frame(), &[ring.fd.as_fd()]);
+    server.write_all(&frame(2, 0, &[202])).unwrap();
+    let before = getrlimit(Resource::As);
+    let none = Rlimit {
+        current: Some(1),
+        ..before
+    };
+    setrlimit(Resource::As, none).unwrap();
+    let message = next(client.as_mut());
+    setrlimit(Resource::As, before).unwrap();
+    assert!(matches!(message, Ok(Incoming::Control { bytes, .. }) if bytes[..] == [202]));
+    client.wake();
+    assert_eq!(ring.awake().load(Ordering::SeqCst), 0);
+    server.write_all(&frame(2, 0, &[203])).unwrap();
+    assert!(next(client.as_mut()).is_ok());
 }
 
 /// A listener without descriptors says so and accepts again later; nothing is lost.

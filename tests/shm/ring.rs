@@ -8,6 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use dipc::arrow::stream::ArrayReader;
@@ -34,6 +35,11 @@ const SWITCH: u8 = 3;
 /// Messages after which a client asks for a ring.
 const BEFORE_RING: u32 = 64;
 
+/// A server's RING, as its frame.
+pub fn ring_frame() -> Vec<u8> {
+    frame(2, 0, &[&[RING][..], &FILE_BYTES.to_le_bytes()].concat())
+}
+
 /// Both ends of a connection that has a ring.
 fn with_ring() -> (Box<dyn Listener>, Box<dyn Connection>, Box<dyn Connection>) {
     let name = name();
@@ -58,7 +64,7 @@ fn connect(name: &str) -> Box<dyn Connection> {
 }
 
 /// A client that has asked a bare server for a ring.
-fn asking(listener: &UnixListener, name: &str) -> (Box<dyn Connection>, UnixStream) {
+pub fn asking(listener: &UnixListener, name: &str) -> (Box<dyn Connection>, UnixStream) {
     let mut client = connect(name);
     let (mut server, _) = listener.accept().unwrap();
     for number in 0..BEFORE_RING {
@@ -219,8 +225,8 @@ fn rings_are_for_those_who_ask() {
 }
 
 /// A ring as a peer of another program maps it.
-struct Bare {
-    fd: OwnedFd,
+pub struct Bare {
+    pub fd: OwnedFd,
     base: *mut u8,
 }
 
@@ -236,7 +242,7 @@ impl Bare {
         Self { fd, base }
     }
 
-    fn make() -> Self {
+    pub fn make() -> Self {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create("dipc-test", flags).unwrap();
         rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, FILE_BYTES).unwrap();
@@ -249,7 +255,7 @@ impl Bare {
         unsafe { &*self.base.wrapping_add(at).cast::<AtomicU64>() }
     }
 
-    fn awake(&self) -> &AtomicU32 {
+    pub fn awake(&self) -> &AtomicU32 {
         // SAFETY: as above.
         unsafe { &*self.base.wrapping_add(128).cast::<AtomicU32>() }
     }
@@ -329,8 +335,7 @@ fn server_ends_in(text: &str, act: impl FnOnce(&Bare, &mut UnixStream)) {
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let (mut client, mut server) = asking(&listener, &name);
     let ring = Bare::make();
-    let message = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
-    send_with(&server, &frame(2, 0, &message), &[ring.fd.as_fd()]);
+    send_with(&server, &ring_frame(), &[ring.fd.as_fd()]);
     act(&ring, &mut server);
     let (_, error) = until_error(client.as_mut());
     assert_eq!(error.status(), Status::Protocol, "{error}");
@@ -362,8 +367,7 @@ fn a_server_that_writes_nonsense_is_cut() {
     });
     let ring = Bare::make();
     server_ends_in("has a ring", |_, socket| {
-        let message = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
-        send_with(socket, &frame(2, 0, &message), &[ring.fd.as_fd()]);
+        send_with(socket, &ring_frame(), &[ring.fd.as_fd()]);
     });
     assert_eq!(open_copies(&ring.fd), 1);
 }
@@ -410,9 +414,7 @@ fn the_end_of_the_socket_is_noticed_beside_a_ring() {
             server.socket.write_all(&start).unwrap();
             while server.read().unwrap().2 != [RING] {}
             let ring = Bare::make();
-            let message = [&[RING][..], &FILE_BYTES.to_le_bytes()].concat();
-            let fds = [ring.fd.as_fd()];
-            send_with(&server.socket, &frame(2, 0, &message), &fds);
+            send_with(&server.socket, &ring_frame(), &[ring.fd.as_fd()]);
             server.socket.write_all(&frame(SWITCH, 0, &[])).unwrap();
             // Whatever it does then, it most often sleeps.
             std::thread::sleep(Duration::from_millis(50));
@@ -421,7 +423,7 @@ fn the_end_of_the_socket_is_noticed_beside_a_ring() {
             spin,
             ..GetOptions::default()
         };
-        let (said, heard) = std::sync::mpsc::channel();
+        let (said, heard) = channel();
         std::thread::spawn(move || {
             let mut stream = client().get(&[&uri], b"t", &options, None).unwrap();
             said.send(stream.next().unwrap_err()).unwrap();
@@ -431,4 +433,38 @@ fn the_end_of_the_socket_is_noticed_beside_a_ring() {
         assert_eq!(error.status(), Status::Disconnected, "{error}");
         server.join().unwrap();
     }
+}
+
+/// A client that asks what is here may do something else meanwhile, and is woken by the socket alone: it does not say that it
+/// looks at the ring.
+#[test]
+fn who_asks_what_is_here_does_not_look_at_the_ring() {
+    let (given, was_given) = channel();
+    let (asked, was_asked) = channel();
+    let (uri, server) = with_server(move |mut server| {
+        let mut start = server.begin();
+        for _ in 0..BEFORE_RING {
+            start.extend(frame(2, 0, &[200, 1, 0, 0, 0]));
+        }
+        server.socket.write_all(&start).unwrap();
+        while server.read().unwrap().2 != [RING] {}
+        let ring = Bare::make();
+        // Gone once the client says what it does.
+        ring.awake().store(7, Ordering::SeqCst);
+        send_with(&server.socket, &ring_frame(), &[ring.fd.as_fd()]);
+        given.send(()).unwrap();
+        was_asked.recv().unwrap();
+        assert_eq!(ring.awake().load(Ordering::SeqCst), 0);
+    });
+    let mut stream = client().get(&[&uri], b"t", &GetOptions::default(), None);
+    let stream = stream.as_mut().unwrap();
+    while was_given.try_recv().is_err() {
+        assert_eq!(stream.batches_here(), 0);
+    }
+    // Once to map it, and once with it.
+    for _ in 0..2 {
+        assert_eq!(stream.batches_here(), 0);
+    }
+    asked.send(()).unwrap();
+    server.join().unwrap();
 }
