@@ -16,6 +16,9 @@ from bench.results import Result
 # Small batches outlast with it the time that it takes to wake a thread; the default is smaller, so that a
 # server runs less far ahead of who stops early.
 WINDOW_BATCHES = 128
+# Of batches that are lent where they lie no more than a few hundred bytes each is on the way; of others copies are,
+# which more of them would drive out of the caches.
+LENT_WINDOW_BATCHES = 256
 # Far longer than the interval between two batches, so that a side that spins never sleeps.
 SPIN = "50ms"
 # Between two batches whose delay is measured, where both ends spin: ucx_perftest sends the next one at once.
@@ -101,7 +104,9 @@ class Dipc:
         few = case.streams == 1 or memory == "arena"
         wide = case.op in ("get", "metadata") and self._transport != "ucx" and few
         if wide and not case.default_window and case.window_batches is None:
-            arguments += ["--window-batches", str(WINDOW_BATCHES)]
+            lent = case.op == "get" and self._transport == "shm" and memory == "arena"
+            window = LENT_WINDOW_BATCHES if lent else WINDOW_BATCHES
+            arguments += ["--window-batches", str(window)]
         for option, value in (
             ("--window-batches", case.window_batches),
             ("--window-bytes", case.window_bytes),

@@ -142,6 +142,9 @@ def test_the_window_is_wide_where_that_pays() -> None:
         assert ("--window-batches" in peer.arguments(replace(case, streams=256))) == wide
         peer = dipc.Dipc("dipc", Path("dipc"), transport, "heap")
         assert "--window-batches" not in peer.arguments(replace(case, streams=256))
+    for transport, memory, batches in (("shm", "arena", 256), ("shm", "heap", 128), ("tcp", "arena", 128)):
+        peer = dipc.Dipc("dipc", Path("dipc"), transport, memory)
+        assert f"--window-batches {batches} " in " ".join(peer.arguments(case))
 
 
 def test_criterion_s_middle_time_is_in_nanoseconds_wherever_the_line_breaks() -> None:
