@@ -15,6 +15,8 @@ QUICK_LATENCY_SIZES = (64, 64 * KIB)
 # What crosses when a stream is opened and its first small batch comes: a request of less than 100 bytes, and in
 # answer about 480, a schema and a header most of it.
 ROUND_TRIP_BYTES = 512
+# libdipc's window where nobody sets it.
+DEFAULT_WINDOW_BATCHES = 16
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,8 @@ def _shape(*, quick: bool) -> list[Group]:
             (("dipc shm arena",), replace(lasting, streams=256, default_window=True)),
             (shared, lasting),
             (shared, replace(lasting, default_window=True)),
+            # One with as much memory for its copies as all of them have.
+            (("dipc shm heap",), replace(lasting, window_batches=256 * DEFAULT_WINDOW_BATCHES)),
         ),
         _group(
             "tiny batches",

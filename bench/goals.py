@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from bench.cases import (
+    DEFAULT_WINDOW_BATCHES,
     DIPC,
     FLIGHT,
     IPERF3,
@@ -242,13 +243,20 @@ def _many(run: Run) -> Iterator[Outcome]:
     for peer in (ARENA, HEAP, "dipc tcp"):
         many = find(run, peer, "get", group="256 streams", streams=256, consumers=None, default_window=False)
         narrow = find(run, peer, "get", group="256 streams", streams=256, default_window=True) or many
-        one = find(run, peer, "get", group="256 streams", streams=1, default_window=False)
+        one = find(run, peer, "get", group="256 streams", streams=1, default_window=False, window_batches=None)
         alike = ratio(narrow, find(run, peer, "get", group="256 streams", streams=1, default_window=True), RATE)
         note = f"; {alike.value:.2f} × with the default window at both" if alike is not None else ""
         turns = ratio(find(run, peer, "get", group="256 streams", streams=256, consumers=1), one, RATE)
         note += f"; {turns.value:.2f} × where one thread takes them by turns" if turns is not None else ""
         case, goal = f"{peer.removeprefix('dipc ')}: 256 streams of 64 KiB batches, in one stream's", "≥ 0.8 ×"
-        yield _at_least(case, goal, 0.8, many, one, note)
+        if peer == HEAP:
+            # The copies of one lie in a cache, where those of the many have no room.
+            windows = 256 * DEFAULT_WINDOW_BATCHES
+            spread = find(run, peer, "get", group="256 streams", streams=1, window_batches=windows)
+            outcome = _or_limit(case, 0.8, many, one, spread, "one stream with as much memory for copies")
+            yield replace(outcome, measured=outcome.measured + note)
+        else:
+            yield _at_least(case, goal, 0.8, many, one, note)
         case, goal = f"{peer.removeprefix('dipc ')}: the slowest of 256 streams, in the median", "≥ 0.5 ×"
         slowest, middle = median(many, "stream_min_bytes_per_second"), median(many, "stream_median_bytes_per_second")
         if slowest is None or not middle:

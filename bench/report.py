@@ -124,6 +124,8 @@ def describe(case: Case) -> str:
         words.append(f"{case.pause * 1000:g} ms for each")
     if case.window_bytes:
         words.append(f"window {size_text(case.window_bytes)}")
+    elif case.window_batches:
+        words.append(f"window of {case.window_batches:,} batches")
     if case.default_window:
         words.append("default window")
     return ", ".join(words)

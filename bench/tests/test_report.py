@@ -1,5 +1,6 @@
 """Goals, tables and pictures of a run that was made up, where every answer is known."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,21 @@ def test_long_columns_are_judged_by_the_cost_of_a_row() -> None:
         assert measured(run, case)[1] is met
     short = Row("2^31 rows", "dipc tcp", Case("get", batch_bytes=256 * MIB), problem="no room")
     assert measured(Run(ABOUT, [short, long(32 * MIB, 1.0)]), case) == ("not measured: no room", None)
+
+
+def test_copies_of_many_streams_are_judged_beside_one_with_as_much_memory() -> None:
+    one = Case("get", batch_bytes=64 * KIB, seconds=2)
+    for name, many, spread, met in (
+        ("shm heap", 80.0, 100.0, True),
+        ("shm heap", 77.0, 79.0, True),
+        ("shm heap", 75.0, 79.0, False),
+        ("shm heap", 79.0, 81.0, False),
+        ("shm arena", 79.0, 79.0, False),
+    ):
+        cases = ((replace(one, streams=256), many), (replace(one, window_batches=4096), spread), (one, 100.0))
+        rows = [row("256 streams", f"dipc {name}", case, "bytes_per_second", rate) for case, rate in cases]
+        text, found = measured(Run(ABOUT, rows), f"{name}: 256 streams of 64 KiB batches, in one stream's")
+        assert (text.startswith(f"{many / 100:.2f} ×"), found) == (True, met)
 
 
 def test_the_reference_peer_is_judged_on_each_transport() -> None:

@@ -30,7 +30,7 @@ const SMALL_BODY_BYTES: u64 = 64 << 10;
 const ALONE_BODY_BYTES: u64 = 512 << 10;
 /// Most bytes of such bodies, and most messages, in one turn: then other connections have theirs.
 const COPIES_AT_ONCE: u64 = 1 << 20;
-const MESSAGES_AT_ONCE: usize = 128;
+const MESSAGES_AT_ONCE: usize = 256;
 /// A table whose headers take more than this is encoded anew for each stream.
 const MOST_HEADER_BYTES: usize = 64 << 20;
 
