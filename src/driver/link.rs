@@ -285,8 +285,14 @@ impl FetchLink {
         if matches!(received, Ok(None)) {
             received = match suspected && self.readiness.peer_has_died() {
                 true => Err(self.has_ended()),
-                // What failed to be written is told here alone, behind all that came.
-                false => state.link.flush().map(|_| None),
+                // What failed to be written is told here alone, behind all that came: also what came since the look above.
+                false => match state.link.flush() {
+                    Ok(_) => Ok(None),
+                    Err(error) => {
+                        let last = state.link.receive();
+                        last.and_then(|last| last.map(Some).ok_or(error))
+                    }
+                },
             };
         }
         received

@@ -114,6 +114,30 @@ fn child_has_no_ring() {
     assert_eq!(first[..], frame(2, 0, &[201]), "it has asked for a ring");
 }
 
+/// A client whose last descriptor is taken while its ring is on the way does without, too.
+#[test]
+fn a_client_whose_ring_finds_no_descriptor_does_without() {
+    in_child("limits::child_loses_its_ring");
+}
+
+#[test]
+#[ignore = "run by a_client_whose_ring_finds_no_descriptor_does_without"]
+fn child_loses_its_ring() {
+    let name = name();
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let listener = UnixListener::bind_addr(&address).unwrap();
+    let (mut client, mut server) = asking(&listener, &name);
+    let ring = Bare::make();
+    let taken = use_up(0);
+    send_with(&server, &ring_frame(), &[ring.fd.as_fd()]);
+    server.write_all(&frame(2, 0, &[202])).unwrap();
+    let message = next(client.as_mut());
+    drop(taken);
+    assert!(matches!(message, Ok(Incoming::Control { bytes, .. }) if bytes[..] == [202]));
+    client.wake();
+    assert_eq!(ring.awake().load(Ordering::SeqCst), 0);
+}
+
 /// A client that has no memory to map its ring by leaves it alone: all goes on through the socket.
 #[test]
 fn a_client_that_cannot_map_its_ring_does_without() {

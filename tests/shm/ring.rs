@@ -14,9 +14,11 @@ use std::time::Duration;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::device::region::Region;
+use dipc::driver::io::IoThread;
+use dipc::driver::link::FetchLink;
 use dipc::error::Status;
 use dipc::proto::{Control, Uri};
-use dipc::transport::{Connection, Incoming, LinkOptions, Listener, Outgoing, Payload};
+use dipc::transport::{Budget, Connection, Incoming, LinkOptions, Listener, Outgoing, Payload};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -372,6 +374,57 @@ fn a_server_that_writes_nonsense_is_cut() {
     assert_eq!(open_copies(&ring.fd), 1);
 }
 
+/// Each RING after the first is refused, also where the first one had no memory and there is no ring; and SWITCHes without a
+/// message between them are, which would keep who reads them for ever.
+#[test]
+fn what_brings_no_message_does_not_go_on_for_ever() {
+    let name = name();
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let options = LinkOptions {
+        budget: Arc::new(Budget::new(100)),
+        ..LinkOptions::default()
+    };
+    let uri = Uri::parse(&format!("shm:@{name}")).unwrap();
+    let mut listener = shm().listen(&uri, &options).unwrap();
+    let mut peer = UnixStream::connect_addr(&address).unwrap();
+    let mut connection = listener.accept().unwrap().expect("a connection");
+    peer.write_all(&frame(2, 0, &[RING]).repeat(2)).unwrap();
+    let (_, error) = until_error(connection.as_mut());
+    assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert!(error.text().contains("a second RING"), "{error}");
+
+    let switch = frame(SWITCH, 0, &[]);
+    server_ends_in("17 SWITCHes", |ring, socket| {
+        ring.put(&switch.repeat(50));
+        socket.write_all(&switch.repeat(50)).unwrap();
+    });
+}
+
+/// What is in the ring and not announced yet does not keep a client from its sleep: the SWITCH that announces it wakes it.
+#[test]
+fn a_client_sleeps_until_the_ring_is_announced() {
+    let name = name();
+    let listener =
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let (mut client, mut server) = asking(&listener, &name);
+    let ring = Bare::make();
+    send_with(&server, &ring_frame(), &[ring.fd.as_fd()]);
+    client.wake();
+    while ring.awake().load(Ordering::SeqCst) == 0 {
+        assert!(client.receive().unwrap().is_none());
+    }
+    ring.put(&frame(2, 0, &[200, 1, 0, 0, 0]));
+    assert!(client.receive().unwrap().is_none());
+    assert!(!client.doze(), "it has nothing to read");
+    server.write_all(&frame(SWITCH, 0, &[])).unwrap();
+    assert_eq!(number(&next(client.as_mut()).unwrap()), 1);
+    // From then on it is the ring's turn.
+    client.wake();
+    ring.put(&frame(2, 0, &[200, 2, 0, 0, 0]).repeat(2));
+    assert!(client.doze());
+    assert_eq!(number(&next(client.as_mut()).unwrap()), 2);
+}
+
 /// A RING whose descriptor is missing, or is none of a ring's, ends the connection.
 #[test]
 fn what_is_no_ring_is_refused() {
@@ -401,11 +454,36 @@ fn what_is_no_ring_is_refused() {
     }
 }
 
+/// What a server says last is read, although the client's request for a ring cannot be written any more.
+#[test]
+fn a_request_for_a_ring_that_fails_hides_nothing() {
+    let name = name();
+    let listener =
+        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
+    let link = FetchLink::new(connect(&name), None, &io);
+    let (mut server, _) = listener.accept().unwrap();
+    let message = frame(2, 0, &[200, 1, 0, 0, 0]);
+    let before = usize::try_from(BEFORE_RING).unwrap();
+    server.write_all(&message.repeat(before)).unwrap();
+    let mut turn = link.turn(false).unwrap();
+    for _ in 0..before {
+        assert!(turn.receive().unwrap().is_some());
+    }
+    // Read after the look that found the others, and before the request leaves.
+    server.write_all(&message).unwrap();
+    drop(server);
+    assert!(turn.receive().unwrap().is_some());
+    let error = turn.receive().unwrap_err();
+    assert_eq!(error.status(), Status::Disconnected, "{error}");
+}
+
 /// Rule E4, and "A ring": a client that is told through the ring notices that its server has hung up, whether it spins or sleeps
 /// between its looks, and although the server's process goes on.
 #[test]
 fn the_end_of_the_socket_is_noticed_beside_a_ring() {
-    for spin in [Duration::ZERO, Duration::from_millis(1)] {
+    let hour = Duration::from_secs(3600);
+    for spin in [Duration::ZERO, Duration::from_millis(1), hour] {
         let (uri, server) = with_server(|mut server| {
             let mut start = server.begin();
             for _ in 0..BEFORE_RING {

@@ -61,9 +61,17 @@ impl Fetch {
                 self.tell_credit();
             }
             if now.saturating_since(asked) >= DEATH_PAUSE {
-                // Who is awake is told through the ring alone, in which nobody says that he has ended.
+                // Who is awake is told through a ring alone, in which nobody says that he has ended, or hung up.
                 let links = self.links();
                 self.suspected = links.iter().any(|link| link.readiness().peer_has_died());
+                for link in &links {
+                    link.doze();
+                }
+                let came = self.step();
+                links.iter().for_each(|link| link.wake());
+                if came {
+                    return true;
+                }
                 asked = now;
                 self.receiver.handle_timeout(now);
                 if self.receiver.error().is_some() {

@@ -30,6 +30,8 @@ pub struct ShmConnection {
     before_ring: Option<u32>,
     /// Client: it looks for messages ([`Connection::wake`]).
     awake: bool,
+    /// A RING has come, of which there is one.
+    ring_came: bool,
 }
 
 /// What a ring counts for, and the length that RING names.
@@ -79,6 +81,7 @@ impl ShmConnection {
             role,
             before_ring: None,
             awake: false,
+            ring_came: false,
         })
     }
 
@@ -106,12 +109,21 @@ impl ShmConnection {
 
     /// What came about a ring: a client asks for one, or a server brings it.
     fn handle_ring(&mut self, bytes: &[u8], fd: Option<OwnedFd>) -> Result<()> {
-        if self.channel.intake().has_ring() {
-            return Err(Error::protocol("RING on a connection that has a ring"));
+        if std::mem::replace(&mut self.ring_came, true) {
+            return Err(Error::protocol(
+                "a second RING: the connection has a ring, or goes without",
+            ));
         }
         let (Role::Client, Some(fd)) = (self.role, fd) else {
             if self.role == Role::Server && bytes == [RING_KIND] {
                 return self.give_ring();
+            }
+            if self.role == Role::Client && self.channel.intake().has_lost_ring() {
+                // In a ring that says of no client that it is awake the server puts nothing.
+                tracing::debug!(
+                    "everything goes through the socket: no descriptor is left for a ring"
+                );
+                return Ok(());
             }
             return Err(Error::protocol(
                 "the peer sent a RING that makes no sense: servers send it, with a descriptor and its \
@@ -256,7 +268,9 @@ impl Connection for ShmConnection {
     fn doze(&mut self) -> bool {
         self.awake = false;
         let reader = self.channel.intake().reader();
-        reader.is_some_and(Reader::doze)
+        let has_bytes = reader.is_some_and(Reader::doze);
+        // What is in the ring before it is its turn is announced on the socket, which wakes whoever sleeps there.
+        has_bytes && self.channel.is_aside()
     }
 
     fn lender(&self) -> Option<Arc<dyn Lender>> {

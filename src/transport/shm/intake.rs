@@ -32,8 +32,8 @@ pub struct Beside {
     waiting: VecDeque<Descriptor>,
     /// Descriptors that came with the last read.
     came: usize,
-    /// Whether the last read had some that found no room in this process.
-    cut_off: bool,
+    /// The RING that was joined last had a descriptor that found no room in this process.
+    lost_ring: bool,
     /// The server's end of a ring, and whether the next frame goes there.
     writer: Option<(Writer, Lane)>,
     /// The client's end of one.
@@ -41,7 +41,8 @@ pub struct Beside {
 }
 
 struct Descriptor {
-    fd: OwnedFd,
+    /// `None`: it found no room in this process.
+    fd: Option<OwnedFd>,
     /// Where in the stream the bytes end that it came with. Its message begins before.
     arrived: u64,
 }
@@ -62,6 +63,11 @@ impl Beside {
     /// Whether the connection has a ring.
     pub fn has_ring(&self) -> bool {
         self.writer.is_some() || self.reader.is_some()
+    }
+
+    /// Whether the RING that came last had a descriptor, which found no room in this process.
+    pub fn has_lost_ring(&self) -> bool {
+        self.lost_ring
     }
 
     /// The client's end of the ring.
@@ -100,23 +106,21 @@ impl Intake for Beside {
         let before = self.waiting.len();
         for item in control.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = item {
-                self.waiting
-                    .extend(fds.map(|fd| Descriptor { fd, arrived }));
+                let fds = fds.map(|fd| Descriptor {
+                    fd: Some(fd),
+                    arrived,
+                });
+                self.waiting.extend(fds);
             }
         }
+        if message.flags.contains(ReturnFlags::CTRUNC) {
+            self.waiting.push_back(Descriptor { fd: None, arrived });
+        }
         self.came = self.waiting.len() - before;
-        self.cut_off = message.flags.contains(ReturnFlags::CTRUNC);
         Ok(message.bytes)
     }
 
     fn check(&mut self) -> Result<()> {
-        if self.cut_off {
-            return Err(Error::new(
-                Status::OutOfResources,
-                "no file descriptor is left to receive a region of the peer; raise the limit of \
-                 open files (ulimit -n)",
-            ));
-        }
         if self.came > 1 {
             return Err(Error::protocol(format!(
                 "the peer sent {} descriptors with one message; a REGION or a RING has one",
@@ -149,7 +153,17 @@ impl Intake for Beside {
                 }
             };
             if brings {
-                *fd = self.waiting.pop_front().map(|descriptor| descriptor.fd);
+                let came = self.waiting.pop_front();
+                let lost = came.as_ref().is_some_and(|came| came.fd.is_none());
+                self.lost_ring = lost && bytes.first() == Some(&RING_KIND);
+                if lost && !self.lost_ring {
+                    return Err(Error::new(
+                        Status::OutOfResources,
+                        "no file descriptor is left to receive a region of the peer; raise the limit of \
+                         open files (ulimit -n)",
+                    ));
+                }
+                *fd = came.and_then(|came| came.fd);
             }
         }
         // The system gives a descriptor out with the first byte sent beside it and ends the read

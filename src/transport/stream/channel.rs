@@ -79,6 +79,9 @@ pub trait Intake: Send {
     fn clear(&mut self) {}
 }
 
+/// SWITCHes that may follow each other: there and back, for a reader that sleeps, and then out again, are three.
+const MOST_SWITCHES: u32 = 16;
+
 /// A connected socket.
 pub struct Channel<I> {
     socket: Arc<OwnedFd>,
@@ -162,6 +165,11 @@ impl<I: Intake> Channel<I> {
     /// See [`Connection::moved`](crate::transport::Connection::moved).
     pub fn moved(&self) -> u64 {
         self.received
+    }
+
+    /// Whether the next frame is beside the socket.
+    pub fn is_aside(&self) -> bool {
+        self.is_aside
     }
 
     /// Where bodies are posted.
@@ -310,12 +318,19 @@ impl<I: Intake> Channel<I> {
     }
 
     fn receive_frame(&mut self) -> Result<Option<Incoming>> {
+        let mut switches = 0;
         loop {
             let next = self.next_frame();
             if !matches!(next, Ok(None)) {
                 return next;
             }
             if self.reader.take_switch() {
+                switches += 1;
+                if switches > MOST_SWITCHES {
+                    return Err(Error::protocol(format!(
+                        "{switches} SWITCHes came without a message between them"
+                    )));
+                }
                 self.is_aside = !self.is_aside;
                 self.drained = false;
                 continue;
