@@ -23,7 +23,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use crate::idle::{client, with_server};
+use crate::idle::{Scripted, client, with_server};
 use crate::{
     bare_peer, frame, listen, name, next, open_copies, ready, send_with, shm, until_error,
 };
@@ -478,6 +478,16 @@ fn a_request_for_a_ring_that_fails_hides_nothing() {
     assert_eq!(error.status(), Status::Disconnected, "{error}");
 }
 
+/// Begins a stream, and goes on until the client asks for a ring.
+fn begin_and_be_asked(server: &mut Scripted) {
+    let mut start = server.begin();
+    for _ in 0..BEFORE_RING {
+        start.extend(frame(2, 0, &[200, 1, 0, 0, 0]));
+    }
+    server.socket.write_all(&start).unwrap();
+    while server.read().unwrap().2 != [RING] {}
+}
+
 /// Rule E4, and "A ring": a client that is told through the ring notices that its server has hung up, whether it spins or sleeps
 /// between its looks, and although the server's process goes on.
 #[test]
@@ -485,12 +495,7 @@ fn the_end_of_the_socket_is_noticed_beside_a_ring() {
     let hour = Duration::from_secs(3600);
     for spin in [Duration::ZERO, Duration::from_millis(1), hour] {
         let (uri, server) = with_server(|mut server| {
-            let mut start = server.begin();
-            for _ in 0..BEFORE_RING {
-                start.extend(frame(2, 0, &[200, 1, 0, 0, 0]));
-            }
-            server.socket.write_all(&start).unwrap();
-            while server.read().unwrap().2 != [RING] {}
+            begin_and_be_asked(&mut server);
             let ring = Bare::make();
             send_with(&server.socket, &ring_frame(), &[ring.fd.as_fd()]);
             server.socket.write_all(&frame(SWITCH, 0, &[])).unwrap();
@@ -520,12 +525,7 @@ fn who_asks_what_is_here_does_not_look_at_the_ring() {
     let (given, was_given) = channel();
     let (asked, was_asked) = channel();
     let (uri, server) = with_server(move |mut server| {
-        let mut start = server.begin();
-        for _ in 0..BEFORE_RING {
-            start.extend(frame(2, 0, &[200, 1, 0, 0, 0]));
-        }
-        server.socket.write_all(&start).unwrap();
-        while server.read().unwrap().2 != [RING] {}
+        begin_and_be_asked(&mut server);
         let ring = Bare::make();
         // Gone once the client says what it does.
         ring.awake().store(7, Ordering::SeqCst);
