@@ -147,7 +147,7 @@ fn the_first_rows_are_shown() {
         shown.contains("AMERICA") && !shown.contains("ASIA"),
         "{shown}"
     );
-    assert!(shown.contains("region: 5 rows in 1 batches"), "{shown}");
+    assert!(shown.contains("region: 5 rows in 1 batch,"), "{shown}");
 
     let mut child = dipc()
         .args(["get", &server.uri, "region", "--head", "5"])

@@ -98,14 +98,20 @@ pub fn bytes_text(bytes: u64) -> String {
     )
 }
 
+/// "1 batch", "2,000 batches".
+fn counted(count: u64, one: &str, many: &str) -> String {
+    let noun = if count == 1 { one } else { many };
+    format!("{} {noun}", HumanCount(count))
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}: {} rows in {} batches, {}",
+            "{}: {} in {}, {}",
             self.ticket,
-            HumanCount(self.rows),
-            HumanCount(self.batches),
+            counted(self.rows, "row", "rows"),
+            counted(self.batches, "batch", "batches"),
             bytes_text(self.bytes)
         )?;
         write!(
