@@ -338,7 +338,11 @@ impl Parameters {
             } else {
                 self.free_data
             },
-            dipc_want: self.dipc_want.unwrap_or(defaults.dipc_want),
+            // Of no meaning to a server without our extension.
+            dipc_want: self
+                .dipc_want
+                .filter(|_| extension)
+                .unwrap_or(defaults.dipc_want),
         };
         if extension {
             tags.validate()?

@@ -117,6 +117,15 @@ fn public_and_extension_uris() {
     );
 }
 
+/// Rule U1: `dipc_want` says nothing of a server without our extension, and is ignored.
+#[test]
+fn a_baseline_server_has_no_tag_for_our_requests() {
+    let uri = parse("ucx://h:1?want_data=4294967296&dipc_want=8589934592");
+    assert!(!uri.extension);
+    assert_eq!(uri.tags.dipc_want, Tags::default_for(Role::Both).dipc_want);
+    assert_eq!(parse(&uri.to_string()), uri);
+}
+
 /// Rule U1: parameters given twice, or malformed, are named; unknown ones never matter.
 #[test]
 fn bad_parameters_are_named() {
