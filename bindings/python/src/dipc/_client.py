@@ -161,21 +161,20 @@ class Client:
                 _arguments.count(bytes_, "the window's bytes"),
             )
             values.append(("window", numbers))
-        settings = options("get_options", values, _checked, _plain("dipc_get_options_free"))
         token = Token()
         if cancel is not None:
             cancel.link(token)
 
         def open_() -> Reader:
             struct = _abi.ArrowDeviceArrayStream()
+            # Made here, and not by the main thread: a Ctrl-C that finds it in a collected handle's end is lost.
+            settings = options("get_options", values, _checked, _plain("dipc_get_options_free"))
             with self._handle as client, settings as set_, token.handle as cancel_:
                 _get(
                     client, (c_char_p * len(uris))(*uris), len(uris), ticket_, len(ticket_), set_, cancel_,
                     ctypes.addressof(struct),
                 )  # fmt: skip
                 stream = Stream(struct, token)
-            # Not left to the collector, in which a Ctrl-C is lost.
-            settings.close()
             return Reader(stream)
 
         return token, open_
