@@ -123,10 +123,7 @@ fn a_client_whose_ring_finds_no_descriptor_does_without() {
 #[test]
 #[ignore = "run by a_client_whose_ring_finds_no_descriptor_does_without"]
 fn child_loses_its_ring() {
-    let name = name();
-    let address = SocketAddr::from_abstract_name(&name).unwrap();
-    let listener = UnixListener::bind_addr(&address).unwrap();
-    let (mut client, mut server) = asking(&listener, &name);
+    let (mut client, mut server) = asking();
     let ring = Bare::make();
     let taken = use_up(0);
     send_with(&server, &ring_frame(), &[ring.fd.as_fd()]);
@@ -152,10 +149,7 @@ fn a_client_that_cannot_map_its_ring_does_without() {
 #[ignore = "run by a_client_that_cannot_map_its_ring_does_without"]
 fn child_cannot_map_its_ring() {
     assert_in_child();
-    let name = name();
-    let address = SocketAddr::from_abstract_name(&name).unwrap();
-    let listener = UnixListener::bind_addr(&address).unwrap();
-    let (mut client, mut server) = asking(&listener, &name);
+    let (mut client, mut server) = asking();
     let ring = Bare::make();
     send_with(&server, &ring_frame(), &[ring.fd.as_fd()]);
     server.write_all(&frame(2, 0, &[202])).unwrap();

@@ -66,8 +66,11 @@ fn connect(name: &str) -> Box<dyn Connection> {
 }
 
 /// A client that has asked a bare server for a ring.
-pub fn asking(listener: &UnixListener, name: &str) -> (Box<dyn Connection>, UnixStream) {
-    let mut client = connect(name);
+pub fn asking() -> (Box<dyn Connection>, UnixStream) {
+    let name = name();
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let listener = UnixListener::bind_addr(&address).unwrap();
+    let mut client = connect(&name);
     let (mut server, _) = listener.accept().unwrap();
     for number in 0..BEFORE_RING {
         let bytes = [&[200][..], &number.to_le_bytes()].concat();
@@ -332,10 +335,7 @@ fn a_client_that_writes_nonsense_is_cut() {
 
 /// What a server does with a ring, and how the client's connection ends by it.
 fn server_ends_in(text: &str, act: impl FnOnce(&Bare, &mut UnixStream)) {
-    let name = name();
-    let listener =
-        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    let (mut client, mut server) = asking(&listener, &name);
+    let (mut client, mut server) = asking();
     let ring = Bare::make();
     send_with(&server, &ring_frame(), &[ring.fd.as_fd()]);
     act(&ring, &mut server);
@@ -403,10 +403,7 @@ fn what_brings_no_message_does_not_go_on_for_ever() {
 /// What is in the ring and not announced yet does not keep a client from its sleep: the SWITCH that announces it wakes it.
 #[test]
 fn a_client_sleeps_until_the_ring_is_announced() {
-    let name = name();
-    let listener =
-        UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-    let (mut client, mut server) = asking(&listener, &name);
+    let (mut client, mut server) = asking();
     let ring = Bare::make();
     send_with(&server, &ring_frame(), &[ring.fd.as_fd()]);
     client.wake();
@@ -438,10 +435,7 @@ fn what_is_no_ring_is_refused() {
         (FILE_BYTES.to_le_bytes(), Some(unsealed.as_fd()), "sealed"),
         (short, Some(region.fd().as_fd()), "another size"),
     ] {
-        let name = name();
-        let listener =
-            UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        let (mut client, server) = asking(&listener, &name);
+        let (mut client, server) = asking();
         let message = frame(2, 0, &[&[RING][..], &len].concat());
         match fd {
             Some(fd) => send_with(&server, &message, &[fd]),
