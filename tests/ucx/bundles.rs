@@ -23,9 +23,19 @@ fn body(seq: u8, length: usize) -> Outgoing {
     }
 }
 
+/// A control message of an unknown kind: it shows that its sender has our extension.
+fn control() -> Outgoing {
+    Outgoing::Control {
+        bytes: vec![0xFF],
+        fd: None,
+    }
+}
+
 /// Both ends, once the server has heard that bundles may come: UCX keeps no order between that and the end of connecting.
 fn bundling() -> Pair {
     let mut pair = Pair::new();
+    pair.server.send(control()).unwrap();
+    assert!(matches!(pair.next().unwrap(), Incoming::Control { .. }));
     let start = Instant::now();
     loop {
         pair.server.queue(metadata(0)).unwrap();
@@ -193,4 +203,46 @@ fn a_body_in_runs_is_put_together_although_alone() {
     // By itself it would wait until it is posted.
     let (seq, memory) = next_body(&mut pair);
     assert_eq!((seq, memory.as_slice()), (3, &[7; 24 * 600][..]));
+}
+
+/// Rule E1: a client with a bare address says nothing of our extension but its request until the
+/// server has spoken; then what was held back leaves.
+#[test]
+fn a_client_asks_once_its_server_has_spoken() {
+    if !works() {
+        return;
+    }
+    let mut pair = Pair::new();
+    pair.client.send(control()).unwrap();
+    for seq in 0..3 {
+        // Where the client had asked, this one would wait.
+        pair.server.queue(metadata(seq)).unwrap();
+        assert!(matches!(pair.next().unwrap(), Incoming::Metadata(_)));
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(20) {
+            assert!(pair.server.receive().unwrap().is_none());
+            pair.client.flush().unwrap();
+        }
+    }
+    pair.server.send(control()).unwrap();
+    // Without a turn of the server, which what was held back reaches.
+    let start = Instant::now();
+    while !matches!(
+        pair.client.receive().unwrap(),
+        Some(Incoming::Control { .. })
+    ) {
+        pair.server.flush().unwrap();
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "nothing is heard"
+        );
+    }
+    let start = Instant::now();
+    while pair.server.receive().unwrap().is_none() {
+        pair.client.flush().unwrap();
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "nothing is heard"
+        );
+    }
 }

@@ -4,12 +4,14 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
+use dipc::cancel::Cancel;
 use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::proto::Role;
@@ -254,4 +256,45 @@ fn silence_ends_with_a_timeout() {
         .unwrap_err();
     assert_eq!(error.status(), Status::Timeout, "{error}");
     assert!(error.text().contains("ticket"), "{error}");
+}
+
+/// Rule E1: a bare address may be a baseline server's, which UCX ends at the first active message
+/// of an id that it does not know. A client that asks there, and gives up, does it no harm.
+#[test]
+fn a_bare_address_does_no_harm_to_the_peer() {
+    let Some(peer) = peer() else { return };
+    let folder = folder("bare");
+    let table = large(&folder);
+    let server = Server::start(peer, WAYS[0], std::slice::from_ref(&table));
+    let uris: Vec<_> = server.uris().iter().map(String::as_str).collect();
+    let bare = uris[0].split('?').next().unwrap();
+    let impatient = GetOptions {
+        stall_timeout: Some(Duration::from_millis(300)),
+        ..GetOptions::default()
+    };
+    for _ in 0..3 {
+        let client = client();
+        let asked = client.get(&[bare], name(&table).as_bytes(), &impatient, None);
+        let error = asked.map(drop).unwrap_err();
+        assert_eq!(error.status(), Status::Timeout, "{error}");
+        let cancel = Cancel::new().unwrap();
+        let asked = thread::scope(|scope| {
+            let asked = scope.spawn(|| {
+                client.get(
+                    &[bare],
+                    name(&table).as_bytes(),
+                    &GetOptions::default(),
+                    Some(&cancel),
+                )
+            });
+            thread::sleep(Duration::from_millis(100));
+            cancel.cancel();
+            asked.join().unwrap()
+        });
+        assert_eq!(asked.map(drop).unwrap_err().status(), Status::Cancelled);
+    }
+    let mut stream = client()
+        .get(&uris, name(&table).as_bytes(), &GetOptions::default(), None)
+        .unwrap();
+    assert!(read_all(&mut stream).unwrap() == read(&table).1);
 }

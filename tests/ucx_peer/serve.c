@@ -69,7 +69,12 @@ static void accept_connection(struct server *server, ucp_conn_request_h request)
     params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   }
-  check(ucp_ep_create(connection->worker.handle, &params, &connection->endpoint), "cannot accept");
+  if (ucp_ep_create(connection->worker.handle, &params, &connection->endpoint) != UCS_OK) {
+    /* The client has gone already. */
+    ucp_worker_destroy(connection->worker.handle);
+    free(connection);
+    return;
+  }
   server->connections = grow(server->connections, &server->connection_capacity,
                              server->connection_count + 1, sizeof connection);
   server->connections[server->connection_count++] = connection;

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::address::is_loopback;
-use crate::transport::ucx::active::{self, Class};
+use crate::transport::ucx::active;
 use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
@@ -56,6 +56,9 @@ pub struct UcxConnection {
     gpu: Option<Arc<Device>>,
     /// Small messages that wait to leave together, once the client has asked for that.
     bundle: Option<Bundle>,
+    /// At a client, until its server has sent a control message: control messages that wait for
+    /// that. UCX ends the process of a baseline server that is sent one.
+    unproven: Option<Vec<Vec<u8>>>,
     inbox: VecDeque<Incoming>,
     /// What callbacks told and is being dealt with; its memory is used again.
     told: Told,
@@ -149,11 +152,12 @@ impl UcxConnection {
             gpu: None,
             ready: Arc::clone(worker.ready()),
             link: Some(Link { worker, endpoint }),
-            shared,
             tagged,
             pulls: None,
             lender: None,
             bundle: None,
+            unproven: (shared.peer == Peer::Server).then(Vec::new),
+            shared,
             inbox: VecDeque::new(),
             told: Told::default(),
             awake: false,
@@ -192,13 +196,13 @@ impl UcxConnection {
         Ok(())
     }
 
-    /// Client: says that bundles may come, to a server of our extension.
+    /// Client: says that bundles may come, once the server has shown that it has our extension.
     ///
     /// # Errors
     ///
     /// The connection is over.
     pub fn ask_for_bundles(&mut self) -> Result<()> {
-        self.send_active(Class::Control, bundle::ask())
+        self.send_control(bundle::ask())
     }
 
     /// Waits until the server has accepted. On failure the drop of `self` cleans up.

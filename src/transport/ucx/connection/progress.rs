@@ -63,7 +63,7 @@ impl UcxConnection {
         };
         let (tagged, shared, pulls) = (&mut self.tagged, &self.shared, &mut self.pulls);
         let (told, bundle) = (&mut self.told, &mut self.bundle);
-        let mut moved = false;
+        let (mut moved, mut is_proven) = (false, false);
         loop {
             let mut failed = Ok(());
             if self.over.is_none() {
@@ -80,6 +80,7 @@ impl UcxConnection {
             // The reason, before what operations end with because of it.
             note_failure(&mut self.over, shared, self.api, &self.peer);
             for message in told.arrived.drain(..) {
+                is_proven |= matches!(message, Incoming::Control { .. });
                 let mut line = Line {
                     worker: &mut *worker,
                     endpoint: *endpoint,
@@ -116,6 +117,9 @@ impl UcxConnection {
                 }
             }
             note(&mut self.over, failed);
+        }
+        if is_proven && self.over.is_none() {
+            self.prove();
         }
         moved
     }

@@ -8,6 +8,7 @@ use ucx1_sys::{
     ucp_request_param_t, ucs_status_ptr_t,
 };
 
+use super::progress::note;
 use super::{Link, UcxConnection, closed, enter};
 use crate::error::{Error, Result};
 use crate::transport::ucx::active::Class;
@@ -79,7 +80,7 @@ impl UcxConnection {
                 let header = header.as_deref().unwrap_or_default();
                 self.send_active(Class::Metadata, [prefix.as_slice(), header].concat())
             }
-            Outgoing::Control { bytes, fd: _ } => self.send_active(Class::Control, bytes),
+            Outgoing::Control { bytes, fd: _ } => self.send_control(bytes),
             Outgoing::Tagged { tag, payload } => self.send_tagged(tag, Sending::payload(payload)),
             Outgoing::GpuBody { .. } if !self.knows_cuda => Err(sends_host_memory_only()),
             Outgoing::GpuBody { tag, body } => self.send_tagged(tag, Sending::gpu(body)),
@@ -118,7 +119,27 @@ impl UcxConnection {
         self.post_active(Class::Bundle, Sending::bytes(bytes))
     }
 
-    pub(super) fn send_active(&mut self, class: Class, bytes: Vec<u8>) -> Result<()> {
+    /// Sends a control message; a client's waits until the server has proven that it knows such
+    /// messages (rule E1).
+    pub(super) fn send_control(&mut self, bytes: Vec<u8>) -> Result<()> {
+        match &mut self.unproven {
+            Some(waiting) => {
+                waiting.push(bytes);
+                Ok(())
+            }
+            None => self.send_active(Class::Control, bytes),
+        }
+    }
+
+    /// The server has sent a control message: what waited for that leaves.
+    pub(super) fn prove(&mut self) {
+        for bytes in self.unproven.take().unwrap_or_default() {
+            let sent = self.send_active(Class::Control, bytes);
+            note(&mut self.over, sent);
+        }
+    }
+
+    fn send_active(&mut self, class: Class, bytes: Vec<u8>) -> Result<()> {
         if bytes.len() as u64 > class.limit() {
             return Err(Error::invalid_argument(format!(
                 "a {class:?} message of {} bytes cannot be sent; the limit is {}",
