@@ -11,3 +11,4 @@ mod network;
 mod support;
 mod tables;
 mod usage;
+mod users;

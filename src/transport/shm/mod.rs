@@ -9,6 +9,7 @@ mod intake;
 mod listener;
 mod ring;
 mod socket;
+mod users;
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags};
 
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
+use crate::transport::shm::users::is_anybody;
 
 /// Most bytes of a path or name: `sun_path` has 108, one of which is a zero byte.
 const MAX_ADDRESS_BYTES: usize = 107;
@@ -126,9 +127,9 @@ impl Peer {
         })
     }
 
-    /// Whether it runs as this process's user.
+    /// Whether it runs as this process's user, for certain.
     pub fn is_same_user(self) -> bool {
-        self.uid == rustix::process::geteuid().as_raw()
+        self.uid == rustix::process::geteuid().as_raw() && !is_anybody(self.uid)
     }
 
     /// Refuses another user, unless every user is admitted.
@@ -140,14 +141,20 @@ impl Peer {
         if any_user || self.is_same_user() {
             return Ok(());
         }
-        Err(Error::new(
-            Status::Permission,
+        let own = rustix::process::geteuid().as_raw();
+        let text = if self.uid == own {
             format!(
-                "the peer ({self}) is another user than this process (uid {}); admit every user \
-                 explicitly if that is meant",
-                rustix::process::geteuid().as_raw()
-            ),
-        ))
+                "the peer ({self}) may be any user: this process's user namespace has no number for \
+                 it, nor perhaps for this process, and {own} stands for all such users; map the \
+                 users into the namespace, or admit every user explicitly"
+            )
+        } else {
+            format!(
+                "the peer ({self}) is another user than this process (uid {own}); admit every user \
+                 explicitly if that is meant"
+            )
+        };
+        Err(Error::new(Status::Permission, text))
     }
 
     /// A descriptor that becomes readable when its process ends, where the system can tell. (The

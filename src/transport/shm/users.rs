@@ -1,0 +1,49 @@
+//! The uid that says nothing: the overflow uid, as which a process reads every user that its user
+//! namespace has no number for.
+
+use std::fs::read_to_string;
+
+/// The kernel's default, where /proc cannot be asked.
+const DEFAULT_OVERFLOW_UID: u32 = 65534;
+
+/// Whether `uid` may stand for any user at all.
+pub fn is_anybody(uid: u32) -> bool {
+    uid == overflow_uid() && !read_to_string("/proc/self/uid_map").is_ok_and(|map| is_whole(&map))
+}
+
+fn overflow_uid() -> u32 {
+    let text = read_to_string("/proc/sys/kernel/overflowuid").ok();
+    text.and_then(|text| text.trim().parse().ok())
+        .unwrap_or(DEFAULT_OVERFLOW_UID)
+}
+
+/// Whether a user namespace has a number for every user, as the first one has: then a uid is that of
+/// the user of this number alone. The map's ranges (first number inside, first outside, length) do
+/// not overlap.
+fn is_whole(map: &str) -> bool {
+    let length = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
+    map.lines().filter_map(length).sum::<u64>() >= u64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// security.md, "shm": where a user has no number, the overflow uid is not taken for a user.
+    #[test]
+    fn only_a_whole_map_makes_the_overflow_uid_a_user() {
+        assert!(is_whole("         0          0 4294967295\n"));
+        assert!(is_whole("0 100000 65536\n65536 1065536 4294901759\n"));
+        for some in ["", "0 1000 1\n", "0 100000 65536\n", "65534 1000 1\n", "x"] {
+            assert!(!is_whole(some), "{some}");
+        }
+    }
+
+    /// Every other uid is one user's.
+    #[test]
+    fn other_uids_are_somebody() {
+        for uid in [0, 1000, u32::MAX] {
+            assert!(!is_anybody(uid));
+        }
+    }
+}
