@@ -32,6 +32,7 @@ mod error;
 mod library;
 mod load;
 mod log;
+mod memory;
 pub mod newer;
 mod pointers;
 mod signals;

@@ -336,7 +336,7 @@ fn init(
     Ok(handle)
 }
 
-/// Whether a context takes pointers to memory of the kind CUDA.
+/// Whether a context takes pointers to memory of a GPU, and is sure to know them as such.
 fn knows_cuda(api: &Api, handle: ucp_context_h) -> bool {
     let mut attributes = ucp_context_attr_t {
         field_mask: u64::from(UCP_ATTR_FIELD_MEMORY_TYPES),
@@ -344,7 +344,8 @@ fn knows_cuda(api: &Api, handle: ucp_context_h) -> bool {
     };
     // SAFETY: the context lives; the struct is writable, and only the masked field is written.
     let status = unsafe { api.ucp_context_query(handle, &raw mut attributes) };
-    status == UCS_OK && attributes.memory_types & (1 << UCS_MEMORY_TYPE_CUDA) != 0
+    let takes_gpus = status == UCS_OK && attributes.memory_types & (1 << UCS_MEMORY_TYPE_CUDA) != 0;
+    takes_gpus && api.turn_memory_type_cache_off()
 }
 
 impl Drop for Context {

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use ucx1_sys::{
     UCP_DATATYPE_IOV, UCP_OP_ATTR_FIELD_DATATYPE, UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-    UCS_MEMORY_TYPE_CUDA, UCS_MEMORY_TYPE_HOST, ucp_datatype_t, ucp_dt_make_contig,
-    ucp_request_param_t,
+    UCP_OP_ATTR_FLAG_NO_IMM_CMPL, UCS_MEMORY_TYPE_CUDA, UCS_MEMORY_TYPE_HOST, ucp_datatype_t,
+    ucp_dt_make_contig, ucp_request_param_t,
 };
 
 use crate::device::BufferRef;
@@ -138,6 +138,9 @@ impl Sending {
                 // Said, not left to be found out: libraries number what is beyond the known kinds
                 // differently, and looking would take a call of the driver's.
                 params.memory_type = UCS_MEMORY_TYPE_CUDA;
+                // UCX reads a short message with the processor as long as its cache of memory types
+                // is there and empty, whatever type is said (1.22). This flag leaves that path out.
+                params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
                 (address_of(body), body.len(), params)
             }
             Memory::Runs(runs) => match &runs[..] {
