@@ -10,6 +10,7 @@ use dipc::device::cuda::export::{Exported, Handle};
 use dipc::device::cuda::import::Mapping;
 use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream, later};
 use dipc::error::Status;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::{Case, NEEDS_THE_FAKE, child_of, fake, run};
 
@@ -299,14 +300,12 @@ fn exporter_dies() {
         let (len, handle) = said.split_once(' ').unwrap();
         let len: usize = len.parse().unwrap();
         if purpose == "lend" {
-            // The fake knows its memory by the file, so that this stands for SCM_RIGHTS.
-            let path = format!("/proc/{}/fd/{handle}", other.0.id());
-            let file = std::fs::File::options()
-                .read(true)
-                .write(true)
-                .open(path)
-                .unwrap();
-            let mapping = Mapping::map(&device, &file.into(), len).unwrap();
+            // The same open file, as SCM_RIGHTS brings it: a driver's descriptor cannot be opened anew.
+            let pid = Pid::from_child(&other.0);
+            let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+            let number = handle.parse().unwrap();
+            let fd = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).unwrap();
+            let mapping = Mapping::map(&device, &fd, len).unwrap();
             other.kill();
             let place = mapping.slice(100, TEXT.len()).unwrap();
             assert_eq!(fake::read(place, TEXT.len()), TEXT);

@@ -61,7 +61,9 @@ CUresult fake_open(int pid, int fd, int device, size_t size, uint64_t id, struct
 EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, struct handle handle, unsigned flags) {
   CALL("cuIpcOpenMemHandle_v2");
   NEED_CONTEXT;
-  if (flags != 1 || handle.magic != MAGIC) return INVALID_VALUE;
+  if (flags != 1) return INVALID_VALUE;
+  // What driver 580 says of bytes that are no handle.
+  if (handle.magic != MAGIC) return MAPPING_FAILED;
   if (handle.pid == getpid()) return INVALID_CONTEXT;
   struct range *range = NULL;
   CUresult code = fake_open(handle.pid, handle.fd, handle.device, handle.size, handle.id, &range);

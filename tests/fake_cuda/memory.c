@@ -528,7 +528,9 @@ EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
 EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, struct allocation *allocation,
                          unsigned long long flags) {
   CALL("cuMemMap");
-  if (!allocation || offset || flags || size != allocation->size) return INVALID_VALUE;
+  if (!allocation || offset || flags || size < allocation->size) return INVALID_VALUE;
+  // What driver 580 says of a length beyond the allocation.
+  if (size > allocation->size) return NOT_SUPPORTED;
   pthread_mutex_lock(&fake_lock);
   struct reservation *in = reservations;
   while (in && !(address >= in->base && address + size <= in->base + in->size)) in = in->next;

@@ -375,7 +375,8 @@ EXPORT CUresult cuIpcGetEventHandle(struct event_handle *out, struct event *even
 EXPORT CUresult cuIpcOpenEventHandle(struct event **out, struct event_handle handle) {
   CALL("cuIpcOpenEventHandle");
   NEED_CONTEXT;
-  if (handle.magic != 0xE4E47) return INVALID_VALUE;
+  // What driver 580 says of bytes that are no handle.
+  if (handle.magic != 0xE4E47) return MAPPING_FAILED;
   if (handle.pid == getpid()) return INVALID_CONTEXT;
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);

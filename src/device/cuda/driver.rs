@@ -23,12 +23,22 @@ pub mod code {
     pub const OUT_OF_MEMORY: i32 = 2;
     /// `CUDA_ERROR_INVALID_CONTEXT`
     pub const INVALID_CONTEXT: i32 = 201;
+    /// `CUDA_ERROR_MAP_FAILED`
+    pub const MAP_FAILED: i32 = 205;
+    /// `CUDA_ERROR_OPERATING_SYSTEM`
+    pub const OPERATING_SYSTEM: i32 = 304;
+    /// `CUDA_ERROR_INVALID_HANDLE`
+    pub const INVALID_HANDLE: i32 = 400;
     /// `CUDA_ERROR_NOT_READY`
     pub const NOT_READY: i32 = 600;
     /// `CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED`
     pub const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
     /// `CUDA_ERROR_CONTEXT_IS_DESTROYED`
     pub const CONTEXT_IS_DESTROYED: i32 = 709;
+    /// `CUDA_ERROR_NOT_SUPPORTED`
+    pub const NOT_SUPPORTED: i32 = 801;
+    /// `CUDA_ERROR_UNKNOWN`
+    pub const UNKNOWN: i32 = 999;
 }
 
 /// A call of the driver that failed.
@@ -47,6 +57,32 @@ impl Failure {
         } else {
             Err(Self { call, code })
         }
+    }
+
+    /// Whether the call failed because of the handle or descriptor that it was given. Drivers do not
+    /// agree on one code for a handle that they did not make.
+    pub(super) fn is_of_a_handle(self) -> bool {
+        matches!(
+            self.code,
+            code::INVALID_VALUE
+                | code::INVALID_CONTEXT
+                | code::MAP_FAILED
+                | code::OPERATING_SYSTEM
+                | code::INVALID_HANDLE
+                | code::UNKNOWN
+        )
+    }
+
+    /// The failure to open a handle that a peer sent for `what`, which lies on the GPU `ordinal`.
+    pub(super) fn to_open(self, what: &str, ordinal: i32) -> Error {
+        let refused = self.is_of_a_handle();
+        let error = Error::from(self);
+        if !refused {
+            return error;
+        }
+        let text =
+            format!("the handle that the peer sent opens no {what} of GPU {ordinal}: {error}");
+        Error::new(Status::InvalidData, text)
     }
 
     /// What kind of failure it is, and what can be done about it.
@@ -79,7 +115,7 @@ impl Failure {
                 Status::InvalidArgument,
                 "`dipc info` lists the GPUs that there are",
             ),
-            code::INVALID_CONTEXT | code::CONTEXT_IS_DESTROYED | 400 => (
+            code::INVALID_CONTEXT | code::CONTEXT_IS_DESTROYED | code::INVALID_HANDLE => (
                 Status::InvalidData,
                 "the context that the memory, the stream or the event belonged to is gone: it must \
                  live until every array made in it is released",
@@ -94,7 +130,7 @@ impl Failure {
                 Status::Unsupported,
                 "the driver cannot compile the kernels of libdipc for this GPU: install a newer one",
             ),
-            217 | 705 | 801 => (
+            217 | 705 | code::NOT_SUPPORTED => (
                 Status::Unsupported,
                 "this GPU, or this machine, cannot do that",
             ),

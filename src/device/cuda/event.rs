@@ -89,7 +89,8 @@ impl Event {
         };
         // SAFETY: `raw` is writable, the device's context is current, and the driver checks the
         // handle.
-        unsafe { device.driver().cuIpcOpenEventHandle(&raw mut raw, handle) }?;
+        unsafe { device.driver().cuIpcOpenEventHandle(&raw mut raw, handle) }
+            .map_err(|failure| failure.to_open("event", device.ordinal()))?;
         Ok(Self {
             device: Arc::clone(device),
             raw,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{CUdeviceptr, CUipcMemHandle, CUmemGenericAllocationHandle};
 
 use crate::device::cuda::context::Device;
-use crate::device::cuda::driver::Driver;
+use crate::device::cuda::driver::{Driver, code};
 use crate::device::cuda::event::HANDLE_BYTES;
 use crate::device::cuda::later;
 use crate::device::cuda::memory::{POSIX_FD, map, unmap};
@@ -131,7 +131,8 @@ impl Mapping {
             reserved: handle.map(u8::cast_signed),
         };
         // SAFETY: `address` is writable; the driver checks the handle.
-        unsafe { driver.cuIpcOpenMemHandle_v2(&raw mut address, raw, LAZY_PEER_ACCESS) }?;
+        unsafe { driver.cuIpcOpenMemHandle_v2(&raw mut address, raw, LAZY_PEER_ACCESS) }
+            .map_err(|failure| failure.to_open("memory", device.ordinal()))?;
         let len = size_at(device, address, len).inspect_err(|_| {
             // SAFETY: opened above, and nobody has used it.
             let gone = unsafe { driver.cuIpcCloseMemHandle(address) };
@@ -162,15 +163,20 @@ impl Mapping {
         let shareable = std::ptr::without_provenance_mut(number);
         let refused = |failure: super::Failure| {
             let error = Error::from(failure);
-            match (failure.call, failure.code) {
-                // What the driver says of descriptors and lengths that are not its own.
-                ("cuMemImportFromShareableHandle" | "cuMemMap", 1 | 304 | 400 | 999)
-                | ("cuMemAddressReserve", 1) => Error::protocol(format!(
-                    "what the peer sent is no memory of GPU {} with {len} bytes: {error}",
-                    device.ordinal()
-                )),
-                _ => error,
+            let of_the_peer = match failure.call {
+                "cuMemImportFromShareableHandle" => failure.is_of_a_handle(),
+                // A driver may call a length beyond the allocation not supported.
+                "cuMemMap" => failure.is_of_a_handle() || failure.code == code::NOT_SUPPORTED,
+                "cuMemAddressReserve" => failure.code == code::INVALID_VALUE,
+                _ => false,
+            };
+            if !of_the_peer {
+                return error;
             }
+            Error::protocol(format!(
+                "what the peer sent is no memory of GPU {} with {len} bytes: {error}",
+                device.ordinal()
+            ))
         };
         // SAFETY: `handle` is writable; the driver checks the descriptor, which is open.
         unsafe { driver.cuMemImportFromShareableHandle(&raw mut handle, shareable, POSIX_FD) }

@@ -233,14 +233,13 @@ impl ImportedPool {
         let imported = unsafe {
             driver.cuMemPoolImportFromShareableHandle(&raw mut pool, shareable, POSIX_FD, 0)
         };
-        imported.map_err(|failure| match failure.code {
-            // What the driver says of descriptors that are not its own.
-            1 | 304 | 400 | 999 => Error::protocol(format!(
+        imported.map_err(|failure| match failure.is_of_a_handle() {
+            true => Error::protocol(format!(
                 "what the peer sent is no pool of GPU {}: {}",
                 device.ordinal(),
                 Error::from(failure)
             )),
-            _ => failure.into(),
+            false => failure.into(),
         })?;
         let access = CUmemAccessDesc {
             location: device.location(),
@@ -269,7 +268,8 @@ impl ImportedPool {
         // SAFETY: `address` is writable and the pool this one's; the driver checks the bytes.
         unsafe {
             driver.cuMemPoolImportPointer(&raw mut address, handle_of(self.pool), &raw mut data)
-        }?;
+        }
+        .map_err(|failure| failure.to_open("memory of a pool", self.device.ordinal()))?;
         Ok(address)
     }
 
