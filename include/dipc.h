@@ -1132,6 +1132,22 @@ dipc_status dipc_get_options_set_lent_limit_bytes(struct dipc_get_options *optio
                                                   struct dipc_error **error);
 
 /**
+ * Sets the most bytes of this process's memory that one message of the server may take beside its body, or
+ * as many as its body has, where those are more: for compressed buffers unpacked, for copies of what the
+ * server could still write to, for the structs of the schema and of arrays, and, over the whole stream, for
+ * dictionaries with their deltas. A message that needs more ends the stream with DIPC_ERR_OUT_OF_MEMORY.
+ * Default 512 MiB; 16 GiB for a server of the same user.
+ *
+ * @param options              Options to change; exclusive during the call.
+ * @param message_limit_bytes  Bytes; UINT64_MAX for no limit.
+ * @param error                May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_get_options_set_message_limit_bytes(struct dipc_get_options *options,
+                                                     uint64_t message_limit_bytes,
+                                                     struct dipc_error **error);
+
+/**
  * Sets where arrays shall be. Default ARROW_DEVICE_CPU. Where the server has them there already, and
  * this process can map its memory, nothing is copied; otherwise they are copied, once on each way
  * between the host and a device.

@@ -57,6 +57,9 @@ pub struct GetOptions {
     /// How much of what arrives is checked; `None`: the structure alone from a server of the same
     /// user, everything from others (rule A8).
     pub level: Option<Level>,
+    /// Most bytes that one message may take here beside its body; `None`: 16 GiB from a server of
+    /// the same user, [`DecodeOptions`]' default from others.
+    pub message_limit: Option<u64>,
     /// How long a waiting consumer looks for the stream before it sleeps.
     pub spin: Duration,
     /// Connections for the stream, where the transport can spread bodies over several.
@@ -77,12 +80,32 @@ impl Default for GetOptions {
             lent_limit: 1 << 30,
             device: Target::Host,
             level: None,
+            message_limit: None,
             spin: Duration::ZERO,
             connections: 1,
             first_seq: 0,
         }
     }
 }
+
+impl GetOptions {
+    /// What is asked of the decoder of a server's stream.
+    pub fn decode(&self, same_user: bool) -> DecodeOptions {
+        let (level, limit) = if same_user {
+            (Level::Structure, SAME_USER_LIMIT)
+        } else {
+            let careful = DecodeOptions::default();
+            (careful.level, careful.message_limit)
+        };
+        DecodeOptions {
+            level: self.level.unwrap_or(level),
+            message_limit: self.message_limit.unwrap_or(limit),
+        }
+    }
+}
+
+/// Most bytes that a message of the same user may take beside its body.
+const SAME_USER_LIMIT: u64 = 16 << 30;
 
 /// How long a server that cannot say no is waited for (rule R5).
 pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -373,17 +396,9 @@ impl Inner {
             && data
                 .as_ref()
                 .is_none_or(|(_, connected)| connected.link.same_user());
-        let level = options.level.unwrap_or(if same_user {
-            Level::Structure
-        } else {
-            Level::Full
-        });
         let first = Arc::clone(&metadata.link);
         let second = data.map_or_else(|| Arc::clone(&first), |(_, connected)| connected.link);
-        let decode = DecodeOptions {
-            level,
-            ..DecodeOptions::default()
-        };
+        let decode = options.decode(same_user);
         let target = options.device;
         let other = (!Arc::ptr_eq(&first, &second)).then(|| Arc::clone(&second));
         let links = [Some(Arc::clone(&first)), other];
@@ -400,6 +415,7 @@ impl Inner {
         let device_type = fetch.target().device_type();
         Ok(Stream {
             schema: fetch.schema(),
+            decode,
             fetch: Some(fetch),
             generation: self.generation,
             client: Arc::downgrade(self),
@@ -501,6 +517,7 @@ pub struct Stream {
     client: Weak<Inner>,
     key: Option<Key>,
     schema: Option<Arc<Header>>,
+    decode: DecodeOptions,
     device_type: i32,
     cancel: Option<Cancel>,
     custom_metadata: Vec<(String, String)>,
@@ -557,7 +574,7 @@ impl ArrayReader for Stream {
             .schema
             .as_ref()
             .ok_or_else(|| Error::protocol("the stream has no schema (rule M4)"))?;
-        Ok(Decoder::new(header, DecodeOptions::default())?.schema())
+        Ok(Decoder::new(header, self.decode)?.schema())
     }
 
     fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {

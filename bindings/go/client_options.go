@@ -107,6 +107,17 @@ func WithLentLimit(bytes uint64) GetOption {
 	}}
 }
 
+// WithMessageLimit sets the most memory that one message may take here beside its body: for buffers
+// unpacked, copies to be checked, the schema, and the stream's dictionaries together; or as much as its
+// body has, where that is more. A message that needs more is an error. Default 512 MiB, and 16 GiB for a
+// server of the same user.
+func WithMessageLimit(bytes uint64) GetOption {
+	return GetOption{func(r *getRequest) error {
+		var failure *C.dipc_error
+		return check(C.dipc_get_options_set_message_limit_bytes(r.options, C.uint64_t(bytes), &failure), failure)
+	}}
+}
+
 // Device is where the arrays of a stream shall be: [Host], [CUDA] or [AsSent].
 type Device struct {
 	deviceType C.int32_t

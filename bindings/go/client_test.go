@@ -51,7 +51,7 @@ func TestGetOptions(t *testing.T) {
 	server, uri := newServer(t)
 	publish(t, server, "table")
 	got := get(t, uri, "table", dipc.WithConnectTimeout(time.Minute), dipc.WithStallTimeout(time.Minute),
-		dipc.WithReaderSpin(time.Microsecond), dipc.WithConnections(2), dipc.WithWindow(1, 1), dipc.WithLentLimit(0), dipc.WithValidation(dipc.ValidateFull))
+		dipc.WithReaderSpin(time.Microsecond), dipc.WithConnections(2), dipc.WithWindow(1, 1), dipc.WithLentLimit(0), dipc.WithMessageLimit(1<<20), dipc.WithValidation(dipc.ValidateFull))
 	if rows := count(t, got); rows != 10 {
 		t.Fatalf("%d rows", rows)
 	}

@@ -91,6 +91,7 @@ struct GetOptions {
   std::optional<std::chrono::nanoseconds> stall_timeout = {};  ///< The server may be silent so long.
   std::optional<Window> window = {};
   std::optional<std::uint64_t> lent_limit_bytes = {};
+  std::optional<std::uint64_t> message_limit_bytes = {};  ///< What one message may become here.
   std::optional<Device> device = {};  ///< Where arrays shall be; otherwise on the host.
   std::optional<Validation> validation = {};
   std::optional<std::chrono::nanoseconds> spin = {};  ///< How long a wait looks before it sleeps.
@@ -195,6 +196,7 @@ inline auto build(const GetOptions& options) {
   builder.set(options.connect_timeout, dipc_get_options_set_connect_timeout_ns)
       .set(options.stall_timeout, dipc_get_options_set_stall_timeout_ns)
       .set(options.lent_limit_bytes, dipc_get_options_set_lent_limit_bytes)
+      .set(options.message_limit_bytes, dipc_get_options_set_message_limit_bytes)
       .set(options.validation, dipc_get_options_set_validation)
       .set(options.spin, dipc_get_options_set_spin_ns)
       .set(options.connections, dipc_get_options_set_connections)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
+use crate::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::bare::{Message, MessageClass};
 use crate::client::GetOptions;
@@ -185,11 +185,7 @@ impl BareReceiver {
             stall_timeout: options.stall_timeout,
             silence_timeout: Some(crate::client::SILENCE_TIMEOUT),
         };
-        let decode = DecodeOptions {
-            level: options.level.unwrap_or(Level::Full),
-            ..DecodeOptions::default()
-        };
-        let mut receiver = Self::new(config, decode)?;
+        let mut receiver = Self::new(config, options.decode(false))?;
         receiver.target = match options.device {
             Target::AsSent => Target::Host,
             there => there,

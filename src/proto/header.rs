@@ -56,12 +56,19 @@ const ALIGNMENT: usize = 8;
 const MAX_DEPTH: usize = 128;
 
 /// Copies to 8-byte alignment: the bytes, and where in them the copy starts.
-fn copy_aligned(bytes: &[u8]) -> (Vec<u8>, usize) {
-    let mut store: Vec<u8> = Vec::with_capacity(bytes.len().saturating_add(ALIGNMENT));
+fn copy_aligned(bytes: &[u8]) -> Result<(Vec<u8>, usize), ProtocolError> {
+    let mut store: Vec<u8> = Vec::new();
+    let reserved = store.try_reserve_exact(bytes.len().saturating_add(ALIGNMENT));
+    reserved.map_err(|_| {
+        ProtocolError::new(
+            "A8",
+            format!("no memory for a header of {} bytes", bytes.len()),
+        )
+    })?;
     let start = store.as_ptr().addr().wrapping_neg() % ALIGNMENT;
     store.resize(start, 0);
     store.extend_from_slice(bytes);
-    (store, start)
+    Ok((store, start))
 }
 
 /// What verifying may cost: it walks every path to a table, and hostile bytes can have many paths
@@ -86,7 +93,7 @@ impl Header {
     /// body (rule A8).
     pub fn parse(bytes: &[u8]) -> Result<Self, ProtocolError> {
         // Rule M7: copy to alignment, then verify, then read.
-        let (store, start) = copy_aligned(bytes);
+        let (store, start) = copy_aligned(bytes)?;
         let mut parsed = Parsed {
             store,
             start,

@@ -96,6 +96,7 @@ static void options_check_their_values(void) {
   FAILS(DIPC_ERR_INVALID_ARGUMENT, "window", dipc_get_options_set_window(get, 0, 1, &error_));
   FAILS(DIPC_ERR_INVALID_ARGUMENT, "window", dipc_get_options_set_window(get, 1, 0, &error_));
   OK(dipc_get_options_set_lent_limit_bytes(get, 0, &error_));
+  OK(dipc_get_options_set_message_limit_bytes(get, 64 << 20, &error_));
   OK(dipc_get_options_set_device(get, ARROW_DEVICE_CPU, 0, &error_));
   OK(dipc_get_options_set_validation(get, DIPC_VALIDATION_FULL, &error_));
   FAILS(DIPC_ERR_INVALID_ARGUMENT, "validation is 3",

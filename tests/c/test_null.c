@@ -58,6 +58,7 @@ static void options(void) {
   NULLS("options", dipc_get_options_set_stall_timeout_ns(NULL, 1, &error_));
   NULLS("options", dipc_get_options_set_window(NULL, 1, 1, &error_));
   NULLS("options", dipc_get_options_set_lent_limit_bytes(NULL, 1, &error_));
+  NULLS("options", dipc_get_options_set_message_limit_bytes(NULL, 1, &error_));
   NULLS("options", dipc_get_options_set_device(NULL, 1, 0, &error_));
   NULLS("options", dipc_get_options_set_validation(NULL, 0, &error_));
   NULLS("options", dipc_get_options_set_first_sequence(NULL, 0, &error_));

@@ -90,6 +90,8 @@ Asks a server for a ticket, and returns once the schema is there.
 - `stall_timeout`: how long the server may say nothing (no limit)
 - `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
 - `lent_limit_bytes`: the most memory of copies that the server may lend at once (1 GiB)
+- `message_limit_bytes`: the most memory that one message may take here beside its body, unpacked, copied to be
+  checked, or as dictionaries of the stream (512 MiB; 16 GiB for servers of the same user)
 - `device`: where arrays shall be: `:host`, `:cuda` or `(:cuda, n)` for a CUDA device, or `:as_sent`:
   where the server has them, if this process reaches that without a copy, otherwise on the host. Batches
   on a device are [`Dipc.DeviceBatch`](@ref)es
@@ -104,7 +106,8 @@ Ctrl-C (an InterruptException) ends it.
 """
 function get(uri, ticket; client::Client = default_client(), cancel = nothing,
              connect_timeout = nothing, stall_timeout = nothing, window = nothing,
-             lent_limit_bytes = nothing, device = :host, validation::Symbol = :auto)
+             lent_limit_bytes = nothing, message_limit_bytes = nothing, device = :host,
+             validation::Symbol = :auto)
     uris = uri isa AbstractString ? String[uri] : collect(String, uri)
     pointers = Ptr{UInt8}[pointer_to_text(text, "a URI") for text in uris]
     name = ticket_bytes(ticket)
@@ -116,6 +119,8 @@ function get(uri, ticket; client::Client = default_client(), cancel = nothing,
         set_u64(@c(dipc_get_options_set_stall_timeout_ns), nanoseconds(stall_timeout)))
     lent_limit_bytes === nothing || push!(setters,
         set_u64(@c(dipc_get_options_set_lent_limit_bytes), lent_limit_bytes))
+    message_limit_bytes === nothing || push!(setters,
+        set_u64(@c(dipc_get_options_set_message_limit_bytes), message_limit_bytes))
     window === nothing || push!(setters, (options, error) ->
         ccall(@c(dipc_get_options_set_window), Int32, (Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{Cvoid}}),
               options, window[1], window[2], error))

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use arrow::ipc;
 
 use crate::arrow::decode::budget::Budget;
-use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, private_copy};
+use crate::arrow::decode::columns::{
+    Buffer, Columns, NO_LENGTHS, Node, private_copy, struct_bytes,
+};
 use crate::arrow::decode::compression::{Codec, LENGTH_BYTES, Unpacked, unpack};
 use crate::arrow::decode::field::{Field, Layout};
 use crate::arrow::decode::{Dictionaries, Dictionary, ReceivedBody, children, empty};
@@ -153,9 +155,16 @@ impl<'a> Builder<'a> {
         if codec.is_some() && out.remote.is_some() {
             return Err(Error::unsupported("a compressed body on a GPU"));
         }
-        out.nodes.reserve(nodes.len().saturating_add(1));
-        out.buffers.reserve(body.buffers.len().saturating_add(1));
-        out.children.reserve(nodes.len());
+        // The root of a batch is not among them.
+        let (n_nodes, n_buffers) = (
+            nodes.len().saturating_add(1),
+            body.buffers.len().saturating_add(1),
+        );
+        context.budget.take(struct_bytes(n_nodes, n_buffers))?;
+        let reserved = (out.nodes.try_reserve(n_nodes))
+            .and_then(|()| out.buffers.try_reserve(n_buffers))
+            .and_then(|()| out.children.try_reserve(n_nodes));
+        reserved.map_err(|_| Error::out_of_memory("no memory for the arrays of a message"))?;
         out.holds.body = Some(Arc::clone(&body.owner));
         Ok(Self {
             context,
@@ -253,8 +262,11 @@ impl<'a> Builder<'a> {
             Some(Dictionary {
                 columns,
                 generation,
+                ..
             }) => {
                 self.out.nodes[id].generation = *generation;
+                // Many columns may use one.
+                self.context.budget.take(columns.struct_bytes())?;
                 if self.out.holds.dictionaries.is_some() {
                     self.out.append_held(columns)
                 } else {

@@ -2,10 +2,13 @@
 //! exported. A batch takes a handful of allocations, however many columns it has.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::arrow::abi::ArrowArray;
 use crate::arrow::decode::Dictionaries;
 use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::grown::Grown;
 use crate::arrow::decode::lane::OnGpu;
 use crate::arrow::decode::remote::Remote;
 use crate::device::cuda::Device;
@@ -22,16 +25,12 @@ pub(super) struct Holds {
     /// All dictionaries of a batch at once, so that many columns cost no more than one. Only batches
     /// have it: dictionaries that held each other this way would hold their whole past.
     pub(super) dictionaries: Option<Arc<Dictionaries>>,
-    pub(super) rest: Vec<Hold>,
-}
-
-/// Something else that keeps memory alive for arrays.
-#[derive(Debug)]
-pub(super) enum Hold {
+    /// Dictionaries of columns by the nodes of their values, in order.
+    pub(super) inner: Vec<(usize, Arc<Columns>)>,
     /// Memory made while decoding.
-    Memory(#[expect(dead_code, reason = "held for its drop")] HostBuffer),
-    /// The dictionary of some column.
-    Dictionary(#[expect(dead_code, reason = "held for its drop")] Arc<Columns>),
+    pub(super) memory: Vec<HostBuffer>,
+    /// Memory of a joined dictionary, by its address.
+    pub(super) grown: BTreeMap<usize, Arc<Grown>>,
 }
 
 /// A buffer of an array.
@@ -174,7 +173,7 @@ impl Columns {
         } else {
             memory.as_ref()
         };
-        self.holds.rest.push(Hold::Memory(memory));
+        self.holds.memory.push(memory);
         Buffer { at, private: true }
     }
 
@@ -207,16 +206,15 @@ impl Columns {
             self.buffers[node.first_buffer + node.n_buffers - 1] = Buffer { at, private: true };
             node.lengths = NO_LENGTHS;
         }
-        self.holds.rest.push(Hold::Memory(memory));
+        self.holds.memory.push(memory);
         Ok(())
     }
 
     /// Appends the arrays of a dictionary, which stays where it is, holds it, and returns its node.
     pub(super) fn append(&mut self, dictionary: &Arc<Columns>) -> usize {
-        self.holds
-            .rest
-            .push(Hold::Dictionary(Arc::clone(dictionary)));
-        self.append_held(dictionary)
+        let place = self.append_held(dictionary);
+        self.holds.inner.push((place, Arc::clone(dictionary)));
+        place
     }
 
     /// The same of a dictionary that is held already.
@@ -235,12 +233,14 @@ impl Columns {
         nodes
     }
 
-    /// Copies every buffer that somebody else could write to. Returns the bytes copied.
+    /// Copies every buffer that somebody else could write to, those of dictionaries aside. Returns the
+    /// bytes copied.
     pub(super) fn make_private(&mut self, budget: &Budget<'_>) -> Result<u64> {
         let mut copied = 0u64;
-        for place in 0..self.buffers.len() {
+        let inner = self.of_dictionaries();
+        for (place, inner) in inner.into_iter().enumerate() {
             let Buffer { at, private } = self.buffers[place];
-            if !private {
+            if !private && !inner {
                 budget.take(at.len as u64)?;
                 let memory = private_copy(at)?;
                 copied = copied.saturating_add(memory.len() as u64);
@@ -248,6 +248,27 @@ impl Columns {
             }
         }
         Ok(copied)
+    }
+
+    /// Bytes of the host that it holds beside a body and the dictionaries of its columns.
+    pub(super) fn own_bytes(&self) -> u64 {
+        let memory = self.holds.memory.iter().map(HostBuffer::len);
+        let grown = self.holds.grown.values().map(|grown| grown.capacity());
+        memory
+            .chain(grown)
+            .fold(0, |sum, len| sum.saturating_add(len as u64))
+    }
+
+    /// What another copy of the structs of these arrays takes.
+    pub(super) fn struct_bytes(&self) -> u64 {
+        struct_bytes(self.nodes.len(), self.buffers.len())
+    }
+
+    /// Whether somebody else could write to some buffer, those of dictionaries aside.
+    pub(super) fn is_shared(&self) -> bool {
+        let inner = self.of_dictionaries();
+        let mut buffers = self.buffers.iter().zip(inner);
+        buffers.any(|(buffer, inner)| !buffer.private && !inner)
     }
 
     /// Whether some of what was read is yet to be fetched, and 0 until then.
@@ -304,6 +325,14 @@ impl Columns {
     pub(super) fn bytes(&self, buffer: usize) -> Result<&[u8]> {
         self.slice(buffer, self.buffers[buffer].at.len)
     }
+}
+
+/// What the structs of arrays take, here and where they are handed out.
+pub(super) fn struct_bytes(nodes: usize, buffers: usize) -> u64 {
+    const NODE: usize = size_of::<Node>() + size_of::<ArrowArray>() + 2 * size_of::<usize>();
+    const BUFFER: usize = size_of::<Buffer>() + 2 * size_of::<usize>();
+    let nodes = nodes.saturating_mul(NODE);
+    nodes.saturating_add(buffers.saturating_mul(BUFFER)) as u64
 }
 
 fn ensure_aligned<T>(pointer: *const T) -> Result<()> {

@@ -32,7 +32,7 @@ fn decode_messages(messages: &[(Vec<u8>, Vec<u8>)], level: Level, shared: bool) 
     // A small limit: the fuzzer looks for wrong reads, not for large allocations.
     let options = DecodeOptions {
         level,
-        memory_limit: 1 << 20,
+        message_limit: 1 << 20,
     };
     let mut parser = HeaderParser::default();
     let mut decoder = Decoder::new(&parser.parse(first)?, options)?;

@@ -1,15 +1,19 @@
 //! A dictionary and its delta, joined in memory of our own (rule A3).
 //!
 //! Both have been checked at level `full` before, so offsets, sizes and run ends can be followed;
-//! every access is bounds-checked all the same.
+//! every access is bounds-checked all the same. What was joined before stays where it is, and grows: many
+//! deltas cost what they bring. Only bitmaps are copied each time, for readers see their last byte.
 
 use std::sync::Arc;
 
+use crate::arrow::decode::bits;
 use crate::arrow::decode::budget::Budget;
-use crate::arrow::decode::columns::{Buffer, Columns, Hold, NO_LENGTHS, Node, Plain};
+use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
 use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::grown::{Grown, with_room};
+use crate::arrow::decode::parts::{Numbers, Part, Width, place, too_long};
 use crate::arrow::decode::values::count_ones;
-use crate::device::HostBuffer;
+use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
 /// The values of `old`, then those of `delta`. Returns also the bytes copied.
@@ -29,94 +33,6 @@ pub(super) fn join(
     Ok((joiner.out, joiner.copied))
 }
 
-/// Some of the values of one array.
-#[derive(Clone, Copy)]
-struct Part<'a> {
-    columns: &'a Arc<Columns>,
-    node: &'a Node,
-    start: usize,
-    len: usize,
-}
-
-impl<'a> Part<'a> {
-    fn whole(columns: &'a Arc<Columns>, id: usize) -> Result<Self> {
-        let node = &columns.nodes[id];
-        Ok(Self {
-            columns,
-            node,
-            start: 0,
-            len: node.len()?,
-        })
-    }
-
-    fn child(&self, index: usize) -> Result<Self> {
-        Self::whole(self.columns, self.columns.children_of(self.node)[index])
-    }
-
-    fn child_range(&self, index: usize, start: usize, len: usize) -> Result<Self> {
-        Ok(Self {
-            start,
-            len,
-            ..self.child(index)?
-        })
-    }
-
-    /// The values of the only child, `size` for each of this array's.
-    fn scaled_child(&self, size: usize) -> Result<Self> {
-        let times = |count: usize| count.checked_mul(size).ok_or_else(too_long);
-        self.child_range(0, times(self.start)?, times(self.len)?)
-    }
-
-    /// The values in use of a buffer with one element for each, and `extra` more.
-    fn elements<T: Plain>(&self, buffer: usize, extra: usize) -> Result<&'a [T]> {
-        let end = self
-            .start
-            .checked_add(self.len)
-            .and_then(|end| end.checked_add(extra));
-        let end = end.ok_or_else(too_long)?;
-        let all = self.columns.slice::<T>(self.node.buffer(buffer), end)?;
-        Ok(&all[self.start..])
-    }
-
-    /// Offsets, sizes or run ends in use, widened.
-    fn numbers(&self, buffer: usize, width: Width, extra: usize) -> Result<Vec<i64>> {
-        // The offsets of an empty array may be missing.
-        if self.len == 0 && self.columns.buffers[self.node.buffer(buffer)].at.len == 0 {
-            return Ok(vec![0; extra]);
-        }
-        Ok(match width {
-            Width::Two => widened(self.elements::<i16>(buffer, extra)?),
-            Width::Four => widened(self.elements::<i32>(buffer, extra)?),
-            Width::Eight => self.elements::<i64>(buffer, extra)?.to_vec(),
-        })
-    }
-}
-
-fn widened<T: Plain + Into<i64>>(numbers: &[T]) -> Vec<i64> {
-    numbers.iter().map(|number| (*number).into()).collect()
-}
-
-#[derive(Clone, Copy)]
-enum Width {
-    Two,
-    Four,
-    Eight,
-}
-
-impl Width {
-    fn of_offsets(large: bool) -> Self {
-        if large { Self::Eight } else { Self::Four }
-    }
-}
-
-fn too_long() -> Error {
-    Error::invalid_data("a dictionary joined with its delta is too long for its type")
-}
-
-fn place(number: i64) -> Result<usize> {
-    usize::try_from(number).map_err(|_| Error::invalid_data(format!("a negative offset {number}")))
-}
-
 struct Joiner<'a> {
     out: Columns,
     budget: &'a Budget<'a>,
@@ -124,53 +40,75 @@ struct Joiner<'a> {
 }
 
 impl Joiner<'_> {
-    /// Memory for a part of the result. Values without bytes may be as many as a peer says.
-    fn memory(&self, bytes: usize) -> Result<HostBuffer> {
-        self.budget.take(bytes as u64)?;
-        HostBuffer::new(bytes)
-    }
-
     fn keep(&mut self, memory: HostBuffer) -> Buffer {
         self.copied = self.copied.saturating_add(memory.len() as u64);
         self.out.keep(memory)
     }
 
-    fn keep_bytes(&mut self, pieces: &[&[u8]]) -> Result<Buffer> {
-        let total = pieces
-            .iter()
-            .try_fold(0usize, |sum, piece| sum.checked_add(piece.len()));
-        let mut memory = self.memory(total.ok_or_else(too_long)?)?;
-        let mut rest = memory.as_mut_slice();
-        for piece in pieces {
-            let (target, after) = rest.split_at_mut(piece.len());
-            target.copy_from_slice(piece);
-            rest = after;
+    /// `old`, then `new`: where `old` is, if it has grown there before and nothing else came behind it.
+    fn extend(&mut self, part: &Part<'_>, old: &[u8], new: &[u8]) -> Result<Buffer> {
+        let len = old.len().checked_add(new.len()).ok_or_else(too_long)?;
+        if len == 0 {
+            return Ok(Buffer::empty());
         }
-        Ok(self.keep(memory))
-    }
-
-    fn keep_numbers(&mut self, numbers: &[i64], width: Width) -> Result<Buffer> {
-        let mut bytes = Vec::new();
-        for number in numbers {
-            match width {
-                Width::Two => {
-                    bytes.extend(
-                        i16::try_from(*number)
-                            .map_err(|_| too_long())?
-                            .to_ne_bytes(),
-                    );
-                }
-                Width::Four => {
-                    bytes.extend(
-                        i32::try_from(*number)
-                            .map_err(|_| too_long())?
-                            .to_ne_bytes(),
-                    );
-                }
-                Width::Eight => bytes.extend(number.to_ne_bytes()),
+        let address = old.as_ptr().addr();
+        let known = part.columns.holds.grown.get(&address);
+        if let Some(grown) = known {
+            self.budget.take(grown.capacity() as u64)?;
+            if grown.append(old.len(), new) {
+                self.copied = self.copied.saturating_add(new.len() as u64);
+                return self.grow(Arc::clone(grown), len);
             }
         }
-        self.keep_bytes(&[&bytes])
+        let capacity = with_room(len);
+        self.budget.take(capacity as u64)?;
+        let grown = Grown::new(capacity)?;
+        if !grown.append(0, old) || !grown.append(old.len(), new) {
+            return Err(too_long());
+        }
+        self.copied = self.copied.saturating_add(len as u64);
+        self.grow(Arc::new(grown), len)
+    }
+
+    fn grow(&mut self, grown: Arc<Grown>, len: usize) -> Result<Buffer> {
+        let at = grown.bytes(len)?;
+        self.out.holds.grown.insert(at.data.addr(), grown);
+        Ok(Buffer { at, private: true })
+    }
+
+    /// Memory of `bytes` for a while, beside the result.
+    fn passing(&self, bytes: usize) -> Result<Vec<u8>> {
+        self.budget.take(bytes as u64)?;
+        let mut memory = Vec::new();
+        memory
+            .try_reserve_exact(bytes)
+            .map_err(|_| Error::out_of_memory(format!("no memory for {bytes} bytes of a delta")))?;
+        Ok(memory)
+    }
+
+    /// Numbers as bytes of their width, each changed.
+    fn written(
+        &self,
+        numbers: impl ExactSizeIterator<Item = Result<i64>>,
+        width: Width,
+    ) -> Result<Vec<u8>> {
+        let bytes = numbers.len().checked_mul(width.bytes());
+        let mut written = self.passing(bytes.ok_or_else(too_long)?)?;
+        for number in numbers {
+            let number = number?;
+            match width {
+                Width::Two => {
+                    let number = i16::try_from(number).map_err(|_| too_long())?;
+                    written.extend(number.to_ne_bytes());
+                }
+                Width::Four => {
+                    let number = i32::try_from(number).map_err(|_| too_long())?;
+                    written.extend(number.to_ne_bytes());
+                }
+                Width::Eight => written.extend(number.to_ne_bytes()),
+            }
+        }
+        Ok(written)
     }
 
     /// Adds a node with its buffers and room for its children.
@@ -222,15 +160,15 @@ impl Joiner<'_> {
             .len
             .checked_add(parts[1].len)
             .ok_or_else(too_long)?;
-        let mut memory = self.memory(total.div_ceil(8))?;
+        let mut memory = self.bitmap(total)?;
         let target = memory.as_mut_slice();
         let mut row = 0;
         for (part, bitmap) in parts.iter().zip(bitmaps) {
-            for source in part.start..part.start.saturating_add(part.len) {
-                let valid = bitmap.is_empty() || bit(bitmap, source);
-                target[row / 8] |= u8::from(valid) << (row % 8);
-                row += 1;
+            match bitmap {
+                [] => bits::fill(target, row, part.len),
+                bitmap => bits::copy(target, row, bitmap, part.start, part.len),
             }
+            row += part.len;
         }
         let nulls = total - count_ones(target, total);
         if nulls == 0 {
@@ -242,20 +180,19 @@ impl Joiner<'_> {
         ))
     }
 
+    /// Memory for a bitmap. A bit counts as a byte: it costs as much time, for bitmaps do not grow.
+    fn bitmap(&self, rows: usize) -> Result<HostBuffer> {
+        self.budget.take(rows as u64)?;
+        HostBuffer::new(rows.div_ceil(8))
+    }
+
     fn fixed(&mut self, buffer: usize, width: usize, parts: &[Part<'_>; 2]) -> Result<Buffer> {
-        let piece = |part: &Part<'_>| -> Result<_> {
-            let bytes = |count: usize| count.checked_mul(width).ok_or_else(too_long);
-            let (start, len) = (bytes(part.start)?, bytes(part.len)?);
-            let columns: &Columns = part.columns;
-            let all = columns.slice::<u8>(
-                part.node.buffer(buffer),
-                start.checked_add(len).ok_or_else(too_long)?,
-            )?;
-            // An empty slice stands for an empty part wherever it starts.
-            Ok(all.get(start..).unwrap_or_default().to_vec())
-        };
-        let (first, second) = (piece(&parts[0])?, piece(&parts[1])?);
-        self.keep_bytes(&[&first, &second])
+        let [old, new] = parts;
+        self.extend(
+            old,
+            old.bytes(buffer, width, 0)?,
+            new.bytes(buffer, width, 0)?,
+        )
     }
 
     /// Indices stay as they are: an inner dictionary only ever grew between the two parts.
@@ -282,10 +219,11 @@ impl Joiner<'_> {
         if let Some(dictionary) = source.node.dictionary {
             let grafted = self.graft(source.columns, dictionary);
             self.out.nodes[id].dictionary = Some(grafted);
-            self.out
-                .holds
-                .rest
-                .push(Hold::Dictionary(Arc::clone(source.columns)));
+            let inner = &source.columns.holds.inner;
+            let known = inner.binary_search_by_key(&dictionary, |(node, _)| *node);
+            // Not the whole source: dictionaries would hold their whole past.
+            let held = known.map_or(source.columns, |at| &inner[at].1);
+            self.out.holds.inner.push((grafted, Arc::clone(held)));
         }
         Ok(id)
     }
@@ -325,7 +263,9 @@ impl Joiner<'_> {
         // What each child takes of both parts.
         let mut children: Vec<[Part<'_>; 2]> = Vec::new();
         match layout {
-            Layout::Null => null_count = i64::try_from(parts[0].len + parts[1].len).unwrap_or(0),
+            Layout::Null => {
+                null_count = i64::try_from(parts[0].len.saturating_add(parts[1].len)).unwrap_or(0)
+            }
             Layout::Bits => buffers.push(self.bits(parts)?),
             Layout::Fixed { width, .. } => buffers.push(self.fixed(1, width, parts)?),
             Layout::Bytes { large, .. } => {
@@ -333,11 +273,10 @@ impl Joiner<'_> {
                 let piece = |index: usize| -> Result<_> {
                     let (start, len): (usize, usize) = ranges[index];
                     let bytes = parts[index].columns.bytes(parts[index].node.buffer(2))?;
-                    Ok(bytes
-                        .get(start..start.saturating_add(len))
-                        .unwrap_or_default())
+                    let end = start.checked_add(len).ok_or_else(too_long)?;
+                    Ok(bytes.get(start..end).unwrap_or_default())
                 };
-                buffers.extend([offsets, self.keep_bytes(&[piece(0)?, piece(1)?])?]);
+                buffers.extend([offsets, self.extend(&parts[0], piece(0)?, piece(1)?)?]);
             }
             Layout::Views { .. } => self.views(parts, &mut buffers)?,
             Layout::List { large } => {
@@ -351,18 +290,10 @@ impl Joiner<'_> {
             Layout::ListView { large } => {
                 let width = Width::of_offsets(large);
                 let whole = [parts[0].child(0)?, parts[1].child(0)?];
-                let mut offsets = parts[0].numbers(1, width, 0)?;
-                for offset in parts[1].numbers(1, width, 0)? {
-                    offsets.push(
-                        offset
-                            .checked_add(whole[0].node.length)
-                            .ok_or_else(too_long)?,
-                    );
-                }
-                let mut sizes = parts[0].numbers(2, width, 0)?;
-                sizes.extend(parts[1].numbers(2, width, 0)?);
-                buffers.push(self.keep_numbers(&offsets, width)?);
-                buffers.push(self.keep_numbers(&sizes, width)?);
+                let added = self.moved(1, width, &parts[1], whole[0].node.length)?;
+                let known = parts[0].bytes(1, width.bytes(), 0)?;
+                buffers.push(self.extend(&parts[0], known, &added)?);
+                buffers.push(self.fixed(2, width.bytes(), parts)?);
                 children.push(whole);
             }
             Layout::FixedList { size } => {
@@ -378,8 +309,9 @@ impl Joiner<'_> {
                 for index in 0..field.children.len() {
                     children.push([parts[0].child(index)?, parts[1].child(index)?]);
                 }
-                let offsets = dense_offsets(field, parts)?;
-                buffers.push(self.keep_numbers(&offsets, Width::Four)?);
+                let added = self.dense_offsets(field, parts)?;
+                let known = parts[0].bytes(1, Width::Four.bytes(), 0)?;
+                buffers.push(self.extend(&parts[0], known, &added)?);
             }
             Layout::RunEnds => return self.run_ends(field, parts),
         }
@@ -416,15 +348,13 @@ impl Joiner<'_> {
             .len
             .checked_add(parts[1].len)
             .ok_or_else(too_long)?;
-        let mut memory = self.memory(total.div_ceil(8))?;
+        let mut memory = self.bitmap(total)?;
         let target = memory.as_mut_slice();
         let mut row = 0;
         for part in parts {
             let source = part.columns.bytes(part.node.buffer(1))?;
-            for index in part.start..part.start.saturating_add(part.len) {
-                target[row / 8] |= u8::from(bit(source, index)) << (row % 8);
-                row += 1;
-            }
+            bits::copy(target, row, source, part.start, part.len);
+            row += part.len;
         }
         Ok(self.keep(memory))
     }
@@ -435,50 +365,152 @@ impl Joiner<'_> {
         width: Width,
         parts: &[Part<'_>; 2],
     ) -> Result<(Buffer, [(usize, usize); 2])> {
-        let mut joined = vec![0];
-        let mut ranges = [(0, 0); 2];
-        for (part, range) in parts.iter().zip(&mut ranges) {
-            let offsets = part.numbers(1, width, 1)?;
-            let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
-            let base = joined[joined.len() - 1];
-            for offset in &offsets[1..] {
-                joined.push((offset - first).checked_add(base).ok_or_else(too_long)?);
-            }
-            *range = (place(first)?, place(last - first)?);
-        }
-        Ok((self.keep_numbers(&joined, width)?, ranges))
+        let [old, new] = parts;
+        let (old_offsets, new_offsets) = (old.numbers(1, width, 1)?, new.numbers(1, width, 1)?);
+        let ends = |offsets: &Numbers<'_>| (offsets.at(0), offsets.at(offsets.len() - 1));
+        let (first, last) = ends(&old_offsets);
+        let (new_first, new_last) = ends(&new_offsets);
+        let base = last - first;
+        let ranges = [
+            (place(first)?, place(base)?),
+            (place(new_first)?, place(new_last - new_first)?),
+        ];
+        let rest = 1..new_offsets.len();
+        let moved = rest.map(|index| {
+            let offset = new_offsets.at(index) - new_first;
+            offset.checked_add(base).ok_or_else(too_long)
+        });
+        let added = self.written(moved, width)?;
+        let here;
+        let known = if first == 0 && old.len > 0 {
+            old.bytes(1, width.bytes(), 1)?
+        } else {
+            let all = 0..old_offsets.len();
+            here = self.written(all.map(|index| Ok(old_offsets.at(index) - first)), width)?;
+            &here
+        };
+        Ok((self.extend(old, known, &added)?, ranges))
     }
 
+    /// The numbers of a part, each with `base` added.
+    fn moved(&self, buffer: usize, width: Width, part: &Part<'_>, base: i64) -> Result<Vec<u8>> {
+        let numbers = part.numbers(buffer, width, 0)?;
+        let moved = (0..numbers.len())
+            .map(|index| numbers.at(index).checked_add(base).ok_or_else(too_long));
+        self.written(moved, width)
+    }
+
+    /// Offsets of the delta's part of a dense union: they start after the old children.
+    fn dense_offsets(&self, field: &Field, parts: &[Part<'_>; 2]) -> Result<Vec<u8>> {
+        let Type::Union { ids, .. } = &field.ty else {
+            return Ok(Vec::new());
+        };
+        let mut bases = [None; 128];
+        for (index, id) in ids.iter().enumerate() {
+            if let Some(base) = usize::try_from(*id).ok().and_then(|id| bases.get_mut(id)) {
+                *base = Some(parts[0].child(index)?.node.length);
+            }
+        }
+        let types = parts[1].elements::<i8>(0, 0)?;
+        let offsets = parts[1].numbers(1, Width::Four, 0)?;
+        let moved = types.iter().enumerate().map(|(row, id)| {
+            let base = usize::try_from(*id).ok().and_then(|id| *bases.get(id)?);
+            let base = base.ok_or_else(too_long)?;
+            offsets.at(row).checked_add(base).ok_or_else(too_long)
+        });
+        self.written(moved, Width::Four)
+    }
+
+    /// Views, and the bytes of both in as few data buffers as offsets of 32 bits allow: deltas would add
+    /// a buffer each.
     fn views(&mut self, parts: &[Part<'_>; 2], buffers: &mut Vec<Buffer>) -> Result<()> {
+        let [old, new] = parts;
+        let data = |part: &Part<'_>| 2..part.node.n_buffers.saturating_sub(1).max(2);
         let mut joined = Vec::new();
-        let mut data = Vec::new();
-        let mut base = 0i32;
-        for part in parts {
-            let bytes = part.len.checked_mul(16).ok_or_else(too_long)?;
-            let start = part.start.checked_mul(16).ok_or_else(too_long)?;
-            let end = start.checked_add(bytes).ok_or_else(too_long)?;
-            let views = part.columns.slice::<u8>(part.node.buffer(1), end)?;
-            for view in views.get(start..).unwrap_or_default().as_chunks::<16>().0 {
-                let mut view = u128::from_le_bytes(*view);
-                // The length is in the low 32 bits; past 12 the buffer number is in bits 64..96.
-                if view & 0xffff_ffff > 12 {
-                    view += u128::from(base.unsigned_abs()) << 64;
+        for index in data(old) {
+            let bytes = old.columns.bytes(old.node.buffer(index))?;
+            joined.push(self.extend(old, bytes, &[])?);
+        }
+        // Where each data buffer of the delta comes to.
+        let mut places = Vec::new();
+        for index in data(new) {
+            let bytes = new.columns.bytes(new.node.buffer(index))?;
+            let last = joined.last().copied().filter(|last| {
+                let end = last.at.len.checked_add(bytes.len());
+                end.is_some_and(|end| i32::try_from(end).is_ok())
+            });
+            let before = match last {
+                Some(last) => {
+                    joined.pop();
+                    last.at
                 }
-                joined.extend(view.to_le_bytes());
-            }
-            for index in 2..part.node.n_buffers - 1 {
-                data.push(part.columns.bytes(part.node.buffer(index))?);
-            }
-            base = i32::try_from(data.len()).map_err(|_| too_long())?;
+                None => BufferRef::EMPTY,
+            };
+            places.push((joined.len(), before.len));
+            joined.push(self.extend_own(before, bytes)?);
         }
-        buffers.push(self.keep_bytes(&[&joined])?);
-        let mut lengths = Vec::new();
-        for bytes in data {
-            lengths.push(i64::try_from(bytes.len()).map_err(|_| too_long())?);
-            buffers.push(self.keep_bytes(&[bytes])?);
+        let mut added = self.passing(new.len.checked_mul(16).ok_or_else(too_long)?)?;
+        for view in new.bytes(1, 16, 0)?.as_chunks::<16>().0 {
+            added.extend(moved_view(view, &places)?);
         }
-        buffers.push(self.keep_numbers(&lengths, Width::Eight)?);
+        buffers.push(self.extend(old, old.bytes(1, 16, 0)?, &added)?);
+        let lengths = joined.iter().map(|data| i64::try_from(data.at.len));
+        let lengths = lengths.map(|length| length.map_err(|_| too_long()));
+        let lengths = self.written(lengths, Width::Eight)?;
+        buffers.append(&mut joined);
+        buffers.push(self.extend(old, &[], &lengths)?);
         Ok(())
+    }
+
+    /// [`extend`](Self::extend) of what the result has already.
+    fn extend_own(&mut self, old: BufferRef, new: &[u8]) -> Result<Buffer> {
+        let grown = self.out.holds.grown.get(&old.data.addr()).map(Arc::clone);
+        if let Some(grown) = &grown
+            && grown.append(old.len, new)
+        {
+            self.copied = self.copied.saturating_add(new.len() as u64);
+            let at = grown.bytes(old.len.checked_add(new.len()).ok_or_else(too_long)?)?;
+            return Ok(Buffer { at, private: true });
+        }
+        let len = old.len.checked_add(new.len()).ok_or_else(too_long)?;
+        if len == 0 {
+            return Ok(Buffer::empty());
+        }
+        let capacity = with_room(len);
+        self.budget.take(capacity as u64)?;
+        let larger = Grown::new(capacity)?;
+        if let Some(grown) = grown {
+            let known = grown.bytes(old.len)?;
+            // SAFETY: `grown` is alive, and nobody writes to its bytes in use.
+            let known = unsafe { known.as_slice() };
+            if !larger.append(0, known) {
+                return Err(too_long());
+            }
+            self.out.holds.grown.remove(&old.data.addr());
+        }
+        if !larger.append(old.len, new) {
+            return Err(too_long());
+        }
+        self.copied = self.copied.saturating_add(len as u64);
+        self.grow(Arc::new(larger), len)
+    }
+
+    /// The ends of some runs of a part, as rows of the result from `base` on.
+    fn ends(
+        &self,
+        part: &Part<'_>,
+        width: Width,
+        (first, count): (usize, usize),
+        base: i64,
+    ) -> Result<Vec<u8>> {
+        let ends = part.child(0)?.numbers(1, width, 0)?;
+        let start = i64::try_from(part.start).map_err(|_| too_long())?;
+        let len = i64::try_from(part.len).map_err(|_| too_long())?;
+        let rows = (first..first.saturating_add(count)).map(|run| {
+            let end = (ends.at(run) - start).min(len);
+            end.checked_add(base).ok_or_else(too_long)
+        });
+        self.written(rows, width)
     }
 
     fn run_ends(&mut self, field: &Field, parts: &[Part<'_>; 2]) -> Result<usize> {
@@ -487,30 +519,25 @@ impl Joiner<'_> {
             Some(Type::Int { bits: 32, .. }) => Width::Four,
             _ => Width::Eight,
         };
-        let mut joined = Vec::new();
-        let mut runs = [(0, 0); 2];
-        let mut base = 0i64;
-        for (part, runs) in parts.iter().zip(&mut runs) {
-            let (start, len) = (
-                i64::try_from(part.start).map_err(|_| too_long())?,
-                i64::try_from(part.len).map_err(|_| too_long())?,
-            );
-            let stop = start.checked_add(len).ok_or_else(too_long)?;
-            let ends = part.child(0)?.numbers(1, width, 0)?;
-            let first = ends.partition_point(|end| *end <= start);
-            let mut before = start;
-            for end in &ends[first.min(ends.len())..] {
-                if before >= stop {
-                    break;
-                }
-                before = (*end).min(stop);
-                joined.push((before - start).checked_add(base).ok_or_else(too_long)?);
-                runs.1 += 1;
-            }
-            runs.0 = first;
-            base = base.checked_add(len).ok_or_else(too_long)?;
-        }
-        let ends = self.keep_numbers(&joined, width)?;
+        let [old, new] = parts;
+        let (old_ends, new_ends) = (old.child(0)?, new.child(0)?);
+        let old_numbers = old_ends.numbers(1, width, 0)?;
+        let runs = [
+            runs_of(old, &old_numbers)?,
+            runs_of(new, &new_ends.numbers(1, width, 0)?)?,
+        ];
+        let old_len = i64::try_from(old.len).map_err(|_| too_long())?;
+        let here;
+        let whole = runs[0] == (0, old_numbers.len())
+            && old_numbers.at(runs[0].1.saturating_sub(1)) == old_len;
+        let known = if whole {
+            old_ends.bytes(1, width.bytes(), 0)?
+        } else {
+            here = self.ends(old, width, runs[0], 0)?;
+            &here
+        };
+        let added = self.ends(new, width, runs[1], old_len)?;
+        let ends = self.extend(old, known, &added)?;
         let id = self.push(parts, Vec::new(), 2)?;
         let values = [
             parts[0].child_range(1, runs[0].0, runs[0].1)?,
@@ -536,26 +563,35 @@ impl Joiner<'_> {
     }
 }
 
-fn bit(bitmap: &[u8], index: usize) -> bool {
-    bitmap
-        .get(index / 8)
-        .is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+/// Which runs a part uses: the first one, and how many.
+fn runs_of(part: &Part<'_>, ends: &Numbers<'_>) -> Result<(usize, usize)> {
+    let start = i64::try_from(part.start).map_err(|_| too_long())?;
+    let last = i64::try_from(part.len).map_err(|_| too_long())?;
+    let last = start.checked_add(last).ok_or_else(too_long)?;
+    let first = ends.up_to(start);
+    if part.len == 0 {
+        return Ok((first.min(ends.len()), 0));
+    }
+    // The run that the last value lies in ends behind it.
+    let behind = ends.up_to(last - 1).saturating_add(1).min(ends.len());
+    Ok((first, behind.saturating_sub(first)))
 }
 
-/// Offsets of a dense union: those of the delta start after the old children.
-fn dense_offsets(field: &Field, parts: &[Part<'_>; 2]) -> Result<Vec<i64>> {
-    let Type::Union { ids, .. } = &field.ty else {
-        return Ok(Vec::new());
-    };
-    let mut offsets = parts[0].numbers(1, Width::Four, 0)?;
-    let types = parts[1].elements::<i8>(0, 0)?;
-    for (offset, id) in parts[1].numbers(1, Width::Four, 0)?.into_iter().zip(types) {
-        let child = ids
-            .iter()
-            .position(|other| other == id)
-            .ok_or_else(too_long)?;
-        let base = parts[0].child(child)?.node.length;
-        offsets.push(offset.checked_add(base).ok_or_else(too_long)?);
+/// A view whose bytes have moved to (data buffer, offset) of the number that it names.
+fn moved_view(view: &[u8; 16], places: &[(usize, usize)]) -> Result<[u8; 16]> {
+    let value = u128::from_le_bytes(*view);
+    let part = |from: u32| (value >> from) & u128::from(u32::MAX);
+    // Its length; up to 12 bytes stand in the view.
+    if part(0) <= 12 {
+        return Ok(*view);
     }
-    Ok(offsets)
+    let number = usize::try_from(part(64)).map_err(|_| too_long())?;
+    let (buffer, shift) = places.get(number).copied().ok_or_else(too_long)?;
+    let offset = usize::try_from(part(96)).ok();
+    let offset = offset.and_then(|offset| offset.checked_add(shift));
+    let small = |number: usize| i32::try_from(number).map_err(|_| too_long());
+    let (buffer, offset) = (small(buffer)?, small(offset.ok_or_else(too_long)?)?);
+    let low = value & u128::from(u64::MAX);
+    let high = u128::from(buffer.cast_unsigned()) | u128::from(offset.cast_unsigned()) << 32;
+    Ok((low | high << 64).to_le_bytes())
 }

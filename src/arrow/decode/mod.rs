@@ -6,6 +6,7 @@
 //! there ([`Decoder::with_target`]).
 
 mod again;
+mod bits;
 mod body;
 mod budget;
 mod build;
@@ -17,9 +18,11 @@ mod export;
 mod field;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod grown;
 mod join;
 mod lane;
 mod mover;
+mod parts;
 mod remote;
 mod schema;
 mod values;
@@ -62,17 +65,19 @@ pub enum Level {
 pub struct DecodeOptions {
     /// How far to check.
     pub level: Level,
-    /// Most bytes of the host that one message may take beside its body, for compressed buffers unpacked and
-    /// for copies of what its sender could still write to; or as many as its body has, where those are more.
-    pub memory_limit: u64,
+    /// Most bytes of the host that one message may take beside its body, or as many as its body has, where
+    /// those are more: for compressed buffers unpacked, for copies of what its sender could still write to, and
+    /// for the structs of arrays and of the schema. All dictionaries of a stream share it.
+    /// [`u64::MAX`]: no limit.
+    pub message_limit: u64,
 }
 
 impl Default for DecodeOptions {
-    /// The careful choice: level full, and 2 GiB for each message.
+    /// The careful choice: level full, and 512 MiB for each message.
     fn default() -> Self {
         Self {
             level: Level::Full,
-            memory_limit: 2 << 30,
+            message_limit: 512 << 20,
         }
     }
 }
@@ -96,12 +101,19 @@ pub struct DecodedBatch {
     pub staged: u64,
 }
 
+/// What a pair of custom metadata takes beside its bytes: in the list, which doubles as it grows.
+const PAIR_BYTES: u64 = 3 * size_of::<(String, String)>() as u64;
+
 /// A dictionary as batches use it.
 #[derive(Debug, Clone)]
 struct Dictionary {
     columns: Arc<Columns>,
     /// A replacement gets a new number, a delta does not.
     generation: u64,
+    /// Its values were checked.
+    checked: bool,
+    /// Bytes of the bodies that brought it.
+    received: u64,
 }
 
 /// The latest dictionaries, by their numbers.
@@ -116,6 +128,8 @@ pub struct Decoder {
     /// Shared with the batches that use them: a change makes another map, once for each batch.
     dictionaries: Arc<Dictionaries>,
     generations: u64,
+    /// Bytes of the host that dictionaries hold beside their bodies.
+    held: u64,
     options: DecodeOptions,
     spare: Spare,
     /// The most that its columns of fixed width ask for.
@@ -167,13 +181,15 @@ impl Decoder {
     }
 
     fn at(header: &Header, options: DecodeOptions, place: Option<Place>) -> Result<Self> {
-        let schema = schema::parse(header).map_err(|error| error.context("schema"))?;
+        let schema = schema::parse(header, options.message_limit)
+            .map_err(|error| error.context("schema"))?;
         Ok(Self {
             header: header.clone(),
             align: alignment(&schema.root),
             schema,
             dictionaries: Arc::default(),
             generations: 0,
+            held: 0,
             options,
             spare: Spare::default(),
             mover: matches!(place, Some(Place::Gpu(_))).then(Box::default),
@@ -189,6 +205,7 @@ impl Decoder {
         }
         self.dictionaries = Arc::default();
         self.generations = 0;
+        self.held = 0;
         Some(self)
     }
 
@@ -238,18 +255,21 @@ impl Decoder {
         let data = batch
             .data()
             .ok_or_else(|| Error::invalid_data("the message holds no values"))?;
-        let budget = Budget::new(self.options.memory_limit, &body.buffers);
+        let known = self.dictionaries.get(&batch.id());
+        let before = known.map_or(0, |known| known.columns.own_bytes());
         // A delta of nothing is a dictionary.
-        let delta = batch.isDelta() && self.dictionaries.contains_key(&batch.id());
+        let delta = batch.isDelta() && known.is_some();
+        let received = known.filter(|_| delta).map_or(0, |known| known.received);
+        let budget = Budget::of_dictionary(
+            self.options.message_limit,
+            self.held.saturating_sub(before),
+            received,
+            &body.buffers,
+        );
         let (built, earlier) = if self.mover.is_none() && body.gpu.is_none() {
             let context = self.context(message, &self.dictionaries, &budget)?;
             let built = build::dictionary(&context, field, &data, body, Box::default())?;
-            let earlier = self
-                .dictionaries
-                .get(&batch.id())
-                .filter(|_| delta)
-                .cloned();
-            (built, earlier)
+            (built, known.filter(|_| delta).cloned())
         } else {
             self.with_mover(|decoder, mover| {
                 let to_host = delta || data.compression().is_some();
@@ -276,30 +296,34 @@ impl Decoder {
             copied = copied.saturating_add(columns.make_private(&budget)?);
         }
         // Joining follows offsets, which only checked values allow.
-        if self.options.level == Level::Full || earlier.is_some() {
+        let checked = self.options.level == Level::Full || earlier.is_some();
+        if checked {
             copied = copied.saturating_add(values::check(&mut columns, field, &budget)?);
         }
         let mut columns = Arc::<Columns>::from(columns);
         let generation = if let Some(earlier) = earlier {
-            let mut old = Columns::default();
-            old.append(&earlier.columns);
-            copied = copied.saturating_add(old.make_private(&budget)?);
-            if self.options.level != Level::Full {
-                copied = copied.saturating_add(values::check(&mut old, field, &budget)?);
-            }
-            let (joined, bytes) = join::join(field, &Arc::new(old), &columns, &budget)?;
+            let generation = earlier.generation;
+            let (old, bytes) = joinable(field, earlier, &budget)?;
+            copied = copied.saturating_add(bytes);
+            let (joined, bytes) = join::join(field, &old, &columns, &budget)?;
             columns = Arc::new(joined);
             copied = copied.saturating_add(bytes);
-            earlier.generation
+            generation
         } else {
             self.generations += 1;
             self.generations
         };
+        let bytes = body.buffers.iter().map(|buffer| buffer.len as u64);
+        let received = bytes.fold(received, u64::saturating_add);
+        let held = self.held.saturating_sub(before);
+        self.held = held.saturating_add(columns.own_bytes());
         Arc::make_mut(&mut self.dictionaries).insert(
             batch.id(),
             Dictionary {
                 columns,
                 generation,
+                checked,
+                received,
             },
         );
         Ok(copied)
@@ -327,7 +351,7 @@ impl Decoder {
             .then(|| message.header_as_record_batch())
             .flatten()
             .ok_or_else(|| Error::invalid_data("the message is not a record batch"))?;
-        let budget = Budget::new(self.options.memory_limit, &body.buffers);
+        let budget = Budget::new(self.options.message_limit, &body.buffers);
         let spare = self.spare.take();
         let mut figures = Figures::default();
         let built = if self.mover.is_none() && body.gpu.is_none() {
@@ -345,6 +369,12 @@ impl Decoder {
         };
         let mut custom_metadata = Vec::new();
         for pair in message.custom_metadata().into_iter().flatten() {
+            let bytes = [pair.key(), pair.value()].map(|text| text.map_or(0, str::len));
+            budget.take(
+                PAIR_BYTES
+                    .saturating_add(bytes[0] as u64)
+                    .saturating_add(bytes[1] as u64),
+            )?;
             let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
             custom_metadata.push((text(pair.key()), text(pair.value())));
         }
@@ -373,7 +403,7 @@ impl Decoder {
             copied: 0,
             plain: true,
         };
-        let budget = Budget::new(self.options.memory_limit, &body.buffers);
+        let budget = Budget::new(self.options.message_limit, &body.buffers);
         self.check(&mut built, &budget)?;
         Ok(DecodedBatch {
             copied: built.copied,
@@ -431,7 +461,7 @@ impl Decoder {
                 // What of it was copied on the host is no part of this.
                 let all = body.buffers.iter().map(|buffer| buffer.len as u64);
                 let total = all.fold(0, u64::saturating_add);
-                Budget::new(self.options.memory_limit, &body.buffers).take(total)?;
+                Budget::new(self.options.message_limit, &body.buffers).take(total)?;
                 mover.upload(&mut built.columns, device)?;
             }
         }
@@ -476,6 +506,25 @@ impl Decoder {
             version_4: schema::is_version_4(message)?,
         })
     }
+}
+
+/// A dictionary that a delta can be joined with: its values checked, its memory ours. Returns also the bytes
+/// copied for that.
+fn joinable(
+    field: &field::Field,
+    earlier: Dictionary,
+    budget: &Budget<'_>,
+) -> Result<(Arc<Columns>, u64)> {
+    if earlier.checked && !earlier.columns.is_shared() {
+        return Ok((earlier.columns, 0));
+    }
+    let mut old = Columns::default();
+    old.append(&earlier.columns);
+    let mut copied = old.make_private(budget)?;
+    if !earlier.checked {
+        copied = copied.saturating_add(values::check(&mut old, field, budget)?);
+    }
+    Ok((Arc::new(old), copied))
 }
 
 #[cfg(test)]

@@ -274,12 +274,12 @@ impl Mover {
                 None if place.is(dictionary.columns.device()) => Arc::clone(&dictionary.columns),
                 None => Arc::new(self.twin(&dictionary.columns, place)?),
             };
-            let generation = dictionary.generation;
+            let dictionary = dictionary.clone();
             here.insert(
                 *id,
                 Dictionary {
                     columns,
-                    generation,
+                    ..dictionary
                 },
             );
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow::ipc;
 
+use crate::arrow::decode::budget::past_limit;
 use crate::arrow::decode::field::{Encoding, Field, Interval, Type, Unit};
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
@@ -43,7 +44,7 @@ pub(super) fn is_version_4(message: &ipc::Message<'_>) -> Result<bool> {
 }
 
 /// Reads and checks the schema.
-pub(super) fn parse(header: &Header) -> Result<Schema> {
+pub(super) fn parse(header: &Header, limit: u64) -> Result<Schema> {
     let message = message(header);
     is_version_4(&message)?;
     let schema = (header.kind() == HeaderKind::Schema)
@@ -59,7 +60,10 @@ pub(super) fn parse(header: &Header) -> Result<Schema> {
     }
     let mut parser = Parser {
         dictionaries: HashMap::new(),
+        fields_left: header.bytes().len() / LEAST_FIELD,
+        left: limit,
     };
+    parser.take(metadata_len(schema.custom_metadata()))?;
     let mut children = Vec::new();
     for field in schema.fields().into_iter().flatten() {
         children.push(parser.field(field, 0)?);
@@ -109,11 +113,38 @@ fn format(ty: &Type) -> Result<CString> {
         .map_err(|_| Error::invalid_data("the time zone of a timestamp holds a NUL character"))
 }
 
+/// Bytes of a header that each field takes where no two share their table.
+const LEAST_FIELD: usize = 24;
+
+/// What a field takes here and as a C struct, beside its name and its metadata.
+const FIELD_BYTES: usize = 512;
+
+/// The most bytes that [`metadata`] makes of the pairs.
+fn metadata_len(pairs: Option<KeyValues<'_>>) -> usize {
+    let texts = pairs
+        .into_iter()
+        .flatten()
+        .flat_map(|pair| [pair.key(), pair.value()]);
+    let lens = texts.map(|text| text.map_or(0, str::len).saturating_add(4));
+    lens.fold(4, usize::saturating_add)
+}
+
 struct Parser {
     dictionaries: HashMap<i64, Arc<Field>>,
+    /// A field that is named often is read as often.
+    fields_left: usize,
+    /// Bytes that the schema may still take.
+    left: u64,
 }
 
 impl Parser {
+    /// Counts bytes that a part of the schema takes: here, and as a C struct.
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        let bytes = (bytes as u64).saturating_mul(2);
+        self.left = (self.left.checked_sub(bytes)).ok_or_else(|| past_limit(bytes, self.left))?;
+        Ok(())
+    }
+
     fn field(&mut self, field: ipc::Field<'_>, depth: usize) -> Result<Arc<Field>> {
         let name = field.name().unwrap_or_default();
         self.checked_field(field, name, depth)
@@ -131,6 +162,15 @@ impl Parser {
                 "types are nested more than {MAX_DEPTH} deep"
             )));
         }
+        self.fields_left = self.fields_left.checked_sub(1).ok_or_else(|| {
+            Error::invalid_data("the schema has more fields than its header has room for")
+        })?;
+        self.take(
+            FIELD_BYTES
+                .saturating_add(name.len())
+                .saturating_add(zone_len(field))
+                .saturating_add(metadata_len(field.custom_metadata())),
+        )?;
         let mut children = Vec::new();
         for child in field.children().into_iter().flatten() {
             children.push(self.field(child, depth + 1)?);
@@ -162,6 +202,12 @@ impl Parser {
         }
         Ok(field)
     }
+}
+
+/// Bytes of the time zone, which stands in the type and in its format.
+fn zone_len(field: ipc::Field<'_>) -> usize {
+    let zone = field.type_as_timestamp().and_then(|ty| ty.timezone());
+    zone.map_or(0, str::len)
 }
 
 fn encoding(encoding: ipc::DictionaryEncoding<'_>) -> Result<Encoding> {

@@ -76,6 +76,12 @@ pub struct Args {
     #[arg(long)]
     any_user: bool,
 
+    /// Most memory that one message may take here beside its body (unpacked, copied, or as dictionaries
+    /// of the stream), as 512M; what needs more is an error (512M, and 16G for a server of the same
+    /// user over shm, where this is not given)
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
+    max_message: Option<u64>,
+
     /// Connections that carry the stream, where the transport can use several (tcp)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
@@ -140,6 +146,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         connections: args.connections,
         spin: args.spin,
         device: args.device,
+        message_limit: args.max_message,
         ..GetOptions::default()
     };
     if let Some(timeout) = args.timeout {

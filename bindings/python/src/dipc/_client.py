@@ -56,6 +56,7 @@ class Client:
         stall_timeout: float | None = None,
         window: tuple[int, int] | None = None,
         lent_limit_bytes: int | None = None,
+        message_limit_bytes: int | None = None,
         connections: int | None = None,
         spin: float | None = None,
         device: str = "cpu",
@@ -72,6 +73,10 @@ class Client:
         :param window: How many batches, and how many bytes, the server may run ahead; 16 and 256 MiB by
             default.
         :param lent_limit_bytes: The most bytes of copies that the server lends at once; 1 GiB by default.
+        :param message_limit_bytes: The most memory that one message may take here beside its body: for
+            buffers unpacked, copies to be checked, the schema, and the stream's dictionaries together; or as
+            much as its body has, where that is more. A message that needs more raises OutOfMemoryError.
+            512 MiB by default, and 16 GiB for a server of the same user.
         :param connections: How many connections carry the stream, where the transport can spread it (tcp);
             1 by default.
         :param spin: Seconds that a thread looks for the next batch before it sleeps; 0 by default.
@@ -90,6 +95,7 @@ class Client:
             stall_timeout,
             window,
             lent_limit_bytes,
+            message_limit_bytes,
             connections,
             spin,
             device,
@@ -107,6 +113,7 @@ class Client:
         stall_timeout: float | None = None,
         window: tuple[int, int] | None = None,
         lent_limit_bytes: int | None = None,
+        message_limit_bytes: int | None = None,
         connections: int | None = None,
         spin: float | None = None,
         device: str = "cpu",
@@ -121,6 +128,7 @@ class Client:
             stall_timeout,
             window,
             lent_limit_bytes,
+            message_limit_bytes,
             connections,
             spin,
             device,
@@ -137,6 +145,7 @@ class Client:
         stall_timeout: float | None,
         window: tuple[int, int] | None,
         lent_limit_bytes: int | None,
+        message_limit_bytes: int | None,
         connections: int | None,
         spin: float | None,
         device: str,
@@ -150,7 +159,9 @@ class Client:
             *_arguments.some_seconds(
                 {"connect_timeout": connect_timeout, "stall_timeout": stall_timeout, "spin": spin}
             ),
-            *_arguments.some({"lent_limit_bytes": lent_limit_bytes}),
+            *_arguments.some(
+                {"lent_limit_bytes": lent_limit_bytes, "message_limit_bytes": message_limit_bytes}
+            ),
         ]
         if connections is not None:
             values.append(("connections", (_arguments.count(connections, "connections", 2**32 - 1),)))

@@ -99,6 +99,7 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_get_options_set_stall_timeout_ns": [P, U64],
     "dipc_get_options_set_window": [P, U64, U64],
     "dipc_get_options_set_lent_limit_bytes": [P, U64],
+    "dipc_get_options_set_message_limit_bytes": [P, U64],
     "dipc_get_options_set_device": [P, c_int32, c_int64],
     "dipc_get_options_set_validation": [P, c_int32],
     "dipc_get_options_set_spin_ns": [P, U64],

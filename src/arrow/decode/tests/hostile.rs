@@ -374,7 +374,7 @@ fn decode_lent(
 ) -> Result<u64> {
     let options = DecodeOptions {
         level,
-        memory_limit: 4 << 20,
+        message_limit: 4 << 20,
     };
     let (first, rest) = messages.split_first().unwrap();
     let mut decoder = Decoder::new(&Header::parse(&first.0)?, options)?;

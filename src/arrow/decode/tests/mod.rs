@@ -1,6 +1,7 @@
 mod support;
 
 mod again;
+mod budget;
 mod dictionaries;
 mod golden;
 mod hostile;

@@ -231,6 +231,15 @@ pub struct Parts {
 
 /// The same header with some parts changed.
 pub fn edit(header: &[u8], change: impl FnOnce(&mut Parts)) -> Vec<u8> {
+    edit_compressed(header, None, change)
+}
+
+/// The same, with the body compressed.
+pub fn edit_compressed(
+    header: &[u8],
+    codec: Option<arrow::ipc::CompressionType>,
+    change: impl FnOnce(&mut Parts),
+) -> Vec<u8> {
     use arrow::ipc;
     let old = ipc::root_as_message(header).unwrap();
     let dictionary = old.header_as_dictionary_batch();
@@ -275,11 +284,18 @@ pub fn edit(header: &[u8], change: impl FnOnce(&mut Parts)) -> Vec<u8> {
         .collect();
     let buffers = Some(builder.create_vector(&buffers));
     let counts = parts.counts.map(|counts| builder.create_vector(&counts));
+    let compression = codec.map(|codec| {
+        let args = ipc::BodyCompressionArgs {
+            codec,
+            method: ipc::BodyCompressionMethod::BUFFER,
+        };
+        ipc::BodyCompression::create(&mut builder, &args)
+    });
     let batch = ipc::RecordBatchArgs {
         length: parts.length,
         nodes,
         buffers,
-        compression: None,
+        compression,
         variadicBufferCounts: counts,
     };
     let batch = ipc::RecordBatch::create(&mut builder, &batch);

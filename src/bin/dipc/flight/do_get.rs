@@ -32,7 +32,7 @@ impl DoGet {
     /// # Errors
     ///
     /// What the server says; `Protocol` and `InvalidData` where what it sends is not sound.
-    pub fn open(peer: &Peer, ticket: Ticket) -> Result<Self> {
+    pub fn open(peer: &Peer, ticket: Ticket, options: DecodeOptions) -> Result<Self> {
         let mut messages = peer.do_get(ticket)?;
         let here = |error: Error| error.context(format_args!("DoGet at {}", peer.uri()));
         let first = loop {
@@ -44,7 +44,7 @@ impl DoGet {
             }
         };
         let decoder = first
-            .and_then(|header| Decoder::new(&header, DecodeOptions::default()))
+            .and_then(|header| Decoder::new(&header, options))
             .map_err(here)?;
         Ok(Self {
             peer: peer.clone(),

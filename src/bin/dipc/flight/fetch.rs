@@ -105,7 +105,7 @@ impl Fetch {
                 fetch.current = Some(first);
                 schema
             }
-            None => schema_of(&info)?,
+            None => schema_of(&info, fetch.options.decode(false))?,
         };
         Ok(fetch)
     }
@@ -172,9 +172,16 @@ impl Fetch {
             }
             Way::DoGet(uri) => {
                 let peer = Peer::connect(&self.caller, uri)?;
-                Box::new(DoGet::open(&peer, ticket.clone())?)
+                Box::new(DoGet::open(
+                    &peer,
+                    ticket.clone(),
+                    self.options.decode(false),
+                )?)
             }
-            Way::Here => Box::new(DoGet::open(&self.peer, ticket.clone())?),
+            Way::Here => {
+                let options = self.options.decode(false);
+                Box::new(DoGet::open(&self.peer, ticket.clone(), options)?)
+            }
         })
     }
 }
@@ -195,7 +202,7 @@ fn ask(peer: &Peer, name: &str, command: bool) -> Result<FlightInfo> {
 }
 
 /// The schema that a Flight server tells of a table that has no endpoint, and so no rows.
-fn schema_of(info: &FlightInfo) -> Result<Schema> {
+fn schema_of(info: &FlightInfo, options: DecodeOptions) -> Result<Schema> {
     let missing = || Error::protocol("the Flight server tells neither endpoints nor a schema");
     // An encapsulated message: a marker (absent before Arrow 0.15), the length of the header, and
     // the header.
@@ -204,7 +211,7 @@ fn schema_of(info: &FlightInfo) -> Result<Schema> {
     let (len, rest) = bytes.split_first_chunk::<4>().ok_or_else(missing)?;
     let len = usize::try_from(u32::from_le_bytes(*len)).map_err(|_| missing())?;
     let header = Header::parse(rest.get(..len).ok_or_else(missing)?)?;
-    schema_from_c(&Decoder::new(&header, DecodeOptions::default())?.schema())
+    schema_from_c(&Decoder::new(&header, options)?.schema())
 }
 
 fn add(one: StreamStats, other: StreamStats) -> StreamStats {
