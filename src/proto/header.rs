@@ -71,10 +71,10 @@ fn copy_aligned(bytes: &[u8]) -> Result<(Vec<u8>, usize), ProtocolError> {
     Ok((store, start))
 }
 
-/// What verifying may cost: it walks every path to a table, and hostile bytes can have many paths
+/// What verifying `len` bytes as a flatbuffer of Arrow's may cost: it walks every path to a table, and hostile bytes can have many paths
 /// to few tables. Honest ones have one path to each, and a table takes more than 4 bytes; reading
 /// them touches each byte a few times.
-fn options(len: usize) -> VerifierOptions {
+pub fn verifier_options(len: usize) -> VerifierOptions {
     VerifierOptions {
         max_depth: MAX_DEPTH,
         max_tables: (len / 4).max(64),
@@ -155,15 +155,16 @@ impl Header {
 impl Parsed {
     fn read(&mut self) -> Result<(), ProtocolError> {
         let aligned = self.bytes();
-        let message = flatbuffers::root_with_opts::<Message<'_>>(&options(aligned.len()), aligned)
-            .map_err(|error| malformed(&error))?;
+        let message =
+            flatbuffers::root_with_opts::<Message<'_>>(&verifier_options(aligned.len()), aligned)
+                .map_err(|error| malformed(&error))?;
         // Rule A6.
         if message.version() != MetadataVersion::V4 && message.version() != MetadataVersion::V5 {
             return Err(ProtocolError::new(
                 "A6",
                 format!(
-                    "header of metadata version {}: V4 and V5 are read",
-                    message.version().0
+                    "header of metadata version V{}: V4 and V5 are read",
+                    i32::from(message.version().0).saturating_add(1)
                 ),
             ));
         }

@@ -42,7 +42,7 @@ pub use control::{
 };
 pub use error::ProtocolError;
 pub use free::{FreeMessage, FreeQueue, Return};
-pub use header::{BodySpan, Header, HeaderKind, HeaderParser};
+pub use header::{BodySpan, Header, HeaderKind, HeaderParser, verifier_options};
 pub use ledger::Ledger;
 pub use prefix::{Prefix, PrefixKind};
 pub use receiver::{

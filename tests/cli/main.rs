@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bench;
+mod cases;
 mod ends;
 mod fake_flight;
 mod flight;

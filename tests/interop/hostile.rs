@@ -13,7 +13,7 @@ use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::error::{Error, Result, Status};
 use dipc::proto::Credit;
 
-use crate::files::{Message, golden, vectors};
+use crate::files::{Message, golden, split, vectors};
 use crate::peer::{Manner, Peer};
 
 /// Far longer than any of these takes, also on a busy machine: nothing waits for it but a hang.
@@ -178,4 +178,28 @@ fn mutated_vectors_are_survived() {
     }
     // Most changes hit something that is checked: were none refused, nothing would be tested.
     assert!(refused > 200, "{refused} refused");
+}
+
+/// Rules A6, A8: the streams of `tests/cases` are refused whoever sends them, each for what is wrong with
+/// it, and no claim is allocated.
+#[test]
+fn cases_are_refused() {
+    for (name, said) in [
+        ("bigendian-int32-1.arrows", "big-endian"),
+        ("feather-0.17-lz4.feather", "Arrow 0.17"),
+        ("lz4-claims-1TiB.arrows", "1099511627776"),
+        ("schema_v6.arrow", "V6"),
+    ] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+        let bytes = std::fs::read(path.join(name)).unwrap();
+        // A file is a stream behind 8 bytes.
+        let bytes = bytes.strip_prefix(b"ARROW1\0\0").unwrap_or(&bytes);
+        let errors = survives(name, &split(bytes));
+        assert_eq!(errors.len(), 2 * Manner::ALL.len(), "{name}: {errors:?}");
+        for error in errors {
+            // Rule A4: what is compressed is not lent.
+            let text = error.text();
+            assert!(text.contains(said) || text.contains("A4"), "{name}: {text}");
+        }
+    }
 }

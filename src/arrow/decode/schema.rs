@@ -35,10 +35,27 @@ pub(super) fn message(header: &Header) -> ipc::Message<'_> {
 pub(super) fn is_version_4(message: &ipc::Message<'_>) -> Result<bool> {
     match message.version() {
         ipc::MetadataVersion::V5 => Ok(false),
-        ipc::MetadataVersion::V4 => Ok(true),
+        ipc::MetadataVersion::V4 => {
+            ensure_not_experimental(message)?;
+            Ok(true)
+        }
         other => Err(Error::unsupported(format!(
             "metadata version {} of the Arrow format cannot be read: only 4 and 5 can",
             i32::from(other.0) + 1
+        ))),
+    }
+}
+
+/// Arrow 0.17 said in a message's metadata that its buffers are compressed, before the format had a
+/// place for that: whoever does not look takes the compressed bytes for values.
+fn ensure_not_experimental(message: &ipc::Message<'_>) -> Result<()> {
+    let mut pairs = message.custom_metadata().into_iter().flatten();
+    match pairs.find(|pair| pair.key() == Some("ARROW:experimental_compression")) {
+        None => Ok(()),
+        Some(pair) => Err(Error::unsupported(format!(
+            "the message is compressed ({:?}) as Arrow 0.17 did it, which cannot be read: write it \
+             anew with a later version",
+            pair.value().unwrap_or_default()
         ))),
     }
 }
@@ -57,6 +74,13 @@ pub(super) fn parse(header: &Header, limit: u64) -> Result<Schema> {
             "the stream is big-endian; only little-endian Arrow data can be read: have the \
              producer convert it",
         ));
+    }
+    let features = schema.features().into_iter().flatten();
+    if let Some(feature) = features.into_iter().find(|f| f.variant_name().is_none()) {
+        return Err(Error::unsupported(format!(
+            "the stream uses feature {} of the Arrow format, which is not known here",
+            feature.0
+        )));
     }
     let mut parser = Parser {
         dictionaries: HashMap::new(),
@@ -211,6 +235,12 @@ fn zone_len(field: ipc::Field<'_>) -> usize {
 }
 
 fn encoding(encoding: ipc::DictionaryEncoding<'_>) -> Result<Encoding> {
+    if encoding.dictionaryKind() != ipc::DictionaryKind::DenseArray {
+        return Err(Error::unsupported(format!(
+            "dictionaries of kind {} are not known here",
+            encoding.dictionaryKind().0
+        )));
+    }
     let (bits, signed) = match encoding.indexType() {
         Some(index) => integer(index)?,
         // The format's default.

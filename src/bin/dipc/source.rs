@@ -3,19 +3,27 @@
 //! A source is opened anew for every stream, so that many clients can read it at once, each at its
 //! own pace.
 
+mod file;
+mod footer;
+mod messages;
+mod row_groups;
+mod stream;
+mod thrift;
+
 use std::fs::{self, File};
-use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use arrow::ipc::reader::{FileReader, StreamReader};
 use arrow::record_batch::{RecordBatch, RecordBatchReader};
-use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
 use crate::calm;
+use crate::source::file::FileReader;
+use crate::source::row_groups::ParquetReader;
+use crate::source::stream::StreamReader;
 use crate::tpch::{self, Table};
 
 /// A table being read.
@@ -112,7 +120,7 @@ fn open_file(path: &Path, batch_rows: Option<usize>) -> Result<Reader> {
     let format = detect(&mut file, metadata.len()).with_context(|| name.clone())?;
     let damaged = || format!("{name} begins as {} but cannot be read", format.describe());
     // The readers of Arrow's crates panic on some damaged files instead of failing.
-    let inner = calm::catch(|| open_as(file, format, batch_rows))
+    let inner = calm::catch(|| open_as(file, metadata.len(), format, batch_rows))
         .map_err(|text| anyhow!(text))
         .and_then(|opened| opened)
         .with_context(damaged)?;
@@ -126,18 +134,14 @@ fn open_file(path: &Path, batch_rows: Option<usize>) -> Result<Reader> {
     }))
 }
 
-fn open_as(file: File, format: Format, batch_rows: Option<usize>) -> Result<Reader> {
+fn open_as(file: File, len: u64, format: Format, batch_rows: Option<usize>) -> Result<Reader> {
     Ok(match format {
-        Format::Parquet => Box::new(
-            ParquetRecordBatchReaderBuilder::try_new_with_options(
-                file,
-                ArrowReaderOptions::default(),
-            )?
-            .with_batch_size(batch_rows.unwrap_or(DEFAULT_BATCH_ROWS))
-            .build()?,
-        ),
-        Format::ArrowFile => Box::new(FileReader::try_new(BufReader::new(file), None)?),
-        Format::ArrowStream => Box::new(StreamReader::try_new(BufReader::new(file), None)?),
+        Format::Parquet => {
+            let rows = batch_rows.unwrap_or(DEFAULT_BATCH_ROWS);
+            Box::new(ParquetReader::open(file, len, rows)?)
+        }
+        Format::ArrowFile => Box::new(FileReader::open(file, len)?),
+        Format::ArrowStream => Box::new(StreamReader::open(file, len)?),
     })
 }
 
@@ -243,6 +247,9 @@ impl Iterator for FileSource {
                 let inner = self.inner.as_mut()?;
                 match calm::catch(|| inner.next()) {
                     Ok(Some(Ok(batch))) => batch,
+                    Ok(Some(Err(ArrowError::ExternalError(cause)))) => {
+                        return Some(Err(self.failed(cause.to_string())));
+                    }
                     Ok(Some(Err(error))) => return Some(Err(self.failed(error.to_string()))),
                     Ok(None) => return None,
                     Err(panic) => return Some(Err(self.failed(panic))),
@@ -265,6 +272,10 @@ impl RecordBatchReader for FileSource {
     }
 }
 
+#[cfg(test)]
+mod arrow_tests;
+#[cfg(test)]
+mod parquet_tests;
 #[cfg(test)]
 #[path = "source_tests.rs"]
 mod tests;

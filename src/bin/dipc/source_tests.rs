@@ -10,7 +10,7 @@ use parquet::arrow::ArrowWriter;
 
 use super::*;
 
-fn batch(rows: i32) -> RecordBatch {
+pub fn batch(rows: i32) -> RecordBatch {
     let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..rows));
     let words: ArrayRef = Arc::new(StringArray::from_iter_values(
         (0..rows).map(|i| i.to_string()),
@@ -18,7 +18,7 @@ fn batch(rows: i32) -> RecordBatch {
     RecordBatch::try_from_iter([("number", numbers), ("word", words)]).unwrap()
 }
 
-fn parquet(batch: &RecordBatch) -> Vec<u8> {
+pub fn parquet(batch: &RecordBatch) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
     writer.write(batch).unwrap();
@@ -26,7 +26,7 @@ fn parquet(batch: &RecordBatch) -> Vec<u8> {
     bytes
 }
 
-fn arrow_file(batch: &RecordBatch) -> Vec<u8> {
+pub fn arrow_file(batch: &RecordBatch) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = FileWriter::try_new(&mut bytes, &batch.schema()).unwrap();
     writer.write(batch).unwrap();
@@ -35,7 +35,7 @@ fn arrow_file(batch: &RecordBatch) -> Vec<u8> {
     bytes
 }
 
-fn arrow_stream(batch: &RecordBatch, legacy: bool) -> Vec<u8> {
+pub fn arrow_stream(batch: &RecordBatch, legacy: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     let version = if legacy {
         MetadataVersion::V4
@@ -52,18 +52,18 @@ fn arrow_stream(batch: &RecordBatch, legacy: bool) -> Vec<u8> {
 }
 
 /// A file with a name that lies about its content.
-fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
+pub fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
     file.write_all(bytes).unwrap();
     file
 }
 
-fn read(path: &Path, batch_rows: Option<usize>) -> Result<Vec<RecordBatch>> {
+pub fn read(path: &Path, batch_rows: Option<usize>) -> Result<Vec<RecordBatch>> {
     let reader = Source::File(path.to_path_buf()).reader(batch_rows)?;
     Ok(reader.collect::<Result<Vec<_>, _>>()?)
 }
 
-fn failure(bytes: &[u8]) -> String {
+pub fn failure(bytes: &[u8]) -> String {
     format!("{:#}", read(file(bytes).path(), None).unwrap_err())
 }
 

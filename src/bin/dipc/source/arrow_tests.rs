@@ -1,0 +1,333 @@
+//! Tests of Arrow streams and files: those that say what is not so are refused.
+
+use arrow::ipc::writer::{DictionaryHandling, FileWriter, IpcWriteOptions, StreamWriter};
+use arrow::ipc::{self, Block, Endianness, MetadataVersion};
+use dipc::arrow::format::{Field, Schema};
+use flatbuffers::FlatBufferBuilder;
+
+use super::tests::{arrow_file, arrow_stream, batch, failure, file, read};
+use super::*;
+
+/// A message: where it begins, how long it is without its body, and how long that is.
+type Place = (i64, i32, i64);
+
+/// What a footer says.
+#[derive(Clone)]
+struct Footer {
+    version: MetadataVersion,
+    schema: Schema,
+    endianness: Endianness,
+    dictionaries: Vec<Place>,
+    batches: Vec<Place>,
+}
+
+/// An Arrow file taken apart: what lies before the footer, and the footer.
+fn take_apart(bytes: &[u8]) -> (Vec<u8>, Footer) {
+    let end = bytes.len() - 10;
+    let length = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
+    let footer = ipc::root_as_footer(&bytes[end - length..end]).unwrap();
+    let places = |blocks: Option<flatbuffers::Vector<'_, Block>>| {
+        let blocks = blocks.into_iter().flatten();
+        blocks
+            .map(|block| (block.offset(), block.metaDataLength(), block.bodyLength()))
+            .collect()
+    };
+    let taken = Footer {
+        version: footer.version(),
+        schema: Schema::from_ipc(&footer.schema().unwrap()).unwrap(),
+        endianness: Endianness::Little,
+        dictionaries: places(footer.dictionaries()),
+        batches: places(footer.recordBatches()),
+    };
+    (bytes[..end - length].to_vec(), taken)
+}
+
+fn put_together(messages: &[u8], footer: &Footer) -> Vec<u8> {
+    let mut builder = FlatBufferBuilder::new();
+    let fields: Vec<_> = footer
+        .schema
+        .fields
+        .iter()
+        .map(|field| field.to_ipc(&mut builder))
+        .collect();
+    let fields = Some(builder.create_vector(&fields));
+    let schema = ipc::SchemaArgs {
+        endianness: footer.endianness,
+        fields,
+        ..Default::default()
+    };
+    let schema = ipc::Schema::create(&mut builder, &schema);
+    let blocks = |places: &[Place]| -> Vec<Block> {
+        let blocks = places.iter();
+        blocks
+            .map(|(offset, metadata, body)| Block::new(*offset, *metadata, *body))
+            .collect()
+    };
+    let dictionaries = builder.create_vector(&blocks(&footer.dictionaries));
+    let batches = builder.create_vector(&blocks(&footer.batches));
+    let args = ipc::FooterArgs {
+        version: footer.version,
+        schema: Some(schema),
+        dictionaries: Some(dictionaries),
+        recordBatches: Some(batches),
+        custom_metadata: None,
+    };
+    let made = ipc::Footer::create(&mut builder, &args);
+    builder.finish(made, None);
+    let made = builder.finished_data();
+    let length = u32::try_from(made.len()).unwrap().to_le_bytes();
+    [messages, made, &length, b"ARROW1"].concat()
+}
+
+/// Three batches, and two dictionaries.
+fn three_batches() -> Vec<u8> {
+    let words = ["x", "y"].into_iter().cycle().take(20);
+    let kinds: arrow::array::DictionaryArray<arrow::datatypes::Int8Type> = words.collect();
+    let whole = batch(20);
+    let table = RecordBatch::try_from_iter([
+        ("number", Arc::clone(whole.column(0))),
+        ("kind", Arc::new(kinds.clone())),
+        ("other", Arc::new(kinds)),
+    ])
+    .unwrap();
+    let mut bytes = Vec::new();
+    let mut writer = FileWriter::try_new(&mut bytes, &table.schema()).unwrap();
+    for start in [0, 5, 15] {
+        writer.write(&table.slice(start, 5)).unwrap();
+    }
+    writer.finish().unwrap();
+    drop(writer);
+    bytes
+}
+
+/// A footer that says what is not so: where messages lie, which there are, what they are of.
+#[test]
+fn a_footer_that_lies_is_refused() {
+    let (messages, right) = take_apart(&three_batches());
+    let end = i64::try_from(messages.len()).unwrap();
+    assert_eq!((right.dictionaries.len(), right.batches.len()), (2, 3));
+    let whole = read(file(&put_together(&messages, &right)).path(), None).unwrap();
+    assert_eq!(whole.len(), 3);
+    let other = |change: &dyn Fn(&mut Field)| {
+        let mut schema = right.schema.clone();
+        change(&mut schema.fields[0]);
+        schema
+    };
+    let types = other(&|field| {
+        field.ty = dipc::arrow::format::Type::Int {
+            bits: 32,
+            signed: false,
+        };
+    });
+    let names = other(&|field| field.name = "numb3r".to_owned());
+    let nullable = other(&|field| field.nullable ^= true);
+    let mut ids = right.schema.clone();
+    let swapped = ids.fields[1].dictionary.clone();
+    ids.fields[1].dictionary = std::mem::replace(&mut ids.fields[2].dictionary, swapped);
+    let mut fewer = right.schema.clone();
+    fewer.fields.pop();
+    type Change<'a> = &'a dyn Fn(&mut Footer);
+    let changes: &[(Change<'_>, &str)] = &[
+        (&|f| f.version = MetadataVersion(5), "metadata version V6"),
+        (&|f| f.endianness = Endianness::Big, "big-endian"),
+        (&|f| f.schema = types.clone(), "another schema"),
+        (&|f| f.schema = names.clone(), "another schema"),
+        (&|f| f.schema = nullable.clone(), "another schema"),
+        (&|f| f.schema = ids.clone(), "another schema"),
+        (&|f| f.schema = fewer.clone(), "another schema"),
+        // Messages that no block names.
+        (&|f| f.batches.truncate(2), "in no block"),
+        (&|f| f.batches = f.batches.split_off(1), "in no block"),
+        (&|f| f.batches.clear(), "in no block"),
+        (&|f| f.dictionaries.truncate(1), "in no block"),
+        // Blocks that lie over one another, or over the schema.
+        (&|f| f.batches.push(f.batches[1]), "lies over"),
+        (&|f| f.batches.push(f.dictionaries[0]), "lies over"),
+        (&|f| f.batches[1].0 -= 8, "lies over"),
+        (&|f| f.batches[0].0 = 8, "lies over"),
+        // Blocks outside the file.
+        (&|f| f.batches[0].0 = 0, "outside"),
+        (&|f| f.batches[0].0 = -8, "outside"),
+        (&|f| f.batches[0].0 = i64::MAX, "outside"),
+        (&|f| f.batches[2].0 = end, "outside"),
+        (&|f| f.batches[2].1 = -1, "outside"),
+        (&|f| f.batches[2].1 = 0, "outside"),
+        (&|f| f.batches[2].2 = -1, "outside"),
+        (&|f| f.batches[2].2 = i64::MAX, "outside"),
+        (&|f| f.batches[2].2 += end, "outside"),
+        // Blocks that are other than what lies there.
+        (&|f| f.batches[1].1 += 8, "lies over"),
+        (&|f| f.batches[1].1 -= 8, "bytes"),
+        (&|f| f.batches[1].2 -= 8, "bytes"),
+        (&|f| f.batches[2].0 += 8, "in no block"),
+        (
+            &|f| f.batches.insert(0, f.dictionaries.remove(1)),
+            "not what the footer calls it",
+        ),
+        (
+            &|f| f.dictionaries.push(f.batches.remove(1)),
+            "not what the footer calls it",
+        ),
+    ];
+    for (number, (change, said)) in changes.iter().enumerate() {
+        let mut footer = right.clone();
+        change(&mut footer);
+        let told = failure(&put_together(&messages, &footer));
+        assert!(told.contains(said), "change {number}: {told}");
+    }
+}
+
+/// The order of the footer is that of the rows, wherever they lie; and a footer may leave its version out,
+/// as Java's did.
+#[test]
+fn the_footer_has_the_order() {
+    let (messages, mut footer) = take_apart(&three_batches());
+    footer.batches.reverse();
+    footer.version = MetadataVersion::V1;
+    let batches = read(file(&put_together(&messages, &footer)).path(), None).unwrap();
+    let rows = arrow::compute::concat_batches(&batches[0].schema(), &batches).unwrap();
+    let numbers: &arrow::array::Int32Array = rows.column(0).as_any().downcast_ref().unwrap();
+    assert_eq!(numbers.values()[..6], [15, 16, 17, 18, 19, 5]);
+}
+
+/// Additions to a dictionary count for the batches before them, too; a second dictionary in the place of
+/// the first does not exist in the file format.
+#[test]
+fn dictionaries_of_files_grow_and_are_not_replaced() {
+    let kinds = |words: &[&str]| {
+        let kinds: arrow::array::DictionaryArray<arrow::datatypes::Int8Type> =
+            words.iter().copied().collect();
+        RecordBatch::try_from_iter([("kind", Arc::new(kinds) as _)]).unwrap()
+    };
+    let tables = [kinds(&["x", "y"]), kinds(&["x", "y", "z"])];
+    let options = IpcWriteOptions::default().with_dictionary_handling(DictionaryHandling::Delta);
+    let mut bytes = Vec::new();
+    let mut writer =
+        FileWriter::try_new_with_options(&mut bytes, &tables[0].schema(), options).unwrap();
+    for table in &tables {
+        writer.write(table).unwrap();
+    }
+    writer.finish().unwrap();
+    drop(writer);
+    let back = read(file(&bytes).path(), None).unwrap();
+    let text = |batch: &RecordBatch| {
+        let words = arrow::compute::cast(batch.column(0), &arrow::datatypes::DataType::Utf8);
+        let words = words.unwrap();
+        let words: &arrow::array::StringArray = words.as_any().downcast_ref().unwrap();
+        words.iter().flatten().collect::<Vec<_>>().join("")
+    };
+    assert_eq!(back.iter().map(text).collect::<Vec<_>>(), ["xy", "xyz"]);
+
+    // The messages of a stream, with a footer behind them.
+    let mut stream = Vec::new();
+    let mut writer = StreamWriter::try_new(&mut stream, &tables[0].schema()).unwrap();
+    writer.write(&kinds(&["x", "y"])).unwrap();
+    writer.write(&kinds(&["z", "y"])).unwrap();
+    writer.finish().unwrap();
+    drop(writer);
+    let (_, mut footer) = take_apart(&bytes);
+    let messages = [b"ARROW1\0\0", stream.as_slice()].concat();
+    footer.dictionaries.clear();
+    footer.batches.clear();
+    let mut at = 8;
+    loop {
+        let length = u32::from_le_bytes(messages[at + 4..at + 8].try_into().unwrap()) as usize;
+        if length == 0 {
+            break;
+        }
+        let header = messages[at + 8..at + 8 + length].to_vec();
+        let message = ipc::root_as_message(&header).unwrap();
+        let place = (
+            i64::try_from(at).unwrap(),
+            i32::try_from(length + 8).unwrap(),
+            message.bodyLength(),
+        );
+        match message.header_type() {
+            ipc::MessageHeader::DictionaryBatch => footer.dictionaries.push(place),
+            ipc::MessageHeader::RecordBatch => footer.batches.push(place),
+            _ => {}
+        }
+        at += 8 + length + usize::try_from(message.bodyLength()).unwrap();
+    }
+    let told = failure(&put_together(&messages, &footer));
+    assert!(told.contains("comes twice"), "{told}");
+}
+
+/// A file cut anywhere is refused, and a stream cut anywhere but between two messages.
+#[test]
+fn cut_files_are_refused() {
+    let table = batch(20);
+    let bytes = three_batches();
+    for cut in 1..bytes.len() {
+        read(file(&bytes[..cut]).path(), None).unwrap_err();
+    }
+    for legacy in [false, true] {
+        let bytes = arrow_stream(&table, legacy);
+        let marks = if legacy { 4 } else { 8 };
+        let end = bytes.len() - marks;
+        // Behind the schema, and behind the batch.
+        let whole: Vec<_> = (1..bytes.len())
+            .filter(|cut| read(file(&bytes[..*cut]).path(), None).is_ok())
+            .collect();
+        assert_eq!(whole.len(), 2, "{whole:?} of {}", bytes.len());
+        assert_eq!(whole[1], end);
+        let told = failure(&bytes[..end + 1]);
+        assert!(told.contains("cut off"), "{told}");
+    }
+}
+
+/// What follows the end of a stream is not passed over in silence, and what follows a file leaves it
+/// without its end.
+#[test]
+fn bytes_behind_the_end_are_refused() {
+    let table = batch(20);
+    let stream = arrow_stream(&table, false);
+    for more in [&b"\0"[..], b"some text", &stream] {
+        let told = failure(&[&stream, more].concat());
+        assert!(told.contains("follow the end"), "{told}");
+        failure(&[&arrow_file(&table), more].concat());
+    }
+    // Two files in one have the footer of the second, whose offsets are those of the first.
+    let two = [arrow_file(&table), arrow_file(&table)].concat();
+    failure(&two);
+}
+
+/// Promise of `serve`: the streams that Arrow's implementations test each other with are read as the
+/// `arrow` crate reads them; what its fuzzers found ends in an error or in batches.
+#[test]
+fn golden_files_are_read() {
+    calm::install();
+    let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),
+        PathBuf::from,
+    );
+    let files = |kind| match fs::read_dir(root.join(kind)) {
+        Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
+        Err(_) => {
+            println!(
+                "skipped: there is no {}; DIPC_GOLDEN names another",
+                root.display()
+            );
+            Vec::new()
+        }
+    };
+    for path in files("streams") {
+        let bytes = fs::read(&path).unwrap();
+        let theirs = ipc::reader::StreamReader::try_new(bytes.as_slice(), None).unwrap();
+        let schema = theirs.schema();
+        let theirs = theirs.collect::<Result<Vec<_>, _>>().unwrap();
+        let ours = Source::File(path.clone()).reader(None).unwrap();
+        assert_eq!(ours.schema(), schema, "{}", path.display());
+        assert_eq!(
+            ours.collect::<Result<Vec<_>, _>>().unwrap(),
+            theirs,
+            "{}",
+            path.display()
+        );
+    }
+    for path in files("fuzz") {
+        if let Err(error) = read(&path, None) {
+            assert!(!format!("{error:#}").contains("panicked"), "{error:#}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Files in the Arrow file format: a stream, and a footer that says where its messages lie.
+//!
+//! The footer decides what is read, so it is held against the messages: a block that lies outside the
+//! file, over another one or over something else, a message that no block names, and a schema that is
+//! not that of the stream are errors.
+
+use std::fs::File;
+
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::ipc::{self, Block};
+use arrow::record_batch::{RecordBatch, RecordBatchReader};
+use dipc::arrow::decode::ReceivedBody;
+use dipc::arrow::format::{Field, Schema};
+use dipc::device::HostBuffer;
+use dipc::error::{Error, Result};
+use dipc::proto::{Header, HeaderKind, verifier_options};
+
+use super::messages::{Batches, Input};
+
+/// The first and the last bytes.
+const MAGIC: &[u8; 6] = b"ARROW1";
+/// Where the stream begins: behind the magic bytes, padded.
+const START: u64 = 8;
+/// Behind the footer: its length, and the magic bytes.
+const TAIL: u64 = 10;
+
+/// A message, as the footer has it.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    kind: HeaderKind,
+    /// Where it begins, where its body begins, and where that ends.
+    start: u64,
+    body: u64,
+    end: u64,
+}
+
+/// Reads the batches in the order of the footer.
+pub struct FileReader {
+    input: Input,
+    batches: Batches,
+    rest: std::vec::IntoIter<Place>,
+}
+
+impl FileReader {
+    /// Reads the footer, the schema and the dictionaries of a file of `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData`, `Protocol` and `Unsupported` say what is wrong with it.
+    pub fn open(file: File, len: u64) -> Result<Self> {
+        let mut input = Input::new(file, len);
+        let footer_start = find_footer(&mut input, len)?;
+        let mut memory = HostBuffer::new(usize::try_from(len - TAIL - footer_start).unwrap_or(0))?;
+        input.seek(footer_start, len)?;
+        input.read(memory.as_mut_slice())?;
+        let footer = Footer::parse(memory.as_slice(), footer_start)
+            .map_err(|error| error.context("footer"))?;
+
+        let schema = first_message(&mut input, footer_start)?;
+        let batches = Batches::new(&schema)?;
+        if !same_fields(&read_schema(&schema)?.fields, &footer.schema.fields) {
+            return Err(Error::invalid_data(
+                "the footer has another schema than the stream before it",
+            ));
+        }
+        let stream = input.at();
+        ensure_tiled(&mut input, &footer.places, stream, footer_start)?;
+        let (dictionaries, rest): (Vec<_>, Vec<_>) = footer
+            .places
+            .into_iter()
+            .partition(|place| place.kind == HeaderKind::Dictionary);
+        let mut reader = Self {
+            input,
+            batches,
+            rest: rest.into_iter(),
+        };
+        reader.read_dictionaries(&dictionaries)?;
+        Ok(reader)
+    }
+
+    /// Dictionaries count for all batches, wherever they lie; so each has one value, and additions to it.
+    fn read_dictionaries(&mut self, places: &[Place]) -> Result<()> {
+        let mut seen = std::collections::HashSet::new();
+        for place in places {
+            let (header, body) = self.message(*place)?;
+            let message = message(&header)?;
+            if let Some(dictionary) = message.header_as_dictionary_batch()
+                && !seen.insert(dictionary.id())
+                && !dictionary.isDelta()
+            {
+                return Err(Error::invalid_data(format!(
+                    "dictionary {} comes twice, which the Arrow file format does not allow; write \
+                     the table as an Arrow stream",
+                    dictionary.id()
+                )));
+            }
+            self.batches.add_dictionary(&header, &body)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a message where the footer says that it is.
+    fn message(&mut self, place: Place) -> Result<(Header, ReceivedBody)> {
+        let at = |error: Error| error.context(format_args!("block at offset {}", place.start));
+        self.input.seek(place.start, place.body)?;
+        let header = self
+            .input
+            .header()
+            .map_err(at)?
+            .filter(|header| header.kind() == place.kind)
+            .ok_or_else(|| at(Error::invalid_data("it is not what the footer calls it")))?;
+        if header.body_len() != place.end - place.body {
+            return Err(at(Error::invalid_data(format!(
+                "its body has {} bytes, and {} by the footer",
+                header.body_len(),
+                place.end - place.body
+            ))));
+        }
+        self.input.seek(place.body, place.end)?;
+        let body = self.input.body(&header).map_err(at)?;
+        Ok((header, body))
+    }
+
+    fn advance(&mut self) -> Result<Option<RecordBatch>> {
+        let Some(place) = self.rest.next() else {
+            return Ok(None);
+        };
+        let (header, body) = self.message(place)?;
+        let batch = self.batches.batch(&header, &body);
+        batch
+            .map(Some)
+            .map_err(|error| error.context(format_args!("block at offset {}", place.start)))
+    }
+}
+
+impl Iterator for FileReader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance()
+            .map_err(|error| ArrowError::ExternalError(Box::new(error)))
+            .transpose()
+    }
+}
+
+impl RecordBatchReader for FileReader {
+    fn schema(&self) -> SchemaRef {
+        self.batches.schema()
+    }
+}
+
+/// Where the footer begins.
+fn find_footer(input: &mut Input, len: u64) -> Result<u64> {
+    let cut = || {
+        Error::invalid_data(
+            "it is cut off or was not finished: it does not end with a footer and \"ARROW1\"",
+        )
+    };
+    if len < START + TAIL {
+        return Err(cut());
+    }
+    let mut tail = [0; 10];
+    input.seek(len - TAIL, len)?;
+    input.read(&mut tail)?;
+    let (length, magic) = tail.split_at(4);
+    if magic != MAGIC {
+        return Err(cut());
+    }
+    let length = length.try_into().map_or(0, u32::from_le_bytes);
+    (len - TAIL)
+        .checked_sub(length.into())
+        .filter(|start| *start >= START && length > 0)
+        .ok_or_else(|| Error::invalid_data(format!("it cannot have a footer of {length} bytes")))
+}
+
+/// The message that the stream begins with. Some writers pad the magic bytes to 64.
+fn first_message(input: &mut Input, end: u64) -> Result<Header> {
+    let mut at = START;
+    while at < end && at <= 64 {
+        input.seek(at, end)?;
+        if let Some(header) = input.header()? {
+            return Ok(header);
+        }
+        at += 8;
+    }
+    Err(Error::invalid_data("the file holds no schema"))
+}
+
+/// What the footer says.
+struct Footer {
+    schema: Schema,
+    /// Dictionaries, then batches, each in the footer's order.
+    places: Vec<Place>,
+}
+
+impl Footer {
+    fn parse(bytes: &[u8], footer_start: u64) -> Result<Self> {
+        let footer = ipc::root_as_footer_with_opts(&verifier_options(bytes.len()), bytes)
+            .map_err(|error| Error::invalid_data(format!("it is not a flatbuffer: {error}")))?;
+        // Java left it out for long, so that it reads as the first; each message has its own besides.
+        if footer.version() > ipc::MetadataVersion::V5 {
+            return Err(Error::unsupported(format!(
+                "metadata version V{} of the Arrow format cannot be read: V4 and V5 can",
+                i32::from(footer.version().0) + 1
+            )));
+        }
+        let schema = footer
+            .schema()
+            .ok_or_else(|| Error::invalid_data("it has no schema"))?;
+        let schema = Schema::from_ipc(&schema).map_err(Error::invalid_data)?;
+        let mut places = Vec::new();
+        for (kind, blocks) in [
+            (HeaderKind::Dictionary, footer.dictionaries()),
+            (HeaderKind::RecordBatch, footer.recordBatches()),
+        ] {
+            for block in blocks.into_iter().flatten() {
+                places.push(place(kind, block, footer_start)?);
+            }
+        }
+        Ok(Self { schema, places })
+    }
+}
+
+fn place(kind: HeaderKind, block: &Block, footer_start: u64) -> Result<Place> {
+    let number = |number: i64| u64::try_from(number).ok();
+    let ends = || {
+        let start = number(block.offset()).filter(|start| *start >= START)?;
+        let body = start.checked_add(number(block.metaDataLength().into())?)?;
+        let end = body.checked_add(number(block.bodyLength())?)?;
+        (body > start && end <= footer_start).then_some(Place {
+            kind,
+            start,
+            body,
+            end,
+        })
+    };
+    ends().ok_or_else(|| {
+        Error::invalid_data(format!(
+            "a block at offset {} with {} bytes of metadata and {} of body lies outside the {} \
+             bytes before the footer",
+            block.offset(),
+            block.metaDataLength(),
+            block.bodyLength(),
+            footer_start
+        ))
+    })
+}
+
+/// The blocks lie one behind the other, and between them is nothing but padding and the end of the
+/// stream.
+fn ensure_tiled(input: &mut Input, places: &[Place], start: u64, end: u64) -> Result<()> {
+    let mut sorted: Vec<_> = places
+        .iter()
+        .map(|place| (place.start, place.end))
+        .collect();
+    sorted.sort_unstable();
+    sorted.push((end, end));
+    let mut at = start;
+    for (start, end) in sorted {
+        if start < at {
+            return Err(Error::invalid_data(format!(
+                "the footer has a block at offset {start}, which lies over what is before it"
+            )));
+        }
+        ensure_padding(input, at, start)?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// Nothing but zeros and the marker before them, with which a stream ends.
+fn ensure_padding(input: &mut Input, start: u64, end: u64) -> Result<()> {
+    if start == end {
+        return Ok(());
+    }
+    input.seek(start, end)?;
+    let mut chunk = [0; 1 << 12];
+    while input.at() < end {
+        let rest = usize::try_from(end - input.at()).unwrap_or(chunk.len());
+        let len = rest.min(chunk.len());
+        input.read(&mut chunk[..len])?;
+        if chunk[..len].iter().any(|byte| !matches!(byte, 0 | 0xff)) {
+            return Err(Error::invalid_data(format!(
+                "what lies from offset {start} to {end} is in no block of the footer"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn message(header: &Header) -> Result<ipc::Message<'_>> {
+    let bytes = header.bytes();
+    ipc::root_as_message_with_opts(&verifier_options(bytes.len()), bytes)
+        .map_err(|error| Error::invalid_data(error.to_string()))
+}
+
+fn read_schema(header: &Header) -> Result<Schema> {
+    let message = message(header)?;
+    let schema = message
+        .header_as_schema()
+        .ok_or_else(|| Error::invalid_data("its first message is not a schema"))?;
+    Schema::from_ipc(&schema).map_err(Error::invalid_data)
+}
+
+/// Whether arrays of one are arrays of the other. Metadata is no part of that.
+fn same_fields(one: &[Field], other: &[Field]) -> bool {
+    let same = |(one, other): (&Field, &Field)| {
+        one.name == other.name
+            && one.ty == other.ty
+            && one.nullable == other.nullable
+            && one.dictionary == other.dictionary
+            && same_fields(&one.children, &other.children)
+    };
+    one.len() == other.len() && one.iter().zip(other).all(same)
+}

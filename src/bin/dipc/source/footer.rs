@@ -1,0 +1,267 @@
+//! What the footer of a Parquet file may not say, looked at before the `parquet` crate reads it: fields
+//! that nest too deeply for its recursion, and columns that are not those of the schema, which it
+//! does not look at.
+
+use anyhow::{Result, anyhow, bail};
+use arrow::ipc;
+use base64::Engine as _;
+use dipc::arrow::format;
+use dipc::proto::verifier_options;
+
+use super::thrift::{Kind, Thrift};
+
+/// How deeply fields may nest: a list of Arrow's is two of them.
+const MAX_DEPTH: usize = 2 * format::MAX_DEPTH + 2;
+/// Arrow's own schema among the metadata.
+const ARROW_SCHEMA: &[u8] = b"ARROW:schema";
+
+/// A field of the schema, which has the fields before their children in one list.
+struct Element<'a> {
+    name: &'a [u8],
+    /// The physical type; groups have none.
+    ty: Option<i64>,
+    children: i64,
+}
+
+/// A field that has values.
+struct Leaf<'a> {
+    path: Vec<&'a [u8]>,
+    ty: i64,
+}
+
+/// Looks at a footer.
+pub fn check(bytes: &[u8]) -> Result<()> {
+    let mut leaves = None;
+    let mut thrift = Thrift::new(bytes);
+    let whole = thrift.fields(|thrift, id, kind| match (id, kind) {
+        (2, Kind::List) => match schema(thrift)? {
+            Some(elements) => {
+                leaves = Some(self::leaves(&elements)?);
+                Ok(Some(()))
+            }
+            None => Ok(None),
+        },
+        (4, Kind::List) => match &leaves {
+            Some(leaves) => row_groups(thrift, leaves),
+            None => bail!("it has no schema before its row groups"),
+        },
+        (5, Kind::List) => metadata(thrift),
+        // The algorithm, of which the footer itself may be free.
+        (8, _) => bail!("the file is encrypted; decrypt it first"),
+        _ => Ok(thrift.skip(kind)),
+    })?;
+    whole.ok_or_else(|| {
+        let at = bytes.len() - thrift.len();
+        anyhow!("it is damaged at byte {at} of {}", bytes.len())
+    })
+}
+
+/// Reads a list of structs.
+fn structs(
+    thrift: &mut Thrift<'_>,
+    mut each: impl FnMut(&mut Thrift<'_>) -> Result<Option<()>>,
+) -> Result<Option<()>> {
+    let Some((count, kind)) = thrift.list() else {
+        return Ok(None);
+    };
+    for _ in 0..count {
+        if kind != Kind::Struct || each(thrift)?.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(Some(()))
+}
+
+fn schema<'a>(thrift: &mut Thrift<'a>) -> Result<Option<Vec<Element<'a>>>> {
+    let Some((count, kind)) = thrift.list() else {
+        return Ok(None);
+    };
+    let mut elements = Vec::new();
+    for _ in 0..count {
+        let mut element = Element {
+            name: b"",
+            ty: None,
+            children: 0,
+        };
+        let whole = thrift.fields(|thrift, id, kind| {
+            Ok::<_, anyhow::Error>(match (id, kind) {
+                (1, Kind::Integer) => thrift.integer().map(|ty| element.ty = Some(ty)),
+                (4, Kind::Binary) => thrift.binary().map(|name| element.name = name),
+                (5, Kind::Integer) => thrift.integer().map(|count| element.children = count),
+                _ => thrift.skip(kind),
+            })
+        })?;
+        if kind != Kind::Struct || whole.is_none() {
+            return Ok(None);
+        }
+        elements.push(element);
+    }
+    Ok(Some(elements))
+}
+
+/// The fields that have values, in order.
+fn leaves<'a>(elements: &[Element<'a>]) -> Result<Vec<Leaf<'a>>> {
+    let mut leaves = Vec::new();
+    // The names on the way to a field, and how many fields each of them has yet to come.
+    let mut path: Vec<&[u8]> = Vec::new();
+    let mut rest: Vec<usize> = Vec::new();
+    for (index, element) in elements.iter().enumerate() {
+        while rest.pop_if(|rest| *rest == 0).is_some() {
+            path.pop();
+        }
+        match rest.last_mut() {
+            Some(rest) => *rest -= 1,
+            None if index > 0 => bail!("its schema has more than one root"),
+            None => {}
+        }
+        let left = elements.len() - index - 1;
+        let Some(children) = usize::try_from(element.children)
+            .ok()
+            .filter(|n| *n <= left)
+        else {
+            bail!(
+                "field {:?} cannot have {} fields",
+                String::from_utf8_lossy(element.name),
+                element.children
+            );
+        };
+        if rest.len() > MAX_DEPTH {
+            bail!("fields nest deeper than {MAX_DEPTH} levels");
+        }
+        if children > 0 {
+            // The root is no part of a path.
+            path.push(element.name);
+            rest.push(children);
+        } else if let Some(ty) = element.ty {
+            let mut path: Vec<_> = path.iter().skip(1).copied().collect();
+            path.push(element.name);
+            leaves.push(Leaf { path, ty });
+        }
+    }
+    if rest.iter().any(|rest| *rest > 0) {
+        bail!("its schema ends before its last field");
+    }
+    Ok(leaves)
+}
+
+fn row_groups(thrift: &mut Thrift<'_>, leaves: &[Leaf<'_>]) -> Result<Option<()>> {
+    structs(thrift, |thrift| {
+        thrift.fields(|thrift, id, kind| match (id, kind) {
+            (1, Kind::List) => {
+                let mut leaves = leaves.iter();
+                let whole = structs(thrift, |thrift| match leaves.next() {
+                    Some(leaf) => column(thrift, leaf),
+                    None => bail!("a row group has more columns than the schema"),
+                });
+                if leaves.len() > 0 && matches!(whole, Ok(Some(()))) {
+                    bail!("a row group has fewer columns than the schema");
+                }
+                whole
+            }
+            _ => Ok(thrift.skip(kind)),
+        })
+    })
+}
+
+/// The column of a row group for this field.
+fn column(thrift: &mut Thrift<'_>, leaf: &Leaf<'_>) -> Result<Option<()>> {
+    let name = || {
+        let path: Vec<_> = leaf
+            .path
+            .iter()
+            .map(|name| String::from_utf8_lossy(name))
+            .collect();
+        path.join(".")
+    };
+    thrift.fields(|thrift, id, kind| match (id, kind) {
+        (1, Kind::Binary) => bail!("column {:?} lies in another file", name()),
+        (3, Kind::Struct) => thrift.fields(|thrift, id, kind| match (id, kind) {
+            (1, Kind::Integer) => match thrift.integer() {
+                Some(ty) if ty != leaf.ty => bail!(
+                    "column {:?} is of physical type {ty}, and of {} in the schema",
+                    name(),
+                    leaf.ty
+                ),
+                ty => Ok(ty.map(|_| ())),
+            },
+            (3, Kind::List) => {
+                let Some((count, kind)) = thrift.list() else {
+                    return Ok(None);
+                };
+                let mut same = count == leaf.path.len();
+                for index in 0..count {
+                    let Some(part) = thrift.binary().filter(|_| kind == Kind::Binary) else {
+                        return Ok(None);
+                    };
+                    same &= leaf.path.get(index) == Some(&part);
+                }
+                // Some writers leave the path out.
+                if !same && count > 0 {
+                    bail!(
+                        "a row group has another column where the schema has {:?}",
+                        name()
+                    );
+                }
+                Ok(Some(()))
+            }
+            _ => Ok(thrift.skip(kind)),
+        }),
+        (8, _) => bail!("column {:?} is encrypted; decrypt the file first", name()),
+        _ => Ok(thrift.skip(kind)),
+    })
+}
+
+/// Metadata of the file. Arrow's schema in it is a flatbuffer, whose tables may be shared so that few
+/// bytes become many fields.
+fn metadata(thrift: &mut Thrift<'_>) -> Result<Option<()>> {
+    structs(thrift, |thrift| {
+        let (mut key, mut value) = (&b""[..], &b""[..]);
+        let whole = thrift.fields(|thrift, id, kind| {
+            Ok::<_, anyhow::Error>(match (id, kind) {
+                (1, Kind::Binary) => thrift.binary().map(|text| key = text),
+                (2, Kind::Binary) => thrift.binary().map(|text| value = text),
+                _ => thrift.skip(kind),
+            })
+        });
+        if key == ARROW_SCHEMA {
+            arrow_schema(value)?;
+        }
+        whole
+    })
+}
+
+fn arrow_schema(text: &[u8]) -> Result<()> {
+    let damaged = |cause: String| anyhow!("its metadata ARROW:schema is damaged: {cause}");
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .map_err(|error| damaged(error.to_string()))?;
+    // The length may stand before the message, as in a stream.
+    let message = match bytes.strip_prefix(&[0xff; 4]) {
+        Some(rest) => rest.get(4..).unwrap_or_default(),
+        None => &bytes,
+    };
+    let verified = ipc::root_as_message_with_opts(&verifier_options(message.len()), message);
+    let message = verified.map_err(|error| damaged(error.to_string()))?;
+    let schema = message.header_as_schema();
+    for field in schema
+        .and_then(|schema| schema.fields())
+        .into_iter()
+        .flatten()
+    {
+        check_depth(field, 1)?;
+    }
+    Ok(())
+}
+
+fn check_depth(field: ipc::Field<'_>, depth: usize) -> Result<()> {
+    if depth > format::MAX_DEPTH {
+        bail!(
+            "its metadata ARROW:schema has fields that nest deeper than {} levels",
+            format::MAX_DEPTH
+        );
+    }
+    for child in field.children().into_iter().flatten() {
+        check_depth(child, depth + 1)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! Tests of Parquet files: footers that say what is not so are refused.
+
+use ::parquet::arrow::ArrowWriter;
+use ::parquet::file::metadata::{
+    ColumnChunkMetaDataBuilder, ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter,
+    RowGroupMetaData,
+};
+use ::parquet::file::properties::WriterProperties;
+
+use super::tests::{batch, failure, file, parquet, read};
+
+/// Two row groups of 10 rows.
+fn two_groups() -> (Vec<u8>, ParquetMetaData) {
+    let table = batch(20);
+    let mut bytes = Vec::new();
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(10))
+        .build();
+    let mut writer = ArrowWriter::try_new(&mut bytes, table.schema(), Some(properties)).unwrap();
+    writer.write(&table).unwrap();
+    writer.close().unwrap();
+    let end = bytes.len() - 8;
+    let length = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
+    let footer = ParquetMetaDataReader::decode_metadata(&bytes[end - length..end]).unwrap();
+    bytes.truncate(end - length);
+    (bytes, footer)
+}
+
+fn put_together(pages: &[u8], groups: Vec<RowGroupMetaData>) -> Vec<u8> {
+    let (_, footer) = two_groups();
+    let file = footer.file_metadata().clone();
+    let mut bytes = pages.to_vec();
+    ParquetMetaDataWriter::new(&mut bytes, &ParquetMetaData::new(file, groups))
+        .finish()
+        .unwrap();
+    bytes
+}
+
+/// A row group of other rows, whose columns are changed.
+fn changed(
+    group: &RowGroupMetaData,
+    rows: i64,
+    change: impl Fn(usize, ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder,
+) -> RowGroupMetaData {
+    let columns = group.columns().iter().cloned().enumerate();
+    let columns = columns
+        .map(|(index, column)| {
+            let builder = column.into_builder().set_num_values(rows);
+            change(index, builder).build().unwrap()
+        })
+        .collect();
+    let builder = group.clone().into_builder().set_num_rows(rows);
+    builder.set_column_metadata(columns).build().unwrap()
+}
+
+/// Rows that the footer says, its row groups say, and its pages have.
+#[test]
+fn rows_that_do_not_agree_are_refused() {
+    let (pages, footer) = two_groups();
+    let groups = footer.row_groups().to_vec();
+    let right = put_together(&pages, groups.clone());
+    assert_eq!(
+        read(file(&right).path(), None).unwrap(),
+        [batch(20).slice(0, 10), batch(20).slice(10, 10)]
+    );
+    // The number of rows, zig-zag, is between the schema and the row groups.
+    for rows in [0, 19, 21, -1_i8] {
+        let number = (rows << 1 ^ rows >> 7).to_le_bytes()[0];
+        let lying = patched(right.clone(), b"\x16\x28\x19", &[0x16, number, 0x19]);
+        let told = failure(&lying);
+        assert!(told.contains("20 together"), "{told}");
+    }
+    let same = |_, column| column;
+    // One row more here and one less there.
+    for (first, second) in [(9, 11), (11, 9), (20, 0), (0, 20)] {
+        let lying = vec![
+            changed(&groups[0], first, same),
+            changed(&groups[1], second, same),
+        ];
+        let told = failure(&put_together(&pages, lying));
+        assert!(told.contains("row group"), "{told}");
+    }
+    let negative = vec![changed(&groups[0], -1, same), groups[1].clone()];
+    let told = failure(&put_together(&pages, negative));
+    assert!(told.contains("-1 rows"), "{told}");
+    // A column with other values than its row group has rows.
+    for values in [0, 9, 11, -1] {
+        let lying = changed(&groups[0], 10, |index, column| match index {
+            1 => column.set_num_values(values),
+            _ => column,
+        });
+        let told = failure(&put_together(&pages, vec![lying, groups[1].clone()]));
+        assert!(told.contains(&format!("{values} values")), "{told}");
+    }
+    // A row group less, with the rows of both.
+    let told = failure(&put_together(&pages, vec![changed(&groups[0], 20, same)]));
+    assert!(told.contains("ends 10 rows before"), "{told}");
+}
+
+/// Columns that lie outside the file, over the footer, or one over the other.
+#[test]
+fn columns_that_lie_elsewhere_are_refused() {
+    let (pages, footer) = two_groups();
+    let groups = footer.row_groups().to_vec();
+    let end = i64::try_from(pages.len()).unwrap();
+    for (at, said) in [(0, "outside"), (-8, ""), (end, "outside"), (i64::MAX, "")] {
+        let lying = changed(&groups[0], 10, |index, column| match index {
+            1 => column
+                .set_dictionary_page_offset(None)
+                .set_data_page_offset(at),
+            _ => column,
+        });
+        let told = failure(&put_together(&pages, vec![lying, groups[1].clone()]));
+        assert!(told.contains(said), "{told}");
+    }
+    // The second row group is the first one again.
+    let told = failure(&put_together(
+        &pages,
+        vec![groups[0].clone(), groups[0].clone()],
+    ));
+    assert!(told.contains("one over the other"), "{told}");
+}
+
+/// Replaces the last `from` in the footer of `bytes`.
+fn patched(mut bytes: Vec<u8>, from: &[u8], to: &[u8]) -> Vec<u8> {
+    let at = bytes.windows(from.len()).rposition(|window| window == from);
+    let at = at.unwrap();
+    bytes[at..at + from.len()].copy_from_slice(to);
+    bytes
+}
+
+/// A column whose name or type in the row group is not the one in the schema.
+#[test]
+fn columns_of_another_schema_are_refused() {
+    let told = failure(&patched(parquet(&batch(5)), b"\x04word", b"\x04wurd"));
+    assert!(told.contains("another column"), "{told}");
+    // The type comes first in a column's metadata: int32 is 1, int64 is 2, and zig-zag doubles both. The
+    // encodings follow.
+    let number = parquet(&batch(5));
+    let at = number
+        .windows(8)
+        .rposition(|window| window == b"\x06number\x15")
+        .unwrap();
+    let start = number[..at]
+        .windows(3)
+        .rposition(|window| window == b"\x15\x02\x19")
+        .unwrap();
+    let mut lying = number.clone();
+    lying[start + 1] = 4;
+    let told = failure(&lying);
+    assert!(told.contains("physical type 2, and of 1"), "{told}");
+}
+
+/// A Parquet file cut anywhere is refused.
+#[test]
+fn cut_files_are_refused() {
+    let bytes = parquet(&batch(20));
+    for cut in 1..bytes.len() {
+        read(file(&bytes[..cut]).path(), None).unwrap_err();
+    }
+    failure(&[&bytes[..], b"\0"].concat());
+}
+
+/// Fields nest as deeply as Arrow's may, and no deeper than that.
+#[test]
+fn deep_fields_are_refused_before_they_are_followed() {
+    for depth in [30, 130, 5000, 200_000] {
+        // A root, groups of one group each, and an int32: name, repetition and number of children, or
+        // type, repetition and name.
+        let mut footer = b"\x15\x02\x19\xfc".to_vec();
+        let mut count: u32 = depth + 2;
+        while count > 0x7f {
+            footer.push(count.to_le_bytes()[0] | 0x80);
+            count >>= 7;
+        }
+        footer.push(count.to_le_bytes()[0]);
+        footer.extend_from_slice(b"\x48\x01r\x15\x02\x00");
+        for _ in 0..depth {
+            footer.extend_from_slice(b"\x35\x02\x18\x01g\x15\x02\x00");
+        }
+        footer.extend_from_slice(b"\x15\x02\x25\x02\x18\x01i\x00");
+        // No rows and no row groups.
+        footer.extend_from_slice(b"\x16\x00\x19\x0c\x00");
+        let length = u32::try_from(footer.len()).unwrap().to_le_bytes();
+        let bytes = [b"PAR1", footer.as_slice(), &length, b"PAR1"].concat();
+        let outcome = read(file(&bytes).path(), None);
+        if depth == 30 {
+            assert_eq!(outcome.unwrap().len(), 0);
+        } else {
+            let told = format!("{:#}", outcome.unwrap_err());
+            assert!(told.contains("fields nest deeper than 122"), "{told}");
+        }
+    }
+}
+
+/// Children that are claimed are not allocated.
+#[test]
+fn claims_of_children_are_refused() {
+    // The root has 2^31 - 1 children.
+    let footer = b"\x15\x02\x19\x1c\x48\x01r\x15\xfe\xff\xff\xff\x0f\x00\x16\x00\x19\x0c\x00";
+    let length = u32::try_from(footer.len()).unwrap().to_le_bytes();
+    let bytes = [b"PAR1", footer.as_slice(), &length, b"PAR1"].concat();
+    let told = failure(&bytes);
+    assert!(told.contains("cannot have 2147483647 fields"), "{told}");
+}

@@ -1,0 +1,75 @@
+//! Files in the Arrow streaming format.
+
+use std::fs::File;
+
+use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
+use arrow::record_batch::{RecordBatch, RecordBatchReader};
+use dipc::error::{Error, Result};
+use dipc::proto::HeaderKind;
+
+use super::messages::{Batches, Input};
+
+/// Reads a stream from front to back.
+pub struct StreamReader {
+    input: Input,
+    /// Where the message being read begins.
+    at: u64,
+    batches: Batches,
+}
+
+impl StreamReader {
+    /// Reads the schema of a stream of `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData`, `Protocol` and `Unsupported` say what is wrong with it.
+    pub fn open(file: File, len: u64) -> Result<Self> {
+        let mut input = Input::new(file, len);
+        let schema = input
+            .header()?
+            .ok_or_else(|| Error::invalid_data("the stream ends before its schema"))?;
+        let batches = Batches::new(&schema)?;
+        Ok(Self {
+            at: input.at(),
+            input,
+            batches,
+        })
+    }
+
+    fn advance(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            self.at = self.input.at();
+            let Some(header) = self.input.header()? else {
+                break;
+            };
+            let body = self.input.body(&header)?;
+            match header.kind() {
+                HeaderKind::Schema => {
+                    return Err(Error::invalid_data("a second schema is in the stream"));
+                }
+                HeaderKind::Dictionary => self.batches.add_dictionary(&header, &body)?,
+                HeaderKind::RecordBatch => return self.batches.batch(&header, &body).map(Some),
+            }
+        }
+        self.input.ensure_ended()?;
+        Ok(None)
+    }
+}
+
+impl Iterator for StreamReader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance()
+            .map_err(|error| error.context(format_args!("message at offset {}", self.at)))
+            .map_err(|error| ArrowError::ExternalError(Box::new(error)))
+            .transpose()
+    }
+}
+
+impl RecordBatchReader for StreamReader {
+    fn schema(&self) -> SchemaRef {
+        self.batches.schema()
+    }
+}

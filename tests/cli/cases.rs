@@ -1,0 +1,129 @@
+//! Files that went wrong once (`tests/cases`), and those that Arrow's implementations test each other
+//! with, through `serve` and `get --verify`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::support::*;
+
+/// The name of a file of `tests/cases`, and what is said of it.
+const REFUSED: [(&str, &str); 8] = [
+    ("bigendian-int32-1.arrows", "big-endian"),
+    ("feather-0.17-lz4.feather", "as Arrow 0.17 did"),
+    ("lz4-claims-1TiB.arrows", "1099511627776 bytes"),
+    ("deep400.parquet", "fields nest deeper than"),
+    ("deep1500.parquet", "fields nest deeper than"),
+    ("schema_v6.arrow", "metadata version V6"),
+    ("repeated_no_annotation.parquet", "0 rows"),
+    ("cut-1-byte-behind-a-batch.arrows", "cut off"),
+];
+
+fn case(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+/// Every file that lies there is tested.
+#[test]
+fn no_case_is_left_out() {
+    let mut named: Vec<_> = REFUSED.map(|(name, _)| PathBuf::from(case(name))).to_vec();
+    named.push(case("README.md").into());
+    named.sort();
+    let mut there = names(Path::new(&case("")));
+    there.sort();
+    assert_eq!(named, there);
+}
+
+/// Promise of `serve`: a file that cannot be read whole is refused with its name and what is wrong, by
+/// the server at its start or to the client that asks, and ends nobody.
+#[test]
+fn cases_are_refused_by_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = path_in(&folder, "good.arrows");
+    write_stream(Path::new(&good), &table(3));
+    for (name, said) in REFUSED {
+        let path = case(name);
+        let at = address();
+        let mut child = dipc()
+            .args(["serve", "--listen", &at, &format!("bad={path}"), &good])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        until("it serves or has ended", || {
+            child.try_wait().unwrap().is_some() || run(&["get", &at, "good"]).status.success()
+        });
+        let told = if child.try_wait().unwrap().is_none() {
+            let told = failure(1, &["get", &at, "bad"]);
+            // It goes on.
+            assert!(run(&["get", &at, "good"]).status.success(), "{name}");
+            signal(&child, rustix::process::Signal::TERM);
+            child.wait_with_output().unwrap();
+            told
+        } else {
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{name}");
+            text(&output.stderr)
+        };
+        assert!(told.contains(said) && told.contains(name), "{told}");
+    }
+}
+
+/// Promise of `--verify`: nothing is called equal to a file that cannot be read whole.
+#[test]
+fn cases_are_refused_by_verify() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = path_in(&folder, "good.arrows");
+    // What the cut file holds before it is cut.
+    let columns: [(&str, arrow::array::ArrayRef); 2] = [
+        (
+            "a",
+            std::sync::Arc::new(arrow::array::Int64Array::from(vec![1, 2, 3])),
+        ),
+        (
+            "s",
+            std::sync::Arc::new(arrow::array::StringArray::from(vec!["x", "yy", "zzz"])),
+        ),
+    ];
+    let table = arrow::array::RecordBatch::try_from_iter_with_nullable(
+        columns.map(|(name, column)| (name, column, true)),
+    );
+    write_stream(Path::new(&good), &table.unwrap());
+    let server = Server::start(&[&good]);
+    for (name, said) in REFUSED {
+        let output = run(&["get", &server.uri, "good", "--verify", &case(name)]);
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        // Columns that differ are a difference, and what follows them is not read.
+        if !text(&output.stdout).contains("columns differ") {
+            let told = text(&output.stderr);
+            assert!(told.contains(said) && told.contains(name), "{told}");
+        }
+    }
+}
+
+/// The streams that Arrow's implementations test each other with cross and are equal to their files.
+#[test]
+fn golden_streams_are_served_equal() {
+    let root = std::env::var_os("DIPC_GOLDEN").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"),
+        PathBuf::from,
+    );
+    let Ok(entries) = fs::read_dir(root.join("streams")) else {
+        println!(
+            "skipped: there is no {}; DIPC_GOLDEN names another",
+            root.display()
+        );
+        return;
+    };
+    let paths: Vec<_> = entries
+        .map(|entry| entry.unwrap().path().to_str().unwrap().to_owned())
+        .collect();
+    let files: Vec<_> = paths.iter().map(String::as_str).collect();
+    let server = Server::start(&files);
+    for path in files {
+        let ticket = Path::new(path).file_stem().unwrap().to_str().unwrap();
+        let report = json(&["get", &server.uri, ticket, "--json", "--verify", path]);
+        assert_eq!(report["verified"]["equal"], true, "{path}");
+    }
+}
