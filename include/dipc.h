@@ -1604,6 +1604,23 @@ dipc_status dipc_request_peer(const struct dipc_request *request,
 bool dipc_request_is_cancelled(const struct dipc_request *request);
 
 /**
+ * A descriptor that says when dipc_request_is_cancelled() becomes true, for poll() and the like: a
+ * provider that waits for something else can wait for both. It is readable (POLLIN) from then on.
+ *
+ * It is the request's: the same with each call, not to be closed, read from or written to, and valid
+ * until the request is freed; a provider's, until its stream is released. Whoever needs it for
+ * longer takes a dup().
+ *
+ * @param request  Request.
+ * @param out_fd   Receives the descriptor.
+ * @param error    May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left.
+ */
+dipc_status dipc_request_cancel_fd(const struct dipc_request *request,
+                                   int32_t *out_fd,
+                                   struct dipc_error **error);
+
+/**
  * Pull form: gives the schema, before the first batch.
  *
  * @param request      Request.
@@ -2036,7 +2053,8 @@ dipc_status dipc_server_options_new(struct dipc_server_options **out, struct dip
 
 /**
  * Sets how many streams are served at once; one more is refused with DIPC_ERR_BUSY. Each stream of
- * a provider has a thread of its own. Default 64.
+ * a provider has a thread of its own. A stream whose client has gone does not count, though its
+ * provider may not have returned: dipc_server_options_set_max_providers() bounds those. Default 64.
  *
  * @param options      Options to change; exclusive during the call.
  * @param max_streams  Streams; at least 1.
@@ -2046,6 +2064,21 @@ dipc_status dipc_server_options_new(struct dipc_server_options **out, struct dip
 dipc_status dipc_server_options_set_max_streams(struct dipc_server_options *options,
                                                 size_t max_streams,
                                                 struct dipc_error **error);
+
+/**
+ * Sets how many streams providers may be busy with at once, or the host in the pull form, those
+ * included whose clients have gone; past it a request for such a ticket is refused with
+ * DIPC_ERR_BUSY. So clients that come and go cannot pile up threads in a provider that is stuck:
+ * one that waits should also wait for dipc_request_cancel_fd(). Default: max_streams and 64 more.
+ *
+ * @param options        Options to change; exclusive during the call.
+ * @param max_providers  Streams; at least 1.
+ * @param error          May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+ */
+dipc_status dipc_server_options_set_max_providers(struct dipc_server_options *options,
+                                                  size_t max_providers,
+                                                  struct dipc_error **error);
 
 /**
  * Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. The

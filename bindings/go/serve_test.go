@@ -221,7 +221,7 @@ func TestRefusedArguments(t *testing.T) {
 	_, err = server.Listen("shm:@a\x00b")
 	fails(t, err, dipc.ErrInvalidArgument, "NUL")
 	for _, option := range []dipc.ServerOption{
-		dipc.WithMaxStreams(0), dipc.WithRegionBytes(0), dipc.WithRegionIdle(-1), dipc.WithCompression(77),
+		dipc.WithMaxStreams(0), dipc.WithMaxProviders(0), dipc.WithRegionBytes(0), dipc.WithRegionIdle(-1), dipc.WithCompression(77),
 		dipc.WithSpin(-1), dipc.WithServerTransport("pigeon.wings", "2"), dipc.WithServerTransport("a\x00", "2"),
 	} {
 		_, err := dipc.NewServer(option)
@@ -430,6 +430,31 @@ func TestServerOpenness(t *testing.T) {
 	if err != nil || stats.BytesSent != 0 || stats.BytesCopied == 0 {
 		t.Fatalf("a small body was not lent: %+v, %v", stats, err)
 	}
+}
+
+// The place of a client that has gone is free whatever its provider does, and the providers that do not
+// return are bounded.
+func TestStuckProviders(t *testing.T) {
+	server, uri := newServer(t, dipc.WithMaxStreams(1), dipc.WithMaxProviders(2))
+	letGo := make(chan struct{})
+	defer close(letGo)
+	stuck := func(context.Context, string) (array.RecordReader, error) {
+		<-letGo
+		return nil, dipc.ErrCancelled
+	}
+	if err := server.Serve("stuck", stuck); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, err := dipc.Get(testContext(t), uri, "stuck", dipc.WithStallTimeout(50*time.Millisecond))
+		fails(t, err, dipc.ErrTimeout, "")
+		eventually(t, "the place is free", func() bool {
+			stats, err := server.Stats()
+			return err == nil && stats.StreamsActive == 0
+		})
+	}
+	_, err := dipc.Get(testContext(t), uri, "stuck")
+	fails(t, err, dipc.ErrBusy, "max_providers")
 }
 
 // A server that serves as many streams as it may says so, and options reach the library.

@@ -22,6 +22,19 @@ func WithMaxStreams(streams int) ServerOption {
 	}}
 }
 
+// WithMaxProviders sets how many streams providers may be busy with at once, those included whose
+// clients have gone; past it a request is refused with [ErrBusy]. A provider that waits should also
+// wait for its context. Default: as many as [WithMaxStreams] allows, and 64 more.
+func WithMaxProviders(providers int) ServerOption {
+	return ServerOption{func(o *C.dipc_server_options) error {
+		if providers < 1 {
+			return invalid("at least one provider must be called at once, not %d", providers)
+		}
+		var failure *C.dipc_error
+		return check(C.dipc_server_options_set_max_providers(o, C.size_t(providers), &failure), failure)
+	}}
+}
+
 // WithMaxRegionBytes sets the most shared memory for copies; past it bodies travel as bytes. The
 // memory of an [Arena] does not count. Default 16 GiB.
 func WithMaxRegionBytes(bytes uint64) ServerOption {

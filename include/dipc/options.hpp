@@ -58,6 +58,8 @@ using TransportOptions = std::vector<std::pair<std::string, std::string>>;
 /// Given to Server::make().
 struct ServerOptions {
   std::optional<std::size_t> max_streams = {};         ///< Streams at once; one more is refused.
+  /// Streams that providers are busy with, those included whose clients have gone.
+  std::optional<std::size_t> max_providers = {};
   std::optional<std::uint64_t> max_region_bytes = {};  ///< Of all regions that copies are lent from.
   std::optional<std::uint64_t> region_bytes = {};      ///< Of one such region.
   std::optional<std::chrono::nanoseconds> region_idle = {};  ///< How long an unused one is kept.
@@ -168,6 +170,7 @@ class OptionsBuilder {
 inline auto build(const ServerOptions& options) {
   return OptionsBuilder<dipc_server_options, dipc_server_options_free>(dipc_server_options_new)
       .set(options.max_streams, dipc_server_options_set_max_streams)
+      .set(options.max_providers, dipc_server_options_set_max_providers)
       .set(options.max_region_bytes, dipc_server_options_set_max_region_bytes)
       .set(options.region_bytes, dipc_server_options_set_region_bytes)
       .set(options.region_idle, dipc_server_options_set_region_idle_ns)

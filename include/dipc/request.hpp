@@ -39,6 +39,14 @@ class RequestRef {
   /// Whether the client has gone or has cancelled, so that more batches are of no use.
   [[nodiscard]] bool is_cancelled() const noexcept { return dipc_request_is_cancelled(raw_); }
 
+  /// A descriptor that is readable (POLLIN) once is_cancelled() is true: to wait for that beside
+  /// something else. It is the request's: not to be closed or read from.
+  Result<int> cancel_fd() const {
+    return detail::call_for<std::int32_t>([this](std::int32_t* out, dipc_error** error) {
+      return dipc_request_cancel_fd(raw_, out, error);
+    });
+  }
+
   [[nodiscard]] const dipc_request* raw() const noexcept { return raw_; }
 
  private:
@@ -60,6 +68,9 @@ class Request {
 
   /// Whether the client has gone or has cancelled.
   [[nodiscard]] bool is_cancelled() const noexcept { return ref().is_cancelled(); }
+
+  /// A descriptor that is readable (POLLIN) once is_cancelled() is true. It is the request's.
+  Result<int> cancel_fd() const { return ref().cancel_fd(); }
 
   /// Gives the schema, before the first batch. `schema` is read, not moved.
   Result<void> start(const Schema& schema, ArrowDeviceType device_type = ARROW_DEVICE_CPU) const {

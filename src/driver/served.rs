@@ -151,6 +151,8 @@ struct Effects {
     /// What was out when the connection ended.
     given_up: Vec<Hold>,
     signal: Option<Arc<dyn Wake>>,
+    /// The stream behind `signal` has lost its client.
+    lost: bool,
     closed: bool,
     /// When the connection wants to be called.
     timers: Vec<Timestamp>,
@@ -506,6 +508,7 @@ impl ServedLink {
             }
             SenderEvent::Cancelled => {
                 half.cancelled = true;
+                effects.lost = true;
                 effects.signal.clone_from(&half.signal);
             }
             SenderEvent::CreditChanged => effects.signal.clone_from(&half.signal),
@@ -542,6 +545,7 @@ impl ServedLink {
         half.link.close();
         half.registration = None;
         effects.signal = half.signal.take();
+        effects.lost = true;
         effects.closed = true;
     }
 
@@ -553,6 +557,9 @@ impl ServedLink {
         drop(effects.given_up);
         self.retire_at_once();
         if let Some(signal) = effects.signal {
+            if effects.lost {
+                signal.lost();
+            }
             signal.notify();
         }
         for at in effects.timers {

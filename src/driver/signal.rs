@@ -10,6 +10,10 @@ pub trait Wake: Send + Sync {
     /// Something changed. No lock of a connection is held.
     fn notify(&self);
 
+    /// The client has gone or has cancelled; [`notify`](Self::notify) follows. No lock of a connection
+    /// is held.
+    fn lost(&self) {}
+
     /// Whether that wakes a thread of the stream's own, and no more.
     fn wakes_a_thread(&self) -> bool {
         false

@@ -1,11 +1,12 @@
 //! A request, as providers and hosts of the pull form see it.
 
 use std::ffi::c_char;
+use std::os::fd::AsRawFd;
 
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard_free, guard_ref, guard_value};
-use crate::ffi::handle::{State, try_ref};
+use crate::ffi::handle::{State, try_out, try_ref};
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::server::timeout;
 use crate::ffi::status::dipc_status;
@@ -141,6 +142,39 @@ pub unsafe extern "C" fn dipc_request_is_cancelled(request: *const dipc_request)
         // SAFETY: the caller promises `request` is NULL or live.
         unsafe { try_ref(request) }.map_or(true, |request| request.get().is_cancelled())
     })
+}
+
+/// A descriptor that says when dipc_request_is_cancelled() becomes true, for poll() and the like: a
+/// provider that waits for something else can wait for both. It is readable (POLLIN) from then on.
+///
+/// It is the request's: the same with each call, not to be closed, read from or written to, and valid
+/// until the request is freed; a provider's, until its stream is released. Whoever needs it for
+/// longer takes a dup().
+///
+/// @param request  Request.
+/// @param out_fd   Receives the descriptor.
+/// @param error    May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left.
+///
+/// # Safety
+///
+/// `request` is NULL or live; `out_fd` and `error` are NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_request_cancel_fd(
+    request: *const dipc_request,
+    out_fd: *mut i32,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |request: &dipc_request| {
+        // SAFETY: the caller promises `out_fd` is NULL or writable.
+        let out = unsafe { try_out(out_fd, "out_fd") }?;
+        out.set(request.get().cancel_fd()?.as_raw_fd());
+        Ok(())
+    };
+    // SAFETY: the caller promises `request` is NULL or live.
+    unsafe { guard_ref(request, error, body) }
 }
 
 /// Pull form: gives the schema, before the first batch.

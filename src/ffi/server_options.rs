@@ -62,7 +62,8 @@ pub unsafe extern "C" fn dipc_server_options_new(
 }
 
 /// Sets how many streams are served at once; one more is refused with DIPC_ERR_BUSY. Each stream of
-/// a provider has a thread of its own. Default 64.
+/// a provider has a thread of its own. A stream whose client has gone does not count, though its
+/// provider may not have returned: dipc_server_options_set_max_providers() bounds those. Default 64.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param max_streams  Streams; at least 1.
@@ -88,6 +89,41 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams(
             ));
         }
         options.inner.max_streams = max_streams;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how many streams providers may be busy with at once, or the host in the pull form, those
+/// included whose clients have gone; past it a request for such a ticket is refused with
+/// DIPC_ERR_BUSY. So clients that come and go cannot pile up threads in a provider that is stuck:
+/// one that waits should also wait for dipc_request_cancel_fd(). Default: max_streams and 64 more.
+///
+/// @param options        Options to change; exclusive during the call.
+/// @param max_providers  Streams; at least 1.
+/// @param error          May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: 0.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_server_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_server_options_set_max_providers(
+    options: *mut dipc_server_options,
+    max_providers: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_server_options| {
+        if max_providers == 0 {
+            return Err(Error::invalid_argument(
+                "max_providers is 0: no provider could be called",
+            ));
+        }
+        options.inner.max_providers = Some(max_providers);
         Ok(())
     };
     // SAFETY: the caller promises `options` is NULL, or live and exclusive.

@@ -10,6 +10,9 @@ use crate::transport::{BodyPolicy, LinkOptions};
 pub struct ServerOptions {
     /// Most streams served at once; one more is refused with `Busy`.
     pub max_streams: usize,
+    /// Most streams that providers, and hosts of the pull form, are busy with, those included whose
+    /// clients have gone; one more is refused with `Busy`. `None`: `max_streams` and 64 more.
+    pub max_providers: Option<usize>,
     /// Limits and habits of each connection.
     pub link: LinkOptions,
     /// Most bytes of regions for copies, over all connections; past it bodies travel as bytes.
@@ -28,6 +31,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             max_streams: 64,
+            max_providers: None,
             link: LinkOptions::default(),
             max_bytes: 16 << 30,
             compression: None,
@@ -38,12 +42,23 @@ impl Default for ServerOptions {
     }
 }
 
+impl ServerOptions {
+    /// How many providers may be at work after their clients have gone, where the host does not say.
+    const MORE_PROVIDERS: usize = 64;
+
+    /// [`max_providers`](Self::max_providers), or its default.
+    pub(super) fn most_providers(&self) -> usize {
+        let default = self.max_streams.saturating_add(Self::MORE_PROVIDERS);
+        self.max_providers.unwrap_or(default)
+    }
+}
+
 /// Figures of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerStats {
     /// Connections open now.
     pub connections: u64,
-    /// Streams served now.
+    /// Streams served now. Those whose clients have gone do not count.
     pub streams_active: u64,
     /// Streams begun since the start.
     pub streams_served: u64,

@@ -1,5 +1,6 @@
 //! One stream that a client asks for, as the host sees it.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +70,16 @@ impl Request {
     /// Whether the client has gone or has cancelled, so that more batches are of no use.
     pub fn is_cancelled(&self) -> bool {
         self.stream.is_cancelled()
+    }
+
+    /// A descriptor that is readable once [`is_cancelled`](Self::is_cancelled) is true, to wait for
+    /// it beside others. Not to be read from.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    pub fn cancel_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.stream.lost_fd()
     }
 
     /// Pull form: gives the schema, which comes first. It is read, not moved.

@@ -127,7 +127,11 @@ impl Shared {
                  batches each time: published ones, or a provider declared deterministic",
             )); // Rule E6
         }
-        let slot = self.streams.take_slot(self.options.max_streams)?;
+        let calls_host = matches!(entry, Entry::Provider(_) | Entry::Pull);
+        let most_provided = calls_host.then(|| self.options.most_providers());
+        let slot = self
+            .streams
+            .take_slot(self.options.max_streams, most_provided)?;
         let alone = self.streams.counts().0 <= 1;
         if asked.role == Role::Both
             && let Entry::Published(published) = &entry
@@ -145,6 +149,13 @@ impl Shared {
         }
         let joinable = asked.extension && asked.role != Role::Both;
         let stream = OutStream::new(ticket.clone(), link, asked.role, joinable);
+        // Before a provider is called: it may not come back.
+        let place = Arc::downgrade(&slot);
+        stream.when_lost(Box::new(move || {
+            if let Some(place) = place.upgrade() {
+                place.lost();
+            }
+        }));
         if joinable {
             self.streams.offer(asked.request.stream_id, &stream);
         }
@@ -244,10 +255,10 @@ impl Shared {
         if ended {
             return Ok(());
         }
-        let (active, _) = self.streams.counts();
         Err(Error::timeout(format!(
-            "{active} streams were cut, but their providers have not returned; they are not called \
-             again, and their threads end when they return"
+            "{} streams were cut, but their providers have not returned; they are not called \
+             again, and their threads end when they return",
+            self.streams.active()
         )))
     }
 

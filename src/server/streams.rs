@@ -1,7 +1,6 @@
 //! The streams that a server has under way: how many, and which can be joined.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,10 +20,14 @@ pub struct Streams {
 
 #[derive(Default)]
 struct State {
-    /// Streams whose last word has not been sent: `max_streams` bounds them.
+    /// Streams that have a client, and whose last word has not been sent: `max_streams` bounds them.
     running: usize,
     /// Streams that still have a thread or a request of the host's: a stop waits for them.
     active: usize,
+    /// Those of them that a provider or the host is busy with: `max_providers` bounds them.
+    provided: usize,
+    /// Those of the active ones whose clients have gone.
+    lost: usize,
     served: u64,
     /// No more streams begin.
     closed: bool,
@@ -33,12 +36,18 @@ struct State {
 }
 
 impl Streams {
-    /// Takes a place for one more stream.
+    /// Takes a place for one more stream. `most_provided`: the bound on those that providers are busy
+    /// with, where it is to be one of these.
     ///
     /// # Errors
     ///
-    /// `Busy` when `most` are running, `Stopped` after [`close`](Self::close).
-    pub fn take_slot(self: &Arc<Self>, most: usize) -> Result<Arc<Slot>> {
+    /// `Busy` when `most` are running or providers are busy with `most_provided`, `Stopped` after
+    /// [`close`](Self::close).
+    pub fn take_slot(
+        self: &Arc<Self>,
+        most: usize,
+        most_provided: Option<usize>,
+    ) -> Result<Arc<Slot>> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(Status::Stopped, "the server was stopped"));
@@ -47,12 +56,27 @@ impl Streams {
             let text = format!("the server serves {most} streams already, its most; try again");
             return Err(Error::new(Status::Busy, text));
         }
+        if let Some(most) = most_provided
+            && state.provided >= most
+        {
+            let text = format!(
+                "the server's providers are busy with {} streams, its most (max_providers), and the \
+                 clients of {} of these have gone; try again",
+                state.provided, state.lost
+            );
+            return Err(Error::new(Status::Busy, text));
+        }
         state.running += 1;
         state.active += 1;
+        state.provided += usize::from(most_provided.is_some());
         state.served += 1;
         Ok(Arc::new(Slot {
             streams: Arc::clone(self),
-            running: AtomicBool::new(true),
+            provided: most_provided.is_some(),
+            place: Mutex::new(Place {
+                running: true,
+                lost: false,
+            }),
         }))
     }
 
@@ -73,10 +97,15 @@ impl Streams {
         self.state.lock().joinable.get(&id).and_then(Weak::upgrade)
     }
 
-    /// Streams under way, and begun since the start.
+    /// Streams under way that have a client, and begun since the start.
     pub fn counts(&self) -> (usize, u64) {
         let state = self.state.lock();
-        (state.active, state.served)
+        (state.active - state.lost, state.served)
+    }
+
+    /// Streams that still have a thread or a request of the host's, with a client or without.
+    pub fn active(&self) -> usize {
+        self.state.lock().active
     }
 
     /// Waits until no stream is under way. Returns whether that is so.
@@ -96,14 +125,32 @@ impl Streams {
 /// The place of one stream; dropping it frees the place.
 pub struct Slot {
     streams: Arc<Streams>,
-    running: AtomicBool,
+    /// It counts against `max_providers`.
+    provided: bool,
+    place: Mutex<Place>,
+}
+
+/// How a stream is counted. Locked before the streams' state.
+struct Place {
+    running: bool,
+    lost: bool,
 }
 
 impl Slot {
     /// The stream's last word is about to be sent: a client that has it may ask for the next one.
     pub fn ending(&self) {
-        if self.running.swap(false, Ordering::Relaxed) {
+        let mut place = self.place.lock();
+        if std::mem::take(&mut place.running) {
             self.streams.state.lock().running -= 1;
+        }
+    }
+
+    /// The stream's client has gone: whatever the provider does, another one may have the place.
+    pub fn lost(&self) {
+        self.ending();
+        let mut place = self.place.lock();
+        if !std::mem::replace(&mut place.lost, true) {
+            self.streams.state.lock().lost += 1;
         }
     }
 }
@@ -111,7 +158,12 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.ending();
-        self.streams.state.lock().active -= 1;
+        let lost = self.place.get_mut().lost;
+        let mut state = self.streams.state.lock();
+        state.active -= 1;
+        state.provided -= usize::from(self.provided);
+        state.lost -= usize::from(lost);
+        drop(state);
         self.streams.ended.notify_all();
     }
 }

@@ -67,6 +67,9 @@ static void options_check_their_values(void) {
   OK(dipc_server_options_set_max_streams(server, 3, &error_));
   FAILS(DIPC_ERR_INVALID_ARGUMENT, "max_streams",
         dipc_server_options_set_max_streams(server, 0, &error_));
+  OK(dipc_server_options_set_max_providers(server, 3, &error_));
+  FAILS(DIPC_ERR_INVALID_ARGUMENT, "max_providers",
+        dipc_server_options_set_max_providers(server, 0, &error_));
   OK(dipc_server_options_set_max_region_bytes(server, 1 << 20, &error_));
   OK(dipc_server_options_set_region_bytes(server, 1 << 16, &error_));
   FAILS(DIPC_ERR_INVALID_ARGUMENT, "region_bytes",

@@ -35,6 +35,7 @@ static void tokens(void) {
 static void options(void) {
   NULLS("out", dipc_server_options_new(NULL, &error_));
   NULLS("options", dipc_server_options_set_max_streams(NULL, 1, &error_));
+  NULLS("options", dipc_server_options_set_max_providers(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_max_region_bytes(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_region_bytes(NULL, 1, &error_));
   NULLS("options", dipc_server_options_set_region_idle_ns(NULL, 1, &error_));
@@ -155,6 +156,8 @@ static void requests(void) {
   NULLS("request", dipc_request_ticket(NULL, NULL, 0, &len, &error_));
   NULLS("request", dipc_request_peer(NULL, NULL, 0, &len, &error_));
   CHECK(dipc_request_is_cancelled(NULL));
+  int32_t fd = 0;
+  NULLS("request", dipc_request_cancel_fd(NULL, &fd, &error_));
   NULLS("request", dipc_request_start(NULL, &schema, 1, &error_));
   NULLS("request", dipc_request_push(NULL, &batch, NULL, 0, 0, &error_));
   NULLS("request", dipc_request_finish(NULL, 0, &error_));
@@ -170,6 +173,7 @@ static void requests(void) {
   OK(dipc_server_next_request(server, 60 * SECOND, NULL, &request, &error_));
   NULLS("out_len_bytes", dipc_request_ticket(request, buffer, 8, NULL, &error_));
   NULLS("buffer", dipc_request_ticket(request, NULL, 8, &len, &error_));
+  NULLS("out_fd", dipc_request_cancel_fd(request, NULL, &error_));
   NULLS("out_len_bytes", dipc_request_peer(request, (char *)buffer, 8, NULL, &error_));
   NULLS("buffer", dipc_request_peer(request, NULL, 8, &len, &error_));
   NULLS("schema", dipc_request_start(request, NULL, 1, &error_));

@@ -1,4 +1,5 @@
 /* Serving in one process: providers, published tables, tickets, limits, stopping. */
+#include <poll.h>
 #include <stdatomic.h>
 
 #include "util.h"
@@ -345,6 +346,106 @@ static void a_provider_that_hangs_is_left_behind(void) {
   wait_for(&p.finalized, 1);
 }
 
+/* Who takes a request, and where it goes. */
+typedef struct {
+  dipc_server *server;
+  dipc_request **out;
+} take_request;
+
+static void *take_one(void *userdata) {
+  const take_request *self = userdata;
+  OK(dipc_server_next_request(self->server, 60 * SECOND, NULL, self->out, &error_));
+  CHECK(*self->out != NULL);
+  return NULL;
+}
+
+/* Waits for what never comes, beside the client's end. */
+static int32_t provide_after_poll(void *userdata, dipc_request *request,
+                                  struct ArrowDeviceArrayStream *out) {
+  plan *self = userdata;
+  int never[2], fd = -1, again = -1;
+  CHECK(pipe(never) == 0);
+  OK(dipc_request_cancel_fd(request, &fd, &error_));
+  OK(dipc_request_cancel_fd(request, &again, &error_));
+  CHECK_EQ(fd, again);
+  struct pollfd fds[] = {{.fd = never[0], .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+  CHECK_EQ(poll(fds, 2, 0), 0); /* the client is there */
+  atomic_fetch_add(&self->calls, 1);
+  CHECK_EQ(poll(fds, 2, 60000), 1);
+  CHECK(fds[0].revents == 0 && fds[1].revents == POLLIN);
+  CHECK(dipc_request_is_cancelled(request));
+  close(never[0]);
+  close(never[1]);
+  (void)out;
+  return DIPC_ERR_CANCELLED;
+}
+
+static void a_provider_waits_for_its_client_beside_others(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server *server = new_server(NULL, uri);
+  plan p = {.fail_at = -1};
+  OK(dipc_server_serve(server, TICKET("polls"), provide_after_poll, &p, finalize, 0, &error_));
+  dipc_client *client = new_client();
+  dipc_get_options *options = NULL;
+  OK(dipc_get_options_new(&options, &error_));
+  OK(dipc_get_options_set_stall_timeout_ns(options, SECOND / 5, &error_));
+  struct ArrowDeviceArrayStream stream;
+  const char *uris[] = {uri};
+  FAILS(DIPC_ERR_TIMEOUT, "sent nothing",
+        dipc_client_get(client, uris, 1, TICKET("polls"), options, NULL, &stream, &error_));
+  dipc_get_options_free(options);
+  dipc_client_free(client);
+  wait_for(&p.calls, 1);
+  OK(dipc_server_withdraw(server, TICKET("polls"), &error_));
+  wait_for(&p.finalized, 1); /* the provider has returned */
+  dipc_server_free(server);
+}
+
+/* Clients that come and go, while the provider of none of them returns. */
+static void stuck_providers_are_limited(void) {
+  char uri[DIPC_URI_BYTES];
+  dipc_server_options *options = NULL;
+  OK(dipc_server_options_new(&options, &error_));
+  OK(dipc_server_options_set_max_streams(options, 1, &error_));
+  OK(dipc_server_options_set_max_providers(options, 2, &error_));
+  dipc_server *server = new_server(options, uri);
+  dipc_server_options_free(options);
+  OK(dipc_server_serve_pull(server, TICKET("held"), &error_));
+  publish(server, "table", 1, 10, NULL);
+  dipc_get_options *impatient = NULL;
+  OK(dipc_get_options_new(&impatient, &error_));
+  OK(dipc_get_options_set_stall_timeout_ns(impatient, SECOND / 5, &error_));
+  struct ArrowDeviceArrayStream stream;
+  const char *uris[] = {uri};
+  dipc_request *requests[2] = {NULL, NULL};
+  for (int i = 0; i < 2; i++) {
+    dipc_client *client = new_client();
+    pthread_t taker;
+    take_request take = {server, &requests[i]};
+    CHECK(pthread_create(&taker, NULL, take_one, &take) == 0);
+    FAILS(DIPC_ERR_TIMEOUT, "sent nothing",
+          dipc_client_get(client, uris, 1, TICKET("held"), impatient, NULL, &stream, &error_));
+    CHECK(pthread_join(taker, NULL) == 0);
+    dipc_client_free(client);
+    for (int j = 0; server_stat(server, DIPC_SERVER_STAT_STREAMS_ACTIVE) > 0 && j < 10000; j++)
+      sleep_ms(1);
+    int fd = -1;
+    OK(dipc_request_cancel_fd(requests[i], &fd, &error_));
+    CHECK_EQ(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 60000), 1);
+  }
+  dipc_client *client = new_client();
+  FAILS(DIPC_ERR_BUSY, "max_providers",
+        dipc_client_get(client, uris, 1, TICKET("held"), impatient, NULL, &stream, &error_));
+  stream = get(client, uri, "table");
+  CHECK_EQ(table_check_stream(&stream), 10);
+  dipc_get_options_free(impatient);
+  dipc_client_free(client);
+  dipc_request_free(requests[0]);
+  dipc_request_free(requests[1]);
+  dipc_server_free(server);
+  table_wait_live(0);
+}
+
 static void streams_are_limited(void) {
   char uri[DIPC_URI_BYTES];
   dipc_server_options *options = NULL;
@@ -377,6 +478,8 @@ int main(void) {
   listening_needs_room_and_a_free_address();
   stopping_drains_then_cuts();
   a_provider_that_hangs_is_left_behind();
+  a_provider_waits_for_its_client_beside_others();
+  stuck_providers_are_limited();
   streams_are_limited();
   return 0;
 }

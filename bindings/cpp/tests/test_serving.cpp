@@ -1,4 +1,6 @@
 // Tables served and fetched, of plain C structs and of vectors.
+#include <poll.h>
+
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -92,6 +94,28 @@ TEST_F(Tables, ProvidersAreCalledForEachStream) {
     EXPECT_EQ(support::count_rows(stream).value(), 200);
   }
   EXPECT_EQ(calls, 3);
+}
+
+// Promise: a provider that waits for something else hears that its client has gone.
+TEST_F(Tables, ProvidersCanWaitForTheirClientsToGo) {
+  const Pair pair;
+  std::promise<int> early;
+  std::promise<int> late;
+  ASSERT_TRUE(pair.server
+                  .serve("waits",
+                         [&](dipc::RequestRef request) {
+                           pollfd gone{request.cancel_fd().value(), POLLIN, 0};
+                           early.set_value(poll(&gone, 1, 0));
+                           late.set_value(poll(&gone, 1, 60000));
+                           EXPECT_TRUE(request.is_cancelled());
+                           return support::plain_stream(1, 1);
+                         })
+                  .ok());
+  dipc::GetOptions options;
+  options.stall_timeout = 200ms;
+  EXPECT_EQ(pair.client.get(pair.uri, "waits", options).status(), dipc::Status::timeout);
+  EXPECT_EQ(early.get_future().get(), 0);
+  EXPECT_EQ(late.get_future().get(), 1);
 }
 
 TEST_F(Tables, TicketsAreAnyBytes) {
@@ -206,6 +230,7 @@ TEST_F(Tables, OptionsArrive) {
   dipc::ServerOptions options;
   options.compression = dipc::Compression::zstd;
   options.max_streams = 2;
+  options.max_providers = 2;
   const Pair pair(options);
   ASSERT_TRUE(pair.server.publish("table", support::plain_stream(2, 10000)).ok());
   dipc::GetOptions get;
@@ -220,6 +245,9 @@ TEST_F(Tables, OptionsArrive) {
 
   // A setter's refusal comes out of make() and of get().
   options.max_streams = 0;
+  EXPECT_EQ(dipc::Server::make(options).status(), dipc::Status::invalid_argument);
+  options.max_streams = 1;
+  options.max_providers = 0;
   EXPECT_EQ(dipc::Server::make(options).status(), dipc::Status::invalid_argument);
   get.window = dipc::Window{0, 0};
   EXPECT_EQ(pair.client.get(pair.uri, "table", get).status(), dipc::Status::invalid_argument);

@@ -4,7 +4,7 @@
     Dipc.Request
 
 What a provider is told of the client: `Dipc.ticket(request)`, `Dipc.peer(request)`,
-`Dipc.iscancelled(request)`.
+`Dipc.iscancelled(request)`, and `Dipc.cancel_fd(request)` to wait for that.
 """
 mutable struct Request
     pointer::Ptr{Cvoid}
@@ -39,6 +39,20 @@ Whether the client has gone or has cancelled, so that more batches are of no use
 """
 iscancelled(request::Request) = request.pointer == C_NULL ||
     ccall(@c(dipc_request_is_cancelled), UInt8, (Ptr{Cvoid},), request.pointer) != 0
+
+"""
+    Dipc.cancel_fd(request::Dipc.Request) -> RawFD
+
+A descriptor that is readable once `Dipc.iscancelled(request)` is true: `poll_fd` of `FileWatching` waits
+for it. It is the request's: not to be closed or read from, and gone when the provider's stream is over.
+"""
+function cancel_fd(request::Request)
+    request.pointer == C_NULL && throw(DipcError(ERR_INVALID_ARGUMENT, "the request is over"))
+    out = Ref{Int32}(-1)
+    check(e -> ccall(@c(dipc_request_cancel_fd), Int32,
+                     (Ptr{Cvoid}, Ptr{Int32}, Ptr{Ptr{Cvoid}}), request.pointer, out, e))
+    return RawFD(out[])
+end
 
 # While arrays are out, or may come to be, releases are looked for this often.
 const DRAIN_NS = UInt64(100_000_000)

@@ -11,6 +11,8 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
     wait(server)                  # until close(server), or Ctrl-C
 
 - `max_streams`: streams served at once; one more is refused with `Dipc.ERR_BUSY` (64)
+- `max_providers`: streams that providers are busy with, those included whose clients have gone
+  (`max_streams` and 64 more)
 - `max_region_bytes`: the most memory of regions that copies are lent from (16 GiB)
 - `region_bytes`, `region_idle`: size of one region, and how long an unused one is kept (64 MiB, 10 s)
 - `inline_bytes`: up to which size a body travels as bytes (4096)
@@ -33,7 +35,8 @@ mutable struct Server <: SharedHandle
     owner::Task                        # who is told of interrupts
     task::Union{Nothing,Task}
 
-    function Server(uri = nothing; max_streams = nothing, max_region_bytes = nothing,
+    function Server(uri = nothing; max_streams = nothing, max_providers = nothing,
+                    max_region_bytes = nothing,
                     region_bytes = nothing, region_idle = nothing, inline_bytes = nothing,
                     lent_limit_bytes = nothing, any_user::Bool = false, body::Symbol = :auto,
                     compression::Symbol = :none)
@@ -47,6 +50,7 @@ mutable struct Server <: SharedHandle
         ]
         for (setter, value) in (
             @c(dipc_server_options_set_max_streams) => max_streams,
+            @c(dipc_server_options_set_max_providers) => max_providers,
             @c(dipc_server_options_set_max_region_bytes) => max_region_bytes,
             @c(dipc_server_options_set_region_bytes) => region_bytes,
             @c(dipc_server_options_set_region_idle_ns) =>

@@ -1,5 +1,7 @@
 # How streams end before their end: failures, cancellation, interrupts, and peers that die.
 
+using FileWatching
+
 endless(server) = Dipc.serve(() -> Iterators.repeated((a = collect(1:1000),)), server, "endless")
 
 @testset "an exception of a provider is the stream's error" begin
@@ -50,6 +52,7 @@ end
 end
 
 @testset "cancellation" begin
+    @test_throws Dipc.DipcError Dipc.Server(; max_providers = 0)
     serving() do server, uri
         endless(server)
         token = Dipc.Cancel()
@@ -63,8 +66,11 @@ end
         @test comes_true(() -> Dipc.stats(server).streams_active == 0)
         gone = Base.Event()
         Dipc.serve(server, "waits") do request
-            @async (comes_true(() -> Dipc.iscancelled(request)); notify(gone))
+            fd = Dipc.cancel_fd(request)
+            @test !FileWatching.poll_fd(fd, 0; readable = true).readable
+            @async (FileWatching.poll_fd(fd, 60; readable = true).readable && notify(gone))
             wait(gone)
+            @test Dipc.iscancelled(request)
             (a = [1],)
         end
         token = Dipc.Cancel()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import signal
+import socket
 import threading
 import time
 
@@ -37,6 +39,22 @@ def stuck(server):
     server.waiting = waiting
     yield server
     let_go.set()
+
+
+@pytest.fixture
+def new_server():
+    """Makes servers that listen."""
+    made = []
+
+    def make(**options):
+        server = dipc.Server(**options)
+        made.append(server)
+        server.uri = server.listen(new_address())
+        return server
+
+    yield make
+    for server in made:
+        server.close()
 
 
 # What a script does, by name, until it waits.
@@ -244,6 +262,52 @@ def test_a_provider_sees_that_its_client_is_gone(server):
     with dipc.get(server.uri, "endless") as reader:
         next(reader)
     assert ended.wait(WAIT)
+
+
+def test_a_provider_can_wait_for_its_client_to_go(server):
+    """Beside something else, by a descriptor, which says nothing while the client is there."""
+    early, late = [], threading.Event()
+    never, _never = socket.socketpair()
+
+    def provide(request):
+        early.extend(select.select([request.cancel_fd], [], [], 0)[0])
+        yield table(10)
+        if select.select([never, request.cancel_fd], [], [], WAIT)[0] == [request.cancel_fd]:
+            late.set()
+
+    server.serve("waits", provide)
+    with dipc.get(server.uri, "waits") as reader:
+        next(reader)
+    assert late.wait(WAIT)
+    assert early == []
+    never.close()
+    _never.close()
+
+
+def test_stuck_providers_hold_no_place(new_server):
+    """The place of a client that has gone is free; how many providers may be stuck so is bounded."""
+    server = new_server(max_streams=1, max_providers=3)
+    let_go = threading.Event()
+    server.serve("stuck", lambda: (let_go.wait(WAIT), table(10))[1])
+    server.serve("good", table(3))
+    try:
+        for _ in range(3):
+            assert dipc.get(server.uri, "good").read_all().num_rows == 3
+            with pytest.raises(TimeoutError):
+                dipc.get(server.uri, "stuck", stall_timeout=0.05)
+            comes_true(lambda: server.stats.streams_active == 0)
+        with pytest.raises(dipc.BusyError, match="max_providers"):
+            dipc.get(server.uri, "good")
+    finally:
+        let_go.set()
+
+
+def comes_true(holds):
+    for _ in range(WAIT * 100):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it does not come true")
 
 
 def test_stall_timeout(stuck):

@@ -74,6 +74,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "64")]
     max_streams: NonZeroUsize,
 
+    /// Most streams that tables are read for at once, those included whose clients have gone [default:
+    /// as --max-streams, and 64 more]
+    #[arg(long, value_name = "N")]
+    max_providers: Option<NonZeroUsize>,
+
     /// Most memory for lending: for copies, and with --arena for the tables (16G, 512M)
     #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse_bytes)]
     max_memory: u64,
@@ -146,6 +151,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     )?;
     let mut options = ServerOptions {
         max_streams: args.max_streams.get(),
+        max_providers: args.max_providers.map(NonZeroUsize::get),
         max_bytes: args.max_memory,
         body: match args.body {
             Body::Auto => BodyPolicy::Auto,

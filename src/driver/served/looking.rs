@@ -50,6 +50,8 @@ impl Effects {
             asked,
             given_up,
             signal,
+            // Of the stream behind `signal`.
+            lost: _,
             closed,
             timers,
         } = self;

@@ -106,12 +106,14 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_get_options_set_connections": [P, c_uint32],
     "dipc_request_ticket": [P, OUT, SIZE, OUT],
     "dipc_request_peer": [P, OUT, SIZE, OUT],
+    "dipc_request_cancel_fd": [P, OUT],
     "dipc_request_start": [P, P, c_int32],
     "dipc_request_push": [P, P, BYTES, SIZE, U64],
     "dipc_request_finish": [P, U64],
     "dipc_request_fail": [P, c_int32, TEXT],
     "dipc_server_options_new": [OUT],
     "dipc_server_options_set_max_streams": [P, SIZE],
+    "dipc_server_options_set_max_providers": [P, SIZE],
     "dipc_server_options_set_max_region_bytes": [P, U64],
     "dipc_server_options_set_region_bytes": [P, U64],
     "dipc_server_options_set_region_idle_ns": [P, U64],
@@ -162,14 +164,14 @@ PLAIN_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def _keeps_gil(name: str) -> bool:
+def keeps_gil(name: str) -> bool:
     """Functions that wait for nothing. Where several threads run, getting the GIL back takes far longer than they."""
     return "_options_" in name or name.startswith(("dipc_error_", "dipc_stream_stat", "dipc_stream_metadata"))
 
 
 def _declare(name: str, result: Any, arguments: list[Any]) -> Callable[..., Any]:
     try:
-        function = getattr(_library_with_gil if _keeps_gil(name) else _library, name)
+        function = getattr(_library_with_gil if keeps_gil(name) else _library, name)
     except AttributeError:
         raise LibraryError(
             f"{path} is libdipc {version}, but older than this package: it has no {name}(). Install the two together."

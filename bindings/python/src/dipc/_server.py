@@ -57,6 +57,9 @@ class Server:
     interpreter ends.
 
     :param max_streams: How many streams are served at once; 64 by default. One more is refused as busy.
+    :param max_providers: How many streams functions may be busy with at once, those included whose clients
+        have gone; by default `max_streams` and 64 more. A function that waits should also wait for
+        :attr:`Request.cancel_fd`.
     :param max_region_bytes: The most shared memory for copies; 16 GiB by default. An arena's does not count.
     :param region_bytes: The size of one piece of it; 64 MiB by default.
     :param region_idle: Seconds that an unused piece is kept; 10 by default.
@@ -77,6 +80,7 @@ class Server:
         self,
         *,
         max_streams: int | None = None,
+        max_providers: int | None = None,
         max_region_bytes: int | None = None,
         region_bytes: int | None = None,
         region_idle: float | None = None,
@@ -99,6 +103,7 @@ class Server:
             *_arguments.some(
                 {
                     "max_streams": max_streams,
+                    "max_providers": max_providers,
                     "max_region_bytes": max_region_bytes,
                     "region_bytes": region_bytes,
                     "inline_bytes": inline_bytes,

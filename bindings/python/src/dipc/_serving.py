@@ -34,6 +34,7 @@ _stat = _checked("dipc_server_stat")
 _ticket, _peer = _checked("dipc_request_ticket"), _checked("dipc_request_peer")
 _start, _push = _checked("dipc_request_start"), _checked("dipc_request_push")
 _finish, _fail = _checked("dipc_request_finish"), _checked("dipc_request_fail")
+_cancel_fd = _checked("dipc_request_cancel_fd")
 _is_cancelled, _request_free = _plain("dipc_request_is_cancelled"), _plain("dipc_request_free")
 
 _LENT_OUTSTANDING = 8  # DIPC_SERVER_STAT_LENT_OUTSTANDING
@@ -67,6 +68,17 @@ class Request:
                 return bool(_is_cancelled(pointer))
         except (_errors.ClosedError, _errors.ForkedError):
             return True
+
+    @property
+    def cancel_fd(self) -> int:
+        """A descriptor that is readable once :attr:`cancelled` is true, for ``select`` and the like.
+
+        It is the request's: not to be closed or read from, and gone when the stream is over.
+        """
+        out = c_int32()
+        with self.handle as pointer:
+            _cancel_fd(pointer, ctypes.byref(out))
+        return out.value
 
 
 def provider(obj: Any) -> Provider:
