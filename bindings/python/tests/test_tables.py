@@ -124,7 +124,7 @@ def test_a_client_that_holds_the_gil_gets_a_c_stream(server):
     """As polars before 1.37 does: it waits in this process, and the server needs no Python to go on."""
     server.serve("table", table())
     reader = dipc.get(server.uri, "table")
-    stream = reader._stream.hand_over()
+    stream = _capsule.take(reader.__arrow_c_device_stream__(), _abi.ArrowDeviceArrayStream)
     # PyDLL keeps the GIL during a call.
     get_next = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(stream.get_next)
     rows = 0

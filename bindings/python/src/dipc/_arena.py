@@ -8,14 +8,14 @@ from ctypes import c_void_p
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import _abi, _arguments, _errors, _library
+from . import _abi, _arguments, _errors, _library, _native
 from ._handle import make, options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _checked, _plain = _library.checked, _library.plain
-_alloc, _dealloc, _stat = _checked("dipc_arena_alloc"), _checked("dipc_arena_dealloc"), _checked("dipc_arena_stat")
+_alloc, _stat = _checked("dipc_arena_alloc"), _checked("dipc_arena_stat")
 
 
 class ArenaStats(NamedTuple):
@@ -27,17 +27,6 @@ class ArenaStats(NamedTuple):
     """Bytes taken from the system."""
 
 
-class _Block:
-    """Gives a block back when the last view of it is gone."""
-
-    def __init__(self, address: int) -> None:
-        self._address = address
-
-    def __del__(self, dealloc: Any = _dealloc) -> None:
-        # The library finds the arena, which may be closed by now.
-        dealloc(None, self._address)
-
-
 class DeviceBlock:
     """A block of a GPU's memory, given back when nobody holds this object any more.
 
@@ -46,8 +35,8 @@ class DeviceBlock:
     holds it until that work is done.
     """
 
-    def __init__(self, address: int, size: int, device_id: int) -> None:
-        self._block = _Block(address)
+    def __init__(self, block: _native.Owner, address: int, size: int, device_id: int) -> None:
+        self._block = block
         self.address = address
         """For the device: the processor must not touch it."""
         self.size = size
@@ -99,8 +88,7 @@ class Arena:
             raise _errors.UnsupportedError(
                 "the arena lies on a GPU, which Python cannot look into: use alloc_on_device()"
             )
-        size, address = self._take(size)
-        block = _Block(address)
+        block, address, size = self._take(size)
         memory = (ctypes.c_ubyte * size).from_address(address)
         memory.block = block  # type: ignore[attr-defined]
         # Its raw view is of plain bytes, where a view of a ctypes array is of "<B", which nobody indexes.
@@ -113,17 +101,17 @@ class Arena:
         """
         if self.device_type == _abi.CPU:
             raise _errors.UnsupportedError("the arena lies on the host: use alloc()")
-        size, address = self._take(size)
-        return DeviceBlock(address, size, self.device_id)
+        block, address, size = self._take(size)
+        return DeviceBlock(block, address, size, self.device_id)
 
-    def _take(self, size: int) -> tuple[int, int]:
-        """A new block: its size, checked, and its address."""
+    def _take(self, size: int) -> tuple[_native.Owner, int, int]:
+        """A new block: what gives it back when the last view of it is gone, its address, and its size, checked."""
         size = _arguments.count(size, "size")
         address = c_void_p()
         with self._handle as arena:
             _alloc(arena, size, ctypes.byref(address))
         assert address.value is not None
-        return size, address.value
+        return _native.Owner(address.value, _native.dealloc, waits=False), address.value, size
 
     def copy(self, obj: Any) -> pa.Table:
         """A copy of a table whose buffers lie in the arena; by pyarrow, which must be installed.

@@ -11,6 +11,9 @@ from ._handle import make
 _new, _free = _library.checked("dipc_cancel_new"), _library.plain("dipc_cancel_free")
 _trigger = _library.checked("dipc_cancel_trigger")
 
+_FEW = 16
+"""So many tokens are kept before those that have died are looked for."""
+
 
 class Token:
     """A token of the library's, for the calls of one stream or server."""
@@ -36,7 +39,9 @@ class Cancel:
         self._triggered = False
         # Reentrant: a signal handler may trigger what the main thread is just linking.
         self._lock = threading.RLock()
-        self._tokens: weakref.WeakSet[Token] = weakref.WeakSet()
+        # No WeakSet: it takes out what has died by a callback in Python, where a KeyboardInterrupt is lost.
+        self._tokens: list[weakref.ref[Token]] = []
+        self._most = _FEW
 
     @property
     def triggered(self) -> bool:
@@ -46,14 +51,18 @@ class Cancel:
         """Cancels. May be called again, and from the handlers of Python's ``signal``."""
         self._triggered = True
         with self._lock:
-            tokens = list(self._tokens)
+            tokens = [reference() for reference in self._tokens]
         for token in tokens:
-            token.trigger()
+            if token is not None:
+                token.trigger()
 
     def link(self, token: Token) -> None:
         """Lets `token` be triggered with this one."""
         with self._lock:
-            self._tokens.add(token)
+            if len(self._tokens) >= self._most:
+                self._tokens = [reference for reference in self._tokens if reference() is not None]
+                self._most = _FEW + 2 * len(self._tokens)
+            self._tokens.append(weakref.ref(token))
         # After adding, so that a trigger() meanwhile misses none.
         if self._triggered:
             token.trigger()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import Structure, c_char_p, c_void_p, py_object
+from typing import cast
 
 from . import _abi, _native
 
@@ -19,8 +20,6 @@ NAMES: dict[type[Structure], bytes] = {
 }
 """Read by the destructor too, so they live as long as the process."""
 
-_new = ctypes.pythonapi["PyCapsule_New"]
-_new.restype, _new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
 _pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
 _pointer.restype, _pointer.argtypes = c_void_p, [py_object, c_char_p]
 _is_valid = ctypes.pythonapi["PyCapsule_IsValid"]
@@ -37,9 +36,20 @@ def wrap(struct: Structure) -> object:
     if address is None:
         raise MemoryError
     ctypes.memmove(address, ctypes.addressof(struct), ctypes.sizeof(struct))
-    capsule: object = _new(address, NAMES[type(struct)], _native.destroy_capsule)
+    capsule: object = _native.new_capsule(address, NAMES[type(struct)], _native.destroy_capsule)
     _abi.forget(struct)
     return capsule
+
+
+def empty(kind: type[_abi.S]) -> tuple[object, _abi.S]:
+    """A capsule for a struct that is still to be filled, and that struct, which lies in it."""
+    capsule = wrap(kind())
+    return capsule, struct_in(capsule, kind)
+
+
+def struct_in(capsule: object, kind: type[_abi.S]) -> _abi.S:
+    """The struct that a capsule of :func:`wrap` owns, where it lies."""
+    return kind.from_address(cast("int", _pointer(capsule, NAMES[kind])))
 
 
 def take(capsule: object, kind: type[_abi.S]) -> _abi.S:

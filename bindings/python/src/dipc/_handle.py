@@ -8,7 +8,7 @@ from ctypes import c_void_p
 from types import TracebackType
 from typing import Any, Callable
 
-from . import _errors, _process
+from . import _errors, _library, _native, _process
 
 
 class Handle:
@@ -19,9 +19,10 @@ class Handle:
 
     def __init__(self, what: str, pointer: c_void_p, free: Callable[..., Any]) -> None:
         """Takes over what `pointer` points to. `what` is its name in texts."""
+        assert pointer.value is not None
+        self._owner = _native.Owner(pointer.value, free, waits=not _library.keeps_gil(free.__name__))
         self._pointer = pointer
         self._what = what
-        self._free = free
         self._users = 0
         self._closed = False
         # Reentrant: a signal handler may use what the main thread is just using.
@@ -47,7 +48,7 @@ class Handle:
             self._users -= 1
             last = self._closed and self._users == 0
         if last:
-            self._free(self._pointer)
+            self._owner.free()
 
     def close(self) -> None:
         """Frees the handle, now or when the last call on it is done. May be called again."""
@@ -57,13 +58,7 @@ class Handle:
             now = not self._closed and self._users == 0
             self._closed = True
         if now:
-            self._free(self._pointer)
-
-    def __del__(self, generation: Callable[[], int] = _process.generation) -> None:
-        # Nobody else has the object, so no call uses it.
-        if not self._closed and self._generation == generation():
-            self._closed = True
-            self._free(self._pointer)
+            self._owner.free()
 
 
 def make(what: str, new: Callable[..., int], free: Callable[..., Any], *arguments: Any) -> Handle:

@@ -9,20 +9,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import weakref
-from typing import Callable, Protocol
+from typing import Callable
 
 from . import _errors
 
 _generation = 0
 _in_child: list[Callable[[], None]] = []
-
-
-class _Closable(Protocol):
-    def close_at_exit(self) -> None: ...
-
-
-_at_exit: weakref.WeakSet[_Closable] = weakref.WeakSet()
 
 
 def generation() -> int:
@@ -44,23 +36,16 @@ def after_fork(function: Callable[[], None]) -> None:
     _in_child.append(function)
 
 
-def close_at_exit(thing: _Closable) -> None:
-    """Closes `thing`, if it is still there, before the interpreter ends."""
-    _at_exit.add(thing)
+def at_exit(function: Callable[[], None]) -> None:
+    """Calls `function` before the interpreter ends."""
+    atexit.register(function)
 
 
 def _forked() -> None:
     global _generation
     _generation += 1
-    _at_exit.clear()
     for function in _in_child:
         function()
 
 
-def _exit() -> None:
-    for thing in list(_at_exit):
-        thing.close_at_exit()
-
-
 os.register_at_fork(after_in_child=_forked)
-atexit.register(_exit)

@@ -104,11 +104,11 @@ class Reader:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Hands the stream over, as a PyCapsule of host memory, to which batches on a GPU are copied; no casts."""
-        return _capsule.wrap(self._stream.hand_over_to_host())
+        return self._stream.hand_over_to_host()
 
     def __arrow_c_device_stream__(self, requested_schema: object | None = None, **_kwargs: object) -> object:
         """Hands the stream over, as a PyCapsule of a device stream; no casts."""
-        return _capsule.wrap(self._stream.hand_over())
+        return self._stream.hand_over()
 
     def next_struct(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         """For this package: the next batch as a struct, and its encoded metadata. Waits, deaf to signals."""

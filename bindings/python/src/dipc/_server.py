@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from . import _abi, _arguments, _errors, _library, _process, _serving, _source, _wait
+from . import _abi, _afterlife, _arguments, _errors, _library, _serving, _source, _wait
 from ._arguments import Ticket
 from ._handle import Handle, Setting, make, options
 
@@ -116,7 +116,8 @@ class Server:
         with options("server_options", values, _checked, _plain("dipc_server_options_free")) as pointer:
             self._handle = make("server", _checked("dipc_server_new"), _plain("dipc_server_free"), pointer)
         self._pump = _serving.Pump(self._handle)
-        _process.close_at_exit(self)
+        # Closes it when this object dies.
+        self._life = _afterlife.when_dead(functools.partial(_shut, self._handle, self._pump))
 
     def listen(self, uri: str) -> str:
         """Listens at an address, as ``shm:@name``, and gives the URI for clients. May be called again."""
@@ -152,22 +153,21 @@ class Server:
         """
         ticket = _arguments.ticket_bytes(ticket)
         source = _source.open_source(obj)
-        batches = []
+        batches: list[_abi.ArrowDeviceArray] = []
+        arrays = None
         try:
             while (found := source.next()) is not None:
                 batches.append(found[0])
-            arrays = (_abi.ArrowDeviceArray * max(1, len(batches)))()
-            for index, batch in enumerate(batches):
-                ctypes.memmove(ctypes.addressof(arrays[index]), ctypes.addressof(batch), ctypes.sizeof(batch))
+            arrays = (_abi.ArrowDeviceArray * max(1, len(batches)))(*batches)
             with self._handle as server:
                 _publish(
                     server, ticket, len(ticket), ctypes.addressof(source.schema), ctypes.addressof(arrays), len(batches)
                 )
-            # They were moved through `arrays`.
-            batches.clear()
         finally:
-            for batch in batches:
-                _abi.release(batch)
+            for index, batch in enumerate(batches):
+                # Those that were moved say so in `arrays`, also where Ctrl-C came just then.
+                if arrays is None or not _abi.is_released(arrays[index]):
+                    _abi.release(batch)
             source.close()
 
     def withdraw(self, ticket: Ticket) -> None:
@@ -213,15 +213,6 @@ class Server:
     def close(self) -> None:
         """Stops at once, cutting streams under way, and releases everything. May be called again."""
         _wait.call(functools.partial(_shut, self._handle, self._pump), _nothing)
-
-    def close_at_exit(self) -> None:
-        """What the end of the interpreter does to an open server; no thread is started for it."""
-        _shut(self._handle, self._pump)
-
-    def __del__(self) -> None:
-        # A collector must not wait for the threads.
-        if hasattr(self, "_pump") and not self._handle.closed:
-            _wait.start(functools.partial(_shut, self._handle, self._pump), _nothing)
 
     def __enter__(self) -> Server:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Callable, NamedTuple, TypeVar
 
 from . import _abi, _capsule, _errors, _library, _native, _process
 from ._cancel import Token
@@ -47,15 +47,18 @@ class Stream:
     """Owns an ``ArrowDeviceArrayStream`` of ``dipc_client_get()``. One call at a time; others wait."""
 
     def __init__(self, struct: _abi.ArrowDeviceArrayStream, token: Token) -> None:
+        """Moves out of `struct`."""
         self.token = token
-        self._struct = struct
+        # Ends the stream when this object dies.
+        self._capsule = _capsule.wrap(struct)
+        self._struct = _capsule.struct_in(self._capsule, _abi.ArrowDeviceArrayStream)
         self._lock = threading.Lock()
         self._generation = _process.generation()
         # Why the struct is not there any more.
         self._gone = ""
         self._stats = StreamStats(*[0] * len(StreamStats._fields))
-        self._next = _abi.GET(struct.get_next)
-        self.device_type: int = struct.device_type
+        self._next = _abi.GET(self._struct.get_next)
+        self.device_type: int = self._struct.device_type
         self.schema = self._read_schema()
 
     def _read_schema(self) -> Schema:
@@ -88,14 +91,13 @@ class Stream:
     def next_if_here(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         """The next batch as :meth:`next` gives it, if that takes no waiting."""
         _process.ensure_same(self._generation)
-        if not self._lock.acquire(blocking=False):
+        if self._lock.locked():
             return None
-        try:
+        # Whoever came in between waits for it. By `with`, which no signal's handler can leave with the lock held.
+        with self._lock:
             address = ctypes.addressof(self._struct)
             is_here = not self._gone and _library.number_of(_stat, address, _BATCHES_HERE) > 0
             return self._take() if is_here else None
-        finally:
-            self._lock.release()
 
     def _take(self) -> tuple[_abi.ArrowDeviceArray, bytes] | None:
         address = ctypes.addressof(self._struct)
@@ -145,28 +147,34 @@ class Stream:
         address = ctypes.addressof(self._struct)
         self._stats = StreamStats(*(_library.number_of(_stat, address, which) for which in _STATS))
 
-    def hand_over(self) -> _abi.ArrowDeviceArrayStream:
-        """Moves the stream out, for another library."""
+    def hand_over(self) -> object:
+        """Moves the stream out, for another library, into a PyCapsule of a device stream."""
+        capsule, out = _capsule.empty(_abi.ArrowDeviceArrayStream)
+        self._move(_native.move_stream, ctypes.addressof(out))
+        return capsule
+
+    def _move(self, move: Callable[[int, int], object], out: int) -> None:
+        """Has `move`, which is one call, move the stream to `out`, which frees it there: so nobody loses it."""
         _process.ensure_same(self._generation)
         with self._lock:
             self._ensure_here()
             self._remember()
             self._gone = "the stream was handed to another library (__arrow_c_stream__ was called), which reads it now"
-            return _abi.move(self._struct)
+            try:
+                move(ctypes.addressof(self._struct), out)
+            finally:
+                # Where it was not moved.
+                _abi.release(self._struct)
 
-    def hand_over_to_host(self) -> _abi.ArrowArrayStream:
-        """As :meth:`hand_over`, as a stream of host memory, to which batches of CUDA are copied."""
+    def hand_over_to_host(self) -> object:
+        """As :meth:`hand_over`, a capsule of a stream of host memory, to which batches of CUDA are copied."""
         if self.device_type not in _TO_HOST:
             raise _errors.UnsupportedError(
                 f"the batches lie on a device of type {self.device_type}: use __arrow_c_device_stream__"
             )
-        device, host = self.hand_over(), _abi.ArrowArrayStream()
-        try:
-            _to_host(ctypes.addressof(device), ctypes.addressof(host))
-        except BaseException:
-            _abi.release(device)
-            raise
-        return host
+        capsule, out = _capsule.empty(_abi.ArrowArrayStream)
+        self._move(_to_host, ctypes.addressof(out))
+        return capsule
 
     def close(self) -> None:
         """Ends the stream; a call that waits in another thread is cancelled first."""
@@ -180,7 +188,3 @@ class Stream:
             self._remember()
             self._gone = "the reader is closed"
             _abi.release(self._struct)
-
-    def __del__(self, release: Any = _abi.release) -> None:
-        # No call uses it any more. In the child of a fork the library does nothing here.
-        release(self._struct)

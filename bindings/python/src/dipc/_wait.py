@@ -108,8 +108,8 @@ def call(function: Callable[[], T], cancel: Callable[[], None]) -> T:
     outcome = _Outcome(function)
     done = threading.Lock()
     done.acquire()
-    start(outcome.run, done.release)
     try:
+        start(outcome.run, done.release)
         while not done.acquire(timeout=_LOOK_SECONDS):
             pass
     except BaseException:
@@ -136,8 +136,8 @@ async def acall(function: Callable[[], T], cancel: Callable[[], None]) -> T:
             # The loop was closed: nobody waits.
             pass
 
-    start(outcome.run, tell)
     try:
+        start(outcome.run, tell)
         await done
     except BaseException:
         cancel()

@@ -3,6 +3,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 static dipc_python_functions functions_;
 
@@ -22,14 +24,67 @@ void dipc_python_destroy(void *capsule) {
     /* A device array begins with its array. */
     struct ArrowArray *array = pointer;
     if (array->release) array->release(array);
-  } else if (strcmp(name, "arrow_array_stream") == 0) {
-    struct ArrowArrayStream *stream = pointer;
-    if (stream->release) stream->release(stream);
   } else {
-    struct ArrowDeviceArrayStream *stream = pointer;
-    if (stream->release) stream->release(stream);
+    /* What ends a stream may wait for a thread that needs the GIL. */
+    void *state = functions_.save_thread();
+    if (strcmp(name, "arrow_array_stream") == 0) {
+      struct ArrowArrayStream *stream = pointer;
+      if (stream->release) stream->release(stream);
+    } else {
+      struct ArrowDeviceArrayStream *stream = pointer;
+      if (stream->release) stream->release(stream);
+    }
+    functions_.restore_thread(state);
   }
   free(pointer);
+}
+
+/* Owning. */
+
+struct dipc_python_owner {
+  _Atomic(void *) pointer;
+  dipc_python_release release;
+  bool waits;
+  pid_t pid;
+};
+
+dipc_python_owner *dipc_python_own(void *pointer, dipc_python_release release, bool waits) {
+  dipc_python_owner *owner = calloc(1, sizeof *owner);
+  if (owner == NULL) return NULL;
+  atomic_init(&owner->pointer, pointer);
+  owner->release = release;
+  owner->waits = waits;
+  owner->pid = getpid();
+  return owner;
+}
+
+void dipc_python_free(dipc_python_owner *owner) {
+  void *pointer = atomic_exchange(&owner->pointer, NULL);
+  if (pointer) owner->release(pointer);
+}
+
+void dipc_python_disown(void *capsule) {
+  dipc_python_owner *owner = functions_.capsule_pointer(capsule, functions_.capsule_name(capsule));
+  if (atomic_load(&owner->pointer) != NULL && owner->pid == getpid()) {
+    void *state = owner->waits ? functions_.save_thread() : NULL;
+    dipc_python_free(owner);
+    if (owner->waits) functions_.restore_thread(state);
+  }
+  free(owner);
+}
+
+void dipc_python_dealloc(void *block) {
+  /* The library finds the arena, which may be closed by now. */
+  functions_.dealloc(NULL, block, NULL);
+}
+
+static atomic_int told_ = -1;
+
+void dipc_python_tell_to(int fd) { atomic_store(&told_, fd); }
+
+void dipc_python_tell(void *number) {
+  /* A pipe takes so little whole; a full one has thousands before it. */
+  if (write(atomic_load(&told_), &number, sizeof number) < 0) return;
 }
 
 /* Sharing. */
@@ -151,7 +206,12 @@ bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray 
   return true;
 }
 
-/* Lending a stream. */
+/* Streams. */
+
+void dipc_python_move_stream(struct ArrowDeviceArrayStream *source, struct ArrowDeviceArrayStream *out) {
+  *out = *source;
+  source->release = NULL;
+}
 
 static int lent_schema(struct ArrowArrayStream *stream, struct ArrowSchema *out) {
   struct ArrowDeviceArrayStream *source = stream->private_data;

@@ -1,8 +1,10 @@
-/* What the Python package cannot do in Python: callbacks that C calls.
+/* What the Python package cannot do in Python: callbacks that C calls, and finalizers.
  *
  * A callback made by ctypes must not run while an exception is on its way (it would lose it), and that
  * is when capsules and arrays are often destroyed; nor may it run on a thread of the library's when the
- * interpreter is ending. So whatever C calls back is here. The file knows nothing of Python's headers or
+ * interpreter is ending. So whatever C calls back is here. And a finalizer in Python must not run on the
+ * main thread: a signal's handler that raises in there, as Ctrl-C does, is lost. So what dies with an object
+ * is freed by a capsule's destructor, which runs no Python. The file knows nothing of Python's headers or
  * version: the few functions that it needs come from dipc_python_init().
  */
 #ifndef DIPC_PYTHON_NATIVE_H
@@ -20,6 +22,9 @@ typedef struct {
   dipc_status (*push)(const dipc_request *, struct ArrowDeviceArray *, const uint8_t *, size_t, uint64_t,
                       dipc_error **);
   dipc_status (*finish)(const dipc_request *, uint64_t, dipc_error **);
+  dipc_status (*dealloc)(const dipc_arena *, void *, dipc_error **);
+  void *(*save_thread)(void);
+  void (*restore_thread)(void *);
 } dipc_python_functions;
 
 /* Called once, before anything else. */
@@ -30,6 +35,21 @@ EXPORT void dipc_python_init(const dipc_python_functions *functions);
 EXPORT void *dipc_python_new(size_t len_bytes);
 EXPORT void dipc_python_destroy(void *capsule);
 
+/* Memory for a capsule that owns `pointer`; NULL where there is none. `pointer` is freed by `release`, once: by
+ * dipc_python_free(), or by the capsule's destructor, which does so in the process that made it only, and lets
+ * go of the GIL for it where `waits`. */
+typedef struct dipc_python_owner dipc_python_owner;
+typedef void (*dipc_python_release)(void *pointer);
+EXPORT dipc_python_owner *dipc_python_own(void *pointer, dipc_python_release release, bool waits);
+EXPORT void dipc_python_free(dipc_python_owner *owner);
+EXPORT void dipc_python_disown(void *capsule);
+
+/* For dipc_python_own(): a block of an arena; and a number, which is written to a descriptor whose other end a
+ * thread reads that does in Python what is to be done. */
+EXPORT void dipc_python_dealloc(void *block);
+EXPORT void dipc_python_tell(void *number);
+EXPORT void dipc_python_tell_to(int fd);
+
 /* A schema or array that is given to several consumers. `source` is moved on success; each give() fills
  * an independent struct that shares its memory, whose children may be moved as Arrow allows; the source
  * is released when the last of them and the holder's own hold are gone. */
@@ -39,6 +59,10 @@ EXPORT dipc_python_shared *dipc_python_share_array(struct ArrowDeviceArray *sour
 EXPORT bool dipc_python_give_schema(dipc_python_shared *shared, struct ArrowSchema *out);
 EXPORT bool dipc_python_give_array(dipc_python_shared *shared, struct ArrowDeviceArray *out);
 EXPORT void dipc_python_drop(dipc_python_shared *shared);
+
+/* Moves a stream. In one call, between whose halves no signal's handler can run. */
+EXPORT void dipc_python_move_stream(struct ArrowDeviceArrayStream *source,
+                                    struct ArrowDeviceArrayStream *out);
 
 /* Fills `out` with a stream that reads `source`, one of host memory, which the caller keeps: releasing `out`
  * leaves it as it is. `out` must not be read once `source` is released. */
