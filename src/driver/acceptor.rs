@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::error::{Error, Result, Status};
-use crate::proto::Timestamp;
+use crate::lines::Lines;
 use crate::transport::{Connection, Listener};
 
 /// What becomes of an accepted connection; called on the I/O thread. An error is taken for one of the
@@ -30,14 +30,8 @@ struct State {
     registration: Option<Registration>,
     /// Calls since the last connection that gave none.
     in_vain: u32,
+    /// About connections that were not accepted.
     lines: Lines,
-}
-
-/// What is logged of connections that were not accepted. A peer can have as many of them as it likes.
-#[derive(Default)]
-struct Lines {
-    until: Timestamp,
-    left: u32,
 }
 
 /// How long to leave a listener alone that gives nothing but errors, or is said to have something and
@@ -48,9 +42,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MOST_IN_VAIN: u32 = 64;
 /// Connections accepted before those that are there have their turn.
 const CONNECTIONS_AT_ONCE: usize = 64;
-/// Lines about connections that were not accepted, and in which time.
-const MOST_LINES: u32 = 5;
-const LINES_TIME: Duration = Duration::from_secs(10);
 
 impl Acceptor {
     /// Begins to accept.
@@ -136,7 +127,7 @@ impl Acceptor {
         }
         let mut pauses = state.in_vain >= MOST_IN_VAIN;
         if let Err(error) = &taken {
-            state.lines.say(error);
+            say_not_accepted(&state.lines, error);
             let status = error.status();
             pauses |= matches!(status, Status::OutOfResources | Status::OutOfMemory);
         }
@@ -151,24 +142,8 @@ impl Acceptor {
     }
 }
 
-impl Lines {
-    fn say(&mut self, error: &Error) {
-        if clock::now() >= self.until {
-            *self = Self {
-                until: clock::after(LINES_TIME),
-                left: MOST_LINES,
-            };
-        }
-        match self.left {
-            0 => return,
-            1 => tracing::warn!(
-                "a connection was not accepted: {error}; of others nothing is said for up to {} s",
-                LINES_TIME.as_secs()
-            ),
-            _ => tracing::warn!("a connection was not accepted: {error}"),
-        }
-        self.left -= 1;
-    }
+fn say_not_accepted(lines: &Lines, error: &Error) {
+    lines.say(|more| tracing::warn!("a connection was not accepted: {error}{more}"));
 }
 
 impl Source for Acceptor {
@@ -190,7 +165,7 @@ impl Source for Acceptor {
         {
             let mut state = self.state.lock();
             if let Err(error) = self.watch(&mut state) {
-                state.lines.say(&error);
+                say_not_accepted(&state.lines, &error);
                 return self.pause(&mut state);
             }
         }

@@ -6,10 +6,9 @@ use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::Shutdown;
-use tracing_core::span::{Attributes, Id, Record};
-use tracing_core::{Dispatch, Event, Metadata, Subscriber, dispatcher};
 
 use super::*;
+use crate::lines::{MOST_LINES, testing};
 use crate::proto::Uri;
 use crate::transport::{LinkOptions, by_scheme};
 
@@ -171,34 +170,14 @@ fn others_have_their_turn_however_many_peers_connect() {
     subject.acceptor.close();
 }
 
-/// Counts lines.
-struct Counting(Arc<AtomicUsize>);
-
-impl Subscriber for Counting {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
 /// What a peer brings about in any number fills nobody's log.
 #[test]
 fn refusals_are_logged_in_a_bounded_number_of_lines() {
-    let lines = Arc::new(AtomicUsize::new(0));
-    let mut said = Lines::default();
-    dispatcher::with_default(&Dispatch::new(Counting(Arc::clone(&lines))), || {
+    let said = Lines::new();
+    let logged = testing::count(|| {
         for _ in 0..1000 {
-            said.say(&Error::new(Status::Permission, "another user"));
+            say_not_accepted(&said, &Error::new(Status::Permission, "another user"));
         }
     });
-    assert_eq!(lines.load(Ordering::SeqCst), MOST_LINES as usize);
+    assert_eq!(logged, MOST_LINES as usize);
 }

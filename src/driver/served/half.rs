@@ -4,6 +4,7 @@ use super::{
     ANSWERS_HIGH_WATER_BYTES, Gathered, HELD_HIGH_WATER_BYTES, Half, QUEUE_HIGH_WATER_BYTES,
 };
 use crate::error::{Error, Result};
+use crate::lines::Lines;
 use crate::proto::{SenderState, Transmit};
 use crate::transport::{Incoming, Outgoing, Payload};
 
@@ -78,7 +79,10 @@ impl Half {
                 payload: Payload::Bytes(bytes),
             },
             Transmit::Disconnect { reason } => {
-                tracing::warn!("a baseline peer is disconnected: {reason}"); // Rule E7
+                static SAID: Lines = Lines::new();
+                SAID.say(|more| {
+                    tracing::warn!("a baseline peer is disconnected: {reason}{more}"); // Rule E7
+                });
                 return Err(Error::protocol(reason));
             }
         };

@@ -16,6 +16,7 @@ use rustix::time::{
 };
 
 use crate::error::{Error, Result};
+use crate::lines::Lines;
 use crate::transport::tcp::connection::Line;
 use crate::transport::tcp::joined::JoinedConnection;
 
@@ -96,6 +97,8 @@ struct State {
     /// Oldest first.
     waiting: VecDeque<Group>,
     whole: VecDeque<JoinedConnection>,
+    /// About groups that were closed, which a peer can have any number of.
+    said: Lines,
 }
 
 struct Group {
@@ -185,12 +188,15 @@ impl Groups {
         while let Some(group) = state.waiting.front()
             && group.since.elapsed() >= GROUP_TIME
         {
-            tracing::warn!(
-                "{} of {} sockets from {} are closed: the others of their connection have not come",
-                group.sockets(),
-                group.lines.len(),
-                group.from
-            );
+            state.said.say(|more| {
+                tracing::warn!(
+                    "{} of {} sockets from {} are closed: the others of their connection have not \
+                     come{more}",
+                    group.sockets(),
+                    group.lines.len(),
+                    group.from
+                );
+            });
             state.waiting.pop_front();
         }
         self.set_timer(&state);
@@ -230,11 +236,14 @@ impl State {
     fn make_room(&mut self) {
         while self.waiting.iter().map(Group::sockets).sum::<usize>() > MAX_WAITING {
             if let Some(group) = self.waiting.pop_front() {
-                tracing::warn!(
-                    "{} sockets from {} are closed: too many wait for others of their connections",
-                    group.sockets(),
-                    group.from
-                );
+                self.said.say(|more| {
+                    tracing::warn!(
+                        "{} sockets from {} are closed: too many wait for others of their \
+                         connections{more}",
+                        group.sockets(),
+                        group.from
+                    );
+                });
             }
         }
     }
@@ -243,6 +252,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::{MOST_LINES, testing};
     use crate::proto::Control;
     use crate::transport::tcp::socket::Patience;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -334,6 +344,24 @@ mod tests {
         let state = groups.state.lock();
         assert_eq!(state.waiting.len(), MAX_WAITING);
         assert_eq!(state.waiting[0].id, 1);
+    }
+
+    /// A peer that abandons sockets, in either way, fills no log.
+    #[test]
+    fn closed_groups_are_logged_in_a_bounded_number_of_lines() {
+        let (groups, listener) = (Groups::new().unwrap(), listener());
+        let logged = testing::count(|| {
+            for group in 0..2 * MAX_WAITING as u128 {
+                let (line, _peer) = line(&listener);
+                groups.add(join(group, 0, 2), HERE, line).unwrap();
+            }
+            for group in &mut groups.state.lock().waiting {
+                group.since -= GROUP_TIME;
+            }
+            assert!(groups.next().is_none());
+        });
+        assert!(groups.state.lock().waiting.is_empty());
+        assert_eq!(logged, MOST_LINES as usize);
     }
 
     /// And in time: a group that does not come together is closed.

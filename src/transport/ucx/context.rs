@@ -18,6 +18,7 @@ use ucx1_sys::{
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::lines::Lines;
 use crate::transport::Settings;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::{error, version_text};
@@ -128,11 +129,19 @@ pub(super) fn of_settings(settings: &Settings) -> Result<&'static Api> {
 
 /// UCX's log in ours. What UCX calls an error is often a peer's death, which the connection's own
 /// error tells: so each level is a step lower here.
+///
+/// Each peer that goes may bring several lines about.
 fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
+    static ERRORS: Lines = Lines::new();
+    static WARNINGS: Lines = Lines::new();
     match level {
         UCS_LOG_LEVEL_FATAL => tracing::error!(target: "dipc::ucx", "UCX: {text}"),
-        UCS_LOG_LEVEL_ERROR => tracing::warn!(target: "dipc::ucx", "UCX: {text}"),
-        UCS_LOG_LEVEL_WARN => tracing::info!(target: "dipc::ucx", "UCX: {text}"),
+        UCS_LOG_LEVEL_ERROR => {
+            ERRORS.say(|more| tracing::warn!(target: "dipc::ucx", "UCX: {text}{more}"));
+        }
+        UCS_LOG_LEVEL_WARN => {
+            WARNINGS.say(|more| tracing::info!(target: "dipc::ucx", "UCX: {text}{more}"));
+        }
         UCS_LOG_LEVEL_DIAG | UCS_LOG_LEVEL_INFO => {
             tracing::debug!(target: "dipc::ucx", "UCX: {text}")
         }

@@ -1,0 +1,133 @@
+//! How much is logged of what peers cause: a peer can have as much of it as it likes.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Lines of one kind that are logged within [`LINES_TIME`].
+pub const MOST_LINES: u32 = 5;
+const LINES_TIME: Duration = Duration::from_secs(10);
+
+/// The lines of one kind.
+#[derive(Debug)]
+pub struct Lines {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` before the first line.
+    until: Option<Instant>,
+    left: u32,
+}
+
+impl Lines {
+    /// None was logged.
+    pub const fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                until: None,
+                left: 0,
+            }),
+        }
+    }
+
+    /// Calls `log` with what to put behind the line, unless there were enough of them.
+    pub fn say(&self, log: impl FnOnce(&str)) {
+        let left = {
+            // Where another thread logs, or did so at a fork, there are many.
+            let Some(mut state) = self.state.try_lock() else {
+                return;
+            };
+            let now = now();
+            if state.until.is_none_or(|until| now >= until) {
+                *state = State {
+                    until: Some(now + LINES_TIME),
+                    left: MOST_LINES,
+                };
+            }
+            if state.left == 0 {
+                return;
+            }
+            state.left -= 1;
+            state.left
+        };
+        if left == 0 {
+            let seconds = LINES_TIME.as_secs();
+            log(&format!(
+                "; of others nothing is said for up to {seconds} s"
+            ));
+        } else {
+            log("");
+        }
+    }
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "lines are written below the driver too, whose clock is that of the protocol"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing_core::span::{Attributes, Id, Record};
+    use tracing_core::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher};
+
+    /// Counts lines that are not for finding faults alone.
+    struct Counting(Arc<AtomicUsize>);
+
+    impl Subscriber for Counting {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= Level::INFO
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// Lines that `run` logs on this thread.
+    pub(crate) fn count(run: impl FnOnce()) -> usize {
+        let lines = Arc::new(AtomicUsize::new(0));
+        let counting = Dispatch::new(Counting(Arc::clone(&lines)));
+        dispatcher::with_default(&counting, run);
+        lines.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a peer can cause at will writes a bounded number of lines, the last of which says so.
+    #[test]
+    fn lines_are_bounded() {
+        let lines = Lines::new();
+        let mut said = Vec::new();
+        for _ in 0..1000 {
+            lines.say(|more| said.push(more.to_owned()));
+        }
+        assert_eq!(said.len(), MOST_LINES as usize);
+        let (last, others) = said.split_last().unwrap();
+        assert!(last.contains("nothing is said"), "{last}");
+        assert!(others.iter().all(String::is_empty));
+    }
+}
