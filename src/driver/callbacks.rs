@@ -92,12 +92,26 @@ thread_local! {
 
 /// Runs `step`, and drops on this thread what it would have had dropped on the callback thread, once
 /// it is done and holds no locks. For threads that call the host anyway: no other has to be woken.
+///
+/// One within another leaves what it would have dropped to that one, which may hold locks until its end.
 pub fn release_here<R>(step: impl FnOnce() -> R) -> R {
+    if HERE.with_borrow(Option::is_some) {
+        return step();
+    }
     HERE.set(Some(Vec::new()));
-    let result = step();
-    // Taken out first: a drop may bring things of its own.
-    drop(HERE.take());
-    result
+    // Also behind a panic: the thread may go on.
+    let _end = Release;
+    step()
+}
+
+/// Drops what [`release_here`] has kept.
+struct Release;
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        // Taken out first: a drop may bring things of its own.
+        drop(HERE.take());
+    }
 }
 
 /// Keeps `thing` until the end of [`release_here`]; gives it back where this thread is in none.
@@ -245,6 +259,29 @@ mod tests {
         // Afterwards it is as before.
         let (sender, seen) = mpsc::channel();
         drop(Deferred::new(Where(sender), callbacks.clone()));
+        assert_eq!(seen.recv().unwrap(), thread.thread().id());
+        drop(callbacks);
+        thread.join().unwrap();
+    }
+
+    /// Promise of [`release_here`]: one within another releases nothing before the outer one is done, and takes
+    /// nothing from it; and a panic ends it.
+    #[test]
+    fn one_step_within_another_is_a_part_of_it() {
+        let (callbacks, thread) = Callbacks::start().unwrap();
+        let (sender, seen) = mpsc::channel();
+        let deferred = || Deferred::new(Where(sender.clone()), callbacks.clone());
+        release_here(|| {
+            drop(deferred());
+            release_here(|| drop(deferred()));
+            drop(deferred());
+            assert!(seen.try_recv().is_err(), "not in the middle of the step");
+        });
+        let here: Vec<_> = seen.try_iter().collect();
+        assert_eq!(here, [thread::current().id(); 3]);
+        let step = || release_here(|| panic!("this step panics on purpose"));
+        assert!(std::panic::catch_unwind(step).is_err());
+        drop(deferred());
         assert_eq!(seen.recv().unwrap(), thread.thread().id());
         drop(callbacks);
         thread.join().unwrap();

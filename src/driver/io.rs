@@ -252,6 +252,13 @@ impl IoThread {
         shared.wake();
     }
 
+    /// Calls that are asked for and have not come.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        let shared = &self.handle.shared;
+        shared.timers.lock().len() + shared.soon.lock().len()
+    }
+
     /// Ends the thread now, and waits for that unless it is the caller. Nothing that was registered
     /// is called again.
     pub fn shut_down(&self) {

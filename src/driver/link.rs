@@ -12,7 +12,7 @@ use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Control, FreeMessage, FreeQueue, HeaderParser, Return, Span};
+use crate::proto::{Control, FreeMessage, FreeQueue, HeaderParser, Return, Span, Timestamp};
 use crate::transport::{Connection, Incoming, Outgoing, Payload, Readiness, Resolved, Unmapped};
 
 /// One connection at a client.
@@ -65,6 +65,10 @@ struct Frees {
     queue: Option<FreeQueue>,
     /// A timer that sends them is set.
     armed: bool,
+    /// The I/O thread is about to send them.
+    asked: bool,
+    /// When it tries again, where another thread had the connection; a timer is set for it.
+    again_at: Option<Timestamp>,
 }
 
 /// How long after the end of a connection its server's end is waited for, to say which it was.
@@ -103,6 +107,8 @@ impl FetchLink {
             frees: Mutex::new(Frees {
                 queue: free_tag.map(FreeQueue::new),
                 armed: false,
+                asked: false,
+                again_at: None,
             }),
             forgotten: Mutex::default(),
             memory: Mutex::default(),
@@ -414,7 +420,7 @@ impl FetchLink {
         }
         let (due, arm) = {
             let mut frees = self.frees.lock();
-            let Frees { queue, armed } = &mut *frees;
+            let Frees { queue, armed, .. } = &mut *frees;
             let Some(queue) = queue else {
                 return;
             };
@@ -431,7 +437,7 @@ impl FetchLink {
                 Some(false) => {}
                 Some(true) => self.retry_writing(),
                 // Whoever has the connection may wait for a device, as a release must not.
-                None => self.io.call_soon(self.source()),
+                None => self.ask_soon(),
             }
         }
         if let Some(deadline) = arm {
@@ -460,6 +466,29 @@ impl FetchLink {
         Some(matches!(state.link.flush(), Ok(false)))
     }
 
+    /// Has the I/O thread say what waits to be said, once for all who ask meanwhile.
+    fn ask_soon(&self) {
+        if !std::mem::replace(&mut self.frees.lock().asked, true) {
+            self.io.call_soon(self.source());
+        }
+    }
+
+    /// Has the I/O thread try again a little later, unless it is to do so anyway: whoever has the connection may
+    /// have it for long, and be asked for it often.
+    fn try_again_later(&self) {
+        let at = {
+            let mut frees = self.frees.lock();
+            let now = clock::now();
+            if frees.again_at.is_some_and(|at| now < at) {
+                return;
+            }
+            let at = now.saturating_add(WRITE_RETRY);
+            frees.again_at = Some(at);
+            at
+        };
+        self.io.call_at(at, self.source());
+    }
+
     /// Everything that waits to be returned, as messages.
     fn take_frees(&self) -> Vec<Outgoing> {
         let mut frees = self.frees.lock();
@@ -473,11 +502,11 @@ impl FetchLink {
     /// that is under way already.
     pub fn retry_writing(&self) {
         // Whoever has the connection now writes on too, and is not waited for.
-        let mut state = self.state.try_lock();
-        let retrying = state
-            .as_mut()
-            .is_some_and(|state| std::mem::replace(&mut state.retrying, true));
-        if !retrying {
+        let Some(mut state) = self.state.try_lock() else {
+            return self.try_again_later();
+        };
+        if !std::mem::replace(&mut state.retrying, true) {
+            drop(state);
             self.io.call_at(clock::after(WRITE_RETRY), self.source());
         }
     }
@@ -537,7 +566,7 @@ fn forget(id: u16) -> Outgoing {
 fn tell_forgotten(link: &Weak<FetchLink>, id: u16) {
     if let Some(link) = link.upgrade() {
         link.forgotten.lock().push(id);
-        link.io.call_soon(link.source());
+        link.ask_soon();
     }
 }
 
@@ -660,18 +689,16 @@ impl Source for FetchLink {
             Some(false) => {}
             Some(true) => self.retry_writing(),
             // Whoever has the connection may wait for a device, as this thread must not.
-            None => {
-                self.io.call_at(clock::after(WRITE_RETRY), self.source());
-                return;
-            }
+            None => return self.try_again_later(),
         }
         // What was read from the socket and not looked at is not reported again.
         if !self.read_on() {
-            self.io.call_at(clock::after(WRITE_RETRY), self.source());
+            self.try_again_later();
         }
     }
 
     fn turn(&self) {
+        self.frees.lock().asked = false;
         self.timer();
     }
 }
@@ -687,3 +714,7 @@ impl Drop for FetchLink {
         drop(self.state.get_mut().registration.take());
     }
 }
+
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod tests;
