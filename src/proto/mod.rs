@@ -53,6 +53,7 @@ pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transm
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};
 pub use time::Timestamp;
 pub use uri::Uri;
+pub(crate) use uri::escape_zone;
 
 #[cfg(test)]
 #[path = "tests/link.rs"]

@@ -1,5 +1,6 @@
 //! URIs (rules U1 to U5).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -130,7 +131,7 @@ impl Uri {
     /// The URI without its query: what a transport listens at or connects to.
     pub fn bare(&self) -> String {
         if is_host_and_port(&self.address) {
-            return format!("{}://{}", self.scheme, self.address);
+            return format!("{}://{}", self.scheme, escape_zone(&self.address));
         }
         // Two slashes would start a host: the second is escaped.
         let (start, rest) = match self.address.strip_prefix("//") {
@@ -152,7 +153,8 @@ impl Uri {
                 u32::from(control)
             )));
         }
-        let url = url::Url::parse(text.trim()).map_err(|error| {
+        let (plain, zone) = split_zone(text.trim())?;
+        let url = url::Url::parse(&plain).map_err(|error| {
             invalid(format!(
                 "`{text}` is not a URI ({error}): write it as in `shm:@name`, `shm:/path` or \
                  `tcp://host:port`"
@@ -163,13 +165,56 @@ impl Uri {
                 "`{text}` has a part after `#`: write `%23` in a path"
             )));
         }
-        let address = address(text, &url)?;
+        let mut address = address(text, &url)?;
+        if let Some(zone) = zone {
+            address = address.replacen(']', &format!("%{zone}]"), 1);
+        }
         let parameters = Parameters::read(url.query().unwrap_or_default())
             .map_err(|error| error.context(format_args!("`{text}`")))?;
         let scheme = url.scheme().to_owned();
         parameters
             .into_uri(scheme, address, role)
             .map_err(|error| error.context(format_args!("`{text}`")))
+    }
+}
+
+/// Takes the zone out of an IPv6 address (`[fe80::1%eth0]`), which URLs do not have. It is read as it is, and
+/// with the `%` written as `%25` (RFC 6874).
+fn split_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), Error> {
+    let is_scheme = |scheme: &str| !scheme.contains([':', '/', '?', '#']);
+    let parts = text
+        .split_once("://[")
+        .filter(|(scheme, _)| is_scheme(scheme))
+        .and_then(|(scheme, rest)| {
+            let (host, behind) = rest.split_once(']')?;
+            let (ip, zone) = host.split_once('%')?;
+            Some((scheme, ip, zone, behind))
+        });
+    let Some((scheme, ip, zone, behind)) = parts else {
+        return Ok((Cow::Borrowed(text), None));
+    };
+    let bare = zone.strip_prefix("25").filter(|zone| !zone.is_empty());
+    let zone = percent_decode_str(bare.unwrap_or(zone)).decode_utf8();
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "/@[]%?#".contains(c);
+    match zone {
+        Ok(zone) if !zone.is_empty() && !zone.contains(odd) => {
+            let plain = format!("{scheme}://[{ip}]{behind}");
+            Ok((Cow::Owned(plain), Some(zone.into_owned())))
+        }
+        _ => Err(invalid(format!(
+            "`{text}` has no usable zone behind the `%` of its address: write the name or number of an \
+             interface, as in `{scheme}://[fe80::1%25eth0]:4000`"
+        ))),
+    }
+}
+
+/// The `host:port` of a URI as it is written there: with the `%` before a zone escaped.
+pub(crate) fn escape_zone(address: &str) -> Cow<'_, str> {
+    match address.split_once('%') {
+        Some((ip, rest)) if address.starts_with('[') => {
+            Cow::Owned(format!("{ip}%25{}", utf8_percent_encode(rest, ADDRESS)))
+        }
+        _ => Cow::Borrowed(address),
     }
 }
 

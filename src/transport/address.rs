@@ -1,6 +1,7 @@
 //! `host:port`, and the addresses behind it.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::ffi::CString;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs as _};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFlags, eventfd};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
-use crate::proto::Uri;
+use crate::proto::{Uri, escape_zone};
 use crate::transport::wait::wait;
 
 /// Where a listener is found: a name or number of a machine, and a port.
@@ -69,6 +70,17 @@ impl Address {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.port)]);
         }
+        if let Some((ip, zone)) = self.host.split_once('%')
+            && let Ok(ip) = ip.parse::<Ipv6Addr>()
+        {
+            let scope = scope_of(zone).ok_or_else(|| {
+                Error::new(
+                    Status::Unreachable,
+                    format!("this machine has no interface `{zone}`, which {self} names"),
+                )
+            })?;
+            return Ok(vec![SocketAddrV6::new(ip, self.port, 0, scope).into()]);
+        }
         let failed = |errno| Error::os("cannot wait for a name to be looked up", errno);
         let done = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let done = Arc::new(done);
@@ -113,11 +125,23 @@ impl Address {
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.host.contains(':') {
-            write!(f, "{}://[{}]:{}", self.scheme, self.host, self.port)
+            let address = format!("[{}]:{}", self.host, self.port);
+            write!(f, "{}://{}", self.scheme, escape_zone(&address))
         } else {
             write!(f, "{}://{}:{}", self.scheme, self.host, self.port)
         }
     }
+}
+
+/// The number of an interface, given by name or number.
+fn scope_of(zone: &str) -> Option<u32> {
+    if let Ok(number) = zone.parse::<u32>() {
+        return Some(number);
+    }
+    let name = CString::new(zone).ok()?;
+    // SAFETY: `name` is a string with its NUL, which the call reads alone.
+    let number = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (number != 0).then_some(number)
 }
 
 /// How long the next of `candidates` that are still to be tried may take, of the time that is `left`:
@@ -146,6 +170,7 @@ mod tests {
             "tcp://[::1]:4000",
             "tcp://10.0.0.7:0",
             "tcp://example:65535",
+            "tcp://[fe80::1%25eth0]:4000",
         ] {
             assert_eq!(of(text).unwrap().to_string(), text);
         }
@@ -157,6 +182,29 @@ mod tests {
             let error = Address::of(&uri).unwrap_err();
             assert_eq!(error.status(), Status::InvalidUri, "{error}");
         }
+    }
+
+    /// The zone of a link-local address is an interface of this machine, by its name or number, however its `%` is
+    /// written.
+    #[test]
+    fn zones_are_interfaces() {
+        let found = |text: &str| of(text).unwrap().resolve(Duration::ZERO, None);
+        let loopback = scope_of("lo").unwrap();
+        let expected = format!("[fe80::1%{loopback}]:4000").parse().unwrap();
+        for zone in [
+            "%lo",
+            "%25lo",
+            &format!("%{loopback}"),
+            &format!("%25{loopback}"),
+        ] {
+            for scheme in ["tcp", "ucx"] {
+                let text = format!("{scheme}://[fe80::1{zone}]:4000");
+                assert_eq!(found(&text).unwrap(), [expected], "{text}");
+            }
+        }
+        let error = found("tcp://[fe80::1%nowhere7]:4000").unwrap_err();
+        assert_eq!(error.status(), Status::Unreachable);
+        assert!(error.text().contains("no interface `nowhere7`"), "{error}");
     }
 
     /// A name that nobody knows is said to be one.

@@ -284,3 +284,58 @@ proptest! {
         }
     }
 }
+
+/// Rule U1: an IPv6 address with a zone, its `%` as it is or escaped, is read, and written escaped.
+#[test]
+fn zones_are_read_and_written() {
+    for (text, address, written) in [
+        (
+            "tcp://[fe80::1%eth0]:4000",
+            "[fe80::1%eth0]:4000",
+            "tcp://[fe80::1%25eth0]:4000",
+        ),
+        (
+            "ucx://[fe80::1%25eth0]:1/",
+            "[fe80::1%eth0]:1",
+            "ucx://[fe80::1%25eth0]:1",
+        ),
+        (
+            "tcp://[FE80::0:1%2]:4000?dipc=1",
+            "[fe80::1%2]:4000",
+            "tcp://[fe80::1%252]:4000",
+        ),
+        (
+            "tcp://[fe80::1%25]:4000",
+            "[fe80::1%25]:4000",
+            "tcp://[fe80::1%2525]:4000",
+        ),
+        (
+            "tcp://[fe80::1%252]:4000",
+            "[fe80::1%2]:4000",
+            "tcp://[fe80::1%252]:4000",
+        ),
+        (
+            "tcp://[fe80::1%25a%C3%A9]:1",
+            "[fe80::1%aé]:1",
+            "tcp://[fe80::1%25a%C3%A9]:1",
+        ),
+        ("shm:/a://[x%y]:1", "/a://[x%y]:1", "shm:/a://[x%25y]:1"),
+    ] {
+        let uri = Uri::parse(text).unwrap();
+        assert_eq!(uri.address, address, "{text}");
+        assert_eq!(uri.bare(), written, "{text}");
+        assert_eq!(Uri::parse(&uri.bare()).unwrap().address, address, "{text}");
+    }
+    for text in [
+        "tcp://[fe80::1%]:4000",
+        "tcp://[fe80::1%a/b]:4000",
+        "tcp://[fe80::1%25a%2Fb]:4000",
+        "tcp://[fe80::1%a%0Ab]:4000",
+        "tcp://[fe80::1%ff%ff]:4000",
+        "tcp://[10.0.0.1%eth0]:4000",
+        "tcp://[fe80::1%eth0]",
+    ] {
+        let error = Uri::parse(text).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidUri, "{text}: {error}");
+    }
+}
