@@ -7,8 +7,10 @@ use parking_lot::Mutex;
 
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::driver::spare::Spare;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
+use crate::proto::RoleTags;
 use crate::transport::{Connection, Listener};
 
 /// What becomes of an accepted connection; called on the I/O thread. An error is taken for one of the
@@ -30,6 +32,8 @@ struct State {
     registration: Option<Registration>,
     /// Calls since the last connection that gave none.
     in_vain: u32,
+    /// For the time when no descriptor is left.
+    spare: Spare,
     /// About connections that were not accepted.
     lines: Lines,
 }
@@ -52,6 +56,7 @@ impl Acceptor {
     pub fn start(
         listener: Box<dyn Listener>,
         io: &IoThread,
+        tags: RoleTags,
         on_accept: OnAccept,
     ) -> Result<Arc<Self>> {
         let acceptor = Arc::new_cyclic(|me| Self {
@@ -62,6 +67,7 @@ impl Acceptor {
                 listener: Some(listener),
                 registration: None,
                 in_vain: 0,
+                spare: Spare::new(tags),
                 lines: Lines::default(),
             }),
         });
@@ -75,6 +81,7 @@ impl Acceptor {
         let mut state = self.state.lock();
         state.registration = None;
         state.listener = None;
+        state.spare.close();
     }
 
     /// Has the I/O thread watch the listener. Under the lock, so that the thread waits until the
@@ -123,6 +130,7 @@ impl Acceptor {
             state.in_vain += 1;
         }
         if let Ok(true) = taken {
+            state.spare.there_are_others();
             return true;
         }
         let mut pauses = state.in_vain >= MOST_IN_VAIN;
@@ -130,6 +138,14 @@ impl Acceptor {
             say_not_accepted(&state.lines, error);
             let status = error.status();
             pauses |= matches!(status, Status::OutOfResources | Status::OutOfMemory);
+            let State {
+                listener, spare, ..
+            } = &mut *state;
+            if status == Status::OutOfResources
+                && let Some(listener) = listener
+            {
+                spare.take_one(listener.as_mut());
+            }
         }
         if pauses {
             self.pause(&mut state);
@@ -164,6 +180,9 @@ impl Source for Acceptor {
     fn timer(&self) {
         {
             let mut state = self.state.lock();
+            if state.listener.is_some() && state.spare.answer() {
+                self.io.call_at(clock::after(PAUSE), self.source());
+            }
             if let Err(error) = self.watch(&mut state) {
                 say_not_accepted(&state.lines, &error);
                 return self.pause(&mut state);

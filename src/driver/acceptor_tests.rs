@@ -70,7 +70,13 @@ impl Subject {
             count.fetch_add(1, Ordering::SeqCst);
             Ok(())
         };
-        let acceptor = Acceptor::start(Box::new(listener), &io, Box::new(on_accept)).unwrap();
+        let acceptor = Acceptor::start(
+            Box::new(listener),
+            &io,
+            RoleTags::DEFAULT,
+            Box::new(on_accept),
+        )
+        .unwrap();
         Self {
             io,
             acceptor,

@@ -36,3 +36,4 @@ pub mod link;
 pub mod produce;
 pub mod served;
 pub mod signal;
+mod spare;

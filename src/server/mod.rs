@@ -109,6 +109,7 @@ impl Server {
         let acceptor = Acceptor::start(
             listener,
             &self.shared.io,
+            tags,
             Box::new(move |connection| match me.upgrade() {
                 Some(shared) => shared.accepted(connection, tags),
                 None => Ok(()),

@@ -135,6 +135,11 @@ pub trait Listener: Send {
     /// Of one peer (`Permission`, `Disconnected`, `Io`: call again) or of the process (`OutOfResources`,
     /// `OutOfMemory`: wait). Which it is need not be known: whoever calls again bounds how often.
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>>;
+
+    /// Whether one descriptor is enough for a connection that is answered and closed.
+    fn takes_one_descriptor(&self) -> bool {
+        false
+    }
 }
 
 /// What a connection can be waited for.

@@ -2,15 +2,19 @@
 //! is the whole process's.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
 
 use dipc::arena::{Arena, ArenaOptions};
+use dipc::client::{Client, ClientOptions, GetOptions};
 use dipc::device::region::Region;
 use dipc::device::{BufferRef, DeviceKind};
 use dipc::error::Status;
+use dipc::proto::{Control, Credit, Request, Tags, Uri};
+use dipc::server::{Server, ServerOptions};
 use dipc::transport::{Incoming, Outgoing, Placement};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -191,4 +195,57 @@ fn child_accepts() {
     drop(taken);
     assert!(listener.accept().unwrap().is_some());
     drop(client);
+}
+
+/// A server whose descriptors are all in use for longer than a moment says so to who connects, over shm and tcp, and serves again
+/// when there are some.
+#[test]
+fn a_server_without_descriptors_says_so() {
+    in_child("limits::child_refuses");
+}
+
+#[test]
+#[ignore = "run by a_server_without_descriptors_says_so"]
+fn child_refuses() {
+    let server = Server::new(ServerOptions::default()).unwrap();
+    let name = name();
+    server.listen(&format!("shm:@{name}")).unwrap();
+    let uri = Uri::parse(&server.listen("tcp://127.0.0.1:0").unwrap()).unwrap();
+    let credit = Credit {
+        batches: 1,
+        bytes: 1,
+    };
+    let request = frame(
+        1,
+        Tags::DEFAULT.dipc_want,
+        &Request::new("t", credit).encode(),
+    );
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let taken = use_up(2);
+    // A baseline peer understands no error: it is disconnected (rule E7).
+    let mut shm = UnixStream::connect_addr(&address).unwrap();
+    let ticket = frame(1, Tags::DEFAULT.want_data, b"t");
+    shm.write_all(&ticket).unwrap();
+    assert_eq!(shm.read(&mut [0]).unwrap(), 0);
+    drop(shm);
+    let mut shm = UnixStream::connect_addr(&address).unwrap();
+    shm.write_all(&request).unwrap();
+    let mut tcp = TcpStream::connect(&uri.address).unwrap();
+    tcp.write_all(&request).unwrap();
+    for socket in [&mut shm as &mut dyn Read, &mut tcp] {
+        let mut told = Vec::new();
+        socket.read_to_end(&mut told).unwrap();
+        match Control::decode(&told[24..]).unwrap() {
+            Some(Control::Error { status, text, .. }) => {
+                assert_eq!(status, Status::OutOfResources.code(), "{text}");
+                assert!(text.contains("no file descriptor left"), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    drop((taken, shm, tcp));
+    let client = Client::new(ClientOptions::default()).unwrap();
+    let options = GetOptions::default();
+    let error = client.get(&[&uri.to_string()], b"t", &options, None);
+    assert_eq!(error.err().unwrap().status(), Status::NotFound);
 }

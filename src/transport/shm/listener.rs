@@ -93,6 +93,10 @@ impl Listener for ShmListener {
         self.address.clone()
     }
 
+    fn takes_one_descriptor(&self) -> bool {
+        true
+    }
+
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
         self.generation.ensure_same_process()?;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

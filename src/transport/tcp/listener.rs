@@ -98,6 +98,10 @@ impl Listener for TcpListener {
         self.address.clone()
     }
 
+    fn takes_one_descriptor(&self) -> bool {
+        true
+    }
+
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
         self.generation.ensure_same_process()?;
         if let Some(joined) = self.groups.next() {
