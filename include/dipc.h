@@ -1062,6 +1062,32 @@ dipc_status dipc_client_options_set_any_user(struct dipc_client_options *options
                                              struct dipc_error **error);
 
 /**
+ * Sets how long a connection on which no stream is is kept for the next one; then it ends at both sides.
+ * Arrays that lie in memory of the server keep theirs. Default 60 s.
+ *
+ * @param options          Options to change; exclusive during the call.
+ * @param idle_timeout_ns  Nanoseconds, or DIPC_FOREVER; 0: a connection is for one stream.
+ * @param error            May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_client_options_set_idle_timeout_ns(struct dipc_client_options *options,
+                                                    uint64_t idle_timeout_ns,
+                                                    struct dipc_error **error);
+
+/**
+ * Sets how many connections on which no stream is are kept for each server, by its URI; past that the one
+ * that was used longest ago ends. Default 8.
+ *
+ * @param options   Options to change; exclusive during the call.
+ * @param max_idle  Connections; 0: a connection is for one stream.
+ * @param error     May be NULL; on failure receives details for dipc_error_free().
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+ */
+dipc_status dipc_client_options_set_max_idle(struct dipc_client_options *options,
+                                             size_t max_idle,
+                                             struct dipc_error **error);
+
+/**
  * Frees options. NULL does nothing; clients made with them keep their copy.
  *
  * @param options  Options, or NULL.

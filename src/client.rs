@@ -2,6 +2,7 @@
 
 mod again;
 mod draining;
+mod idle;
 mod ids;
 
 use std::mem::ManuallyDrop;
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 
 use again::Again;
 use draining::Draining;
+use idle::Pool;
 
 use crate::arrow::decode::{DecodeOptions, Decoder, Level};
 use crate::arrow::stream::ArrayReader;
@@ -33,12 +35,36 @@ use crate::transport::{self, LinkOptions, Settings};
 use ids::StreamIds;
 
 /// Options of a client.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// Accept servers of every user, not only of this process's own.
     pub any_user: bool,
+    /// How long a connection on which no stream is is kept for the next one.
+    pub idle_timeout: Duration,
+    /// How many of them are kept for each server.
+    pub max_idle: usize,
     /// What only one transport knows.
     pub settings: Settings,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            any_user: false,
+            idle_timeout: Duration::from_secs(60),
+            max_idle: 8,
+            settings: Settings::default(),
+        }
+    }
+}
+
+impl ClientOptions {
+    fn most_idle(&self) -> usize {
+        match self.idle_timeout {
+            Duration::ZERO => 0,
+            _ => self.max_idle,
+        }
+    }
 }
 
 /// Options of one stream.
@@ -130,9 +156,10 @@ struct Inner {
     options: ClientOptions,
     generation: Generation,
     io: IoThread,
+    me: Weak<Self>,
     /// URIs that were read before, by their text: reading one takes longer than asking for a stream.
     known: Mutex<HashMap<String, Arc<[Known]>>>,
-    pool: Mutex<HashMap<Key, Vec<Arc<FetchLink>>>>,
+    pool: Mutex<Pool>,
     /// A timer is set at which the I/O thread begins to watch the connections kept.
     watching: AtomicBool,
     ids: StreamIds,
@@ -174,20 +201,22 @@ impl Client {
     ///
     /// `OutOfResources` when the process has no threads or descriptors left.
     pub fn new(options: ClientOptions) -> Result<Self> {
-        Ok(Self {
-            inner: Arc::new(Inner {
-                options,
-                generation: Generation::now(),
-                io: IoThread::start("dipc-client-io", Duration::ZERO)?,
-                known: Mutex::default(),
-                pool: Mutex::default(),
-                watching: AtomicBool::new(false),
-                ids: StreamIds::new()?,
-                closed_gpus: Mutex::default(),
-                streams: AtomicU64::new(0),
-                connections: AtomicU64::new(0),
-            }),
-        })
+        let io = IoThread::start("dipc-client-io", Duration::ZERO)?;
+        let ids = StreamIds::new()?;
+        let inner = Arc::new_cyclic(|me| Inner {
+            options,
+            generation: Generation::now(),
+            io,
+            me: Weak::clone(me),
+            known: Mutex::default(),
+            pool: Mutex::default(),
+            watching: AtomicBool::new(false),
+            ids,
+            closed_gpus: Mutex::default(),
+            streams: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+        });
+        Ok(Self { inner })
     }
 
     /// Asks for `ticket` at one URI, or at two: metadata first, then data, unless `dipc_role` in
@@ -217,13 +246,7 @@ impl Client {
         ClientStats {
             streams: self.inner.streams.load(Ordering::Relaxed),
             connections_made: self.inner.connections.load(Ordering::Relaxed),
-            connections_idle: self
-                .inner
-                .pool
-                .lock()
-                .values()
-                .map(|kept| kept.len() as u64)
-                .sum(),
+            connections_idle: self.inner.pool.lock().len(),
         }
     }
 }
@@ -235,8 +258,8 @@ impl Drop for Client {
             let _left = ManuallyDrop::new(Arc::clone(&self.inner));
             return;
         }
-        let kept = std::mem::take(&mut *self.inner.pool.lock());
-        for link in kept.into_values().flatten() {
+        let kept = self.inner.pool.lock().take_all();
+        for link in kept {
             // Arrays may hold it; what the server says meanwhile is answered.
             link.retire();
         }
@@ -330,16 +353,7 @@ impl Inner {
         let uri = &known.uri;
         // Connections made otherwise are other connections.
         let key = (Arc::clone(&known.name), options.connections);
-        if keep
-            && let Some(link) = self.pool.lock().get_mut(&key).and_then(|kept| {
-                loop {
-                    let link = kept.pop()?;
-                    if link.is_sound() {
-                        return Some(link);
-                    }
-                }
-            })
-        {
+        if keep && let Some(link) = self.pool.lock().take(&key.0, key.1) {
             return Ok(Connected {
                 link,
                 reused: true,
@@ -448,8 +462,12 @@ impl Inner {
         for link in links {
             match key {
                 // What could not be opened stays so on its connection.
-                Some(key) if link.closed().is_none() && !link.misses_gpus() => {
-                    self.pool.lock().entry(key.clone()).or_default().push(link);
+                Some((uri, sockets)) if link.closed().is_none() && !link.misses_gpus() => {
+                    let most = self.options.most_idle();
+                    let other = self.pool.lock().keep(uri, *sockets, link, most);
+                    if let Some(other) = other {
+                        other.retire();
+                    }
                     self.watch_soon();
                 }
                 // Arrays may still need it.
@@ -458,10 +476,13 @@ impl Inner {
         }
     }
 
-    fn watch_soon(self: &Arc<Self>) {
+    fn source(&self) -> Weak<dyn Source> {
+        Weak::clone(&self.me) as Weak<Self>
+    }
+
+    fn watch_soon(&self) {
         if !self.watching.swap(true, Ordering::AcqRel) {
-            let me: Weak<dyn Source> = Arc::downgrade(self) as Weak<Self>;
-            self.io.call_at(clock::after(UNWATCHED), me);
+            self.io.call_at(clock::after(UNWATCHED), self.source());
         }
     }
 }
@@ -472,12 +493,18 @@ impl Source for Inner {
     fn timer(&self) {
         // First: what is kept from now on asks for a timer of its own.
         self.watching.store(false, Ordering::Release);
-        // Nobody takes a connection out meanwhile.
-        let mut pool = self.pool.lock();
-        pool.retain(|_, kept| {
-            kept.retain(|link| link.watch().is_ok());
-            !kept.is_empty()
-        });
+        let time = self.options.idle_timeout;
+        let (expired, next) = {
+            // Nobody takes a connection out meanwhile.
+            let mut pool = self.pool.lock();
+            (pool.watch(time), pool.next_look(time))
+        };
+        if let Some(next) = next {
+            self.io.call_at(next, self.source());
+        }
+        for link in expired {
+            link.retire();
+        }
     }
 }
 

@@ -22,6 +22,26 @@ func WithServersOfAnyUser() ClientOption {
 	}}
 }
 
+// WithIdleTimeout sets how long a connection without a stream is kept for the next one. Default 60 s.
+func WithIdleTimeout(timeout time.Duration) ClientOption {
+	return ClientOption{func(o *C.dipc_client_options) error {
+		ns, err := nanoseconds("idle timeout", timeout)
+		if err != nil {
+			return err
+		}
+		var failure *C.dipc_error
+		return check(C.dipc_client_options_set_idle_timeout_ns(o, ns, &failure), failure)
+	}}
+}
+
+// WithMaxIdle sets how many connections without a stream are kept for each server. Default 8.
+func WithMaxIdle(connections uint) ClientOption {
+	return ClientOption{func(o *C.dipc_client_options) error {
+		var failure *C.dipc_error
+		return check(C.dipc_client_options_set_max_idle(o, C.size_t(connections), &failure), failure)
+	}}
+}
+
 // WithClientTransport sets what only one transport knows, as "ucx.TLS" to "tcp".
 func WithClientTransport(name, value string) ClientOption {
 	return ClientOption{func(o *C.dipc_client_options) error {

@@ -216,6 +216,38 @@ func TestReleaseEndsNext(t *testing.T) {
 	}
 }
 
+// Connections are kept for the next table, or not, as the options say.
+func TestIdleConnections(t *testing.T) {
+	server, uri := newServer(t)
+	publish(t, server, "table")
+	for _, test := range []struct {
+		options []dipc.ClientOption
+		made    uint64
+	}{
+		{[]dipc.ClientOption{dipc.WithIdleTimeout(time.Hour), dipc.WithMaxIdle(1)}, 1},
+		{[]dipc.ClientOption{dipc.WithMaxIdle(0)}, 2},
+		{[]dipc.ClientOption{dipc.WithIdleTimeout(0)}, 2},
+	} {
+		client, err := dipc.NewClient(test.options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			got, err := client.Get(testContext(t), uri, "table")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for got.Next() {
+			}
+			got.Release()
+		}
+		if stats, err := client.Stats(); err != nil || stats.ConnectionsMade != test.made {
+			t.Fatalf("%+v, %v", stats, err)
+		}
+		client.Close()
+	}
+}
+
 // Everything can be closed twice, and used after that to no harm.
 func TestUseAfterClose(t *testing.T) {
 	server, uri := newServer(t)

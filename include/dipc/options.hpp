@@ -78,6 +78,8 @@ struct ServerOptions {
 /// Given to Client::make().
 struct ClientOptions {
   std::optional<bool> any_user = {};  ///< Trusts servers of every user of this machine.
+  std::optional<std::chrono::nanoseconds> idle_timeout = {};  ///< A connection without a stream is kept.
+  std::optional<std::size_t> max_idle = {};  ///< Connections without a stream kept for each server.
   TransportOptions transport = {};
 };
 
@@ -190,6 +192,8 @@ inline auto build(const ServerOptions& options) {
 inline auto build(const ClientOptions& options) {
   return OptionsBuilder<dipc_client_options, dipc_client_options_free>(dipc_client_options_new)
       .set(options.any_user, dipc_client_options_set_any_user)
+      .set(options.idle_timeout, dipc_client_options_set_idle_timeout_ns)
+      .set(options.max_idle, dipc_client_options_set_max_idle)
       .set_each(options.transport, dipc_client_options_set_transport)
       .build();
 }

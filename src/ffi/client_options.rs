@@ -85,6 +85,62 @@ pub unsafe extern "C" fn dipc_client_options_set_any_user(
     unsafe { guard_mut(options, error, body) }
 }
 
+/// Sets how long a connection on which no stream is is kept for the next one; then it ends at both sides.
+/// Arrays that lie in memory of the server keep theirs. Default 60 s.
+///
+/// @param options          Options to change; exclusive during the call.
+/// @param idle_timeout_ns  Nanoseconds, or DIPC_FOREVER; 0: a connection is for one stream.
+/// @param error            May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_client_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
+    options: *mut dipc_client_options,
+    idle_timeout_ns: u64,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_client_options| {
+        options.inner.idle_timeout = Duration::from_nanos(idle_timeout_ns);
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
+/// Sets how many connections on which no stream is are kept for each server, by its URI; past that the one
+/// that was used longest ago ends. Default 8.
+///
+/// @param options   Options to change; exclusive during the call.
+/// @param max_idle  Connections; 0: a connection is for one stream.
+/// @param error     May be NULL; on failure receives details for dipc_error_free().
+/// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT.
+///
+/// # Safety
+///
+/// `options` is NULL, or came from dipc_client_options_new() and was not freed; `error` is NULL or
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dipc_client_options_set_max_idle(
+    options: *mut dipc_client_options,
+    max_idle: usize,
+    error: *mut *mut dipc_error,
+) -> dipc_status {
+    // SAFETY: the caller promises `error` is NULL or writable.
+    let error = unsafe { ErrorOut::from_raw(error) };
+    let body = |options: &mut dipc_client_options| {
+        options.inner.max_idle = max_idle;
+        Ok(())
+    };
+    // SAFETY: the caller promises `options` is NULL, or live and exclusive.
+    unsafe { guard_mut(options, error, body) }
+}
+
 /// Frees options. NULL does nothing; clients made with them keep their copy.
 ///
 /// @param options  Options, or NULL.

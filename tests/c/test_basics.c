@@ -89,6 +89,8 @@ static void options_check_their_values(void) {
   dipc_client_options *client = NULL;
   OK(dipc_client_options_new(&client, &error_));
   OK(dipc_client_options_set_any_user(client, false, &error_));
+  OK(dipc_client_options_set_idle_timeout_ns(client, DIPC_FOREVER, &error_));
+  OK(dipc_client_options_set_max_idle(client, 0, &error_));
   dipc_client_options_free(client);
 
   dipc_get_options *get = NULL;

@@ -52,6 +52,8 @@ static void options(void) {
   dipc_server_options_free(NULL);
   NULLS("out", dipc_client_options_new(NULL, &error_));
   NULLS("options", dipc_client_options_set_any_user(NULL, true, &error_));
+  NULLS("options", dipc_client_options_set_idle_timeout_ns(NULL, 0, &error_));
+  NULLS("options", dipc_client_options_set_max_idle(NULL, 0, &error_));
   NULLS("options", dipc_client_options_set_transport(NULL, "ucx.TLS", "tcp", &error_));
   dipc_client_options_free(NULL);
   NULLS("out", dipc_get_options_new(NULL, &error_));

@@ -454,3 +454,61 @@ fn regions_of_a_cut_client_are_given_back() {
     assert_eq!(server.stats().region_bytes, 0);
     assert_eq!(kept.columns(), batch(0, 20_000).columns());
 }
+
+/// `ClientOptions::max_idle`: after a burst of streams a client keeps so many connections, and those that end are the
+/// server's no more.
+#[test]
+fn a_burst_leaves_few_connections() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "t", counting(3, 100));
+        for max_idle in [3, 0] {
+            let options = ClientOptions {
+                max_idle,
+                ..ClientOptions::default()
+            };
+            let client = Client::new(options).unwrap();
+            let get = || client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+            let mut streams: Vec<_> = (0..7).map(|_| get()).collect();
+            let kept: Vec<_> = streams
+                .iter_mut()
+                .map(|stream| read_all(stream).unwrap())
+                .collect();
+            drop(streams);
+            assert!(client.stats().connections_idle <= max_idle as u64);
+            // Arrays keep theirs.
+            let expected: Vec<_> = (0..3).map(|index| batch(index * 100, 100)).collect();
+            for received in &kept {
+                assert_same(received, &expected);
+            }
+            drop(kept);
+            eventually("the others have ended", || {
+                server.stats().connections <= max_idle as u64
+            });
+            drop(client);
+        }
+    }
+}
+
+/// `ClientOptions::idle_timeout`: a connection that no stream needs ends, at both sides, and the next stream has another one.
+#[test]
+fn idle_connections_end() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        serve(&server, "t", counting(3, 100));
+        let options = ClientOptions {
+            idle_timeout: Duration::from_millis(150),
+            ..ClientOptions::default()
+        };
+        let client = Client::new(options).unwrap();
+        for made in 1..=2 {
+            let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+            assert_eq!(read_all(&mut stream).unwrap().len(), 3);
+            drop(stream);
+            assert_eq!(client.stats().connections_made, made, "{subject:?}");
+            eventually("the connection has ended", || {
+                server.stats().connections == 0 && client.stats().connections_idle == 0
+            });
+        }
+    }
+}

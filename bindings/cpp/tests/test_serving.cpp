@@ -256,6 +256,23 @@ TEST_F(Tables, OptionsArrive) {
   EXPECT_EQ(dipc::Client::make(client).status(), dipc::Status::invalid_argument);
 }
 
+TEST_F(Tables, ConnectionsAreKeptOrNot) {
+  const Pair pair;
+  ASSERT_TRUE(pair.server.publish("table", support::plain_stream(1, 10)).ok());
+  dipc::ClientOptions kept;
+  kept.idle_timeout = dipc::forever;
+  dipc::ClientOptions none;
+  none.max_idle = 0;
+  for (const auto& [options, made] : {std::pair{kept, 1U}, std::pair{none, 2U}}) {
+    const auto client = dipc::Client::make(options).value();
+    for (int time = 0; time < 2; ++time) {
+      auto stream = client.get(pair.uri, "table").value();
+      EXPECT_EQ(support::count_rows(stream).value(), 10);
+    }
+    EXPECT_EQ(client.stat(dipc::ClientStat::connections_made).value(), made);
+  }
+}
+
 TEST_F(Tables, MetadataAndDataMayTravelApart) {
   const Pair pair;
   ASSERT_TRUE(pair.server.publish("table", support::plain_stream(3, 100)).ok());

@@ -1,12 +1,14 @@
 # Fetching tables.
 
 """
-    Dipc.Client(; any_user=false)
+    Dipc.Client(; any_user=false, idle_timeout=60, max_idle=8)
 
 Fetches tables, and keeps connections for the next one. `Dipc.get` makes one for all calls that are
 not given one. `close(client)` leaves its streams and batches valid.
 
 - `any_user`: whether to trust servers of other users of this machine
+- `idle_timeout`: seconds or a `Dates` period for which a connection without a stream is kept; `nothing`: for ever
+- `max_idle`: how many of them are kept for each server
 """
 mutable struct Client <: SharedHandle
     pointer::Ptr{Cvoid}
@@ -14,9 +16,13 @@ mutable struct Client <: SharedHandle
     closed::Bool
     lock::Threads.SpinLock
 
-    function Client(; any_user::Bool = false)
+    function Client(; any_user::Bool = false, idle_timeout = 60, max_idle::Integer = 8)
         out = Ref{Ptr{Cvoid}}(C_NULL)
-        setters = [set_bool(@c(dipc_client_options_set_any_user), any_user)]
+        setters = [
+            set_bool(@c(dipc_client_options_set_any_user), any_user),
+            set_u64(@c(dipc_client_options_set_idle_timeout_ns), nanoseconds(idle_timeout)),
+            set_u64(@c(dipc_client_options_set_max_idle), max_idle),
+        ]
         with_options(@c(dipc_client_options_new), @c(dipc_client_options_free), setters) do options
             check(e -> ccall(@c(dipc_client_new), Int32,
                 (Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Ptr{Ptr{Cvoid}}), options, out, e))

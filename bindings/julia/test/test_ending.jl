@@ -51,6 +51,21 @@ end
     end
 end
 
+@testset "connections without a stream" begin
+    serving() do server, uri
+        Dipc.serve(_ -> (a = [1],), server, "one")
+        for (options, kept) in ((idle_timeout = nothing, max_idle = 1) => 1, (max_idle = 0,) => 0,
+                                (idle_timeout = 0,) => 0)
+            client = Dipc.Client(; options...)
+            foreach(identity, Dipc.get(uri, "one"; client = client))
+            # The arrays of the stream keep theirs.
+            @test comes_true(() -> (GC.gc(); Dipc.stats(server).connections == kept))
+            close(client)
+            @test comes_true(() -> Dipc.stats(server).connections == 0)
+        end
+    end
+end
+
 @testset "cancellation" begin
     @test_throws Dipc.DipcError Dipc.Server(; max_providers = 0)
     serving() do server, uri

@@ -238,6 +238,18 @@ def test_an_array_in_an_arena_is_lent_without_a_copy(server):
     assert after.bytes_lent - before.bytes_lent >= 800_000
 
 
+def test_connections_are_kept_or_not(server):
+    """Promise of Client: `max_idle` and `idle_timeout` say whether a connection serves the next stream."""
+    server.publish("t", table())
+    for options, made in (({"idle_timeout": 3600, "max_idle": 1}, 1), ({"max_idle": 0}, 2), ({"idle_timeout": 0}, 2)):
+        with dipc.Client(**options) as client:
+            for _ in range(2):
+                assert same(client.get(server.uri, "t"), table())
+            assert client.stats.connections_made == made
+    with pytest.raises(dipc.InvalidArgumentError):
+        dipc.Client(max_idle=-1)
+
+
 def test_slices_take_about_what_is_their_own(server):
     """Promise of docs/security.md, "Slices": what lies before a slice goes along only where it is less."""
     rows = 100_000

@@ -67,8 +67,8 @@ pub struct Args {
     #[arg(long, value_name = "WHERE", default_value = "host")]
     device: Device,
 
-    /// How long to wait for the connection, and whenever the server says nothing (10s to connect
-    /// and no limit after that, where this is not given)
+    /// How long to wait for the connection and the server's first answer, and whenever it says nothing
+    /// later (10s to connect and no limit after that, where this is not given)
     #[arg(long, value_name = "TIME", value_parser = crate::parse_duration)]
     timeout: Option<Duration>,
 
@@ -141,6 +141,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let client = Client::new(ClientOptions {
         any_user: args.any_user,
         settings: crate::settings(&args.settings)?,
+        ..ClientOptions::default()
     })?;
     let mut options = GetOptions {
         connections: args.connections,

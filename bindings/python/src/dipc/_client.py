@@ -38,11 +38,26 @@ class Client:
 
     :param any_user: Take streams from servers of every user of this machine, not only of the user that
         runs this process.
+    :param idle_timeout: Seconds for which a connection without a stream is kept for the next one; 60 by
+        default.
+    :param max_idle: How many of them are kept for each server; 8 by default.
     :param transport: What single transports know, as ``{"ucx.TLS": "tcp"}``.
     """
 
-    def __init__(self, *, any_user: bool = False, transport: Mapping[str, str] | None = None) -> None:
-        values: list[Setting] = [("any_user", (bool(any_user),)), *_arguments.transport(transport or {})]
+    def __init__(
+        self,
+        *,
+        any_user: bool = False,
+        idle_timeout: float | None = None,
+        max_idle: int | None = None,
+        transport: Mapping[str, str] | None = None,
+    ) -> None:
+        values: list[Setting] = [
+            ("any_user", (bool(any_user),)),
+            *_arguments.some_seconds({"idle_timeout": idle_timeout}),
+            *_arguments.some({"max_idle": max_idle}),
+            *_arguments.transport(transport or {}),
+        ]
         with options("client_options", values, _checked, _plain("dipc_client_options_free")) as pointer:
             self._handle = make("client", _checked("dipc_client_new"), _plain("dipc_client_free"), pointer)
 

@@ -90,6 +90,8 @@ STATUS_FUNCTIONS: dict[str, list[Any]] = {
     "dipc_arena_stat": [P, c_int32, OUT],
     "dipc_client_options_new": [OUT],
     "dipc_client_options_set_any_user": [P, c_bool],
+    "dipc_client_options_set_idle_timeout_ns": [P, U64],
+    "dipc_client_options_set_max_idle": [P, SIZE],
     "dipc_client_options_set_transport": [P, TEXT, TEXT],
     "dipc_client_new": [P, OUT],
     "dipc_client_get": [P, OUT, SIZE, BYTES, SIZE, P, P, OUT],

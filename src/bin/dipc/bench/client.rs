@@ -35,6 +35,8 @@ pub fn run(case: &Case, ready: &Ready, parent: &Parent) -> Result<()> {
 
 pub fn new_client(case: &Case) -> Result<Client> {
     Ok(Client::new(ClientOptions {
+        // Streams that run side by side do so again.
+        max_idle: usize::try_from(case.streams).unwrap_or(usize::MAX),
         settings: crate::settings(&case.settings)?,
         ..ClientOptions::default()
     })?)
