@@ -1104,7 +1104,9 @@ void dipc_client_options_free(struct dipc_client_options *options);
 dipc_status dipc_get_options_new(struct dipc_get_options **out, struct dipc_error **error);
 
 /**
- * Sets how long connecting may take. Default 10 s.
+ * Sets how long connecting may take, up to the server's first answer: its schema, its refusal, or, where
+ * its provider takes longer for those, its word that it has read the request. Default 10 s. A server
+ * without libdipc's extension has no such word: 60 s, or the stall timeout, for its schema.
  *
  * @param options             Options to change; exclusive during the call.
  * @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -1707,7 +1709,8 @@ dipc_status dipc_request_finish(const struct dipc_request *request,
  *
  * @param request  Request.
  * @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
- *                 it sees as DIPC_ERR_PROVIDER.
+ *                 it sees as DIPC_ERR_PROVIDER. So it sees those of the caller's own pointers, handles
+ *                 and process: NULL_ARGUMENT, FORKED, PANIC, POISONED, BUFFER_TOO_SMALL.
  * @param text     UTF-8; copied.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.

@@ -30,7 +30,10 @@ use crate::driver::io::{IoThread, Source};
 use crate::driver::link::FetchLink;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Credit, FEATURE_REPEAT, Header, ReceiverConfig, Request, SideConfig, Uri};
+use crate::proto::{
+    AnswerLimit, Credit, FEATURE_PENDING, FEATURE_REPEAT, Header, ReceiverConfig, Request,
+    SideConfig, Uri,
+};
 use crate::transport::{self, LinkOptions, Settings};
 use ids::StreamIds;
 
@@ -70,7 +73,8 @@ impl ClientOptions {
 /// Options of one stream.
 #[derive(Debug, Clone)]
 pub struct GetOptions {
-    /// How long connecting may take.
+    /// How long connecting may take, up to the server's first answer: STREAM, ERROR, or PENDING where
+    /// those take longer. A baseline server's first answer is the schema, which may take its time.
     pub connect_timeout: Duration,
     /// How long the server may say nothing while something is waited for; `None`: for ever.
     pub stall_timeout: Option<Duration>,
@@ -322,13 +326,28 @@ impl Inner {
                 gpus: gpus.clone(),
                 ..Request::new(ticket, options.window)
             };
+            let mut start = clock::now();
             let first = self.connect(metadata, data.is_none(), options, cancel)?;
             let second = data
-                .map(|known| self.connect(known, false, options, cancel))
+                .map(|known| {
+                    start = clock::now();
+                    self.connect(known, false, options, cancel)
+                })
                 .transpose()?;
+            let answer = AnswerLimit {
+                by: start.saturating_add(options.connect_timeout),
+                timeout: options.connect_timeout,
+            };
             let reused = first.reused;
             let second = data.map(|known| &known.uri).zip(second);
-            match self.begin(&metadata.uri, first, second, request, options, cancel) {
+            match self.begin(
+                &metadata.uri,
+                first,
+                second,
+                (request, answer),
+                options,
+                cancel,
+            ) {
                 // The server may have gone, and come back, since the connection was last used. What it
                 // has said itself it would say again.
                 Err((error, false))
@@ -387,7 +406,7 @@ impl Inner {
         uri: &Uri,
         metadata: Connected,
         data: Option<(&Uri, Connected)>,
-        mut request: Request,
+        (mut request, answer): (Request, AnswerLimit),
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Stream, (Error, bool)> {
@@ -395,6 +414,7 @@ impl Inner {
             tags: uri.tags,
             extension: uri.extension,
         };
+        request.features |= FEATURE_PENDING;
         if metadata.link.is_ordered() {
             request.features |= FEATURE_REPEAT;
         }
@@ -405,6 +425,7 @@ impl Inner {
             first_seq: options.first_seq,
             stall_timeout: options.stall_timeout,
             silence_timeout: Some(SILENCE_TIMEOUT),
+            answer: Some(answer),
         };
         let same_user = metadata.link.same_user()
             && data

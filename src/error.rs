@@ -103,6 +103,16 @@ statuses! {
     BufferTooSmall = -24, "DIPC_ERR_BUFFER_TOO_SMALL", ERANGE;
 }
 
+impl Status {
+    /// Whether a peer can mean it. The others say something of the caller's own pointers, handles and process.
+    pub fn is_for_peers(self) -> bool {
+        !matches!(
+            self,
+            Self::NullArgument | Self::Forked | Self::Panic | Self::Poisoned | Self::BufferTooSmall
+        )
+    }
+}
+
 /// Why something failed: a status for programs, a text for people.
 ///
 /// Cloneable, because one failure of a connection ends several calls.

@@ -84,7 +84,8 @@ func WithDataURI(uri string) GetOption {
 	}}
 }
 
-// WithConnectTimeout sets how long connecting may take. Default 10 s. The context may end it earlier.
+// WithConnectTimeout sets how long connecting may take, up to the server's first answer. Default 10 s. The
+// context may end it earlier.
 func WithConnectTimeout(timeout time.Duration) GetOption {
 	return GetOption{func(r *getRequest) error {
 		ns, err := nanoseconds("connect timeout", timeout)

@@ -91,7 +91,7 @@ struct Window {
 
 /// Given to Client::get().
 struct GetOptions {
-  std::optional<std::chrono::nanoseconds> connect_timeout = {};
+  std::optional<std::chrono::nanoseconds> connect_timeout = {};  ///< Up to the first answer.
   std::optional<std::chrono::nanoseconds> stall_timeout = {};  ///< The server may be silent so long.
   std::optional<Window> window = {};
   std::optional<std::uint64_t> lent_limit_bytes = {};

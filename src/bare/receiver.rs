@@ -184,6 +184,8 @@ impl BareReceiver {
             first_seq: options.first_seq,
             stall_timeout: options.stall_timeout,
             silence_timeout: Some(crate::client::SILENCE_TIMEOUT),
+            // The host connects, and knows when that has taken too long.
+            answer: None,
         };
         let mut receiver = Self::new(config, options.decode(false))?;
         receiver.target = match options.device {

@@ -45,6 +45,7 @@ fn receiver(window: u64, extension: bool) -> BareReceiver {
         first_seq: 0,
         stall_timeout: None,
         silence_timeout: None,
+        answer: None,
     };
     BareReceiver::new(config, DecodeOptions::default()).unwrap()
 }

@@ -435,6 +435,7 @@ impl Fetch {
         if self.look_briefly() {
             return Ok(());
         }
+        self.receiver.waits(clock::now());
         self.sleep(cancel)?;
         // Before it says that it looks: the end of the connection, which may have woken it, is not looked for then.
         self.step();

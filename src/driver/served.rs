@@ -137,6 +137,10 @@ struct Half {
     retire_at: Option<Timestamp>,
     /// When to ask next whether the peer's machine still answers; a timer is set for it.
     probe_at: Option<Timestamp>,
+    /// When to look next whether a request waits for its answer; a timer is set for it.
+    pending_at: Option<Timestamp>,
+    /// When the request came whose stream is served.
+    asked_at: Timestamp,
     /// When the peer was first given the time to read what was said last, at a stop.
     dismissed_at: Option<Timestamp>,
     /// Why the connection is over, once it is.
@@ -227,6 +231,8 @@ impl ServedLink {
                 reading: Reading::default(),
                 retire_at: None,
                 probe_at: None,
+                pending_at: None,
+                asked_at: Timestamp::default(),
                 dismissed_at: None,
                 closed: None,
             }),
@@ -671,6 +677,7 @@ impl Source for ServedLink {
         self.uncork_when_due();
         self.retire();
         self.probe_when_due();
+        self.say_pending_when_due();
         if self.take_back_when_due() {
             self.ready();
         }

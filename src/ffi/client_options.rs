@@ -189,7 +189,9 @@ pub unsafe extern "C" fn dipc_get_options_new(
     })
 }
 
-/// Sets how long connecting may take. Default 10 s.
+/// Sets how long connecting may take, up to the server's first answer: its schema, its refusal, or, where
+/// its provider takes longer for those, its word that it has read the request. Default 10 s. A server
+/// without libdipc's extension has no such word: 60 s, or the stall timeout, for its schema.
 ///
 /// @param options             Options to change; exclusive during the call.
 /// @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.

@@ -67,7 +67,7 @@ pub fn receiver(data: &[u8]) {
         }),
         data: (flags & 2 != 0).then(|| side(Role::Data)),
         first_seq,
-        stall_timeout: Some(Duration::from_nanos(100)), silence_timeout: None,
+        stall_timeout: Some(Duration::from_nanos(100)), silence_timeout: None, answer: None,
     };
     let Ok(receiver) = Receiver::new(config) else {
         return;

@@ -16,8 +16,12 @@ pub const FEATURE_RETURN: u64 = 2;
 /// ([`PrefixKind::Repeat`](crate::proto::PrefixKind)). Only for a client whose connection keeps the order of
 /// messages.
 pub const FEATURE_REPEAT: u64 = 4;
+/// Bit of the same: the server says PENDING where the answer to the request takes its time. Only for a client
+/// that waits for an answer for a limited time.
+pub const FEATURE_PENDING: u64 = 8;
 /// The features that this build knows.
-pub(crate) const FEATURES: u64 = FEATURE_IN_PLACE | FEATURE_RETURN | FEATURE_REPEAT;
+pub(crate) const FEATURES: u64 =
+    FEATURE_IN_PLACE | FEATURE_RETURN | FEATURE_REPEAT | FEATURE_PENDING;
 
 /// Bit of [`StreamInfo::body_kinds`]: packed bodies may come.
 pub const BODY_KIND_PACKED: u8 = 1;
@@ -96,7 +100,7 @@ impl Request {
         Self {
             min_version: VERSION,
             max_version: VERSION,
-            features: FEATURES & !FEATURE_REPEAT,
+            features: FEATURE_IN_PLACE | FEATURE_RETURN,
             credit,
             lent_limit: u64::MAX,
             stream_id: 0,
@@ -299,6 +303,11 @@ pub enum Control {
     /// Server: no further request is served on this connection, which the client closes when the
     /// stream on it, if there is one, has come whole.
     GoAway,
+    /// Server: the request was read, and STREAM or ERROR takes longer ([`FEATURE_PENDING`]).
+    Pending {
+        /// Which one it means: [`Request::mark`].
+        stream: u64,
+    },
 }
 
 const STREAM: u8 = 1;
@@ -311,6 +320,7 @@ const REGION_FORGOTTEN: u8 = 7;
 const READY: u8 = 9;
 const RETURN: u8 = 11;
 const GOAWAY: u8 = 12;
+const PENDING: u8 = 15;
 
 /// `ARROW_DEVICE_CPU`
 const HOST: i32 = 1;
@@ -390,6 +400,11 @@ impl Control {
                 bytes
             }
             Self::GoAway => vec![GOAWAY],
+            Self::Pending { stream } => {
+                let mut bytes = begin(PENDING);
+                bytes.extend_from_slice(&stream.to_le_bytes());
+                bytes
+            }
         }
     }
 
@@ -422,9 +437,10 @@ impl Control {
             READY => ("READY", Self::ready(payload)),
             RETURN => ("RETURN", Self::returned(payload)),
             GOAWAY => ("GOAWAY", payload.is_empty().then_some(Self::GoAway)),
+            PENDING => ("PENDING", Self::pending(payload)),
             // Rule E3: unknown kinds are ignored.
-            // 8 is JOIN, which the tcp transport reads itself, 10 RING, which shm does, and 13 BUNDLES, which ucx
-            // does.
+            // 8 is JOIN, which the tcp transport reads itself, 10 RING, which shm does, and 13 BUNDLES and 14
+            // PADDING, which ucx does.
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {
@@ -465,6 +481,13 @@ impl Control {
         let stream = fields.u64()?;
         fields.end()?;
         Some(Self::Cancel { stream })
+    }
+
+    fn pending(payload: &[u8]) -> Option<Self> {
+        let mut fields = Fields::new(payload);
+        let stream = fields.u64()?;
+        fields.end()?;
+        Some(Self::Pending { stream })
     }
 
     fn credit(payload: &[u8]) -> Option<Self> {
@@ -523,15 +546,17 @@ impl Control {
             Self::Ready { .. } => "READY",
             Self::Return { .. } => "RETURN",
             Self::GoAway => "GOAWAY",
+            Self::Pending { .. } => "PENDING",
         }
     }
 }
 
-/// What an ERROR message means at the client. A number that this version does not know counts as
-/// the provider's.
+/// What an ERROR message means at the client. A number that this version does not know, or that only
+/// this process can mean, counts as the provider's.
 pub(crate) fn error_of(status: i32, text: &str) -> Error {
     match Status::from_code(status) {
-        Some(status) => Error::new(status, text),
+        Some(known) if known.is_for_peers() => Error::new(known, text),
+        Some(own) => Error::new(Status::Provider, format!("{text} ({})", own.symbol())),
         None => Error::new(Status::Provider, format!("{text} (status {status})")),
     }
 }

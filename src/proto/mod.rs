@@ -36,9 +36,9 @@ mod wire;
 
 pub use body::{AddressList, Bytes, SHORT_BYTES, Span, Spans, decode_frees, encode_frees};
 pub use control::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, FEATURE_REPEAT,
-    FEATURE_RETURN, IPC_HANDLE_BYTES, MAX_TICKET_BYTES, Request, StreamInfo, UUID_BYTES, VERSION,
-    ensure_ticket_fits,
+    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, FEATURE_PENDING,
+    FEATURE_REPEAT, FEATURE_RETURN, IPC_HANDLE_BYTES, MAX_TICKET_BYTES, Request, StreamInfo,
+    UUID_BYTES, VERSION, ensure_ticket_fits,
 };
 pub use error::ProtocolError;
 pub use free::{FreeMessage, FreeQueue, Return};
@@ -46,7 +46,7 @@ pub use header::{BodySpan, Header, HeaderKind, HeaderParser, verifier_options};
 pub use ledger::Ledger;
 pub use prefix::{Prefix, PrefixKind};
 pub use receiver::{
-    Body, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState,
+    AnswerLimit, Body, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState,
     ReceiverTransmit, Side, SideConfig,
 };
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit};

@@ -118,6 +118,7 @@ impl Shared {
             && stream.ticket == *ticket
             && stream.join(link, asked.role)
         {
+            link.say_pending_later();
             return Ok(()); // Rule E6
         }
         let entry = self.tickets.find(ticket)?;
@@ -164,6 +165,7 @@ impl Shared {
                 let options = self.produce(self.pulls.callbacks.clone());
                 let production = Production::new(Arc::clone(&stream), options, ending(&slot));
                 self.pulls.put(Request::for_pull(stream, production, slot));
+                link.say_pending_later();
                 Ok(())
             }
             Entry::Provider(provided) => {

@@ -162,3 +162,18 @@ fn a_full_disk_leaves_no_half_file() {
         assert!(names(folder.path()).is_empty());
     }
 }
+
+/// Promise of `get --timeout`: a server that is stopped has taken the connection, by its kernel, and says nothing: the text
+/// blames the server, and not the data.
+#[test]
+fn a_stopped_server_is_told_of() {
+    for address in [address(), "tcp://127.0.0.1:0".to_owned()] {
+        let scheme = address.split(':').next().unwrap();
+        let server = Server::start_as(dipc(), scheme, &address, &["--tpch", "nation"]);
+        signal(&server.child, Signal::STOP);
+        let told = failure(1, &["get", "--timeout", "1s", &server.uri, "nation"]);
+        assert!(told.contains("has not answered within 1s"), "{told}");
+        signal(&server.child, Signal::CONT);
+        assert!(run(&["get", &server.uri, "nation"]).status.success());
+    }
+}

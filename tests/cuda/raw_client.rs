@@ -114,6 +114,7 @@ impl RawClient {
             first_seq: 0,
             stall_timeout: None,
             silence_timeout: None,
+            answer: None,
         };
         let mut receiver = Receiver::new(config)?;
         receiver.start(Timestamp::from_nanos(0));

@@ -7,13 +7,16 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::thread;
 use std::time::Duration;
 
+use dipc::client::GetOptions;
 use dipc::driver::io::IoThread;
 use dipc::driver::link::FetchLink;
-use dipc::error::Status;
-use dipc::proto::{Control, FEATURE_REPEAT, Request, Tags, Uri};
+use dipc::error::{Error, Status};
+use dipc::proto::{Control, FEATURE_REPEAT, Request, Role, Tags, Uri};
+use dipc::server::ServerOptions;
 use dipc::transport::{self, Connection, Incoming, LinkOptions, Outgoing};
 
-use crate::{SHM, SUBJECTS, Subject, client, eventually};
+use crate::common::{FnProvider, batch, counting, read_all, schema, stream_of};
+use crate::{SHM, SUBJECTS, Subject, client, eventually, serve, server, server_of};
 
 /// The request of a client that asks a bare listener for a stream, which is then cut.
 fn request_of(subject: Subject) -> Request {
@@ -94,4 +97,101 @@ fn what_cannot_be_written_is_told_behind_what_came() {
     );
     let error = turn.receive().expect_err("nothing more can come of it");
     assert_eq!(error.status(), Status::Disconnected, "{error}");
+}
+
+/// A bare listener at which nobody reads what a client says, and the client's answer.
+fn ask_a_server_that_hangs(
+    subject: Subject,
+    options: &GetOptions,
+    metadata: Option<&str>,
+) -> Error {
+    let transport = transport::by_scheme(subject.scheme).unwrap();
+    let link = LinkOptions {
+        trusted_network: true,
+        ..LinkOptions::default()
+    };
+    let uri = Uri::parse(&subject.address()).unwrap();
+    let mut listener = transport.listen(&uri, &link).unwrap();
+    let address = listener.address();
+    let uris: Vec<_> = metadata.into_iter().chain([&*address]).collect();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let stream = client().get(&uris, b"t", options, None);
+            stream
+                .and_then(|mut stream| read_all(&mut stream))
+                .map(drop)
+        });
+        let mut connections: Vec<Box<dyn Connection>> = Vec::new();
+        eventually("the client gives up", || {
+            connections.extend(listener.accept().unwrap());
+            asking.is_finished()
+        });
+        asking.join().unwrap().expect_err("nobody answered")
+    })
+}
+
+/// `GetOptions::connect_timeout`: it covers the first answer: a server whose machine took the connection, and
+/// which hangs, is told of, and not the data.
+#[test]
+fn a_server_that_hangs_is_told_of() {
+    for subject in SUBJECTS {
+        let options = GetOptions {
+            connect_timeout: Duration::from_millis(300),
+            ..subject.options()
+        };
+        let error = ask_a_server_that_hangs(subject, &options, None);
+        assert_eq!(error.status(), Status::Timeout, "{subject:?}: {error}");
+        let text = error.text();
+        // UCX waits for the server's word before there is a connection.
+        let told = text.contains("has not answered within") || subject.scheme == "ucx";
+        assert!(told, "{subject:?}: {text}");
+    }
+}
+
+/// The same of the second of two servers, where the first has answered.
+#[test]
+fn a_data_server_that_hangs_is_told_of() {
+    for subject in [
+        SHM,
+        Subject {
+            scheme: "tcp",
+            ..SHM
+        },
+    ] {
+        let (_server, metadata) = server_of(subject, Role::Metadata, counting(10, 100));
+        let options = GetOptions {
+            connect_timeout: Duration::from_millis(300),
+            ..subject.options()
+        };
+        let error = ask_a_server_that_hangs(subject, &options, Some(&metadata));
+        assert_eq!(error.status(), Status::Timeout, "{subject:?}: {error}");
+        let text = error.text();
+        assert!(
+            text.contains("has not answered within"),
+            "{subject:?}: {text}"
+        );
+    }
+}
+
+/// `GetOptions::connect_timeout`: a provider may take longer for its schema, as may a host for taking the request: the
+/// server says PENDING meanwhile.
+#[test]
+fn a_slow_provider_is_waited_for() {
+    for subject in SUBJECTS {
+        let (server, uri) = server(subject, ServerOptions::default());
+        let options = GetOptions {
+            connect_timeout: Duration::from_secs(1),
+            ..subject.options()
+        };
+        let longer = options.connect_timeout + Duration::from_millis(200);
+        let slow = FnProvider(move |_: &_| {
+            thread::sleep(longer);
+            let only = std::iter::once(Ok(batch(0, 10)));
+            Ok(stream_of(schema(), only))
+        });
+        serve(&server, "t", Box::new(slow));
+        let client = client();
+        let mut stream = client.get(&[&uri], b"t", &options, None).unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 1, "{subject:?}");
+    }
 }

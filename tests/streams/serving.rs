@@ -138,7 +138,7 @@ fn a_failing_provider_ends_its_stream_only() {
     }
 }
 
-/// design.md, "Failure is per stream": whatever number a provider fails with, the client has it and the text,
+/// design.md, "Failure is per stream": whatever number a provider fails with, the client has it, if a peer can mean it, and the text,
 /// and the connection carries the next stream (rule E4). The provider is asked once.
 #[test]
 fn a_providers_status_says_nothing_of_the_connection() {
@@ -169,8 +169,12 @@ fn a_providers_status_says_nothing_of_the_connection() {
         for status in Status::ALL {
             for ticket in ["at once", "later"] {
                 let error = get(format!("{ticket} {status:?}")).unwrap_err();
-                assert_eq!(error.status(), *status, "{ticket}: {error}");
+                // One of this process's own pointers, handles and life is named, and not taken for that.
+                let known = status.is_for_peers();
+                let expected = if known { *status } else { Status::Provider };
+                assert_eq!(error.status(), expected, "{ticket}: {error}");
                 assert!(error.text().contains("own words"), "{ticket}: {error}");
+                assert!(known || error.text().contains(status.symbol()), "{error}");
             }
         }
         assert_eq!(calls.load(Ordering::SeqCst), Status::ALL.len());

@@ -92,7 +92,7 @@ Asks a server for a ticket, and returns once the schema is there.
 - `ticket`: text or bytes
 - `client`: a [`Dipc.Client`](@ref)
 - `cancel`: a [`Dipc.Cancel`](@ref), which ends this call and the stream
-- `connect_timeout`: seconds or a `Dates` period (10 s)
+- `connect_timeout`: seconds or a `Dates` period, up to the server's first answer (10 s)
 - `stall_timeout`: how long the server may say nothing (no limit)
 - `window`: `(batches, bytes)` that the server may run ahead of what was taken (16, 256 MiB)
 - `lent_limit_bytes`: the most memory of copies that the server may lend at once (1 GiB)

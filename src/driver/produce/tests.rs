@@ -148,6 +148,7 @@ fn bodies_that_are_not_in_place_after_all_wait_for_room() {
         first_seq: 0,
         stall_timeout: None,
         silence_timeout: None,
+        answer: None,
     };
     let (decode, target) = (DecodeOptions::default(), Target::Host);
     let links = (Arc::clone(&fetch_link), fetch_link);

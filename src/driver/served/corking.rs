@@ -130,6 +130,8 @@ impl ServedLink {
         };
         if due {
             self.uncork();
+            // Of what a stream begins with nothing is there yet.
+            self.say_pending();
         }
     }
 }

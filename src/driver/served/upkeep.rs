@@ -1,11 +1,64 @@
-//! What a connection looks after from time to time: regions that nobody uses, and whether the peer's
-//! machine still answers.
+//! What a connection looks after from time to time: regions that nobody uses, whether the peer's machine
+//! still answers, and whether the peer waits for an answer to its request.
+
+use std::time::Duration;
 
 use super::{Effects, Half, ServedLink};
 use crate::driver::clock;
 use crate::proto::SenderState;
 
+/// How long after a request the client hears that it was read, where the answer takes longer and no cork
+/// looks before: less than any time to connect that makes sense.
+const PENDING_AFTER: Duration = Duration::from_millis(20);
+
 impl ServedLink {
+    /// Whoever answers the request that has come may take long: the client hears that it was read. One timer
+    /// serves all requests that come until it is due.
+    pub fn say_pending_later(&self) {
+        let due = {
+            let mut half = self.half.lock();
+            half.asked_at = clock::now();
+            if half.pending_at.is_some() || !half.sender.awaits_pending() {
+                return;
+            }
+            let due = half.asked_at.saturating_add(PENDING_AFTER);
+            *half.pending_at.insert(due)
+        };
+        self.io.call_at(due, self.source());
+    }
+
+    /// Says PENDING when it is time to.
+    pub(super) fn say_pending_when_due(&self) {
+        let now = clock::now();
+        {
+            let mut half = self.half.lock();
+            if half.pending_at.is_none_or(|at| now < at) {
+                return;
+            }
+            half.pending_at = None;
+            let due = half.asked_at.saturating_add(PENDING_AFTER);
+            if half.closed.is_none() && half.sender.awaits_pending() && now < due {
+                // That of a later request.
+                half.pending_at = Some(due);
+                drop(half);
+                self.io.call_at(due, self.source());
+                return;
+            }
+        }
+        self.say_pending();
+    }
+
+    /// Says PENDING, where the client still waits for its answer.
+    pub(super) fn say_pending(&self) {
+        let mut effects = Effects::default();
+        {
+            let mut half = self.half.lock();
+            half.sender.say_pending();
+            self.pump(&mut half, &mut effects);
+        }
+        self.finish(effects);
+    }
+
     /// Retires regions that have been idle, when it is time to look.
     pub(super) fn retire(&self) {
         let Some(lender) = &self.lender else { return };

@@ -22,8 +22,7 @@ impl<B> Receiver<B> {
     ///
     /// `Protocol`: the peer broke a rule; its connection should be closed.
     pub fn handle_metadata(&mut self, now: Timestamp, message: &[u8]) -> Result<(), Error> {
-        self.last_heard = now;
-        let result = self.metadata(message);
+        let result = self.metadata(now, message);
         self.conclude(result)
     }
 
@@ -38,8 +37,7 @@ impl<B> Receiver<B> {
         tag: u64,
         body: InBody<'_, B>,
     ) -> Result<(), Error> {
-        self.last_heard = now;
-        let result = self.body(tag, body);
+        let result = self.body(now, tag, body);
         self.conclude(result)
     }
 
@@ -55,9 +53,8 @@ impl<B> Receiver<B> {
         side: Side,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        self.last_heard = now;
         let result = Control::decode(bytes).and_then(|message| match message {
-            Some(message) => self.control(side, message),
+            Some(message) => self.control(now, side, message),
             // Rule E3: unknown kinds are ignored.
             None => Ok(()),
         });
@@ -93,23 +90,28 @@ impl<B> Receiver<B> {
     /// Time has passed. Does nothing before the time that [`poll_timeout`](Self::poll_timeout)
     /// names.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        let (Some(deadline), Some(timeout)) = (self.poll_timeout(), self.patience()) else {
-            return;
-        };
-        if now < deadline {
+        self.waits(now);
+        if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
         }
-        // The time before the consumer made room is not the server's.
-        if std::mem::take(&mut self.taken_since) {
-            self.last_heard = now;
+        let stall = self.patience();
+        if let Some(limit) = self.answer_limit() {
+            let timeout = stall.map_or(limit.timeout, |stall| stall.min(limit.timeout));
+            self.fail(Error::timeout(format!(
+                "the server has not answered within {timeout:?}: its machine took the connection, \
+                 and the server itself has not read the request; it is stopped, hangs, has no file \
+                 descriptor left to accept with, or does not know the extension (then copy the \
+                 URI that it printed)"
+            )));
             return;
         }
         let hint = if self.is_unanswered_baseline() {
-            "such a server is silent when it does not know the ticket, or when the URI's numbers are \
-             not its own"
+            "such a server is silent when it does not know the ticket, when the URI's numbers are \
+             not its own, or when it hangs"
         } else {
             "raise the stall timeout if its data takes longer to make"
         };
+        let timeout = stall.unwrap_or_default();
         self.fail(Error::timeout(format!(
             "the server has sent nothing for {timeout:?}: {hint}"
         )));
@@ -163,7 +165,7 @@ impl<B> Receiver<B> {
         }
     }
 
-    fn metadata(&mut self, message: &[u8]) -> Result<(), ProtocolError> {
+    fn metadata(&mut self, now: Timestamp, message: &[u8]) -> Result<(), ProtocolError> {
         let (prefix, bytes) = Prefix::split(message)?;
         if prefix.kind == PrefixKind::EndOfStream {
             self.over_on_wire = true;
@@ -171,6 +173,7 @@ impl<B> Receiver<B> {
         if self.state.is_broken() || self.beyond_stop(prefix.seq) {
             return Ok(());
         }
+        self.last_heard = now;
         match prefix.kind {
             PrefixKind::EndOfStream => {
                 self.last_header = None;
@@ -213,7 +216,7 @@ impl<B> Receiver<B> {
         Ok(())
     }
 
-    fn body(&mut self, tag: u64, body: InBody<'_, B>) -> Result<(), ProtocolError> {
+    fn body(&mut self, now: Timestamp, tag: u64, body: InBody<'_, B>) -> Result<(), ProtocolError> {
         let (seq, kind) = parse_body_tag(tag)?;
         let peer = self.data.as_ref().unwrap_or(&self.metadata);
         let announced = match kind {
@@ -270,6 +273,7 @@ impl<B> Receiver<B> {
             }
             return Ok(());
         }
+        self.last_heard = now;
         // Rule D5: the number alone joins it to its header.
         self.window.put_body(seq, arrived)
     }
@@ -282,7 +286,14 @@ impl<B> Receiver<B> {
         })
     }
 
-    fn control(&mut self, side: Side, message: Control) -> Result<(), ProtocolError> {
+    /// Of control messages the answers alone count as something that the server has said: the others,
+    /// known or not, bring the stream no further.
+    fn control(
+        &mut self,
+        now: Timestamp,
+        side: Side,
+        message: Control,
+    ) -> Result<(), ProtocolError> {
         let extension = self
             .peer_mut(side)
             .is_some_and(|peer| peer.config.extension);
@@ -296,9 +307,26 @@ impl<B> Receiver<B> {
             ));
         }
         match message {
-            Control::Stream(info) => self.stream(side, info),
+            Control::Stream(info) => {
+                // A second one is an error.
+                self.last_heard = now;
+                self.stream(side, info)
+            }
             Control::Error { status, seq, text } => {
+                if self.peer_mut(side).is_some_and(|peer| !peer.failed) {
+                    self.last_heard = now;
+                }
                 self.stop(side, seq, error_of(status, &text));
+                Ok(())
+            }
+            Control::Pending { stream } => {
+                // One of an earlier stream may come late, and a second one is no news.
+                if stream == self.config.request.mark()
+                    && let Some(peer) = self.peer_mut(side)
+                    && !std::mem::replace(&mut peer.pending, true)
+                {
+                    self.last_heard = now;
+                }
                 Ok(())
             }
             // Regions belong to the connection: they count whatever became of the stream.

@@ -16,8 +16,8 @@ use crate::proto::{
 use credit::CreditCount;
 use types::Stop;
 pub use types::{
-    Body, InBody, Message, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
-    SideConfig,
+    AnswerLimit, Body, InBody, Message, ReceiverConfig, ReceiverEvent, ReceiverState,
+    ReceiverTransmit, Side, SideConfig,
 };
 
 /// Bytes of bodies without headers that are always accepted; twice the window where that is more.
@@ -32,6 +32,8 @@ struct Peer {
     cancelled: bool,
     /// Whether it said ERROR.
     failed: bool,
+    /// Whether it said PENDING.
+    pending: bool,
 }
 
 impl Peer {
@@ -41,12 +43,18 @@ impl Peer {
             info: None,
             cancelled: false,
             failed: false,
+            pending: false,
         }
     }
 
     /// Whether it has yet to say STREAM (rule E2).
     fn is_unanswered(&self) -> bool {
         self.config.extension && self.info.is_none() && !self.failed
+    }
+
+    /// Whether nothing shows that it has read the request.
+    fn is_unheard(&self) -> bool {
+        self.is_unanswered() && !self.pending
     }
 }
 
@@ -98,7 +106,7 @@ pub struct Receiver<B> {
     /// Spans in them.
     early_spans: usize,
     last_heard: Timestamp,
-    /// The consumer took something since the last time-out: the peer may only now go on.
+    /// The consumer took something since it last waited: the peer may only now go on.
     taken_since: bool,
     transmits: VecDeque<ReceiverTransmit>,
     events: VecDeque<ReceiverEvent>,
@@ -396,8 +404,26 @@ impl<B> Receiver<B> {
         if !self.started || !awaited || !(self.ready.is_empty() || held_up) {
             return None;
         }
-        self.patience()
-            .map(|timeout| self.last_heard.saturating_add(timeout))
+        let stall = self
+            .patience()
+            .map(|timeout| self.last_heard.saturating_add(timeout));
+        let answer = self.answer_limit().map(|limit| limit.by);
+        [stall, answer].into_iter().flatten().min()
+    }
+
+    /// The consumer waits from `now` on: the time before it made room is not the server's. To be called
+    /// when it is about to sleep.
+    pub fn waits(&mut self, now: Timestamp) {
+        if (self.ready.is_empty() || self.is_held_up()) && std::mem::take(&mut self.taken_since) {
+            self.last_heard = self.last_heard.max(now);
+        }
+    }
+
+    /// The limit for an answer that has not come.
+    fn answer_limit(&self) -> Option<AnswerLimit> {
+        let unheard =
+            self.metadata.is_unheard() || self.data.as_ref().is_some_and(Peer::is_unheard);
+        self.config.answer.filter(|_| unheard)
     }
 
     /// How long the server may say nothing while something is waited for; `None`: for ever.

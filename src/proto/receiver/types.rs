@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::proto::{Header, Request, Span, StreamInfo, Tags};
+use crate::proto::{Header, Request, Span, StreamInfo, Tags, Timestamp};
 
 /// Which connection of a stream. One that serves both streams is `Metadata`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +39,18 @@ pub struct ReceiverConfig {
     /// The same for the first answer of a baseline server, which cannot refuse (rule R5), where
     /// there is no stall timeout; `None`: for ever.
     pub silence_timeout: Option<Duration>,
+    /// When a server that speaks the extension must have answered at the latest; `None`: no limit
+    /// beside the stall timeout.
+    pub answer: Option<AnswerLimit>,
+}
+
+/// How long the answer to a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerLimit {
+    /// When it must be there.
+    pub by: Timestamp,
+    /// The option that this comes from, for texts.
+    pub timeout: Duration,
 }
 
 /// The body of a message as it arrived.

@@ -31,6 +31,16 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
+    /// Tells the client that its request was read, where the answer takes longer and the client
+    /// [wants to hear so](Self::awaits_pending).
+    pub fn say_pending(&mut self) {
+        if self.awaits_pending()
+            && let Some(stream) = self.stream.as_ref().map(|stream| stream.mark)
+        {
+            self.control_out(&Control::Pending { stream }, None);
+        }
+    }
+
     /// Refuses the request. A baseline peer, which understands no error, is disconnected (rule E7).
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::Status;
-use crate::proto::control::{FEATURE_IN_PLACE, FEATURES, VERSION, error_of};
+use crate::proto::control::{FEATURE_IN_PLACE, FEATURE_PENDING, FEATURES, VERSION, error_of};
 use crate::proto::{Control, Credit, Ledger, ProtocolError, Request, Role, decode_frees};
 pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
 use window::Window;
@@ -137,6 +137,13 @@ impl<P, K> Sender<P, K> {
     /// Whether the peer speaks the extension: it has sent such a request.
     pub fn is_extension(&self) -> bool {
         self.extension
+    }
+
+    /// Whether the client waits for an answer to its request and wants to hear where that takes its time.
+    pub fn awaits_pending(&self) -> bool {
+        let stream = self.stream.as_ref();
+        self.state == SenderState::Requested
+            && stream.is_some_and(|stream| stream.features & FEATURE_PENDING != 0)
     }
 
     /// Whether the client has cancelled the stream that runs.
@@ -312,7 +319,8 @@ impl<P, K> Sender<P, K> {
             | Control::Region { .. }
             | Control::RegionGone { .. }
             | Control::Ready { .. }
-            | Control::GoAway => Err(ProtocolError::new(
+            | Control::GoAway
+            | Control::Pending { .. } => Err(ProtocolError::new(
                 "E3",
                 format!(
                     "{} message from a client: only servers send it",

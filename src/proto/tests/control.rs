@@ -47,6 +47,9 @@ fn every_kind() -> Vec<Control> {
             seqs: vec![0x0403_0201, u32::MAX],
         },
         Control::GoAway,
+        Control::Pending {
+            stream: 0x0807_0605_0403_0201,
+        },
     ]
 }
 
@@ -55,7 +58,7 @@ fn every_kind() -> Vec<Control> {
 fn control_messages_have_the_documented_bytes() {
     let mut first_ready = vec![9, 0, 0, 0, 0, 1, 0];
     first_ready.extend_from_slice(&[9; 64]);
-    let expected: [&[u8]; 11] = [
+    let expected: [&[u8]; 12] = [
         &[
             1, 2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 254, 255, 255, 255, 255, 255, 255,
             255, 3,
@@ -75,6 +78,7 @@ fn control_messages_have_the_documented_bytes() {
         &first_ready,
         &[11, 5, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 255, 255, 255, 255],
         &[12],
+        &[15, 1, 2, 3, 4, 5, 6, 7, 8],
     ];
     assert_eq!(every_kind().len(), expected.len());
     for (message, expected) in every_kind().into_iter().zip(expected) {
@@ -136,7 +140,7 @@ fn malformed_control_messages_are_errors() {
 /// Rule E3: unknown kinds are ignored, whatever they hold.
 #[test]
 fn unknown_kinds_are_ignored() {
-    for kind in (13..=255).chain([0, 8, 10]) {
+    for kind in (16..=255).chain([0, 8, 10, 13, 14]) {
         assert_eq!(Control::decode(&[kind, 1, 2, 3]), Ok(None));
     }
 }
@@ -269,4 +273,34 @@ fn unknown_statuses_keep_their_number() {
         error_of(-999, "x"),
         Error::new(Status::Provider, "x (status -999)")
     );
+}
+
+/// `docs/wire.md`, ERROR: a status of the server's own pointers, handles and process is not taken for one of this
+/// process's.
+#[test]
+fn a_peer_cannot_say_what_only_this_process_can_mean() {
+    for own in [
+        Status::NullArgument,
+        Status::Forked,
+        Status::Panic,
+        Status::Poisoned,
+        Status::BufferTooSmall,
+    ] {
+        let error = error_of(own.code(), "no");
+        assert_eq!(error.status(), Status::Provider, "{own:?}");
+        assert_eq!(error.text(), format!("no ({})", own.symbol()));
+    }
+    for code in [-25, i32::MIN] {
+        let error = error_of(code, "no");
+        assert_eq!(error.status(), Status::Provider);
+        assert_eq!(error.text(), format!("no (status {code})"));
+    }
+    for said in [
+        Status::NotFound,
+        Status::Busy,
+        Status::Stopped,
+        Status::InvalidArgument,
+    ] {
+        assert_eq!(error_of(said.code(), "no").status(), said);
+    }
 }

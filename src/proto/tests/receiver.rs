@@ -48,6 +48,7 @@ fn config(extension: bool, separate: bool) -> ReceiverConfig {
         first_seq: 0,
         stall_timeout: Some(STALL),
         silence_timeout: None,
+        answer: None,
     }
 }
 
@@ -773,6 +774,128 @@ fn regions_are_passed_on_in_every_state() {
             ReceiverEvent::RegionGone { id: 3, .. },
         ]
     ));
+}
+
+/// Promise of `waits`: the time before the consumer made room is not the server's, and from then on
+/// silence takes the stall timeout once.
+#[test]
+fn silence_is_counted_from_when_the_consumer_waits() {
+    let later = |by| NOW.saturating_add(by);
+    let mut receiver = streaming(true, false);
+    for seq in [1, 2] {
+        put_header(&mut receiver, seq).unwrap();
+        put_packed(&mut receiver, seq).unwrap();
+    }
+    receiver.next_message().unwrap();
+    // It does not wait: there is another message.
+    receiver.waits(later(STALL * 3));
+    receiver.next_message().unwrap();
+    receiver.waits(later(STALL * 5));
+    assert_eq!(receiver.poll_timeout(), Some(later(STALL * 6)));
+    // It goes on waiting.
+    receiver.waits(later(STALL * 6));
+    receiver.handle_timeout(later(STALL * 6));
+    assert_eq!(receiver.error().unwrap().status(), Status::Timeout);
+}
+
+/// Promise of the stall timeout: what brings the stream no further does not hold it open, however often
+/// it comes.
+#[test]
+fn what_says_nothing_is_silence() {
+    let later = |by| NOW.saturating_add(by);
+    let idle: [(&str, Vec<u8>); 4] = [
+        ("unknown", vec![200]),
+        ("GOAWAY", Control::GoAway.encode()),
+        ("PENDING", Control::Pending { stream: 0 }.encode()),
+        (
+            "REGION",
+            Control::Region {
+                id: 1,
+                handle: Vec::new(),
+            }
+            .encode(),
+        ),
+    ];
+    for (name, bytes) in idle {
+        let mut receiver = streaming(true, false);
+        receiver
+            .handle_control(NOW, Side::Metadata, &bytes)
+            .unwrap();
+        receiver
+            .handle_control(later(STALL / 2), Side::Metadata, &bytes)
+            .unwrap();
+        assert_eq!(receiver.poll_timeout(), Some(later(STALL)), "{name}");
+    }
+    // Nor do messages behind the one that will not come.
+    let mut receiver = streaming(true, false);
+    let error = error_at(2);
+    receiver
+        .handle_control(NOW, Side::Metadata, &error)
+        .unwrap();
+    let half = later(STALL / 2);
+    receiver
+        .handle_metadata(half, &metadata(3, &batch(&[8]).0))
+        .unwrap();
+    receiver
+        .handle_control(half, Side::Metadata, &error)
+        .unwrap();
+    assert_eq!(receiver.poll_timeout(), Some(later(STALL)));
+}
+
+/// Promise of `connect_timeout`: it covers the first answer, which PENDING is where STREAM takes longer.
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    let later = |by| NOW.saturating_add(by);
+    let limit = AnswerLimit {
+        by: later(STALL / 2),
+        timeout: STALL / 2,
+    };
+    let of = |separate, stall_timeout| ReceiverConfig {
+        answer: Some(limit),
+        stall_timeout,
+        ..config(true, separate)
+    };
+    let told = |receiver: &mut TestReceiver, at| {
+        receiver.handle_timeout(at);
+        receiver.error().map(|error| error.text().to_owned())
+    };
+    let mut receiver = started(of(false, None));
+    assert_eq!(receiver.poll_timeout(), Some(limit.by));
+    // One of an earlier stream, and what is no answer.
+    for bytes in [Control::Pending { stream: 7 }.encode(), vec![200]] {
+        receiver
+            .handle_control(NOW, Side::Metadata, &bytes)
+            .unwrap();
+    }
+    let text = told(&mut receiver, limit.by).unwrap();
+    assert!(text.contains("has not answered within 500ms"), "{text}");
+
+    for answer in [Control::Pending { stream: 0 }.encode(), stream()] {
+        let mut receiver = started(of(false, None));
+        receiver
+            .handle_control(NOW, Side::Metadata, &answer)
+            .unwrap();
+        assert_eq!(receiver.poll_timeout(), None);
+        // What then takes too long is another thing.
+        let mut receiver = started(of(false, Some(STALL)));
+        receiver
+            .handle_control(NOW, Side::Metadata, &answer)
+            .unwrap();
+        assert_eq!(told(&mut receiver, limit.by), None);
+        let text = told(&mut receiver, later(STALL)).unwrap();
+        assert!(text.contains("has sent nothing for 1s"), "{text}");
+    }
+    // Both servers of a stream answer, also where the schema is there.
+    let mut receiver = started(of(true, None));
+    receiver
+        .handle_control(NOW, Side::Metadata, &stream())
+        .unwrap();
+    receiver
+        .handle_metadata(NOW, &metadata(0, &schema()))
+        .unwrap();
+    assert_eq!(receiver.poll_timeout(), Some(limit.by));
+    receiver.handle_control(NOW, Side::Data, &stream()).unwrap();
+    assert_eq!(receiver.poll_timeout(), None);
 }
 
 /// Promise of `poll_timeout`: silence is counted from the last message, and not while the consumer

@@ -55,6 +55,40 @@ fn requested(role: Role, extension: bool) -> TestSender {
     sender
 }
 
+/// `docs/wire.md`, PENDING: said of a request that waits for its answer, to a client that wants to hear
+/// it, and of nothing else.
+#[test]
+fn pending_is_said_of_a_request_alone() {
+    let request = Request {
+        features: FEATURES,
+        stream_id: 5,
+        ..Request::new("ticket", WINDOW)
+    };
+    let mut sender: TestSender = Sender::new(SenderConfig::default());
+    sender.say_pending();
+    assert!(!sender.awaits_pending() && drain(&mut sender).0.is_empty());
+    sender
+        .handle_tagged(tags(Role::Both).dipc_want, &request.encode())
+        .unwrap();
+    assert!(sender.awaits_pending());
+    sender.say_pending();
+    let bytes = Control::Pending { stream: 5 }.encode();
+    assert_eq!(
+        drain(&mut sender).0,
+        [Transmit::Control {
+            bytes,
+            region: None
+        }]
+    );
+    sender.accept(INFO).unwrap();
+    assert!(!sender.awaits_pending());
+    for extension in [true, false] {
+        let mut other = requested(Role::Both, extension);
+        other.say_pending();
+        assert!(drain(&mut other).0.is_empty(), "it did not ask for that");
+    }
+}
+
 /// A stream whose schema is sent; outputs drained.
 fn streaming(role: Role, extension: bool) -> TestSender {
     let mut sender = requested(role, extension);
@@ -528,8 +562,9 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
         bytes: 256,
     };
     let request = Request::new("t", window);
-    // Who asks does not know here whether its connection keeps the order of messages.
-    let asked = FEATURES & !FEATURE_REPEAT;
+    // Who asks does not know here whether its connection keeps the order of messages, nor how long it
+    // will wait.
+    let asked = FEATURES & !FEATURE_REPEAT & !FEATURE_PENDING;
     assert_eq!(request.features, asked);
     let want = tags(Role::Both).dipc_want;
     sender.handle_tagged(want, &request.encode()).unwrap();

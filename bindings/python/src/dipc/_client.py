@@ -82,7 +82,8 @@ class Client:
         :param uri: The server's URI, or two: one for metadata and one for bodies.
         :param ticket: What is asked for. Text is taken as UTF-8.
         :param cancel: Ends this call and the stream from another thread.
-        :param connect_timeout: Seconds that connecting may take; 10 by default.
+        :param connect_timeout: Seconds that connecting may take, up to the server's first answer; 10 by
+            default.
         :param stall_timeout: Seconds that the server may say nothing while something is waited for; for
             ever by default, and a server that dies is noticed all the same.
         :param window: How many batches, and how many bytes, the server may run ahead; 16 and 256 MiB by
