@@ -497,7 +497,7 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_LENT_OUTSTANDING 8
 
 /**
- * Bytes of regions for copies that exist now.
+ * Bytes of regions for copies that this process has, or a client.
  */
 #define DIPC_SERVER_STAT_REGION_BYTES 9
 
@@ -879,7 +879,8 @@ dipc_status dipc_arena_options_set_region_bytes(struct dipc_arena_options *optio
 
 /**
  * Sets the bound on all regions of the arena together; past it dipc_arena_alloc() fails with
- * DIPC_ERR_OUT_OF_MEMORY. Default no bound.
+ * DIPC_ERR_OUT_OF_MEMORY. A region that the arena has given up counts until no client has it any
+ * more. Default no bound.
  *
  * @param options    Options to change; exclusive during the call.
  * @param max_bytes  Bytes; UINT64_MAX: no bound.
@@ -2110,8 +2111,10 @@ dipc_status dipc_server_options_set_max_providers(struct dipc_server_options *op
                                                   struct dipc_error **error);
 
 /**
- * Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. The
- * memory of a dipc_arena does not count. Default 16 GiB.
+ * Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. A
+ * region counts until nobody has its memory, neither this process nor any that it was lent to or
+ * passed on to. All processes of another user together have half of it at most. The memory of a
+ * dipc_arena does not count. Default 16 GiB.
  *
  * @param options           Options to change; exclusive during the call.
  * @param max_region_bytes  Bytes, over all connections of the server.

@@ -35,8 +35,8 @@ func WithMaxProviders(providers int) ServerOption {
 	}}
 }
 
-// WithMaxRegionBytes sets the most shared memory for copies; past it bodies travel as bytes. The
-// memory of an [Arena] does not count. Default 16 GiB.
+// WithMaxRegionBytes sets the most shared memory for copies; past it bodies travel as bytes. What
+// a client keeps counts, too. The memory of an [Arena] does not. Default 16 GiB.
 func WithMaxRegionBytes(bytes uint64) ServerOption {
 	return ServerOption{func(o *C.dipc_server_options) error {
 		var failure *C.dipc_error

@@ -41,7 +41,7 @@ enum class ServerStat : std::int32_t {
   bytes_copied = DIPC_SERVER_STAT_BYTES_COPIED,          ///< Copied into regions, and lent.
   bytes_sent = DIPC_SERVER_STAT_BYTES_SENT,              ///< Sent through connections.
   lent_outstanding = DIPC_SERVER_STAT_LENT_OUTSTANDING,  ///< Buffers not yet given back.
-  region_bytes = DIPC_SERVER_STAT_REGION_BYTES,          ///< Of regions that exist now.
+  region_bytes = DIPC_SERVER_STAT_REGION_BYTES,          ///< Of regions that this process or a client has.
   /// Copied on a GPU and lent from there.
   bytes_copied_on_device = DIPC_SERVER_STAT_BYTES_COPIED_ON_DEVICE,
   /// Copied from a GPU to the host, then lent or sent.

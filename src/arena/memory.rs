@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::arena::registry::Registry;
 use crate::device::cuda::{CudaRegion, Device, DeviceMemory, later};
 use crate::device::lendable::Lendable;
+use crate::device::memfd::Charge;
 use crate::device::region::Region;
 use crate::error::Result;
 
@@ -67,6 +68,9 @@ pub trait Memory: Sized + Send + Sync + 'static {
     /// Its blocks.
     fn blocks(&self) -> &Lendable;
 
+    /// Has it count: `charge` is dropped once nobody has its memory any more, or, on a GPU, this process has not.
+    fn charge(&self, charge: Charge);
+
     /// Where `len` bytes at `address` lie in it, if they lie in it whole.
     fn place_of(&self, address: usize, len: usize) -> Option<u64> {
         let offset = address.checked_sub(self.address())?;
@@ -103,6 +107,10 @@ impl Memory for Region {
     fn blocks(&self) -> &Lendable {
         self
     }
+
+    fn charge(&self, charge: Charge) {
+        self.charge(charge);
+    }
 }
 
 impl Memory for CudaRegion {
@@ -134,5 +142,9 @@ impl Memory for CudaRegion {
 
     fn blocks(&self) -> &Lendable {
         self
+    }
+
+    fn charge(&self, charge: Charge) {
+        self.charge(charge);
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
 use crate::arena::ArenaOptions;
 use crate::arena::memory::{Memory, Place as _};
+use crate::device::memfd;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 
@@ -32,8 +34,8 @@ pub struct State<R: Memory> {
     regions: BTreeMap<usize, Arc<R>>,
     /// Where the last block was found; tried first.
     current: usize,
-    /// Bytes of all regions, and of one that is being made.
-    mapped: u64,
+    /// Bytes of all regions, of one that is being made, and of those that only peers have.
+    mapped: Arc<AtomicU64>,
     /// The last handle is gone: regions go as they empty.
     closed: bool,
 }
@@ -52,7 +54,7 @@ impl<R: Memory> Handle<R> {
         let state = State {
             regions: BTreeMap::new(),
             current: 0,
-            mapped: 0,
+            mapped: Arc::default(),
             closed: false,
         };
         let shared = Shared {
@@ -111,9 +113,6 @@ impl<R: Memory> State<R> {
         if gone.is_empty() {
             return;
         }
-        for region in &gone {
-            self.mapped = self.mapped.saturating_sub(region_bytes(&**region));
-        }
         drop(R::registry().remove(&gone));
     }
 
@@ -152,7 +151,8 @@ impl<R: Memory> Shared<R> {
         if !self.generation.is_same_process() {
             return 0;
         }
-        self.state.lock().mapped
+        memfd::collect();
+        self.state.lock().mapped.load(Relaxed)
     }
 
     /// Makes a region and takes the first block of it. The caller holds `grow`.
@@ -172,15 +172,19 @@ impl<R: Memory> Shared<R> {
             .max(1)
             .checked_next_multiple_of(unit)
             .ok_or_else(|| refused(0))?;
-        let size = {
+        // What peers have let go of since.
+        memfd::collect();
+        let charge = {
             let mut state = self.state.lock();
             // The empty region kept for reuse is too small, or it would have served.
-            if max_bytes - state.mapped.min(max_bytes) < needed.max(standard) {
+            if max_bytes.saturating_sub(state.mapped.load(Relaxed)) < needed.max(standard) {
                 state.remove_empty();
+                memfd::collect();
             }
-            let left = max_bytes - state.mapped.min(max_bytes);
+            let mapped = state.mapped.load(Relaxed);
+            let left = max_bytes.saturating_sub(mapped);
             if left < needed {
-                return Err(refused(state.mapped));
+                return Err(refused(mapped));
             }
             let whole = standard.checked_next_multiple_of(unit).unwrap_or(standard);
             let size = if whole <= left {
@@ -188,24 +192,19 @@ impl<R: Memory> Shared<R> {
             } else {
                 needed.max(left - left % unit)
             };
-            state.mapped += size;
-            size
+            Mapped::add(&state.mapped, size)
         };
         // Without the lock: allocating the memory takes milliseconds.
-        let made = R::make(&self.place, size);
+        let region = Arc::new(R::make(&self.place, charge.bytes)?);
+        region.charge(Box::new(charge));
         let mut state = self.state.lock();
-        let region = match made {
-            Ok(region) => Arc::new(region),
-            Err(error) => {
-                state.mapped = state.mapped.saturating_sub(size);
-                return Err(error);
-            }
-        };
         let base = region.address();
         state.regions.insert(base, Arc::clone(&region));
         state.current = base;
         R::registry().add(region, self);
-        state.alloc(len).ok_or_else(|| refused(state.mapped))
+        state
+            .alloc(len)
+            .ok_or_else(|| refused(state.mapped.load(Relaxed)))
     }
 
     /// A region has just lost its last block.
@@ -229,6 +228,24 @@ impl<R: Memory> Shared<R> {
     }
 }
 
-fn region_bytes<R: Memory>(region: &R) -> u64 {
-    u64::try_from(region.bytes()).unwrap_or(u64::MAX)
+/// The bytes of a region among those of its arena.
+struct Mapped {
+    total: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Mapped {
+    fn add(total: &Arc<AtomicU64>, bytes: u64) -> Self {
+        total.fetch_add(bytes, Relaxed);
+        Self {
+            total: Arc::clone(total),
+            bytes,
+        }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes, Relaxed);
+    }
 }

@@ -262,3 +262,27 @@ fn a_forked_child_waits_for_no_registry() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
 }
+
+/// `ArenaOptions::max_bytes`: a region that was given up counts until no peer has it any more.
+#[test]
+fn what_peers_keep_counts() {
+    let options = ArenaOptions {
+        region_bytes: 1 << 20,
+        max_bytes: 1 << 20,
+    };
+    let arena = Arena::new(DeviceKind::CPU, options).unwrap();
+    let block = arena.alloc(1 << 20).unwrap();
+    let (region, _) = find(block.as_ptr(), 1).unwrap();
+    let peers = region.give(None).try_clone().unwrap();
+    region.taint();
+    drop(region);
+    // SAFETY: nobody uses the block any more.
+    unsafe { arena.dealloc(block) }.unwrap();
+    assert_eq!(arena.mapped_bytes(), 1 << 20);
+    let error = arena.alloc(1).unwrap_err();
+    assert_eq!(error.status(), Status::OutOfMemory, "{error}");
+    drop(peers);
+    let block = arena.alloc(1 << 20).unwrap();
+    // SAFETY: as above.
+    unsafe { arena.dealloc(block) }.unwrap();
+}

@@ -4,12 +4,14 @@
 //! allocating and lending to this module, so that a table on another device takes the same way
 //! through the crate as one on the host.
 
+pub(crate) mod afterlife;
 mod blocks;
 pub mod copy;
 pub mod cuda;
 mod host;
 pub(crate) mod huge;
 pub(crate) mod lendable;
+pub(crate) mod memfd;
 mod recycle;
 pub mod region;
 pub mod target;

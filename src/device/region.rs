@@ -10,13 +10,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, FileType, SealFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::device::BufferRef;
 pub use crate::device::lendable::Freed;
 use crate::device::lendable::Lendable;
+use crate::device::memfd::{Charge, Memfd, Process};
 use crate::error::{Error, Result, Status};
 
 /// Regions are smaller than this: an address on the wire has 48 bits for the offset.
@@ -148,8 +149,8 @@ impl Drop for Mapping {
 /// A region of this process: memory to lend, with the blocks that are in use.
 #[derive(Debug)]
 pub struct Region {
-    fd: Arc<OwnedFd>,
     mapping: Mapping,
+    file: Memfd,
     blocks: Lendable,
 }
 
@@ -160,7 +161,7 @@ impl Region {
     /// # Errors
     ///
     /// `OutOfMemory` when the system has not the memory, `OutOfResources` when the process has no
-    /// file descriptor left, `InvalidArgument` when `len` is 0 or past [`MAX_REGION_BYTES`].
+    /// file descriptor left or may have no file so large, `InvalidArgument` when `len` is 0 or past [`MAX_REGION_BYTES`].
     pub fn create(len: u64, name: &str) -> Result<Self> {
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let rounded = len
@@ -176,24 +177,23 @@ impl Region {
         };
         ensure_available(len)?;
         let doing = || format!("cannot make a region of {len} bytes");
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create(name, flags).map_err(|e| Error::os(doing(), e))?;
-        rustix::fs::ftruncate(&fd, len).map_err(|e| Error::os(doing(), e))?;
+        let file = Memfd::create(name, len).map_err(|error| error.context(doing()))?;
+        let fd = file.fd();
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        let mapping = Mapping::new(&fd, map_len, prot)?;
-        if allocate_first_pages(&fd, len).map_err(|e| Error::os(doing(), e))? {
+        let mapping = Mapping::new(fd, map_len, prot)?;
+        if allocate_first_pages(fd, len).map_err(|e| Error::os(doing(), e))? {
             mapping.collapse();
         }
         // Whatever came of that, from here on every page is there.
-        allocate(&fd, len).map_err(|e| Error::os(doing(), e))?;
+        allocate(fd, len).map_err(|e| Error::os(doing(), e))?;
         let mapping = mapping
-            .populate(&fd, prot)
+            .populate(fd, prot)
             .map_err(|e| Error::os(doing(), e))?;
         // After mapping: FUTURE_WRITE spares the writable mapping that exists.
-        rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::SEAL)
+        rustix::fs::fcntl_add_seals(fd, SEALS | SealFlags::SEAL)
             .map_err(|errno| Error::os("cannot seal a region", errno))?;
         Ok(Self {
-            fd: Arc::new(fd),
+            file,
             mapping,
             blocks: Lendable::new(len),
         })
@@ -201,7 +201,17 @@ impl Region {
 
     /// The descriptor that a peer maps it by.
     pub fn fd(&self) -> &Arc<OwnedFd> {
-        &self.fd
+        self.file.fd()
+    }
+
+    /// The same for a peer, of the end of whose process the system tells, where it can.
+    pub(crate) fn give(&self, process: Option<&Process>) -> Arc<OwnedFd> {
+        self.file.give(process)
+    }
+
+    /// Has the region count: `charge` is dropped once nobody has its memory any more.
+    pub(crate) fn charge(&self, charge: Charge) {
+        self.file.charge(charge);
     }
 
     /// First byte.

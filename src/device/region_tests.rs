@@ -2,6 +2,8 @@
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
+use rustix::fs::MemfdFlags;
+
 use super::*;
 
 fn memfd(len: u64, fill: bool, seals: SealFlags) -> OwnedFd {

@@ -97,7 +97,8 @@ pub unsafe extern "C" fn dipc_arena_options_set_region_bytes(
 }
 
 /// Sets the bound on all regions of the arena together; past it dipc_arena_alloc() fails with
-/// DIPC_ERR_OUT_OF_MEMORY. Default no bound.
+/// DIPC_ERR_OUT_OF_MEMORY. A region that the arena has given up counts until no client has it any
+/// more. Default no bound.
 ///
 /// @param options    Options to change; exclusive during the call.
 /// @param max_bytes  Bytes; UINT64_MAX: no bound.

@@ -52,7 +52,7 @@ pub const DIPC_SERVER_STAT_BYTES_COPIED: i32 = 6;
 pub const DIPC_SERVER_STAT_BYTES_SENT: i32 = 7;
 /// Buffers lent and not yet given back.
 pub const DIPC_SERVER_STAT_LENT_OUTSTANDING: i32 = 8;
-/// Bytes of regions for copies that exist now.
+/// Bytes of regions for copies that this process has, or a client.
 pub const DIPC_SERVER_STAT_REGION_BYTES: i32 = 9;
 /// Body bytes copied from one place of a GPU's memory to another and lent from there, since the
 /// start.

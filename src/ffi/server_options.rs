@@ -130,8 +130,10 @@ pub unsafe extern "C" fn dipc_server_options_set_max_providers(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. The
-/// memory of a dipc_arena does not count. Default 16 GiB.
+/// Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. A
+/// region counts until nobody has its memory, neither this process nor any that it was lent to or
+/// passed on to. All processes of another user together have half of it at most. The memory of a
+/// dipc_arena does not count. Default 16 GiB.
 ///
 /// @param options           Options to change; exclusive during the call.
 /// @param max_region_bytes  Bytes, over all connections of the server.

@@ -34,11 +34,13 @@ use std::time::Duration;
 
 pub use lender::{Keep, Lease, Lender, OnGpu, Owner, Placement, ReadyNotice, RegionNotice};
 pub use message::{COPIED_BYTES, Incoming, Outgoing, Payload};
+pub(crate) use options::Charge;
 pub use options::{BodyPolicy, Budget, LinkOptions, Settings};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device::BufferRef;
+use crate::device::afterlife;
 use crate::device::cuda;
 use crate::error::{Error, Result};
 use crate::proto::{Span, Uri};
@@ -104,7 +106,7 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
 /// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they have ended, of what UCX does
 /// not let go of for good.
 pub(crate) fn keeps_memory() -> bool {
-    lend::is_keeping() || ucx::is_keeping()
+    afterlife::is_keeping() || ucx::is_keeping()
 }
 
 /// Every transport of this build.

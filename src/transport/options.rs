@@ -1,10 +1,14 @@
 //! What both ends of a connection can be told.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::cancel::Cancel;
+use crate::device::memfd;
 use crate::error::{Error, Result};
 use crate::transport::ALL;
 
@@ -28,7 +32,8 @@ pub struct LinkOptions {
     /// A pooled region with no block in use is given back to the system after this long. A server takes
     /// less than a millisecond for that, and more than a year for a year.
     pub region_idle: Duration,
-    /// Bound on all regions for copies of one server, shared by its connections.
+    /// Bound on all regions for copies of one server, shared by its connections. A region counts until nobody has
+    /// its memory any more.
     pub budget: Arc<Budget>,
     /// A body that comes before its header is read at once up to this many bytes; a larger one
     /// waits in the connection until [`Connection::post_body`](super::Connection::post_body) names it.
@@ -135,7 +140,11 @@ impl Default for LinkOptions {
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
-    used: std::sync::atomic::AtomicU64,
+    used: AtomicU64,
+    /// What this is a share of.
+    whole: Option<Arc<Self>>,
+    /// The shares of users, by uid.
+    shares: Mutex<HashMap<u32, Weak<Self>>>,
 }
 
 impl Budget {
@@ -143,8 +152,39 @@ impl Budget {
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
-            used: std::sync::atomic::AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            whole: None,
+            shares: Mutex::default(),
         }
+    }
+
+    /// Half of it, for all that one user's processes have together: no other user is left without.
+    pub fn share_of(self: &Arc<Self>, uid: u32) -> Arc<Self> {
+        let mut shares = self.shares.lock();
+        if let Some(share) = shares.get(&uid).and_then(Weak::upgrade) {
+            return share;
+        }
+        // Those of users who have nothing of it any more.
+        shares.retain(|_, share| share.strong_count() > 0);
+        let share = Arc::new(Self {
+            whole: Some(Arc::clone(self)),
+            ..Self::new(self.limit / 2)
+        });
+        shares.insert(uid, Arc::downgrade(&share));
+        share
+    }
+
+    /// Takes `bytes`, as [`take`](Self::take), until the charge is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`take`](Self::take).
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge> {
+        self.take(bytes)?;
+        Ok(Charge {
+            budget: Arc::clone(self),
+            bytes,
+        })
     }
 
     /// Takes `bytes` if that stays within the limit.
@@ -153,7 +193,17 @@ impl Budget {
     ///
     /// `OutOfMemory`, with the limit in the text; nothing was taken.
     pub fn take(&self, bytes: u64) -> Result<()> {
-        use std::sync::atomic::Ordering::Relaxed;
+        let Some(whole) = &self.whole else {
+            // What peers have let go of since.
+            memfd::collect();
+            return self.take_here(bytes);
+        };
+        whole.take(bytes)?;
+        self.take_here(bytes)
+            .inspect_err(|_| whole.give_back(bytes))
+    }
+
+    fn take_here(&self, bytes: u64) -> Result<()> {
         self.used
             .fetch_update(Relaxed, Relaxed, |used| {
                 used.checked_add(bytes).filter(|sum| *sum <= self.limit)
@@ -170,13 +220,35 @@ impl Budget {
 
     /// Gives back `bytes` taken before.
     pub fn give_back(&self, bytes: u64) {
-        self.used
-            .fetch_sub(bytes, std::sync::atomic::Ordering::Relaxed);
+        self.used.fetch_sub(bytes, Relaxed);
+        if let Some(whole) = &self.whole {
+            whole.give_back(bytes);
+        }
     }
 
     /// Bytes taken now.
     pub fn used(&self) -> u64 {
-        self.used.load(std::sync::atomic::Ordering::Relaxed)
+        memfd::collect();
+        self.used.load(Relaxed)
+    }
+}
+
+/// What memory takes of a budget.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Charge {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give_back(self.bytes);
     }
 }
 

@@ -8,6 +8,7 @@ mod ends;
 mod fake_flight;
 mod flight;
 mod flight_ends;
+mod holding;
 mod network;
 mod support;
 mod tables;

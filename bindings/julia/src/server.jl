@@ -13,7 +13,7 @@ Serves tables to clients; listens at `uri` where one is given. See [`Dipc.serve`
 - `max_streams`: streams served at once; one more is refused with `Dipc.ERR_BUSY` (64)
 - `max_providers`: streams that providers are busy with, those included whose clients have gone
   (`max_streams` and 64 more)
-- `max_region_bytes`: the most memory of regions that copies are lent from (16 GiB)
+- `max_region_bytes`: the most memory of regions that copies are lent from, those that clients keep included (16 GiB)
 - `region_bytes`, `region_idle`: size of one region, and how long an unused one is kept (64 MiB, 10 s)
 - `inline_bytes`: up to which size a body travels as bytes (4096)
 - `lent_limit_bytes`: the most bytes of copies lent to one connection (1 GiB)

@@ -3,9 +3,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::device::cuda::context::Device;
 use crate::device::cuda::memory::{DeviceMemory, Purpose};
 use crate::device::lendable::Lendable;
+use crate::device::memfd::Charge;
 use crate::error::{Error, Result};
 
 /// A region of a GPU's memory: one allocation that can be exported, with the blocks that are in use.
@@ -16,6 +19,7 @@ use crate::error::{Error, Result};
 pub struct CudaRegion {
     memory: DeviceMemory,
     blocks: Lendable,
+    charge: Mutex<Option<Charge>>,
 }
 
 impl CudaRegion {
@@ -33,12 +37,21 @@ impl CudaRegion {
             .map_err(|_| Error::out_of_memory(format!("no GPU has {len} bytes")))?;
         let memory = DeviceMemory::new(device, wanted, Purpose::Lend)?;
         let blocks = Lendable::new(u64::try_from(memory.len()).unwrap_or(len));
-        Ok(Self { memory, blocks })
+        Ok(Self {
+            memory,
+            blocks,
+            charge: Mutex::default(),
+        })
     }
 
     /// The allocation, to be exported, and its device.
     pub fn memory(&self) -> &DeviceMemory {
         &self.memory
+    }
+
+    /// Has the region count: `charge` is dropped with it.
+    pub(crate) fn charge(&self, charge: Charge) {
+        *self.charge.lock() = Some(charge);
     }
 
     /// The GPU.

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::device::memfd::Process;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::transport::RegionNotice;
@@ -52,15 +53,18 @@ impl Exported {
 }
 
 /// Passes the descriptor of the region, for processes of one host.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ByDescriptor;
+#[derive(Debug, Clone, Default)]
+pub struct ByDescriptor {
+    /// The peer's process, where the system tells of its end.
+    pub process: Option<Process>,
+}
 
 impl Export for ByDescriptor {
     fn export(&self, region: &Arc<Region>) -> Result<Exported> {
         let len = u64::try_from(region.len()).unwrap_or(u64::MAX);
         Ok(Exported {
             handle: len.to_le_bytes().to_vec(),
-            fd: Some(Arc::clone(region.fd())),
+            fd: Some(region.give(self.process.as_ref())),
             _access: None,
         })
     }

@@ -5,7 +5,6 @@
 //! connection, and knows what is out. [`RegionTable`] is the receiver's: the regions mapped, and
 //! the addresses in them.
 
-mod afterlife;
 mod announced;
 mod export;
 mod gpu;
@@ -16,7 +15,6 @@ mod pool;
 mod state;
 mod table;
 
-pub(crate) use afterlife::is_keeping;
 pub(super) use export::{ByDescriptor, Export, Exported};
 pub(super) use gpu::PeerProcess;
 pub(super) use handle::GpuHandle;

@@ -15,13 +15,14 @@ use smallvec::SmallVec;
 
 use crate::arena;
 use crate::device::BufferRef;
+use crate::device::memfd;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
 use crate::transport::lend::export::{Export, Exported};
 use crate::transport::lend::gpu::{self, PeerProcess};
 use crate::transport::lend::hold::Hold;
-use crate::transport::lend::state::{Charge, Ids, NoRoom, Pooled, Registration, State};
+use crate::transport::lend::state::{Ids, NoRoom, Pooled, Registration, State};
 use crate::transport::{BodyPolicy, Lender, LinkOptions, OnGpu, Placement, RegionNotice};
 
 /// Copies begin at multiples of this (rule A2).
@@ -208,11 +209,12 @@ impl Lender for Pool {
         }
         let mut state = self.shared.state.lock();
         // A peer that forgets what was not retired changes nothing.
-        let forgotten = state.retiring.remove(&id);
-        if forgotten.is_some() {
-            state.ids.free(id);
-        }
+        let Some(mut forgotten) = state.retiring.remove(&id) else {
+            return;
+        };
+        state.ids.free(id);
         drop(state);
+        gpu::forgotten(self.shared.peer.as_ref(), forgotten.charge.take());
         // And what the peer has closed, without the lock.
         drop(forgotten);
     }
@@ -243,7 +245,10 @@ impl Lender for Pool {
         drop(state);
         let done = retiring.values_mut().filter_map(|gone| gone.owner.take());
         gpu::let_go(shared.peer.as_ref(), done.collect());
-        drop((pooled, gpu, retiring));
+        let asked = retiring.values_mut().filter_map(|gone| gone.charge.take());
+        let charges = gpu.into_charges().into_iter().chain(asked).collect();
+        gpu::keep_charges(shared.peer.as_ref(), charges);
+        drop((pooled, retiring));
     }
 }
 
@@ -380,14 +385,18 @@ impl Shared {
         // milliseconds, and returns must not wait for that.
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let needed = len.checked_next_multiple_of(page)?;
-        let largest = self.options.region_bytes.min(lent_limit);
+        let largest = (self.options.region_bytes.min(lent_limit)).min(memfd::most_bytes());
         let whole = region_bytes(pooled, needed, largest);
         let budget = &self.options.budget;
-        let charge = Charge::take(budget, whole).or_else(|| Charge::take(budget, needed))?;
+        let charge = budget
+            .charge(whole)
+            .or_else(|_| budget.charge(needed))
+            .ok()?;
         // Out of memory or descriptors: the bytes can still be sent.
         let region = Region::create(charge.bytes(), "dipc-copies")
             .inspect_err(|error| tracing::debug!("bodies travel as bytes: {error}"))
             .ok()?;
+        region.charge(Box::new(charge));
         let region = Arc::new(region);
         let exported = self.export(&region)?;
         let mut state = self.state.lock();
@@ -401,7 +410,6 @@ impl Shared {
             Pooled {
                 registration: Registration::Untried,
                 region,
-                charge,
                 exported,
                 announced: false,
                 idle_since,

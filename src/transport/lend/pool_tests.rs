@@ -24,7 +24,7 @@ fn pool() -> Pool {
 }
 
 fn pool_with(options: &LinkOptions) -> Pool {
-    Pool::new(options, Box::new(ByDescriptor))
+    Pool::new(options, Box::new(ByDescriptor::default()))
 }
 
 fn lend(pool: &Pool, buffers: &[BufferRef]) -> Lease {
@@ -126,16 +126,49 @@ fn past_a_limit_bodies_travel_as_bytes() {
     };
     // The budget has no room for a whole region, but for one of the body's own size.
     let (one, two) = (pool_with(&limited), pool_with(&limited));
-    let lease = lend(&one, &buffers);
+    let mut lease = lend(&one, &buffers);
     assert_eq!(budget.used(), 600 << 10);
     assert!(packed(&two, &buffers));
+    let peers = std::mem::take(&mut lease.announce);
     drop(lease);
     assert!(packed(&two, &buffers), "the region stays in the first pool");
     let (gone, _) = one.retire_idle();
-    assert!(packed(&two, &buffers), "the peer still has it mapped");
+    // Rule E3: it says so, and may have it all the same.
     gone.iter().for_each(|id| one.region_forgotten(*id));
-    drop(lend(&two, &buffers));
+    assert!(packed(&two, &buffers), "the peer still has it");
+    drop(peers);
+    let peers = lend(&two, &buffers).announce;
     two.abandon();
+    assert_eq!(budget.used(), 600 << 10, "and after the connection, too");
+    drop(peers);
+    assert_eq!(budget.used(), 0);
+}
+
+/// `Budget::share_of`: another user has half of it at most, however many connections it has.
+#[test]
+fn a_user_has_half_of_the_budget() {
+    let budget = Arc::new(Budget::new(2 << 20));
+    let of = |uid| {
+        pool_with(&LinkOptions {
+            budget: budget.share_of(uid),
+            lent_limit: u64::MAX,
+            ..options()
+        })
+    };
+    let bytes = vec![1; 600 * KIB];
+    let buffers = [BufferRef::of(&bytes)];
+    let pools = [of(1), of(1), of(2), of(2)];
+    let peers: Vec<_> = [0, 2].map(|at| lend(&pools[at], &buffers).announce).into();
+    assert!(packed(&pools[1], &buffers) && packed(&pools[3], &buffers));
+    assert_eq!(budget.used(), 1200 << 10);
+    pools.iter().for_each(Pool::abandon);
+    drop(pools);
+    assert!(
+        packed(&of(1), &buffers),
+        "its processes still have the memory"
+    );
+    drop(peers);
+    drop(lend(&of(1), &buffers));
     assert_eq!(budget.used(), 0);
 }
 

@@ -13,7 +13,7 @@ use crate::transport::lend::export::Exported;
 use crate::transport::lend::gpu::{self, GivenUp};
 use crate::transport::lend::hold::{Borrow, Hold};
 use crate::transport::lend::pool::Block;
-use crate::transport::{Budget, Keep, RegionNotice};
+use crate::transport::{Charge, Keep, RegionNotice};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -24,8 +24,7 @@ pub(super) struct State {
     pub(super) pooled: BTreeMap<u16, Pooled>,
     /// Regions of arenas that the peer knows, by their identity.
     pub(super) borrowed: HashMap<u64, Borrowed>,
-    /// Retired and not yet forgotten by the peer. While it has them mapped they use memory, so
-    /// they stay charged.
+    /// Retired and not yet forgotten by the peer.
     pub(super) retiring: HashMap<u16, Retiring>,
     /// Bytes of copies that are out.
     pub(super) lent: u64,
@@ -38,7 +37,8 @@ pub(super) struct State {
 /// A region that the peer was told to forget, until it says that it has.
 #[derive(Debug, Default)]
 pub(super) struct Retiring {
-    pub(super) _charge: Option<Charge>,
+    /// Of a GPU's region. The host's count by themselves until nobody has them.
+    pub(super) charge: Option<Charge>,
     /// What keeps memory alive that the peer may still have open.
     pub(super) owner: Option<Keep>,
 }
@@ -49,7 +49,6 @@ pub(super) struct Pooled {
     pub(super) exported: Exported,
     pub(super) registration: Registration,
     pub(super) region: Arc<Region>,
-    pub(super) charge: Charge,
     pub(super) announced: bool,
     /// Since when no block is in use.
     pub(super) idle_since: Option<Instant>,
@@ -84,33 +83,6 @@ impl Borrowed {
     /// Whether a lease is out.
     pub(super) fn is_out(&self) -> bool {
         self.out.strong_count() > 0
-    }
-}
-
-/// What a region takes of the server's budget.
-#[derive(Debug)]
-pub(super) struct Charge {
-    budget: Arc<Budget>,
-    bytes: u64,
-}
-
-impl Charge {
-    pub(super) fn take(budget: &Arc<Budget>, bytes: u64) -> Option<Self> {
-        budget.take(bytes).ok()?;
-        Some(Self {
-            budget: Arc::clone(budget),
-            bytes,
-        })
-    }
-
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
     }
 }
 
@@ -175,7 +147,9 @@ impl State {
             })
         });
         let Some(block) = found else {
-            let pooled = self.pooled.values().map(|pooled| pooled.charge.bytes).sum();
+            let pooled = (self.pooled.values())
+                .map(|pooled| pooled.region.len() as u64)
+                .sum();
             return Err(NoRoom {
                 lent_limit: self.lent_limit,
                 pooled,
@@ -261,7 +235,6 @@ impl State {
             id,
             Pooled {
                 region,
-                charge,
                 exported,
                 registration,
                 announced,
@@ -273,11 +246,7 @@ impl State {
             retired._registrations.push(registration);
             retired._regions.push(region);
             if announced {
-                let retiring = Retiring {
-                    _charge: Some(charge),
-                    owner: None,
-                };
-                self.retiring.insert(id, retiring);
+                self.retiring.insert(id, Retiring::default());
                 gone.push(id);
             } else {
                 // The peer never heard of it.
@@ -296,11 +265,7 @@ impl State {
             } = known;
             retired._exported.push(exported);
             if announced {
-                let retiring = Retiring {
-                    _charge: None,
-                    owner: None,
-                };
-                self.retiring.insert(id, retiring);
+                self.retiring.insert(id, Retiring::default());
                 gone.push(id);
             } else {
                 self.ids.free(id);

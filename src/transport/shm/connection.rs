@@ -4,11 +4,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::device::cuda::{Device, later};
+use crate::device::memfd::Process;
 use crate::error::{Error, Result, Status};
 use crate::proto::Span;
 use crate::transport::lend::{ByDescriptor, PeerProcess, Pool, RegionTable};
 use crate::transport::shm::RING_KIND;
 use crate::transport::shm::intake::Beside;
+use crate::transport::shm::process;
 use crate::transport::shm::ring::{FILE_BYTES, Reader, Writer};
 use crate::transport::shm::socket::Peer;
 use crate::transport::stream::Channel;
@@ -20,6 +22,8 @@ use crate::transport::{
 pub struct ShmConnection {
     channel: Channel<Beside>,
     death: Option<Arc<OwnedFd>>,
+    /// The peer's process, as what it is given counts by.
+    whom: Option<Process>,
     same_user: bool,
     regions: RegionTable,
     lender: Arc<dyn Lender>,
@@ -61,12 +65,23 @@ impl ShmConnection {
         peer.ensure_admitted(options.any_user)?;
         let unexpected = options.unexpected_bytes;
         let intake = Beside::default();
-        let death = peer.watch_death();
+        let death = process::watch(&socket, peer.pid);
+        let is_this = u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id());
         let process = death.clone().map(|death| PeerProcess {
             death,
-            is_this: u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id()),
+            is_this,
+            same_user: peer.is_same_user(),
         });
-        let pool = Pool::for_process(options, Box::new(ByDescriptor), process);
+        let mut options = options.clone();
+        if !peer.is_same_user() {
+            options.budget = options.budget.share_of(peer.uid);
+        }
+        let whom = death.clone().filter(|_| !is_this);
+        let whom = whom.map(|end| Process { pid: peer.pid, end });
+        let export = ByDescriptor {
+            process: whom.clone(),
+        };
+        let pool = Pool::for_process(&options, Box::new(export), process);
         let mut channel = Channel::new(socket, peer.to_string(), unexpected, intake);
         if role == Role::Server {
             channel.reader().expect_requests();
@@ -74,10 +89,11 @@ impl ShmConnection {
         Ok(Self {
             channel,
             death,
+            whom,
             same_user: peer.is_same_user(),
             regions: RegionTable::of_peer(peer.pid),
             lender: Arc::new(pool),
-            budget: Arc::clone(&options.budget),
+            budget: options.budget,
             role,
             before_ring: None,
             awake: false,
@@ -154,18 +170,19 @@ impl ShmConnection {
 
     /// Server: makes a ring. Without one everything goes on through the socket.
     fn give_ring(&mut self) -> Result<()> {
-        if let Err(error) = self.budget.take(RING_FILE_BYTES) {
-            tracing::debug!("a client that asked for a ring gets none: {error}");
-            return Ok(());
-        }
-        match Writer::new() {
-            Ok((writer, fd)) => {
+        let made = self.budget.charge(RING_FILE_BYTES).and_then(|charge| {
+            let writer = Writer::new()?;
+            writer.file().charge(Box::new(charge));
+            Ok(writer)
+        });
+        match made {
+            Ok(writer) => {
+                let fd = writer.file().give(self.whom.as_ref());
                 self.channel.intake().set_writer(writer);
                 self.channel
                     .queue(ring_message(&RING_FILE_BYTES.to_le_bytes(), Some(fd)))
             }
             Err(error) => {
-                self.budget.give_back(RING_FILE_BYTES);
                 tracing::debug!("a client that asked for a ring gets none: {error}");
                 Ok(())
             }
@@ -333,8 +350,5 @@ impl Drop for ShmConnection {
             }
         }
         self.close();
-        if self.role == Role::Server && self.channel.intake().has_ring() {
-            self.budget.give_back(RING_FILE_BYTES);
-        }
     }
 }

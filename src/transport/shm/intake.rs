@@ -60,11 +60,6 @@ impl Beside {
         self.writer = Some((writer, Lane::Socket));
     }
 
-    /// Whether the connection has a ring.
-    pub fn has_ring(&self) -> bool {
-        self.writer.is_some() || self.reader.is_some()
-    }
-
     /// Whether the RING that came last had a descriptor, which found no room in this process.
     pub fn has_lost_ring(&self) -> bool {
         self.lost_ring

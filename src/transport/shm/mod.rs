@@ -7,6 +7,7 @@
 mod connection;
 mod intake;
 mod listener;
+mod process;
 mod ring;
 mod socket;
 mod users;

@@ -23,11 +23,11 @@
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, FileType, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::device::memfd::Memfd;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -184,31 +184,38 @@ impl Drop for Memory {
 #[derive(Debug)]
 pub struct Writer {
     memory: Memory,
+    file: Memfd,
     written: u64,
     /// What the client had taken when that was last looked at.
     taken: u64,
 }
 
 impl Writer {
-    /// Makes a ring, and the descriptor that the client maps it by.
+    /// Makes a ring.
     ///
     /// # Errors
     ///
     /// `OutOfMemory`, `OutOfResources`: of the system.
-    pub fn new() -> Result<(Self, Arc<OwnedFd>)> {
-        let failed = |errno| Error::os("cannot make a ring for a connection", errno);
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("dipc-ring", flags).map_err(failed)?;
+    pub fn new() -> Result<Self> {
+        let doing = "cannot make a ring for a connection";
+        let failed = |errno| Error::os(doing, errno);
+        let file =
+            Memfd::create("dipc-ring", FILE_BYTES as u64).map_err(|error| error.context(doing))?;
+        let fd = file.fd();
         // Every page is there from the start: neither side can run out of memory in it.
-        rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, FILE_BYTES as u64)
-            .map_err(failed)?;
-        rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::SEAL).map_err(failed)?;
-        let writer = Self {
-            memory: Memory::map(&fd)?,
+        rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, FILE_BYTES as u64).map_err(failed)?;
+        rustix::fs::fcntl_add_seals(fd, SEALS | SealFlags::SEAL).map_err(failed)?;
+        Ok(Self {
+            memory: Memory::map(fd)?,
+            file,
             written: 0,
             taken: 0,
-        };
-        Ok((writer, Arc::new(fd)))
+        })
+    }
+
+    /// The file of the ring.
+    pub fn file(&self) -> &Memfd {
+        &self.file
     }
 
     /// Whether the client looks at the ring.

@@ -1,8 +1,10 @@
+use rustix::fs::MemfdFlags;
+
 use super::*;
 
 fn pair() -> (Writer, Reader) {
-    let (writer, fd) = Writer::new().unwrap();
-    let reader = Reader::map(&fd).unwrap();
+    let writer = Writer::new().unwrap();
+    let reader = Reader::map(writer.file().fd()).unwrap();
     (writer, reader)
 }
 

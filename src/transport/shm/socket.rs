@@ -4,11 +4,9 @@ use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags};
 
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
@@ -155,15 +153,6 @@ impl Peer {
             )
         };
         Err(Error::new(Status::Permission, text))
-    }
-
-    /// A descriptor that becomes readable when its process ends, where the system can tell. (The
-    /// end of the stream does not always: a child that it forked may keep the socket open.)
-    pub fn watch_death(self) -> Option<Arc<OwnedFd>> {
-        let pid = Pid::from_raw(self.pid)?;
-        rustix::process::pidfd_open(pid, PidfdFlags::empty())
-            .ok()
-            .map(Arc::new)
     }
 }
 

@@ -60,7 +60,8 @@ class Server:
     :param max_providers: How many streams functions may be busy with at once, those included whose clients
         have gone; by default `max_streams` and 64 more. A function that waits should also wait for
         :attr:`Request.cancel_fd`.
-    :param max_region_bytes: The most shared memory for copies; 16 GiB by default. An arena's does not count.
+    :param max_region_bytes: The most shared memory for copies, that which clients keep included; 16 GiB by default.
+        An arena's does not count.
     :param region_bytes: The size of one piece of it; 64 MiB by default.
     :param region_idle: Seconds that an unused piece is kept; 10 by default.
     :param inline_bytes: Up to which size a body travels as bytes; 4096 by default.

@@ -3,9 +3,9 @@
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use crate::device::afterlife;
 use crate::device::cuda::Event;
 use crate::transport::Keep;
-use crate::transport::lend::afterlife;
 use crate::transport::lend::gpu::known::Block;
 use crate::transport::lend::pool::Shared;
 

@@ -11,8 +11,8 @@ use crate::device::cuda::{CudaRegion, Device};
 use crate::transport::lend::gpu::notice;
 use crate::transport::lend::gpu::pools::Pool;
 use crate::transport::lend::handle::Way;
-use crate::transport::lend::state::{self, Charge, NoRoom, Retiring};
-use crate::transport::{Keep, RegionNotice};
+use crate::transport::lend::state::{self, NoRoom, Retiring};
+use crate::transport::{Charge, Keep, RegionNotice};
 
 /// An allocation of a producer's of which nothing is out is kept known for so long at most.
 const MOST_IDLE: Duration = Duration::from_secs(1);
@@ -165,6 +165,12 @@ impl State {
             notices.push(pooled.notice.clone());
         }
         notices
+    }
+
+    /// Gives up everything but what the regions that the peer knows count against.
+    pub(in crate::transport::lend) fn into_charges(self) -> Vec<Charge> {
+        let known = self.pooled.into_values().filter(|pooled| pooled.announced);
+        known.map(|pooled| pooled.charge).collect()
     }
 
     /// Whether no region is to be retired at once.
@@ -456,7 +462,7 @@ impl state::State {
         for (id, pooled) in idle_regions {
             given_up.push(GivenUp::Pooled(pooled.region));
             let retiring = Retiring {
-                _charge: Some(pooled.charge),
+                charge: Some(pooled.charge),
                 ..Retiring::default()
             };
             self.retire_id(id, pooled.announced, retiring);

@@ -8,7 +8,7 @@
 //! ([`Keep`]) for the producer's array. When the lease is back, the array is let go, unless some
 //! of it is legacy memory or of a pool: that must not be freed while the peer has it open, so the array
 //! stays until the peer has acknowledged REGION_GONE. When the connection ends first, everything that is out, or
-//! may be open, stays until the peer's process has ended ([`afterlife`](super::afterlife)).
+//! may be open, stays until the peer's process has ended ([`afterlife`]).
 
 mod events;
 mod hold;
@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use crate::arena;
 use crate::device::BufferRef;
+use crate::device::afterlife;
 use crate::device::cuda::export::{Allocation, Handle};
 use crate::device::cuda::{CudaRegion, Device, DeviceMemory, Event, Stream, uuids};
 use crate::error::Result;
@@ -28,8 +29,8 @@ use crate::proto::Span;
 use crate::transport::lend::address;
 use crate::transport::lend::handle::{GpuHandle, Way};
 use crate::transport::lend::pool::{ALIGNMENT, FIRST_REGION_BYTES, Shared};
-use crate::transport::lend::state::{Charge, NoRoom};
-use crate::transport::{Keep, Lease, OnGpu, Owner, Placement, RegionNotice};
+use crate::transport::lend::state::NoRoom;
+use crate::transport::{Charge, Keep, Lease, OnGpu, Owner, Placement, RegionNotice};
 pub(super) use events::Events;
 use hold::Hold;
 use known::{Block, Found};
@@ -44,6 +45,8 @@ pub struct PeerProcess {
     /// It is this process: nothing tells when it is done with memory, and it cannot open handles of
     /// its own.
     pub is_this: bool,
+    /// It runs as this process's user.
+    pub same_user: bool,
 }
 
 /// Where one buffer of a body comes from.
@@ -388,7 +391,7 @@ impl Shared {
         let wanted = standard.min(pooled.max(FIRST_REGION_BYTES)).max(len);
         let lengths = [wanted, len].map(|len| len.checked_next_multiple_of(unit));
         let mut charges = lengths.into_iter().flatten();
-        let charge = charges.find_map(|bytes| Charge::take(&self.options.budget, bytes));
+        let charge = charges.find_map(|bytes| self.options.budget.charge(bytes).ok());
         let Some(charge) = charge else {
             return Ok(None);
         };
@@ -416,7 +419,27 @@ pub(super) fn let_go(peer: Option<&PeerProcess>, owners: Vec<Keep>) {
         && !peer.is_this
         && !owners.is_empty()
     {
-        super::afterlife::keep_for_a_while(&peer.death, Box::new(owners));
+        afterlife::keep_for_a_while(&peer.death, Box::new(owners));
+    }
+}
+
+/// Keeps what regions of a GPU count against when the connection ends: the driver does not tell who has a region
+/// open. Of a peer of another user it counts until its process has ended, whatever that has said.
+pub(super) fn keep_charges(peer: Option<&PeerProcess>, charges: Vec<Charge>) {
+    let Some(peer) = peer.filter(|peer| !peer.is_this && !charges.is_empty()) else {
+        return;
+    };
+    if peer.same_user {
+        afterlife::keep_for_a_while(&peer.death, Box::new(charges));
+    } else {
+        afterlife::keep_until_end(&peer.death, Box::new(charges));
+    }
+}
+
+/// The same when the peer says that it has closed a region.
+pub(super) fn forgotten(peer: Option<&PeerProcess>, charge: Option<Charge>) {
+    if peer.is_some_and(|peer| !peer.same_user) {
+        keep_charges(peer, charge.into_iter().collect());
     }
 }
 

@@ -1,6 +1,7 @@
 //! What must outlive the connection that lent it: a peer that was cut off may still read memory of a
 //! GPU, and the driver can take it away from nobody. So it is kept until the peer's process has ended,
-//! or until an event of our own has happened.
+//! or until an event of our own has happened. What memory counts against is kept here as well, where
+//! nothing but the end of a process says that it is free.
 //!
 //! One thread for the process sleeps on the descriptors of such peers. It is there only while
 //! something is kept.
@@ -258,10 +259,7 @@ mod tests {
     fn the_thread_sleeps_whatever_is_kept() {
         for case in ["one peer", "many peers"] {
             let output = Command::new(std::env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    "transport::lend::afterlife::tests::past_the_limit",
-                ])
+                .args(["--exact", "device::afterlife::tests::past_the_limit"])
                 .args(["--ignored", "--nocapture"])
                 .env(CASE, case)
                 .output()

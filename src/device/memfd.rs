@@ -1,0 +1,171 @@
+//! Files in memory (memfd) that other processes are given, and what counts until nobody has them.
+//!
+//! A process that was given such a file keeps its pages for as long as it likes, whatever it says, and may pass
+//! it on. So what the file counts against, its [`Charge`], is given back when the kernel says that nobody has it
+//! any more: the last descriptor and the last mapping are gone, in whichever process ([`watch`]). Where the kernel
+//! does not say that, it is given back when every process has ended that this one gave the file to.
+
+mod watch;
+
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::MemfdFlags;
+use rustix::process::{Resource, getrlimit};
+
+use crate::device::afterlife;
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+pub use watch::collect;
+
+/// Dropped once nobody has the file any more.
+pub type Charge = Box<dyn Any + Send + Sync>;
+
+/// A file in memory of this process's.
+pub struct Memfd {
+    fd: Arc<OwnedFd>,
+    generation: Generation,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    charge: Option<Charge>,
+    given: Given,
+}
+
+/// Who else may have the file.
+#[derive(Default)]
+enum Given {
+    #[default]
+    ToNobody,
+    /// The kernel says when nobody has it, by the watch of this number.
+    Watched(i32),
+    /// These processes.
+    To(Vec<Process>),
+}
+
+/// A process, and what tells of its end.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its number here, or 0.
+    pub pid: i32,
+    /// Becomes readable when it has ended.
+    pub end: Arc<OwnedFd>,
+}
+
+impl Process {
+    fn has_ended(&self) -> bool {
+        let mut polled = [PollFd::new(&self.end, PollFlags::IN)];
+        matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1..))
+    }
+}
+
+impl std::fmt::Debug for Memfd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Memfd").field(&self.fd).finish()
+    }
+}
+
+/// The most bytes that a file of this process may have.
+pub fn most_bytes() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
+}
+
+impl Memfd {
+    /// A file of `len` bytes that can be sealed, none of them allocated. `name` shows in `/proc/PID/maps`.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` past the limit on the size of files, or without a descriptor left; `OutOfMemory`.
+    pub fn create(name: &str, len: u64) -> Result<Self> {
+        // Past it the kernel would send SIGXFSZ, which ends the process.
+        let most = most_bytes();
+        if len > most {
+            return Err(Error::new(
+                Status::OutOfResources,
+                format!(
+                    "{len} bytes are more than the {most} that a file of this process may have; raise that \
+                     limit (ulimit -f)"
+                ),
+            ));
+        }
+        let failed = |errno| Error::os("cannot make a file in memory", errno);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags).map_err(failed)?;
+        rustix::fs::ftruncate(&fd, len).map_err(failed)?;
+        Ok(Self {
+            fd: Arc::new(fd),
+            generation: Generation::now(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// This process's descriptor.
+    pub fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+
+    /// Has the file count: `charge` is dropped once nobody has it any more.
+    pub fn charge(&self, charge: Charge) {
+        self.state.lock().charge = Some(charge);
+    }
+
+    /// The descriptor for a peer: for `process`, where the system tells of its end.
+    pub fn give(&self, process: Option<&Process>) -> Arc<OwnedFd> {
+        let mut state = self.state.lock();
+        if matches!(state.given, Given::ToNobody) {
+            state.given = match watch::add(&self.fd) {
+                Ok(number) => Given::Watched(number),
+                Err(errno) => {
+                    tracing::debug!(
+                        "memory that is lent counts until a peer's process ends: {errno}"
+                    );
+                    Given::To(Vec::new())
+                }
+            };
+        }
+        if let Given::To(processes) = &mut state.given
+            && let Some(process) = process
+        {
+            processes.retain(|process| !process.has_ended());
+            // A number is a process's until that has ended.
+            let known = |known: &Process| process.pid != 0 && known.pid == process.pid;
+            if !processes.iter().any(known) {
+                processes.push(process.clone());
+            }
+        }
+        Arc::clone(&self.fd)
+    }
+}
+
+impl Drop for Memfd {
+    fn drop(&mut self) {
+        let state = std::mem::take(self.state.get_mut());
+        // In a forked child the file is still the parent's, and locks may be held for ever.
+        if !self.generation.is_same_process() {
+            let _left = std::mem::ManuallyDrop::new(state);
+            return;
+        }
+        let Some(charge) = state.charge else {
+            return;
+        };
+        match state.given {
+            Given::ToNobody => {}
+            // Before the descriptor is closed: it may be the last.
+            Given::Watched(number) => watch::keep(number, charge),
+            Given::To(processes) => {
+                let charge = Arc::new(charge);
+                for process in processes {
+                    afterlife::keep_until_end(&process.end, Box::new(Arc::clone(&charge)));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

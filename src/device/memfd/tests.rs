@@ -1,0 +1,107 @@
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::*;
+
+const LEN: u64 = 1 << 16;
+
+struct Told(Arc<AtomicU32>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn charged() -> (Memfd, Arc<AtomicU32>) {
+    let file = Memfd::create("dipc-test", LEN).unwrap();
+    let told = Arc::default();
+    file.charge(Box::new(Told(Arc::clone(&told))));
+    (file, told)
+}
+
+fn is_back(told: &AtomicU32) -> bool {
+    collect();
+    told.load(Ordering::SeqCst) == 1
+}
+
+/// "Dropped once nobody has the file any more": a descriptor, one that only names the file, and a mapping each
+/// keep it.
+#[test]
+fn a_charge_is_back_when_nobody_has_the_file() {
+    let (file, told) = charged();
+    drop(file);
+    assert!(is_back(&told), "it was given to nobody");
+
+    let (file, told) = charged();
+    let peers = file.give(None).try_clone().unwrap();
+    drop(file);
+    assert!(!is_back(&told));
+    let path = format!("/proc/self/fd/{}", peers.as_raw_fd());
+    let named = rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
+    drop(peers);
+    assert!(!is_back(&told));
+    let path = format!("/proc/self/fd/{}", named.as_raw_fd());
+    let again = rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+    let null = std::ptr::null_mut();
+    // SAFETY: no address is asked for, so the kernel picks one where nothing is mapped.
+    let mapped = unsafe { mmap(null, 4096, ProtFlags::READ, MapFlags::SHARED, &again, 0) }.unwrap();
+    drop((named, again));
+    assert!(!is_back(&told));
+    // SAFETY: the mapping made above, to which nothing points.
+    unsafe { munmap(mapped, 4096) }.unwrap();
+    assert!(is_back(&told));
+}
+
+/// The same of another process, to which the first may have passed it.
+#[test]
+fn a_charge_waits_for_every_process() {
+    let (file, told) = charged();
+    let peers = file.give(None).try_clone().unwrap();
+    let mut child = Command::new("cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::from(peers))
+        .spawn()
+        .unwrap();
+    drop(file);
+    assert!(!is_back(&told));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(is_back(&told));
+}
+
+/// Where the kernel does not say who has a file, its charge waits for the ends of the processes that were given it.
+#[test]
+fn without_a_watch_a_charge_waits_for_processes() {
+    let (file, told) = charged();
+    file.state.lock().given = Given::To(Vec::new());
+    let mut children: Vec<_> = (0..2)
+        .map(|_| {
+            let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+            let pid = Pid::from_child(&child);
+            let process = Process {
+                pid: pid.as_raw_pid(),
+                end: Arc::new(pidfd_open(pid, PidfdFlags::empty()).unwrap()),
+            };
+            file.give(Some(&process));
+            file.give(Some(&process));
+            child
+        })
+        .collect();
+    drop(file);
+    for child in &mut children {
+        assert!(!is_back(&told));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let start = std::time::Instant::now();
+    while !is_back(&told) {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60));
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,86 @@
+//! How the kernel says that nobody has a file in memory any more.
+//!
+//! Such a file has no name in any folder, so its last descriptor or mapping takes it away, in whichever process
+//! that is, and inotify tells of that (IN_DELETE_SELF). Nothing waits for it: who takes memory asks first
+//! ([`collect`]).
+
+use std::collections::{HashMap, HashSet};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use once_cell::sync::OnceCell;
+use parking_lot::Mutex;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+
+use crate::device::memfd::Charge;
+use crate::fork::PerProcess;
+
+static WATCHES: PerProcess<Watches> = PerProcess::new(Watches::default);
+
+#[derive(Default)]
+struct Watches {
+    inotify: OnceCell<OwnedFd>,
+    /// Of files that this process has closed, by the number of the watch.
+    kept: Mutex<HashMap<i32, Charge>>,
+}
+
+/// Watches a file, and gives the number of the watch.
+pub(super) fn add(file: &OwnedFd) -> Result<i32, Errno> {
+    let inotify = WATCHES
+        .get()
+        .inotify
+        .get_or_try_init(|| inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK))?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    inotify::add_watch(inotify, path, WatchFlags::DELETE_SELF)
+}
+
+/// Keeps `charge` until nobody has the file of a watch. This process has it still.
+pub(super) fn keep(number: i32, charge: Charge) {
+    WATCHES.get().kept.lock().insert(number, charge);
+}
+
+/// Drops the charges of files that nobody has any more.
+pub fn collect() {
+    let watches = WATCHES.get();
+    let Some(inotify) = watches.inotify.get() else {
+        return;
+    };
+    let mut kept = watches.kept.lock();
+    let gone = read(inotify, &mut kept);
+    drop(kept);
+    // Without the lock: what drops may have locks of its own.
+    drop(gone);
+}
+
+fn read(inotify: &OwnedFd, kept: &mut HashMap<i32, Charge>) -> Vec<Charge> {
+    let mut gone = Vec::new();
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut reader = Reader::new(inotify, &mut buffer);
+    loop {
+        match reader.next() {
+            Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
+                let live = live(inotify);
+                let lost = kept.extract_if(|number, _| {
+                    live.as_ref().is_some_and(|live| !live.contains(number))
+                });
+                gone.extend(lost.map(|(_, charge)| charge));
+            }
+            // The watch ends with its file.
+            Ok(event) => gone.extend(kept.remove(&event.wd())),
+            Err(Errno::INTR) => {}
+            Err(_) => return gone,
+        }
+    }
+}
+
+/// The watches that there are, when some of what was told is lost.
+fn live(inotify: &OwnedFd) -> Option<HashSet<i32>> {
+    let path = format!("/proc/self/fdinfo/{}", inotify.as_raw_fd());
+    let text = std::fs::read_to_string(path).ok()?;
+    let numbers = text.lines().filter_map(|line| {
+        let (number, _) = line.strip_prefix("inotify wd:")?.split_once(' ')?;
+        i32::from_str_radix(number, 16).ok()
+    });
+    Some(numbers.collect())
+}
