@@ -25,6 +25,8 @@ pub(super) struct Column<'a> {
     offset: usize,
     /// Rows of the array.
     pub(super) len: usize,
+    /// Buffers before the first one of the layout: a NULL bitmap, as old exporters of unions have it.
+    skipped: usize,
     memory: Memory<'a>,
 }
 
@@ -124,7 +126,7 @@ impl<'a> Column<'a> {
                 array.null_count
             )));
         }
-        check_buffers(layout, array)?;
+        let skipped = check_buffers(layout, array)?;
         if array.n_children != i64::try_from(fields.len()).unwrap_or(i64::MAX) {
             return Err(Fault::invalid(format!(
                 "the array has {} children and the schema {}",
@@ -151,6 +153,7 @@ impl<'a> Column<'a> {
             array,
             offset,
             len,
+            skipped,
             memory,
         })
     }
@@ -248,7 +251,7 @@ impl<'a> Column<'a> {
     fn pointer(&self, index: usize) -> *const u8 {
         // SAFETY: `new` checked that the array has the buffers of its layout, in a list that is
         // not NULL; the producer is trusted to have that many entries in it.
-        let slot = unsafe { self.array.buffers.add(index) };
+        let slot = unsafe { self.array.buffers.add(self.skipped + index) };
         // SAFETY: as above.
         unsafe { slot.read() }.cast()
     }
@@ -462,6 +465,9 @@ impl<'a> Column<'a> {
     /// without looking (rule A3). Both must be alive.
     pub(super) fn same_memory(&self, other: &Self) -> Checked<bool> {
         let (a, b) = (self.array, other.array);
+        if self.skipped != other.skipped {
+            return Ok(false);
+        }
         let numbers = |array: &ArrowArray| {
             (
                 array.length,
@@ -474,7 +480,11 @@ impl<'a> Column<'a> {
         if numbers(a) != numbers(b) {
             return Ok(false);
         }
-        let mut buffers = usize::try_from(a.n_buffers).unwrap_or(0);
+        let mut buffers = match self.layout {
+            // One that is there all the same says nothing.
+            Layout::Null | Layout::RunEndEncoded => 0,
+            _ => usize::try_from(a.n_buffers).unwrap_or(0) - self.skipped,
+        };
         if self.layout == Layout::View {
             // Producers make the list of lengths anew for each export.
             buffers -= 1;
@@ -540,9 +550,10 @@ fn size(name: &str, value: i64) -> Checked<usize> {
         .map_err(|_| Fault::invalid(format!("the {name} is {value}, which is negative")))
 }
 
-/// Checks `n_buffers` against the layout, and the list of buffers.
+/// Checks `n_buffers` against the layout, and the list of buffers. Gives how many stand before the first
+/// one of the layout.
 #[inline]
-fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<()> {
+fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize> {
     let wanted = match layout {
         Layout::Null | Layout::RunEndEncoded => 0,
         Layout::Struct | Layout::FixedSizeList { .. } | Layout::Union { dense: false } => 1,
@@ -555,14 +566,40 @@ fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<()> {
         Layout::View if array.n_buffers >= 3 => array.n_buffers,
         Layout::View => 3,
     };
-    if array.n_buffers != wanted {
+    let skipped = match layout {
+        _ if array.n_buffers == wanted => 0,
+        _ => skipped_bitmap(layout, array, wanted)?,
+    };
+    if wanted > 0 && array.buffers.is_null() {
+        return Err(Fault::invalid("the list of buffers is NULL"));
+    }
+    Ok(skipped)
+}
+
+/// Some exporters give a bitmap to types that have none: nulls alone need none, and a NULL one of the
+/// others says that nothing is null.
+#[cold]
+fn skipped_bitmap(layout: Layout, array: &ArrowArray, wanted: i64) -> Checked<usize> {
+    let one_more = !layout.has_validity() && array.n_buffers == wanted + 1;
+    if !one_more {
         return Err(Fault::invalid(format!(
             "the array has {} buffers and its type {wanted}",
             array.n_buffers
         )));
     }
-    if wanted > 0 && array.buffers.is_null() {
+    if layout == Layout::Null {
+        return Ok(0);
+    }
+    if array.buffers.is_null() {
         return Err(Fault::invalid("the list of buffers is NULL"));
     }
-    Ok(())
+    // SAFETY: the producer is trusted to have as many entries in the list as it says, and it says
+    // one at least.
+    let bitmap = unsafe { array.buffers.read() };
+    if !bitmap.is_null() {
+        return Err(Fault::invalid(
+            "the array has a validity bitmap and its type none",
+        ));
+    }
+    Ok(usize::from(wanted > 0))
 }

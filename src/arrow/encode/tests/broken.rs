@@ -42,7 +42,7 @@ fn set_buffer(array: &mut ArrowArray, index: usize, buffer: *const std::ffi::c_v
 
 /// Keeps what a broken array points at for as long as the process lives, where LeakSanitizer sees
 /// that it is still reachable.
-fn keep<T: Copy + Send + 'static>(values: &[T]) -> *mut T {
+pub(super) fn keep<T: Copy + Send + 'static>(values: &[T]) -> *mut T {
     static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
     let mut kept = values.to_vec();
     let first = kept.as_mut_ptr();
@@ -266,7 +266,12 @@ const CASES: &[(&str, Change, &str)] = &[
     (
         "dense_union",
         |a| a.n_buffers = 3,
-        "the array has 3 buffers and its type 2",
+        "the array has a validity bitmap and its type none",
+    ),
+    (
+        "dense_union",
+        |a| a.n_buffers = 4,
+        "the array has 4 buffers and its type 2",
     ),
     (
         "dense_union",
@@ -306,8 +311,8 @@ const CASES: &[(&str, Change, &str)] = &[
     ),
     (
         "null",
-        |a| a.n_buffers = 1,
-        "the array has 1 buffers and its type 0",
+        |a| a.n_buffers = 2,
+        "the array has 2 buffers and its type 0",
     ),
 ];
 

@@ -1,5 +1,6 @@
 //! Arrays of arrow-rs, exported, encoded, packed as an IPC stream and read back by arrow-rs.
 
+mod bitmaps;
 mod broken;
 mod columns;
 mod compression;
