@@ -20,7 +20,7 @@ pub use options::{ServerOptions, ServerStats};
 pub use request::Request;
 pub use tickets::Provider;
 
-use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::arrow::{EncodeOptions, Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::cuda::later;
 use crate::driver::acceptor::Acceptor;
@@ -182,7 +182,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`serve`](Self::serve), with the table given back.
+    /// As [`serve`](Self::serve), and `InvalidData` for a schema that cannot be sent; with the table given
+    /// back.
     #[allow(
         clippy::type_complexity,
         reason = "the table is given back in the shape it came in"
@@ -193,8 +194,18 @@ impl Server {
         schema: OwnedSchema,
         batches: Vec<OwnedDeviceArray>,
     ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
+        let compression = self.shared.options.compression;
+        // A schema that cannot be sent is told to its producer, not to every client.
+        let encoder = match Encoder::new(&schema, EncodeOptions { compression }) {
+            Ok(encoder) => encoder,
+            Err(error) => return Err((error, (schema, batches))),
+        };
         let batches: Vec<_> = batches.into_iter().map(Arc::new).collect();
-        let table = Table::encode(&schema, &batches, self.shared.options.compression);
+        let table = match compression {
+            // The compressed bodies would be a second table.
+            Some(_) => None,
+            None => Table::encode(encoder, &batches),
+        };
         self.shared
             .add(
                 ticket,

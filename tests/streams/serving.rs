@@ -482,3 +482,38 @@ fn each_stream_of_a_provider_has_its_own_schema() {
         }
     }
 }
+
+/// What cannot be sent is told to its producer: the strings of the IPC format are UTF-8.
+#[test]
+fn a_schema_that_is_not_utf8_is_not_published() {
+    let (server, uri) = server(SHM, ServerOptions::default());
+    let pairs = |key: &[u8], value: &[u8]| {
+        let mut bytes = 1_i32.to_ne_bytes().to_vec();
+        for text in [key, value] {
+            bytes.extend(i32::try_from(text.len()).unwrap().to_ne_bytes());
+            bytes.extend(text);
+        }
+        bytes
+    };
+    let cases = [
+        (
+            pairs(b"k", b"\xff\xfe"),
+            "the metadata value of \"k\" is not UTF-8",
+        ),
+        (pairs(b"\xff", b"v"), "metadata key 0 is not UTF-8"),
+    ];
+    for (metadata, told) in &cases {
+        let mut schema = export_schema(&common::schema());
+        // SAFETY: the struct still follows the C data interface: the metadata outlives it, and its release
+        // frees what its private data names.
+        let raw = unsafe { schema.raw_mut() };
+        raw.metadata = metadata.as_ptr().cast();
+        let refused = server.publish(b"t", schema, vec![export(&batch(0, 1))]);
+        let (error, (_, batches)) = refused.unwrap_err();
+        assert_eq!(error.status(), Status::InvalidData, "{error}");
+        assert!(error.text().contains(told), "{error}");
+        assert!(!batches[0].is_released());
+        let asked = client().get(&[&uri], b"t", &GetOptions::default(), None);
+        assert_eq!(asked.map(drop).unwrap_err().status(), Status::NotFound);
+    }
+}

@@ -9,9 +9,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::arrow::{
-    Compression, EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, share,
-};
+use crate::arrow::{EncodedMessage, Encoder, OwnedDeviceArray, share};
 use crate::device::DeviceKind;
 use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::io::Source;
@@ -47,18 +45,10 @@ pub struct Table {
 impl Table {
     /// Encodes a table, or gives `None` where each stream has to do that itself: the table is not
     /// valid, which its streams are told, or its headers would take much memory.
-    pub fn encode(
-        schema: &OwnedSchema,
-        batches: &[Arc<OwnedDeviceArray>],
-        compression: Option<Compression>,
-    ) -> Option<Self> {
-        if compression.is_some() {
-            return None; // The compressed bodies would be a second table.
-        }
+    pub fn encode(mut encoder: Encoder, batches: &[Arc<OwnedDeviceArray>]) -> Option<Self> {
         let device = batches.first().map(|batch| batch.raw().device_type);
         let device_type = device.unwrap_or(DeviceKind::CPU.0);
         DeviceKind(device_type).ensure_readable().ok()?;
-        let mut encoder = Encoder::new(schema, EncodeOptions { compression }).ok()?;
         let mut table = Self {
             schema: Arc::clone(encoder.schema_header()),
             device_type,
