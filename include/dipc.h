@@ -350,7 +350,23 @@ struct ArrowDeviceArrayStream {
 #define DIPC_VALIDATION_STRUCTURE 1
 
 /**
- * Values are checked as well: offsets, views, type ids, dictionary indices, UTF-8.
+ * Values are checked as well, those that lead to others and text:
+ * - all types: the null count is that of the bitmap;
+ * - utf8, binary, list, map: offsets do not fall and lie in the data or the child; text is UTF-8, each value
+ *   by itself; no key of a map is null;
+ * - string and binary views: they lie in their data buffers, prefixes are those of the data, short ones are
+ *   padded with zeros, text is UTF-8;
+ * - list views: each offset and size lies in the child;
+ * - unions: type ids are known; offsets of dense ones lie in the child and do not fall within it;
+ * - run-end encoded: run ends rise and reach the length;
+ * - dictionary-encoded: each index is that of a value;
+ * - booleans, integers, floats, decimals, dates, times, timestamps, durations, intervals, fixed-size binary:
+ *   nothing. Decimals may have more digits than their precision, times may lie outside of a day, and
+ *   date64 need not be a whole day, which Arrow's full validation refuses and writers in use send.
+ *
+ * Values under a null, of the array or of one above it, and those that no row of a list view or union names,
+ * are not looked at. Where a consumer could follow them all the same they become harmless: empty, zero,
+ * or null.
  */
 #define DIPC_VALIDATION_FULL 2
 
@@ -2289,7 +2305,9 @@ dipc_status dipc_server_serve_pull(const struct dipc_server *server,
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_ARGUMENT: one of them is released, or the ticket is too long.
- *         DIPC_ERR_ALREADY_EXISTS: the ticket is served. DIPC_ERR_STOPPED.
+ *         DIPC_ERR_INVALID_DATA: the schema cannot be sent, as where a name, or a key or value of its
+ *         metadata, is not UTF-8, which the IPC format asks for. DIPC_ERR_ALREADY_EXISTS: the ticket
+ *         is served. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_publish(const struct dipc_server *server,
                                 const uint8_t *ticket,

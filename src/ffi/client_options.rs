@@ -19,7 +19,23 @@ pub const DIPC_FOREVER: u64 = u64::MAX;
 pub const DIPC_VALIDATION_AUTO: i32 = 0;
 /// Lengths, counts and ranges are checked: no cost per row, safe against wild pointers.
 pub const DIPC_VALIDATION_STRUCTURE: i32 = 1;
-/// Values are checked as well: offsets, views, type ids, dictionary indices, UTF-8.
+/// Values are checked as well, those that lead to others and text:
+/// - all types: the null count is that of the bitmap;
+/// - utf8, binary, list, map: offsets do not fall and lie in the data or the child; text is UTF-8, each value
+///   by itself; no key of a map is null;
+/// - string and binary views: they lie in their data buffers, prefixes are those of the data, short ones are
+///   padded with zeros, text is UTF-8;
+/// - list views: each offset and size lies in the child;
+/// - unions: type ids are known; offsets of dense ones lie in the child and do not fall within it;
+/// - run-end encoded: run ends rise and reach the length;
+/// - dictionary-encoded: each index is that of a value;
+/// - booleans, integers, floats, decimals, dates, times, timestamps, durations, intervals, fixed-size binary:
+///   nothing. Decimals may have more digits than their precision, times may lie outside of a day, and
+///   date64 need not be a whole day, which Arrow's full validation refuses and writers in use send.
+///
+/// Values under a null, of the array or of one above it, and those that no row of a list view or union names,
+/// are not looked at. Where a consumer could follow them all the same they become harmless: empty, zero,
+/// or null.
 pub const DIPC_VALIDATION_FULL: i32 = 2;
 
 /// What a client is told when it is made. Given to dipc_client_new().

@@ -11,6 +11,7 @@ mod body;
 mod budget;
 mod build;
 mod children;
+mod choices;
 mod columns;
 mod compression;
 mod empty;
@@ -25,6 +26,7 @@ mod mover;
 mod parts;
 mod remote;
 mod schema;
+mod seen;
 mod values;
 mod views;
 

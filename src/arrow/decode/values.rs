@@ -1,14 +1,18 @@
-//! Level `full` of rule A8: every value that consumers use to find other values is checked.
+//! Level `full` of rule A8: every value that consumers use to find other values is checked. What lies under a null, of the array itself or of one above it, may be anything: where
+//! consumers would follow it all the same, it becomes something harmless.
 //!
 //! Where the peer could still write to the memory, what is checked is copied first and the array
 //! points to the copy: a check of what may change afterwards says nothing.
 
+use crate::arrow::decode::bits;
 use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::build::offset_width;
+use crate::arrow::decode::choices::Choices;
 use crate::arrow::decode::columns::{Buffer, Columns, Node, Plain, private_copy};
 use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::seen::Above;
 use crate::arrow::decode::views::{Texts, VIEW, check_view};
-use crate::device::BufferRef;
+use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
 /// Checks the values of a batch or dictionary, whose root is node 0. Returns the bytes copied.
@@ -19,7 +23,7 @@ pub(super) fn check(columns: &mut Columns, field: &Field, budget: &Budget<'_>) -
         budget,
         copied: 0,
     };
-    checker.values(field, 0)?;
+    checker.values(field, 0, None)?;
     Ok(checker.copied)
 }
 
@@ -55,43 +59,88 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn column(&mut self, field: &Field, id: usize) -> Result<()> {
+    fn column(&mut self, field: &Field, id: usize, above: &Above<'_>) -> Result<()> {
         match field.dictionary {
-            Some(encoding) => self.indices(id, encoding.bits, encoding.signed),
-            None => self.values(field, id),
+            Some(encoding) => self.indices(id, encoding.bits, encoding.signed, above),
+            None => self.values(field, id, Some(above)),
         }
         .map_err(|error| error.context(format_args!("column {:?}", field.name)))
     }
 
-    fn values(&mut self, field: &Field, id: usize) -> Result<()> {
+    fn values(&mut self, field: &Field, id: usize, above: Option<&Above<'_>>) -> Result<()> {
         let node = self.columns.nodes[id];
         if field.layout.has_validity() {
             self.validity(&node)?;
         }
-        for (index, child) in field.children.iter().enumerate() {
-            let child_id = self.columns.children_of(&node)[index];
-            self.column(child, child_id)?;
-        }
         match field.layout {
-            Layout::Bytes { large: false, utf8 } => self.strings::<i32>(&node, utf8),
-            Layout::Bytes { large: true, utf8 } => self.strings::<i64>(&node, utf8),
-            Layout::Views { utf8 } => self.views(&node, utf8),
+            Layout::Bytes { large: false, utf8 } => self.strings::<i32>(&node, utf8, above),
+            Layout::Bytes { large: true, utf8 } => self.strings::<i64>(&node, utf8, above),
+            Layout::Views { utf8 } => self.views(&node, utf8, above),
             Layout::List { large: false } => self.lists::<i32>(&node),
             Layout::List { large: true } => self.lists::<i64>(&node),
-            Layout::ListView { large: false } => self.list_views::<i32>(&node),
-            Layout::ListView { large: true } => self.list_views::<i64>(&node),
-            Layout::Union { dense } => self.union(field, &node, dense),
+            Layout::ListView { large: false } => self.list_views::<i32>(&node, above),
+            Layout::ListView { large: true } => self.list_views::<i64>(&node, above),
+            Layout::Union { dense } => self.union(field, &node, dense, above),
             Layout::RunEnds => match field.children.first().map(|ends| &ends.ty) {
                 Some(Type::Int { bits: 16, .. }) => self.run_ends::<i16>(&node),
                 Some(Type::Int { bits: 32, .. }) => self.run_ends::<i32>(&node),
                 _ => self.run_ends::<i64>(&node),
             },
             Layout::Null
-            | Layout::Bits
             | Layout::Fixed { .. }
+            | Layout::Bits
             | Layout::FixedList { .. }
             | Layout::Struct => Ok(()),
+        }?;
+        // After their parent, which says what of them can be come to.
+        for (index, child) in field.children.iter().enumerate() {
+            let child_id = self.columns.children_of(&node)[index];
+            self.column(child, child_id, &Above::new(above, field, id, index))?;
         }
+        Ok(())
+    }
+
+    /// Whether a reader can come to a row, and it is not null.
+    fn is_seen(&self, node: &Node, above: Option<&Above<'_>>, row: usize) -> Result<bool> {
+        Ok(self.bitmap(node)?.get(row) && self.is_shown(above, row)?)
+    }
+
+    /// Whether a reader can come to a row.
+    fn is_shown(&self, above: Option<&Above<'_>>, row: usize) -> Result<bool> {
+        above.map_or(Ok(true), |above| above.shows(self.columns, row..row + 1))
+    }
+
+    /// Memory of our own in place of a buffer: its first `len` bytes, changed.
+    fn change(
+        &mut self,
+        buffer: usize,
+        len: usize,
+        change: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let bytes = self.columns.slice::<u8>(buffer, len)?;
+        self.budget.take(len as u64)?;
+        let mut changed = private_copy(BufferRef::of(bytes))?;
+        change(changed.as_mut_slice())?;
+        self.copied = self.copied.saturating_add(len as u64);
+        self.columns.buffers[buffer] = self.columns.keep(changed);
+        Ok(())
+    }
+
+    /// Makes some values of a buffer with `width` bytes for each zero.
+    fn clear(&mut self, node: &Node, buffer: usize, width: usize, rows: &[usize]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let len = node.len()?.saturating_mul(width);
+        self.change(node.buffer(buffer), len, |values| {
+            for row in rows {
+                let start = row.saturating_mul(width);
+                if let Some(value) = values.get_mut(start..start.saturating_add(width)) {
+                    value.fill(0);
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Makes the first `need` bytes of a buffer ours alone.
@@ -135,31 +184,67 @@ impl Checker<'_> {
         Ok(Bitmap(self.columns.bytes(node.buffer(0))?))
     }
 
-    fn indices(&mut self, id: usize, bits: u8, signed: bool) -> Result<()> {
+    fn indices(&mut self, id: usize, bits: u8, signed: bool, above: &Above<'_>) -> Result<()> {
         let node = self.columns.nodes[id];
         self.validity(&node)?;
-        self.make_private(node.buffer(1), usize::MAX)?;
+        let width = usize::from(bits / 8);
+        self.make_private(node.buffer(1), node.len()?.saturating_mul(width))?;
         let values = node
             .dictionary
             .map_or(0, |dictionary| self.columns.nodes[dictionary].length);
-        match (bits, signed) {
-            (8, true) => self.indices_of::<i8>(&node, values),
-            (8, false) => self.indices_of::<u8>(&node, values),
-            (16, true) => self.indices_of::<i16>(&node, values),
-            (16, false) => self.indices_of::<u16>(&node, values),
-            (32, true) => self.indices_of::<i32>(&node, values),
-            (32, false) => self.indices_of::<u32>(&node, values),
-            (_, true) => self.indices_of::<i64>(&node, values),
-            (_, false) => self.indices_of::<u64>(&node, values),
+        let outside = match (bits, signed) {
+            (8, true) => self.outside::<i8>(&node, values),
+            (8, false) => self.outside::<u8>(&node, values),
+            (16, true) => self.outside::<i16>(&node, values),
+            (16, false) => self.outside::<u16>(&node, values),
+            (32, true) => self.outside::<i32>(&node, values),
+            (32, false) => self.outside::<u32>(&node, values),
+            (_, true) => self.outside::<i64>(&node, values),
+            (_, false) => self.outside::<u64>(&node, values),
+        }?;
+        for row in &outside {
+            if self.is_shown(Some(above), *row)? {
+                return Err(Error::invalid_data(format!(
+                    "row {row} refers to a value that its dictionary of {values} does not have"
+                )));
+            }
         }
+        self.hide(id, &outside)
     }
 
-    /// Indices of null values may be anything, as the format says.
-    fn indices_of<T: Index>(&self, node: &Node, values: i64) -> Result<()> {
+    /// Makes rows null that nobody can come to. A dictionary may have no value that they could be.
+    fn hide(&mut self, id: usize, rows: &[usize]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let node = self.columns.nodes[id];
+        let (place, len) = (node.buffer(0), node.len()?);
+        if self.columns.buffers[place].at.len == 0 {
+            self.budget.take(len.div_ceil(8) as u64)?;
+            let mut valid = HostBuffer::new(len.div_ceil(8))?;
+            bits::fill(valid.as_mut_slice(), 0, len);
+            self.columns.buffers[place] = self.columns.keep(valid);
+        }
+        self.change(place, len.div_ceil(8), |valid| {
+            for row in rows {
+                if let Some(byte) = valid.get_mut(row / 8) {
+                    *byte &= !(1 << (row % 8));
+                }
+            }
+            Ok(())
+        })?;
+        let hidden = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        self.columns.nodes[id].null_count = node.null_count.saturating_add(hidden);
+        Ok(())
+    }
+
+    /// Rows that are not null, and whose indices are outside of the dictionary. Indices of null values
+    /// may be anything, as the format says.
+    fn outside<T: Index>(&self, node: &Node, values: i64) -> Result<Vec<usize>> {
         let valid = self.bitmap(node)?;
         let indices = self.columns.slice::<T>(node.buffer(1), node.len()?)?;
         if T::are_surely_below(indices, values) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let is_inside = |index: T| {
             let index = index.try_into();
@@ -167,21 +252,16 @@ impl Checker<'_> {
         };
         // Without a way out of the loop, so that the compiler takes many at a time.
         let Some(first) = indices.first().copied() else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let ends = |(least, most): (T, T), index: &T| (least.min(*index), most.max(*index));
         let (least, most) = indices.iter().fold((first, first), ends);
         if is_inside(least) && is_inside(most) {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        for (row, index) in indices.iter().enumerate() {
-            if !is_inside(*index) && valid.get(row) {
-                return Err(Error::invalid_data(format!(
-                    "row {row} refers to a value that its dictionary of {values} does not have"
-                )));
-            }
-        }
-        Ok(())
+        let rows = indices.iter().enumerate();
+        let outside = rows.filter(|(row, index)| !is_inside(**index) && valid.get(*row));
+        Ok(outside.map(|(row, _)| row).collect())
     }
 
     /// Offsets in order, the last one not past `limit`. Those of an empty array may be missing.
@@ -215,7 +295,12 @@ impl Checker<'_> {
         Ok(offsets)
     }
 
-    fn strings<T: Plain + Into<i64>>(&mut self, node: &Node, utf8: bool) -> Result<()> {
+    fn strings<T: Plain + Into<i64>>(
+        &mut self,
+        node: &Node,
+        utf8: bool,
+        above: Option<&Above<'_>>,
+    ) -> Result<()> {
         let offsets = node.buffer(1);
         let data = node.buffer(2);
         self.make_private(
@@ -230,32 +315,55 @@ impl Checker<'_> {
         self.make_private(data, usize::MAX)?;
         // They are private, so what was seen of them holds.
         let offsets = match self.columns.buffers[offsets].at.len {
-            0 => &[],
+            0 => return Ok(()),
             _ => self.columns.slice::<T>(offsets, node.len()? + 1)?,
         };
-        let place = |offset: Option<&T>| {
-            offset.map_or(0, |offset| {
-                usize::try_from((*offset).into()).unwrap_or(usize::MAX)
-            })
+        let place = |offset: T| usize::try_from(offset.into()).unwrap_or(usize::MAX);
+        let range = |row: usize| {
+            let ends = offsets.get(row).zip(offsets.get(row + 1));
+            ends.map_or(0..0, |(start, end)| place(*start)..place(*end))
         };
-        let (first, last) = (place(offsets.first()), place(offsets.last()));
-        let bytes = self
-            .columns
-            .bytes(data)?
-            .get(first..last)
-            .unwrap_or_default();
-        if bytes.is_ascii() {
+        let bytes = self.columns.bytes(data)?;
+        let ends = offsets.first().zip(offsets.last());
+        let (first, last) = ends.map_or((0, 0), |(first, last)| (place(*first), place(*last)));
+        let all = bytes.get(first..last).unwrap_or_default();
+        if all.is_ascii() {
             return Ok(());
         }
-        let text = utf8_of(bytes)?;
-        // Values under nulls are checked too: consumers may slice before they look at the bitmap.
-        let splits = |offset: &T| !text.is_char_boundary(place(Some(offset)) - first);
-        match offsets.iter().position(splits) {
-            Some(row) => Err(Error::invalid_data(format!(
-                "row {row} begins inside a character"
-            ))),
-            None => Ok(()),
+        let text = utf8_of(all);
+        let splits = |text: &str| {
+            let begins = |offset: &T| text.is_char_boundary(place(*offset) - first);
+            !offsets.iter().all(begins)
+        };
+        if text.as_ref().is_ok_and(|text| !splits(text)) {
+            return Ok(());
         }
+        // Row by row: what is wrong may lie under nulls.
+        let mut wrong = Vec::new();
+        for row in 0..node.len()? {
+            let value = bytes.get(range(row)).unwrap_or_default();
+            let Err(error) = utf8_of(value) else {
+                continue;
+            };
+            if self.is_seen(node, above, row)? {
+                return Err(match text {
+                    Ok(_) => {
+                        Error::invalid_data(format!("row {row} begins or ends inside a character"))
+                    }
+                    Err(_) => error.context(format_args!("row {row}")),
+                });
+            }
+            wrong.push(range(row));
+        }
+        // Consumers may slice before they look at the bitmap: such rows become text, too.
+        self.change(data, last, |bytes| {
+            for range in wrong {
+                if let Some(value) = bytes.get_mut(range) {
+                    value.fill(0);
+                }
+            }
+            Ok(())
+        })
     }
 
     fn lists<T: Plain + Into<i64>>(&mut self, node: &Node) -> Result<()> {
@@ -265,64 +373,91 @@ impl Checker<'_> {
             .map(|_| ())
     }
 
-    fn list_views<T: Plain + Into<i64>>(&mut self, node: &Node) -> Result<()> {
+    fn list_views<T: Plain + Into<i64>>(
+        &mut self,
+        node: &Node,
+        above: Option<&Above<'_>>,
+    ) -> Result<()> {
         let need = node.len()?.saturating_mul(size_of::<T>());
         self.make_private(node.buffer(1), need)?;
         self.make_private(node.buffer(2), need)?;
         let limit = self.columns.child(node, 0).length;
         let offsets = self.columns.slice::<T>(node.buffer(1), node.len()?)?;
         let sizes = self.columns.slice::<T>(node.buffer(2), node.len()?)?;
+        let mut unusable = Vec::new();
         for (row, (offset, size)) in offsets.iter().zip(sizes).enumerate() {
             let (offset, size): (i64, i64) = ((*offset).into(), (*size).into());
-            // Null rows too: the format asks for valid ranges there.
             let inside = offset >= 0
                 && size >= 0
                 && offset.checked_add(size).is_some_and(|end| end <= limit);
-            if !inside {
+            if !inside && self.is_seen(node, above, row)? {
                 return Err(Error::invalid_data(format!(
                     "row {row} has {size} values from {offset} on, its child has {limit}"
                 )));
             }
+            if !inside {
+                // The format asks for a range of the child there, too.
+                unusable.push(row);
+            }
         }
-        Ok(())
+        self.clear(node, 1, size_of::<T>(), &unusable)?;
+        self.clear(node, 2, size_of::<T>(), &unusable)
     }
 
-    fn union(&mut self, field: &Field, node: &Node, dense: bool) -> Result<()> {
+    fn union(
+        &mut self,
+        field: &Field,
+        node: &Node,
+        dense: bool,
+        above: Option<&Above<'_>>,
+    ) -> Result<()> {
         let Type::Union { ids, .. } = &field.ty else {
             return Ok(());
         };
-        // For each type id, the length of its child.
-        let mut lengths = [None; 128];
-        for (index, id) in ids.iter().enumerate() {
-            if let Some(length) = usize::try_from(*id).ok().and_then(|id| lengths.get_mut(id)) {
-                *length = Some(self.columns.child(node, index).length);
-            }
-        }
         let len = node.len()?;
         self.make_private(node.buffer(0), len)?;
         if dense {
             self.make_private(node.buffer(1), len.saturating_mul(offset_width(false)))?;
         }
+        let children: Vec<(i8, i64)> = (ids.iter().enumerate())
+            .map(|(index, id)| (*id, self.columns.child(node, index).length))
+            .collect();
         let types = self.columns.slice::<i8>(node.buffer(0), len)?;
-        let offsets = if dense {
-            self.columns.slice::<i32>(node.buffer(1), len)?
-        } else {
-            &[]
+        let offsets = match dense {
+            true => Some(self.columns.slice::<i32>(node.buffer(1), len)?),
+            false => None,
         };
+        let mut choices = Choices::new(&children);
+        if choices.all(types, offsets).is_ok() {
+            return Ok(());
+        }
+        // Again, without the rows that nobody can come to: they get values that are there.
+        let mut choices = Choices::new(&children);
+        self.budget.take((len as u64).saturating_mul(5))?;
+        let bytes = self.columns.slice::<u8>(node.buffer(0), len)?;
+        let mut new_types = private_copy(BufferRef::of(bytes))?;
+        let mut new_offsets = HostBuffer::new(if dense { len.saturating_mul(4) } else { 0 })?;
+        let places = new_offsets.as_mut_slice().as_chunks_mut::<4>().0;
         for (row, id) in types.iter().enumerate() {
-            let length = usize::try_from(*id).ok().and_then(|id| *lengths.get(id)?);
-            let Some(length) = length else {
-                return Err(Error::invalid_data(format!(
-                    "row {row} has the unknown type id {id}"
-                )));
+            let offset = offsets.and_then(|offsets| offsets.get(row).copied());
+            let (id, offset) = if self.is_shown(above, row)? {
+                choices.take(row, *id, offset)?;
+                (*id, offset)
+            } else {
+                choices.any(row, *id, dense)?
             };
-            if let Some(offset) = offsets.get(row)
-                && !(0..length).contains(&i64::from(*offset))
-            {
-                return Err(Error::invalid_data(format!(
-                    "row {row} is value {offset} of a child that has {length}"
-                )));
+            if let Some(place) = new_types.as_mut_slice().get_mut(row) {
+                *place = id.cast_unsigned();
             }
+            if let Some(place) = places.get_mut(row) {
+                *place = offset.unwrap_or(0).to_ne_bytes();
+            }
+        }
+        self.copied = self.copied.saturating_add(new_types.len() as u64);
+        self.columns.buffers[node.buffer(0)] = self.columns.keep(new_types);
+        if dense {
+            self.copied = self.copied.saturating_add(new_offsets.len() as u64);
+            self.columns.buffers[node.buffer(1)] = self.columns.keep(new_offsets);
         }
         Ok(())
     }
@@ -355,7 +490,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn views(&mut self, node: &Node, utf8: bool) -> Result<()> {
+    fn views(&mut self, node: &Node, utf8: bool, above: Option<&Above<'_>>) -> Result<()> {
         let len = node.len()?;
         for index in 1..node.n_buffers - 1 {
             let need = if index == 1 {
@@ -371,7 +506,6 @@ impl Checker<'_> {
         let views = self
             .columns
             .slice::<u8>(node.buffer(1), len.saturating_mul(VIEW))?;
-        let valid = self.bitmap(node)?;
         let texts = if utf8 {
             Texts::of(views, &data)
         } else {
@@ -379,25 +513,16 @@ impl Checker<'_> {
         };
         let mut unusable = Vec::new();
         for (row, view) in views.as_chunks::<VIEW>().0.iter().enumerate() {
-            match check_view(view, &data, &texts) {
-                Ok(()) => {}
-                // Null rows may hold anything, but consumers that work on all rows at once would
-                // follow it: such rows become empty strings.
-                Err(_) if !valid.get(row) => unusable.push(row),
-                Err(error) => return Err(error.context(format_args!("row {row}"))),
+            let Err(error) = check_view(view, &data, &texts) else {
+                continue;
+            };
+            if self.is_seen(node, above, row)? {
+                return Err(error.context(format_args!("row {row}")));
             }
+            // Consumers that work on all rows at once would follow it: it becomes an empty string.
+            unusable.push(row);
         }
-        if unusable.is_empty() {
-            return Ok(());
-        }
-        let mut cleared = private_copy(BufferRef::of(views))?;
-        let (rows, _) = cleared.as_mut_slice().as_chunks_mut::<VIEW>();
-        for row in unusable {
-            rows[row] = [0; VIEW];
-        }
-        self.copied = self.copied.saturating_add(cleared.len() as u64);
-        self.columns.buffers[node.buffer(1)] = self.columns.keep(cleared);
-        Ok(())
+        self.clear(node, 1, VIEW, &unusable)
     }
 }
 

@@ -384,7 +384,7 @@ fn a_schema_is_as_large_as_its_header() {
             _ => field(&mut fbb, "", ty, None, &[]),
         };
         // Within what a verifier of flatbuffers counts, which goes by the header's length.
-        let long = field(&mut fbb, &"x".repeat(2000), ipc::Type::Utf8View, None, &[]);
+        let long = field(&mut fbb, &"x".repeat(3500), ipc::Type::Utf8View, None, &[]);
         let mut fields = vec![one; if ty == ipc::Type::Struct_ { 20 } else { 200 }];
         fields.push(long);
         let error = open(&schema_of(fbb, &fields), u64::MAX).unwrap_err();

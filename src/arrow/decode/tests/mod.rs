@@ -8,4 +8,5 @@ mod hostile;
 mod release;
 mod schemas;
 mod types;
+mod values;
 mod wrong;

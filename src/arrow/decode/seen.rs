@@ -1,0 +1,237 @@
+//! Which values of a child a reader can come to: those that a row of its parent refers to which is not null
+//! itself, and can be come to. What lies under the others may be anything.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use crate::arrow::decode::columns::{Columns, Node, Plain};
+use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::error::Result;
+
+/// The way from the root to the children of an array. All that is read on it was checked before, and is
+/// private.
+pub(super) struct Above<'a> {
+    /// `None`: the array is the root.
+    pub(super) parent: Option<&'a Above<'a>>,
+    /// The array whose child it is.
+    pub(super) field: &'a Field,
+    pub(super) id: usize,
+    /// Which of its children.
+    pub(super) child: usize,
+    /// Ranges of the child that can be come to, where its parent names them in any order: in their
+    /// order, none of them empty.
+    named: OnceCell<Vec<Range<usize>>>,
+}
+
+impl<'a> Above<'a> {
+    pub(super) fn new(
+        parent: Option<&'a Above<'a>>,
+        field: &'a Field,
+        id: usize,
+        child: usize,
+    ) -> Self {
+        Self {
+            parent,
+            field,
+            id,
+            child,
+            named: OnceCell::new(),
+        }
+    }
+
+    /// Whether a reader can come to one of these values of the child.
+    pub(super) fn shows(&self, columns: &Columns, rows: Range<usize>) -> Result<bool> {
+        if rows.is_empty() {
+            return Ok(false);
+        }
+        let node = &columns.nodes[self.id];
+        match self.field.layout {
+            Layout::FixedList { size: 0 } => Ok(false),
+            Layout::FixedList { size } => {
+                self.any_row(columns, node, rows.start / size..rows.end.div_ceil(size))
+            }
+            Layout::List { large: false } => self.any_list::<i32>(columns, node, rows),
+            Layout::List { large: true } => self.any_list::<i64>(columns, node, rows),
+            Layout::ListView { large: false } => {
+                self.any_named(rows, || self.list_views::<i32>(columns, node))
+            }
+            Layout::ListView { large: true } => {
+                self.any_named(rows, || self.list_views::<i64>(columns, node))
+            }
+            Layout::Union { dense: true } => self.any_named(rows, || self.chosen(columns, node)),
+            Layout::Union { dense: false } => {
+                let types = columns.slice::<i8>(node.buffer(0), node.len()?)?;
+                for row in rows {
+                    if types.get(row) == self.type_id().as_ref()
+                        && self.any_row(columns, node, row..row + 1)?
+                    {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Layout::RunEnds if self.child == 1 => {
+                let ends = columns.child(node, 0);
+                let end = |run: Option<usize>| {
+                    run.map_or(Ok(0), |run| end_of(columns, self.field, ends, run))
+                };
+                let rows = end(rows.start.checked_sub(1))?..end(rows.end.checked_sub(1))?;
+                self.any_row(columns, node, rows)
+            }
+            // A run end is read wherever the run lies.
+            Layout::RunEnds => Ok(true),
+            _ => self.any_row(columns, node, rows),
+        }
+    }
+
+    /// Whether a reader can come to one of these rows of the array, and it is not null.
+    fn any_row(&self, columns: &Columns, node: &Node, rows: Range<usize>) -> Result<bool> {
+        let rows = rows.start..rows.end.min(node.len()?);
+        let bitmap = match self.field.layout.has_validity() {
+            true => columns.bytes(node.buffer(0))?,
+            false => &[],
+        };
+        let shown = |rows| match self.parent {
+            Some(parent) => parent.shows(columns, rows),
+            None => Ok(true),
+        };
+        if bitmap.is_empty() {
+            return Ok(!rows.is_empty() && shown(rows)?);
+        }
+        let mut row = rows.start;
+        while row < rows.end {
+            let byte = bitmap.get(row / 8).copied().unwrap_or(0) >> (row % 8);
+            if byte == 0 {
+                row = (row / 8 + 1) * 8;
+            } else if byte & 1 == 1 && shown(row..row + 1)? {
+                return Ok(true);
+            } else {
+                row += 1;
+            }
+        }
+        Ok(false)
+    }
+
+    fn any_list<T: Plain + Into<i64>>(
+        &self,
+        columns: &Columns,
+        node: &Node,
+        rows: Range<usize>,
+    ) -> Result<bool> {
+        let place = node.buffer(1);
+        if columns.buffers[place].at.len == 0 {
+            return Ok(false);
+        }
+        let offsets = columns.slice::<T>(place, node.len()?.saturating_add(1))?;
+        let before = |limit: usize| {
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            offsets.partition_point(|offset| (*offset).into() < limit)
+        };
+        // The last list that begins at the first of these values or before, and all that begin before their end.
+        let first = before(rows.start.saturating_add(1)).saturating_sub(1);
+        for list in first..before(rows.end) {
+            let ends = offsets.get(list).zip(offsets.get(list + 1));
+            let holds = ends.is_some_and(|(start, end)| {
+                let range = span((*start).into(), (*end).into());
+                range.start.max(rows.start) < range.end.min(rows.end)
+            });
+            if holds && self.any_row(columns, node, list..list + 1)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn any_named(
+        &self,
+        rows: Range<usize>,
+        find: impl FnOnce() -> Result<Vec<Range<usize>>>,
+    ) -> Result<bool> {
+        let named = match self.named.get() {
+            Some(named) => named,
+            None => {
+                let found = find()?;
+                self.named.get_or_init(|| found)
+            }
+        };
+        let at = named.partition_point(|range| range.end <= rows.start);
+        Ok(named.get(at).is_some_and(|range| range.start < rows.end))
+    }
+
+    fn list_views<T: Plain + Into<i64>>(
+        &self,
+        columns: &Columns,
+        node: &Node,
+    ) -> Result<Vec<Range<usize>>> {
+        let len = node.len()?;
+        let offsets = columns.slice::<T>(node.buffer(1), len)?;
+        let sizes = columns.slice::<T>(node.buffer(2), len)?;
+        let mut named = Vec::new();
+        for (row, (offset, size)) in offsets.iter().zip(sizes).enumerate() {
+            let (offset, size): (i64, i64) = ((*offset).into(), (*size).into());
+            let range = span(offset, offset.saturating_add(size));
+            if !range.is_empty() && self.any_row(columns, node, row..row + 1)? {
+                named.push(range);
+            }
+        }
+        Ok(joined(named))
+    }
+
+    /// The values of this child of a dense union.
+    fn chosen(&self, columns: &Columns, node: &Node) -> Result<Vec<Range<usize>>> {
+        let len = node.len()?;
+        let types = columns.slice::<i8>(node.buffer(0), len)?;
+        let offsets = columns.slice::<i32>(node.buffer(1), len)?;
+        let mut named = Vec::new();
+        for (row, (id, offset)) in types.iter().zip(offsets).enumerate() {
+            if Some(*id) == self.type_id() && self.any_row(columns, node, row..row + 1)? {
+                let offset = i64::from(*offset);
+                named.push(span(offset, offset.saturating_add(1)));
+            }
+        }
+        Ok(joined(named))
+    }
+
+    /// The type id of the child, in a union.
+    fn type_id(&self) -> Option<i8> {
+        match &self.field.ty {
+            Type::Union { ids, .. } => ids.get(self.child).copied(),
+            _ => None,
+        }
+    }
+}
+
+/// Where a run ends.
+fn end_of(columns: &Columns, field: &Field, ends: &Node, run: usize) -> Result<usize> {
+    let (place, count) = (ends.buffer(1), run.saturating_add(1));
+    let end = match field.children.first().map(|ends| &ends.ty) {
+        Some(Type::Int { bits: 16, .. }) => columns
+            .slice::<i16>(place, count)?
+            .last()
+            .map(|end| i64::from(*end)),
+        Some(Type::Int { bits: 32, .. }) => columns
+            .slice::<i32>(place, count)?
+            .last()
+            .map(|end| i64::from(*end)),
+        _ => columns.slice::<i64>(place, count)?.last().copied(),
+    };
+    Ok(usize::try_from(end.unwrap_or(0)).unwrap_or(0))
+}
+
+fn span(start: i64, end: i64) -> Range<usize> {
+    let place = |number: i64| usize::try_from(number).unwrap_or(0);
+    place(start)..place(end)
+}
+
+/// The ranges in order, those that touch made one.
+fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let touch = next.start <= last.end;
+        if touch {
+            last.end = last.end.max(next.end);
+        }
+        touch
+    });
+    ranges
+}
