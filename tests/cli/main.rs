@@ -12,5 +12,6 @@ mod holding;
 mod network;
 mod support;
 mod tables;
+mod terminal;
 mod usage;
 mod users;

@@ -10,16 +10,22 @@
 //! buffers can be fed at once and the result is still that of value after value.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use arrow::array::{
     Array, ArrayRef, AsArray as _, BooleanArray, FixedSizeListArray, GenericListArray,
-    GenericListViewArray, OffsetSizeTrait, StructArray, UInt64Array, UnionArray,
+    GenericListViewArray, OffsetSizeTrait, StructArray, UInt64Array, UnionArray, make_array,
 };
 use arrow::compute::{cast, filter, take};
 use arrow::datatypes::{DataType, Field, Schema, UnionMode};
 use arrow::record_batch::RecordBatch;
 use xxhash_rust::xxh3::Xxh3;
+
+use crate::lengths::{MAX_VALUES, PIECE};
+
+/// Says whether to go on.
+type Check<'a> = &'a dyn Fn() -> dipc::error::Result<()>;
 
 /// The hash of a table, fed batch by batch.
 pub struct Checksum {
@@ -40,11 +46,11 @@ impl Checksum {
         }
     }
 
-    /// Adds rows.
-    pub fn update(&mut self, batch: &RecordBatch) -> Result<()> {
-        self.rows += batch.num_rows() as u64;
+    /// Adds rows. `check` is asked now and then whether to go on.
+    pub fn update(&mut self, batch: &RecordBatch, check: Check<'_>) -> Result<()> {
+        self.rows = self.rows.wrapping_add(batch.num_rows() as u64);
         for (node, column) in self.columns.iter_mut().zip(batch.columns()) {
-            node.update(column)?;
+            node.update(column, check)?;
         }
         Ok(())
     }
@@ -102,22 +108,40 @@ impl Node {
         hasher.digest128()
     }
 
-    fn update(&mut self, array: &ArrayRef) -> Result<()> {
-        // Encodings first: what is null is known only of the values they stand for.
+    fn update(&mut self, array: &ArrayRef, check: Check<'_>) -> Result<()> {
+        // Encodings first: what is null is known only of the values they stand for. They are decoded in
+        // parts, for what they stand for can be any number of times as large.
         match array.data_type() {
             DataType::Dictionary(_, values) => {
                 let dictionary = array.as_any_dictionary();
-                let decoded = take(dictionary.values(), dictionary.keys(), None)?;
-                debug_assert_eq!(decoded.data_type(), values.as_ref());
-                return self.update(&decoded);
+                for (start, rows) in parts(array.len(), widest(dictionary.values())) {
+                    let keys = dictionary.keys().slice(start, rows);
+                    let decoded = take(dictionary.values(), &keys, None)?;
+                    debug_assert_eq!(decoded.data_type(), values.as_ref());
+                    self.update(&decoded, check)?;
+                    check()?;
+                }
+                return Ok(());
             }
             DataType::RunEndEncoded(_, values) => {
-                return self.update(&cast(array, values.data_type())?);
+                if array.len() > MAX_VALUES {
+                    bail!(
+                        "a batch has runs of {} values together, more than the {MAX_VALUES} that a \
+                         checksum goes through",
+                        array.len()
+                    );
+                }
+                let values = values.data_type();
+                for (start, rows) in parts(array.len(), widest(&run_values(array))) {
+                    self.update(&cast(&array.slice(start, rows), values)?, check)?;
+                    check()?;
+                }
+                return Ok(());
             }
             _ => {}
         }
         let first = self.rows;
-        self.rows += array.len() as u64;
+        self.rows = self.rows.wrapping_add(array.len() as u64);
         // An array of type null is null in every row; the number of rows says it all.
         if let (false, Some(nulls)) = (array.data_type().is_null(), array.nulls())
             && nulls.null_count() > 0
@@ -128,13 +152,13 @@ impl Node {
                 }
             }
             let valid = BooleanArray::new(nulls.inner().clone(), None);
-            return self.update_values(&filter(array, &valid)?);
+            return self.update_values(&filter(array, &valid)?, check);
         }
-        self.update_values(array)
+        self.update_values(array, check)
     }
 
     /// Adds values none of which is null.
-    fn update_values(&mut self, array: &ArrayRef) -> Result<()> {
+    fn update_values(&mut self, array: &ArrayRef, check: Check<'_>) -> Result<()> {
         match array.data_type() {
             DataType::Null => {}
             DataType::Boolean => {
@@ -147,25 +171,32 @@ impl Node {
             DataType::Binary => self.update_bytes(array.as_binary::<i32>().iter()),
             DataType::LargeBinary => self.update_bytes(array.as_binary::<i64>().iter()),
             DataType::BinaryView => self.update_bytes(array.as_binary_view().iter()),
+            // No bytes, any number of times.
+            DataType::FixedSizeBinary(0) => {}
             DataType::FixedSizeBinary(_) => {
                 for value in array.as_fixed_size_binary().iter().flatten() {
                     self.values.update(value);
                 }
             }
-            DataType::List(_) => self.update_list(array.as_list::<i32>())?,
-            DataType::LargeList(_) => self.update_list(array.as_list::<i64>())?,
-            DataType::ListView(_) => self.update_list_view(array.as_list_view::<i32>())?,
-            DataType::LargeListView(_) => self.update_list_view(array.as_list_view::<i64>())?,
+            DataType::List(_) => self.update_list(array.as_list::<i32>(), check)?,
+            DataType::LargeList(_) => self.update_list(array.as_list::<i64>(), check)?,
+            DataType::ListView(_) => self.update_list_view(array.as_list_view::<i32>(), check)?,
+            DataType::LargeListView(_) => {
+                self.update_list_view(array.as_list_view::<i64>(), check)?
+            }
             DataType::Map(_, _) => {
                 let map = array.as_map();
                 self.update_lengths(map.offsets().lengths());
-                let entries: ArrayRef = std::sync::Arc::new(map.entries().clone());
+                let entries: ArrayRef = Arc::new(map.entries().clone());
                 let (start, end) = ends(map.offsets());
-                self.child(0)?.update(&entries.slice(start, end - start))?;
+                self.child(0)?
+                    .update(&entries.slice(start, end - start), check)?;
             }
-            DataType::FixedSizeList(_, _) => self.update_fixed_list(array.as_fixed_size_list())?,
-            DataType::Struct(_) => self.update_struct(array.as_struct())?,
-            DataType::Union(_, _) => self.update_union(array.as_union())?,
+            DataType::FixedSizeList(_, _) => {
+                self.update_fixed_list(array.as_fixed_size_list(), check)?
+            }
+            DataType::Struct(_) => self.update_struct(array.as_struct(), check)?,
+            DataType::Union(_, _) => self.update_union(array.as_union(), check)?,
             data_type => match data_type.primitive_width() {
                 Some(width) => {
                     let data = array.to_data();
@@ -199,43 +230,80 @@ impl Node {
         }
     }
 
-    fn update_list<O: OffsetSizeTrait>(&mut self, list: &GenericListArray<O>) -> Result<()> {
+    fn update_list<O: OffsetSizeTrait>(
+        &mut self,
+        list: &GenericListArray<O>,
+        check: Check<'_>,
+    ) -> Result<()> {
         self.update_lengths(list.offsets().lengths());
         // Without nulls the lists lie one behind the other.
         let (start, end) = ends(list.offsets());
         self.child(0)?
-            .update(&list.values().slice(start, end - start))
+            .update(&list.values().slice(start, end - start), check)
     }
 
     fn update_list_view<O: OffsetSizeTrait>(
         &mut self,
         list: &GenericListViewArray<O>,
+        check: Check<'_>,
     ) -> Result<()> {
+        // Views may all show the same values, which are as many as they show.
+        let sizes = list.sizes().iter().map(|size| size.as_usize());
+        let total = sizes.fold(0, usize::saturating_add);
+        if total > list.values().len().max(MAX_VALUES) {
+            bail!(
+                "list views show {total} values, more than the {MAX_VALUES} that a checksum goes \
+                 through"
+            );
+        }
         let mut indices: Vec<u64> = Vec::new();
         for (offset, size) in list.offsets().iter().zip(list.sizes().iter()) {
-            let (offset, size) = (offset.as_usize() as u64, size.as_usize() as u64);
-            self.lengths.update(&size.to_le_bytes());
-            indices.extend(offset..offset + size);
+            let (start, len) = (offset.as_usize(), size.as_usize());
+            self.lengths.update(&(len as u64).to_le_bytes());
+            if indices.len() + len > PIECE {
+                self.update_taken(list.values(), &mut indices, check)?;
+            }
+            if len > PIECE {
+                let values = list.values().slice(start, len);
+                self.child(0)?.update(&values, check)?;
+            } else {
+                indices.extend(start as u64..(start + len) as u64);
+            }
         }
-        let values = take(list.values(), &UInt64Array::from(indices), None)?;
-        self.child(0)?.update(&values)
+        self.update_taken(list.values(), &mut indices, check)
     }
 
-    fn update_fixed_list(&mut self, list: &FixedSizeListArray) -> Result<()> {
+    /// Adds the values of a list at these places, in order.
+    fn update_taken(
+        &mut self,
+        values: &ArrayRef,
+        indices: &mut Vec<u64>,
+        check: Check<'_>,
+    ) -> Result<()> {
+        let indices = std::mem::take(indices);
+        if indices.is_empty() {
+            return Ok(());
+        }
+        let taken = take(values, &UInt64Array::from(indices), None)?;
+        self.child(0)?.update(&taken, check)?;
+        Ok(check()?)
+    }
+
+    fn update_fixed_list(&mut self, list: &FixedSizeListArray, check: Check<'_>) -> Result<()> {
         let size = list.value_length().unsigned_abs() as usize;
         // The values of a sliced array are sliced with it.
         let values = list.values().slice(0, list.len() * size);
-        self.child(0)?.update(&values)
+        self.child(0)?.update(&values, check)
     }
 
-    fn update_struct(&mut self, array: &StructArray) -> Result<()> {
+    fn update_struct(&mut self, array: &StructArray, check: Check<'_>) -> Result<()> {
         for (index, column) in array.columns().iter().enumerate() {
-            self.child(index)?.update(column)?;
+            self.child(index)?.update(column, check)?;
         }
         Ok(())
     }
 
-    fn update_union(&mut self, array: &UnionArray) -> Result<()> {
+    fn update_union(&mut self, array: &UnionArray, check: Check<'_>) -> Result<()> {
         let DataType::Union(fields, mode) = array.data_type() else {
             bail!("not a union");
         };
@@ -252,7 +320,7 @@ impl Node {
                     .into(),
             };
             self.child(index)?
-                .update(&take(array.child(id), &indices, None)?)?;
+                .update(&take(array.child(id), &indices, None)?, check)?;
         }
         Ok(())
     }
@@ -262,6 +330,47 @@ impl Node {
             Some(child) => Ok(child),
             None => bail!("column {} has changed its type between batches", self.label),
         }
+    }
+}
+
+/// Most bytes that are decoded at once, where no single value has more.
+const PART_BYTES: usize = 64 << 20;
+
+/// Where to decode so many rows in parts, when no value takes more than `width` bytes: first row and rows
+/// of each.
+fn parts(len: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
+    let rows = (PART_BYTES / width.max(1)).clamp(1, PIECE);
+    (0..len)
+        .step_by(rows)
+        .map(move |start| (start, rows.min(len - start)))
+}
+
+/// The values of an array of runs.
+fn run_values(array: &ArrayRef) -> ArrayRef {
+    let data = array.to_data();
+    match data.child_data() {
+        [_, values] => make_array(values.clone()),
+        _ => Arc::clone(array),
+    }
+}
+
+/// The bytes of the widest value: of nested ones all of them together, which none exceeds.
+fn widest(values: &ArrayRef) -> usize {
+    fn longest(lengths: impl Iterator<Item = usize>) -> usize {
+        lengths.max().unwrap_or(0)
+    }
+    match values.data_type() {
+        DataType::Utf8 => longest(values.as_string::<i32>().offsets().lengths()),
+        DataType::LargeUtf8 => longest(values.as_string::<i64>().offsets().lengths()),
+        DataType::Binary => longest(values.as_binary::<i32>().offsets().lengths()),
+        DataType::LargeBinary => longest(values.as_binary::<i64>().offsets().lengths()),
+        DataType::Utf8View => longest(values.as_string_view().lengths().map(|n| n as usize)),
+        DataType::BinaryView => longest(values.as_binary_view().lengths().map(|n| n as usize)),
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap_or(0),
+        DataType::Null | DataType::Boolean => 1,
+        data_type => data_type
+            .primitive_width()
+            .unwrap_or_else(|| values.get_array_memory_size()),
     }
 }
 

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use arrow::util::pretty::pretty_format_batches;
 use dipc::arrow::stream::{ArrayReader, export_device_stream, to_device, to_host};
 use dipc::arrow::{BatchReader, OwnedDeviceArray, OwnedSchema};
 use dipc::cancel::Cancel;
@@ -26,7 +25,7 @@ use crate::report::{Report, Verified, bytes_text};
 use crate::sink::{Sink, Target};
 use crate::source::{Reader, Source};
 use crate::verify::Verify;
-use crate::{Usage, flight, output, signals};
+use crate::{Usage, display, flight, output, signals};
 
 /// Arguments of `dipc get`.
 #[derive(clap::Args)]
@@ -45,9 +44,9 @@ pub struct Args {
     #[arg(long)]
     trusted_network: bool,
 
-    /// Print the first N rows as a table
-    #[arg(long, value_name = "N", conflicts_with = "json")]
-    head: Option<usize>,
+    /// Print the first N rows as a table, times of a named zone in UTC (at most 1000000)
+    #[arg(long, value_name = "N", conflicts_with = "json", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    head: Option<u32>,
 
     /// Write the table to FILE.arrow (Arrow file), .arrows (Arrow stream) or .parquet
     #[arg(long, value_name = "FILE", value_parser = Target::parse)]
@@ -170,10 +169,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut work = Work::new(args, &fetch.schema(), expected)?;
     let progress = Progress::new(args.json);
     while let Some(batch) = fetch.next()? {
-        work.take(&batch)?;
+        work.take(&batch, &cancel)?;
         progress.show(&fetch.stats());
-        // Work on the rows can take longer than waiting for them.
-        cancel.check()?;
     }
     progress.clear();
 
@@ -190,7 +187,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .as_ref()
         .is_none_or(|verified| verified.equal);
     let text = if args.json {
-        serde_json::to_string(&report)?
+        output::json(&report)?
     } else {
         format!("{head}{report}")
     };
@@ -372,7 +369,7 @@ impl Work {
     fn new(args: &Args, schema: &SchemaRef, expected: Option<(String, Reader)>) -> Result<Self> {
         Ok(Self {
             head: Vec::new(),
-            head_rows: args.head.unwrap_or(0),
+            head_rows: args.head.map_or(Ok(0), usize::try_from)?,
             schema: Arc::clone(schema),
             sink: args
                 .output
@@ -384,22 +381,24 @@ impl Work {
         })
     }
 
-    fn take(&mut self, batch: &RecordBatch) -> Result<()> {
+    fn take(&mut self, batch: &RecordBatch, cancel: &Cancel) -> Result<()> {
         let rows = self.head_rows.min(batch.num_rows());
         if rows > 0 {
             self.head.push(batch.slice(0, rows));
             self.head_rows -= rows;
         }
-        if let Some(sink) = &mut self.sink {
-            sink.write(batch)?;
-        }
-        if let Some(checksum) = &mut self.checksum {
-            checksum.update(batch)?;
-        }
         if let Some((_, verify)) = &mut self.verify {
             verify.update(batch)?;
         }
-        Ok(())
+        // Work on the rows can take longer than waiting for them.
+        let check = || cancel.check();
+        if let Some(sink) = &mut self.sink {
+            sink.write(batch, &check)?;
+        }
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(batch, &check)?;
+        }
+        Ok(check()?)
     }
 
     /// Completes the work; gives the first rows as a text.
@@ -420,12 +419,7 @@ impl Work {
         if args.head.is_none() {
             return Ok(String::new());
         }
-        let mut rows = self.head;
-        if rows.is_empty() {
-            // The names of the columns are shown also where there are no rows.
-            rows.push(RecordBatch::new_empty(self.schema));
-        }
-        let table = pretty_format_batches(&rows).context("cannot show the rows")?;
+        let table = display::table(&self.schema, &self.head).context("cannot show the rows")?;
         Ok(format!("{table}\n"))
     }
 }

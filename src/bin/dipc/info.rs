@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         devices: vec![Part::new("cpu", Ok(())), gpus()],
     };
     if args.json {
-        output::print(&serde_json::to_string(&info)?)?;
+        output::print_json(&info)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = format!("dipc {}", info.version);

@@ -5,10 +5,12 @@
 mod bench;
 mod calm;
 mod checksum;
+mod display;
 mod flight;
 mod get;
 mod info;
 mod lend;
+mod lengths;
 mod output;
 mod report;
 mod serve;
@@ -72,7 +74,8 @@ fn main() -> ExitCode {
     };
     tracing_subscriber::fmt()
         .with_max_level(cli.log)
-        .with_writer(std::io::stderr)
+        // What is logged may be of a peer's making.
+        .with_writer(|| display::Escaped(std::io::stderr()))
         .with_target(false)
         .init();
     let (name, outcome) = match cli.command {

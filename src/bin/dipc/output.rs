@@ -1,16 +1,36 @@
 //! Printing. A reader that closes stdout early (`dipc get … | head`) is no failure and no panic.
+//!
+//! What is printed may hold texts of a peer's or a file's making, so that nothing in it reaches a
+//! terminal as a command ([`display::escape`]).
 
 use std::io::{self, Write as _};
+
+use serde::Serialize;
+
+use crate::display;
 
 /// Whoever read stdout has gone.
 #[derive(Debug, thiserror::Error)]
 #[error("stdout was closed")]
 pub struct Closed;
 
+/// Prints a value as JSON, on one line.
+///
+/// Fails as [`print`] does.
+pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    print(&json(value)?)
+}
+
+/// A value as JSON, on one line.
+pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(display::escape_json(&serde_json::to_string(value)?).into_owned())
+}
+
 /// Prints `text` and a newline to stdout, at once.
 ///
 /// Fails with [`Closed`] when nobody reads any more, else with what the system says.
 pub fn print(text: &str) -> anyhow::Result<()> {
+    let text = display::escape_lines(text);
     let mut stdout = io::stdout().lock();
     let written = stdout
         .write_all(text.as_bytes())
@@ -28,7 +48,7 @@ pub fn complain(text: &str) {
         .split('\n')
         .map(str::trim)
         .filter(|part| !part.is_empty());
-    let line = line.collect::<Vec<_>>().join("; ");
+    let line = line.map(display::escape).collect::<Vec<_>>().join("; ");
     // Where stderr is closed, too, there is nowhere left to say so.
     let _ = writeln!(io::stderr(), "dipc: {line}");
 }

@@ -387,7 +387,7 @@ fn announce(uri: &str, server: &Server, args: &Args) -> Result<()> {
         .iter()
         .map(|ticket| String::from_utf8_lossy(ticket).into_owned());
     let text = if args.json {
-        serde_json::to_string(&Ready {
+        output::json(&Ready {
             ready: uri,
             metadata,
             data,
@@ -409,7 +409,7 @@ struct FlightReady {
 fn announce_flight(flight: &FlightServer, args: &Args) -> Result<()> {
     let flight = flight.uri();
     tell(&if args.json {
-        serde_json::to_string(&FlightReady { flight })?
+        output::json(&FlightReady { flight })?
     } else {
         format!("flight {flight}")
     })
@@ -503,10 +503,7 @@ fn stop(
         }),
     };
     if args.json {
-        output::print(&format!(
-            r#"{{"stopped":{}}}"#,
-            serde_json::to_string(&stopped)?
-        ))?;
+        output::print(&format!(r#"{{"stopped":{}}}"#, output::json(&stopped)?))?;
     }
     info!(
         streams = stopped.streams,

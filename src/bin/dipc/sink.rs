@@ -14,6 +14,8 @@ use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use tempfile::{NamedTempFile, TempPath};
 
+use crate::lengths::{ensure_writable, pieces};
+
 /// A path whose ending says how to write it: `.arrow`, `.arrows` or `.parquet`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
@@ -92,8 +94,12 @@ impl Sink {
         })
     }
 
-    /// Writes rows.
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+    /// Writes rows. `check` is asked now and then whether to go on.
+    pub fn write(
+        &mut self,
+        batch: &RecordBatch,
+        check: &dyn Fn() -> dipc::error::Result<()>,
+    ) -> Result<()> {
         match &mut self.writer {
             Writer::File(writer) => writer.write(batch).map_err(|error| {
                 let hint = if error.to_string().contains("Dictionary replacement") {
@@ -104,7 +110,14 @@ impl Sink {
                 anyhow::anyhow!("{error}{hint}")
             }),
             Writer::Stream(writer) => writer.write(batch).map_err(anyhow::Error::from),
-            Writer::Parquet(writer) => writer.write(batch).map_err(anyhow::Error::from),
+            // It writes every value out.
+            Writer::Parquet(writer) => ensure_writable(batch).and_then(|()| {
+                for piece in pieces(batch) {
+                    writer.write(&piece)?;
+                    check()?;
+                }
+                Ok(())
+            }),
         }
         .with_context(|| format!("cannot write {}", self.path.display()))
     }
@@ -194,8 +207,8 @@ mod tests {
     fn write(path: &Path) -> Result<()> {
         let target = Target::parse(path.to_str().unwrap())?;
         let mut sink = Sink::create(&target, &batch().schema())?;
-        sink.write(&batch().slice(0, 4))?;
-        sink.write(&batch().slice(4, 6))?;
+        sink.write(&batch().slice(0, 4), &|| Ok(()))?;
+        sink.write(&batch().slice(4, 6), &|| Ok(()))?;
         sink.finish()
     }
 
@@ -233,7 +246,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let target = Target::parse(folder.path().join("t.arrow").to_str().unwrap()).unwrap();
         let mut sink = Sink::create(&target, &batch().schema()).unwrap();
-        sink.write(&batch()).unwrap();
+        sink.write(&batch(), &|| Ok(())).unwrap();
         assert_eq!(names(folder.path()).len(), 1);
         drop(sink);
         assert_eq!(names(folder.path()), [""; 0]);

@@ -11,9 +11,10 @@ use anyhow::{Context as _, Result};
 use arrow::array::{Array, ArrayData, ArrayRef, make_array};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde::Serialize;
 
+use crate::display::Texts;
+use crate::lengths::has_long;
 use crate::source::Reader;
 
 /// The first thing in which two tables differ.
@@ -103,7 +104,7 @@ impl Verify {
         let mut received = batch.clone();
         while self.difference.is_none() && received.num_rows() > 0 {
             let Some(expected) = self.next_expected()? else {
-                let received = self.rows + received.num_rows() as u64;
+                let received = self.rows.saturating_add(received.num_rows() as u64);
                 self.difference = Some(Difference::Rows {
                     received,
                     expected: self.rows,
@@ -116,7 +117,7 @@ impl Verify {
                 &expected.slice(0, rows),
                 self.rows,
             );
-            self.rows += rows as u64;
+            self.rows = self.rows.saturating_add(rows as u64);
             received = received.slice(rows, received.num_rows() - rows);
             self.rest = Some(expected.slice(rows, expected.num_rows() - rows));
         }
@@ -128,7 +129,7 @@ impl Verify {
         if self.difference.is_none()
             && let Some(rest) = self.next_expected()?
         {
-            let expected = self.rows + rest.num_rows() as u64;
+            let expected = self.rows.saturating_add(rest.num_rows() as u64);
             self.difference = Some(Difference::Rows {
                 received: self.rows,
                 expected,
@@ -197,7 +198,7 @@ fn compare(received: &RecordBatch, expected: &RecordBatch, first_row: u64) -> Op
     }
     Some(Difference::Value {
         column: received.schema().field(index).name().clone(),
-        row: first_row + row as u64,
+        row: first_row.saturating_add(row as u64),
         received: received_text,
         expected: expected_text,
     })
@@ -237,7 +238,7 @@ fn with_null_indices(data: ArrayData) -> ArrayData {
     if !is_dictionary && children.iter().zip(old).all(|(new, old)| new.ptr_eq(old)) {
         return data;
     }
-    let nulls = if is_dictionary {
+    let nulls = if is_dictionary && !has_long(&data) {
         make_array(data.clone()).logical_nulls()
     } else {
         data.nulls().cloned()
@@ -252,16 +253,11 @@ fn with_null_indices(data: ArrayData) -> ArrayData {
 const MAX_SHOWN: usize = 200;
 
 fn show_value(array: &ArrayRef, row: usize) -> String {
-    if array.slice(row, 1).logical_null_count() > 0 {
+    if !has_long(&array.to_data()) && array.slice(row, 1).logical_null_count() > 0 {
         return "null".to_owned();
     }
-    let options = FormatOptions::default()
-        .with_null("null")
-        .with_display_error(true);
-    let text = match ArrayFormatter::try_new(array.as_ref(), &options) {
-        Ok(formatter) => formatter.value(row).to_string(),
-        Err(error) => format!("(cannot be shown: {error})"),
-    };
+    // A character has 4 bytes at most.
+    let text = Texts::new(&array.slice(row, 1), "null").text(0, 4 * (MAX_SHOWN + 1));
     match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),

@@ -92,7 +92,7 @@ impl DoGet {
                 let batch = self.decoder.batch(&header, &body)?;
                 self.stats.bytes_copied += batch.copied;
                 self.stats.batches += 1;
-                self.stats.rows += batch.rows;
+                self.stats.rows = self.stats.rows.saturating_add(batch.rows);
                 Ok(Some(batch.array))
             }
         }

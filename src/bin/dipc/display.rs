@@ -1,0 +1,240 @@
+//! What a peer or a file says, as text for a terminal.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::io;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayData, ArrayRef, StringArray, make_array, timezone::Tz};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use arrow::error::ArrowError;
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use arrow::util::pretty::pretty_format_batches;
+
+use crate::calm;
+
+/// Longest text of a cell. One value can be a list of any length.
+const MAX_CELL: usize = 1 << 16;
+
+/// Whether a character could change what a terminal shows of others: control characters, which begin
+/// its commands, characters that turn the direction of text, and ends of lines.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text with such characters written as `\n` or `\u{1b}`.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    escape_but(text, |_| false)
+}
+
+/// The same of several lines: their ends stay.
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    escape_but(text, |c| c == '\n')
+}
+
+fn escape_but(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let harmful = |c: char| steers(c) && !stays(c);
+    if !text.contains(harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if harmful(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// JSON with such characters escaped, which are in its strings alone.
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    if !json.contains(steers) {
+        return Cow::Borrowed(json);
+    }
+    let mut escaped = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if steers(c) {
+            // All of them lie in the basic plane.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Writes log lines, each of which comes whole, escaped.
+pub struct Escaped<W>(pub W);
+
+impl<W: io::Write> io::Write for Escaped<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let (text, end) = match text.strip_suffix('\n') {
+            Some(text) => (text, "\n"),
+            None => (&*text, ""),
+        };
+        self.0
+            .write_all(format!("{}{end}", escape(text)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Rows as a table. No value makes it fail: what cannot be shown says why in its place.
+pub fn table(schema: &Schema, batches: &[RecordBatch]) -> Result<String, ArrowError> {
+    let fields: Vec<_> = schema
+        .fields()
+        .iter()
+        .map(|field| Field::new(escape(field.name()), DataType::Utf8, false))
+        .collect();
+    let schema = Arc::new(Schema::new(fields));
+    let mut shown = vec![RecordBatch::new_empty(Arc::clone(&schema))];
+    for batch in batches {
+        let cells = |column: &ArrayRef| -> ArrayRef {
+            let texts = Texts::new(column, "");
+            let rows = 0..column.len();
+            Arc::new(StringArray::from_iter_values(
+                rows.map(|row| escape(&texts.text(row, MAX_CELL)).into_owned()),
+            ))
+        };
+        let columns = batch.columns().iter().map(cells).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        shown.push(RecordBatch::try_new_with_options(
+            Arc::clone(&schema),
+            columns,
+            &options,
+        )?);
+    }
+    Ok(pretty_format_batches(&shown)?.to_string())
+}
+
+/// The values of an array as texts.
+pub struct Texts {
+    array: ArrayRef,
+    /// How nulls are written.
+    null: &'static str,
+}
+
+impl Texts {
+    /// Of an array; where it has times in a named zone, they are shown in UTC.
+    pub fn new(array: &ArrayRef, null: &'static str) -> Self {
+        let shown = calm::catch(|| in_known_zones(array.to_data()).map(make_array));
+        let array = match shown {
+            Ok(Ok(shown)) => shown,
+            _ => Arc::clone(array),
+        };
+        Self { array, null }
+    }
+
+    /// One value, cut after `most` bytes. It is not escaped.
+    pub fn text(&self, row: usize, most: usize) -> String {
+        let cannot = |cause: &dyn fmt::Display| format!("(cannot be shown: {cause})");
+        let shown = calm::catch(|| {
+            let options = FormatOptions::default()
+                .with_null(self.null)
+                .with_display_error(true);
+            let formatter = match ArrayFormatter::try_new(self.array.as_ref(), &options) {
+                Ok(formatter) => formatter,
+                Err(error) => return cannot(&error),
+            };
+            let mut text = Cut {
+                text: String::new(),
+                most,
+            };
+            match write!(text, "{}", formatter.value(row)) {
+                Ok(()) => text.text,
+                Err(fmt::Error) => text.text + "…",
+            }
+        });
+        shown.unwrap_or_else(|panic| cannot(&panic))
+    }
+}
+
+/// A text that takes so many bytes and no more.
+struct Cut {
+    text: String,
+    most: usize,
+}
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.most.saturating_sub(self.text.len());
+        let end = text.floor_char_boundary(room);
+        self.text.push_str(&text[..end]);
+        if end < text.len() {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The same values, those of a time zone that only a database of zones knows in UTC, at any depth.
+fn in_known_zones(data: ArrayData) -> Result<ArrayData, ArrowError> {
+    let Some(data_type) = known_zones(data.data_type()) else {
+        return Ok(data);
+    };
+    let children = data.child_data().iter().cloned();
+    let children = children.map(in_known_zones).collect::<Result<_, _>>()?;
+    data.into_builder()
+        .data_type(data_type)
+        .child_data(children)
+        .build()
+}
+
+/// The type with such zones replaced; `None` where there are none.
+fn known_zones(data_type: &DataType) -> Option<DataType> {
+    let field = |field: &FieldRef| -> Option<FieldRef> {
+        let known = known_zones(field.data_type())?;
+        Some(Arc::new(field.as_ref().clone().with_data_type(known)))
+    };
+    Some(match data_type {
+        DataType::Timestamp(unit, Some(zone)) if zone.parse::<Tz>().is_err() => {
+            DataType::Timestamp(*unit, Some("+00:00".into()))
+        }
+        DataType::List(item) => DataType::List(field(item)?),
+        DataType::LargeList(item) => DataType::LargeList(field(item)?),
+        DataType::ListView(item) => DataType::ListView(field(item)?),
+        DataType::LargeListView(item) => DataType::LargeListView(field(item)?),
+        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(field(item)?, *size),
+        DataType::Map(entries, sorted) => DataType::Map(field(entries)?, *sorted),
+        DataType::RunEndEncoded(ends, values) => {
+            DataType::RunEndEncoded(Arc::clone(ends), field(values)?)
+        }
+        DataType::Dictionary(keys, values) => {
+            DataType::Dictionary(keys.clone(), Box::new(known_zones(values)?))
+        }
+        DataType::Struct(fields) => {
+            let known: Vec<_> = fields.iter().map(field).collect();
+            if known.iter().all(Option::is_none) {
+                return None;
+            }
+            let old = fields.iter().cloned();
+            let fields = known.into_iter().zip(old);
+            DataType::Struct(fields.map(|(new, old)| new.unwrap_or(old)).collect())
+        }
+        DataType::Union(fields, mode) => {
+            let known: Vec<_> = fields.iter().map(|(_, child)| field(child)).collect();
+            if known.iter().all(Option::is_none) {
+                return None;
+            }
+            let old = fields.iter();
+            let fields = known.into_iter().zip(old);
+            let fields =
+                fields.map(|(new, (id, old))| (id, new.unwrap_or_else(|| Arc::clone(old))));
+            DataType::Union(fields.collect(), *mode)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+#[path = "display_tests.rs"]
+mod tests;

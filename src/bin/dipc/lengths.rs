@@ -1,0 +1,258 @@
+//! Arrays that are longer than their memory. Nulls, run ends, structs without fields and values of no
+//! bytes have any length in a few bytes, and list views may all show the same values: what goes through
+//! values one by one would not end, or would write them all out in memory.
+
+use anyhow::{Result, bail};
+use arrow::array::{Array as _, ArrayData, ArrayRef, AsArray as _};
+use arrow::datatypes::DataType;
+use arrow::record_batch::RecordBatch;
+
+/// Rows that are worked on at once.
+pub const PIECE: usize = 1 << 20;
+/// Most values without memory of their own that are gone through for one batch.
+pub const MAX_VALUES: usize = 1 << 32;
+/// The same where they must all be in memory at once, as the values of one list.
+pub const MAX_AT_ONCE: usize = 1 << 26;
+
+/// The batch in parts of no more than [`PIECE`] rows.
+pub fn pieces(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + '_ {
+    let rows = batch.num_rows();
+    (0..rows)
+        .step_by(PIECE)
+        .map(move |start| batch.slice(start, PIECE.min(rows - start)))
+}
+
+/// Whether every value of the batch can be written out, row by row.
+pub fn ensure_writable(batch: &RecordBatch) -> Result<()> {
+    if batch.num_columns() == 0 && batch.num_rows() > MAX_VALUES {
+        bail!(too_many("the table", batch.num_rows(), MAX_VALUES));
+    }
+    for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        check(field.name(), &column.to_data(), MAX_VALUES)?;
+    }
+    Ok(())
+}
+
+/// Whether its values have no memory of their own.
+fn is_free(data: &ArrayData) -> bool {
+    match data.data_type() {
+        DataType::Null
+        | DataType::RunEndEncoded(_, _)
+        | DataType::FixedSizeList(_, 0)
+        | DataType::FixedSizeBinary(0) => true,
+        DataType::Struct(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether such values are below it that are too many for a bit each, as a list of nulls takes.
+pub fn has_long(data: &ArrayData) -> bool {
+    let long = |child: &ArrayData| is_free(child) && child.len() > MAX_AT_ONCE;
+    data.child_data()
+        .iter()
+        .any(|child| long(child) || has_long(child))
+}
+
+fn too_many(what: &str, values: usize, most: usize) -> String {
+    format!(
+        "{what} has {values} values without memory of their own in one batch, more than the {most} \
+         that are gone through one by one; write it as an Arrow stream (.arrows)"
+    )
+}
+
+fn check(name: &str, data: &ArrayData, most: usize) -> Result<()> {
+    if is_free(data) && data.len() > most {
+        bail!(too_many(&format!("column {name:?}"), data.len(), most));
+    }
+    if let DataType::ListView(_) | DataType::LargeListView(_) = data.data_type() {
+        let shown = shown_values(data);
+        let there: usize = data.child_data().iter().map(ArrayData::len).sum();
+        if shown > there.max(MAX_AT_ONCE) {
+            bail!(too_many(&format!("column {name:?}"), shown, MAX_AT_ONCE));
+        }
+    }
+    // The rows of a struct are those of its children, which are sliced with it.
+    let below = match data.data_type() {
+        DataType::Struct(_) => most,
+        _ => MAX_AT_ONCE,
+    };
+    for child in data.child_data() {
+        check(name, child, below)?;
+    }
+    Ok(())
+}
+
+/// How many values the views of a list-view array show together.
+fn shown_values(data: &ArrayData) -> usize {
+    let array: ArrayRef = arrow::array::make_array(data.clone());
+    let sizes = |total: usize, size: usize| total.saturating_add(size);
+    match array.data_type() {
+        DataType::ListView(_) => {
+            let list = array.as_list_view::<i32>();
+            let all = list.sizes().iter();
+            all.map(|size| usize::try_from(*size).unwrap_or(0))
+                .fold(0, sizes)
+        }
+        _ => {
+            let list = array.as_list_view::<i64>();
+            let all = list.sizes().iter();
+            all.map(|size| usize::try_from(*size).unwrap_or(0))
+                .fold(0, sizes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        Array, FixedSizeBinaryArray, FixedSizeListArray, Int64Array, LargeListArray,
+        LargeListViewArray, NullArray, RecordBatchOptions, RunArray, StringArray, StructArray,
+    };
+    use arrow::buffer::{Buffer, OffsetBuffer};
+    use arrow::datatypes::{Field, Int64Type, Schema};
+
+    use super::*;
+    use crate::checksum::Checksum;
+
+    fn runs(ends: &[i64], values: &dyn Array) -> ArrayRef {
+        let ends = Int64Array::from(ends.to_vec());
+        let runs =
+            RunArray::<Int64Type>::try_new(&ends, &arrow::array::make_array(values.to_data()));
+        Arc::new(runs.unwrap())
+    }
+
+    fn of(column: ArrayRef) -> RecordBatch {
+        RecordBatch::try_from_iter_with_nullable([("c", column, true)]).unwrap()
+    }
+
+    fn hash(batch: &RecordBatch) -> Result<String> {
+        let mut checksum = Checksum::new(&batch.schema());
+        checksum.update(batch, &|| Ok(()))?;
+        Ok(checksum.finish())
+    }
+
+    /// Columns of more values than anybody goes through.
+    fn long(len: usize) -> Vec<ArrayRef> {
+        let end = i64::try_from(len).unwrap();
+        let item = |data_type| Arc::new(Field::new("item", data_type, true));
+        let list = |values: ArrayRef| -> ArrayRef {
+            Arc::new(LargeListArray::new(
+                item(values.data_type().clone()),
+                OffsetBuffer::new(vec![0, end].into()),
+                values,
+                None,
+            ))
+        };
+        let nulls: ArrayRef = Arc::new(NullArray::new(len));
+        let seven = runs(&[end], &Int64Array::from(vec![7]));
+        let empty = FixedSizeListArray::try_new_with_length(
+            item(DataType::Int8),
+            0,
+            arrow::array::new_empty_array(&DataType::Int8),
+            None,
+            len,
+        );
+        let bytes = FixedSizeBinaryArray::try_new_with_len(0, Buffer::from(&[]), None, len);
+        vec![
+            list(Arc::clone(&nulls)),
+            list(Arc::clone(&seven)),
+            nulls,
+            seven,
+            Arc::new(StructArray::new_empty_fields(len, None)),
+            Arc::new(empty.unwrap()),
+            Arc::new(bytes.unwrap()),
+        ]
+    }
+
+    /// Promise of `--output x.parquet` and of `--checksum`: a column that would never end is refused; a
+    /// hash comes at once or not at all.
+    #[test]
+    fn columns_without_an_end_are_refused() {
+        for len in [(1 << 33) + 5, 1 << 40, isize::MAX.unsigned_abs()] {
+            for column in long(len) {
+                let batch = of(column);
+                let told = ensure_writable(&batch).unwrap_err().to_string();
+                assert!(
+                    told.contains("column \"c\"") && told.contains(".arrows"),
+                    "{told}"
+                );
+                let is_run = format!("{}", batch.column(0).data_type()).contains("RunEnd");
+                match hash(&batch) {
+                    Ok(_) => assert!(!is_run),
+                    Err(error) => assert!(error.to_string().contains("runs of"), "{error}"),
+                }
+            }
+            let options = RecordBatchOptions::new().with_row_count(Some(len));
+            let schema = Arc::new(Schema::empty());
+            let bare = RecordBatch::try_new_with_options(schema, vec![], &options).unwrap();
+            ensure_writable(&bare).unwrap_err();
+            hash(&bare).unwrap();
+        }
+        for column in long(1 << 20) {
+            ensure_writable(&of(column)).unwrap();
+        }
+    }
+
+    /// Views that show the same values over and over have as many as they show.
+    #[test]
+    fn views_of_the_same_values_are_counted() {
+        let shown = |views: usize, size: i64| {
+            let values: ArrayRef = Arc::new(NullArray::new(usize::try_from(size).unwrap()));
+            let list = LargeListViewArray::new(
+                Arc::new(Field::new("item", DataType::Null, true)),
+                vec![0; views].into(),
+                vec![size; views].into(),
+                values,
+                None,
+            );
+            of(Arc::new(list))
+        };
+        ensure_writable(&shown(100, 1000)).unwrap();
+        ensure_writable(&shown(1000, 1 << 20)).unwrap_err();
+        let told = hash(&shown(10_000, 1 << 20)).unwrap_err().to_string();
+        assert!(told.contains("list views"), "{told}");
+    }
+
+    /// Promise of `--checksum`: long runs and dictionaries of long values are hashed in parts, as the same
+    /// values written out are.
+    #[test]
+    fn long_runs_are_hashed_in_parts() {
+        let rows = 3 * PIECE + 5;
+        let first = PIECE + 1;
+        let ends = [first, rows].map(|end| i64::try_from(end).unwrap());
+        let plain = (0..rows).map(|row| (row < first).then_some(7));
+        assert_eq!(
+            hash(&of(runs(&ends, &Int64Array::from(vec![Some(7), None])))).unwrap(),
+            hash(&of(Arc::new(plain.collect::<Int64Array>()))).unwrap()
+        );
+        // More than is decoded at once.
+        let words = StringArray::from(vec!["y".repeat(1 << 20).as_str()]);
+        let keys = arrow::array::Int32Array::from(vec![0; 80]);
+        let long = arrow::array::DictionaryArray::new(keys, Arc::new(words.clone()));
+        let plain = StringArray::from(vec!["y".repeat(1 << 20).as_str(); 80]);
+        let hashes = [
+            of(Arc::new(long)),
+            of(runs(&[80], &words)),
+            of(Arc::new(plain)),
+        ]
+        .map(|batch| hash(&batch).unwrap());
+        assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+    }
+
+    /// Pieces have every row once, in order.
+    #[test]
+    fn pieces_are_the_batch() {
+        let rows = 2 * PIECE + 3;
+        let numbers: Int64Array = (0..i64::try_from(rows).unwrap()).collect();
+        let batch = of(Arc::new(numbers));
+        let sizes: Vec<_> = pieces(&batch).map(|piece| piece.num_rows()).collect();
+        assert_eq!(sizes, [PIECE, PIECE, 3]);
+        let all: Vec<_> = pieces(&batch).collect();
+        assert_eq!(
+            arrow::compute::concat_batches(&batch.schema(), &all).unwrap(),
+            batch
+        );
+    }
+}
