@@ -158,7 +158,14 @@ impl Error {
             Errno::TIMEDOUT => Status::Timeout,
             _ => Status::Io,
         };
-        Self::os_as(status, doing, errno)
+        match errno {
+            Errno::MFILE | Errno::NFILE => {
+                const NONE_LEFT: &str =
+                    "no file descriptor is left, raise the limit of open files (ulimit -n)";
+                Self::os_as(status, format_args!("{doing}: {NONE_LEFT}"), errno)
+            }
+            _ => Self::os_as(status, doing, errno),
+        }
     }
 
     /// [`Error::os`] where `errno` means another status than it mostly does.
@@ -284,5 +291,8 @@ mod tests {
         assert_eq!(error.status(), Status::AddressInUse);
         assert!(error.text().starts_with("cannot listen: "));
         assert_eq!(error.os_error(), Some(libc::EADDRINUSE));
+        let error = Error::os("cannot listen", rustix::io::Errno::MFILE);
+        assert_eq!(error.status(), Status::OutOfResources);
+        assert!(error.text().contains("ulimit -n"), "{error}");
     }
 }

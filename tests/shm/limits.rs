@@ -15,7 +15,7 @@ use dipc::device::{BufferRef, DeviceKind};
 use dipc::error::Status;
 use dipc::proto::{Control, Credit, Request, Tags, Uri};
 use dipc::server::{Server, ServerOptions};
-use dipc::transport::{Incoming, Outgoing, Placement};
+use dipc::transport::{Incoming, LinkOptions, Outgoing, Placement, by_scheme};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child::{assert_in_child, in_child};
@@ -190,8 +190,19 @@ fn child_accepts() {
         let error = listener.accept().err().unwrap();
         assert_eq!(error.status(), Status::OutOfResources, "{error}");
     }
-    let error = connect(&address).err().unwrap();
-    assert_eq!(error.status(), Status::OutOfResources, "{error}");
+    // So does a client, over tcp too.
+    let tcp = by_scheme("tcp").unwrap();
+    let elsewhere = Uri::parse("tcp://127.0.0.1:1").unwrap();
+    let errors = [
+        connect(&address).err().unwrap(),
+        tcp.connect(&elsewhere, &LinkOptions::default())
+            .err()
+            .unwrap(),
+    ];
+    for error in errors {
+        assert_eq!(error.status(), Status::OutOfResources, "{error}");
+        assert!(error.text().contains("ulimit -n"), "{error}");
+    }
     drop(taken);
     assert!(listener.accept().unwrap().is_some());
     drop(client);

@@ -182,8 +182,10 @@ fn connect_one(
     timeout: Duration,
     cancel: Option<&Cancel>,
 ) -> Result<OwnedFd, Errno> {
-    let family_missing = |_| Errno::AFNOSUPPORT;
-    let socket = new_socket(candidate).map_err(family_missing)?;
+    let socket = new_socket(candidate).map_err(|error| {
+        let errno = error.os_error().map(Errno::from_raw_os_error);
+        errno.unwrap_or(Errno::AFNOSUPPORT)
+    })?;
     match rustix::net::connect(&socket, candidate) {
         Ok(()) => {}
         // It goes on by itself, also after a signal.
