@@ -153,7 +153,7 @@ struct Effects {
     /// Boxed, since there is one of these for each batch too.
     asked: Option<Box<Asked>>,
     /// What was out when the connection ended.
-    given_up: Vec<Hold>,
+    given_up: Option<Box<dyn Send>>,
     signal: Option<Arc<dyn Wake>>,
     /// The stream behind `signal` has lost its client.
     lost: bool,
@@ -546,9 +546,10 @@ impl ServedLink {
         if let Some(lender) = &self.lender {
             lender.abandon();
         }
-        effects.given_up = half.sender.handle_disconnect();
+        let lent = half.sender.handle_disconnect();
         half.bounced.abandon();
-        half.link.close();
+        let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
+        effects.given_up = half.link.close_lent(lent);
         half.registration = None;
         effects.signal = half.signal.take();
         effects.lost = true;

@@ -24,10 +24,12 @@ use crate::server::streams::{Slot, Streams};
 use crate::server::threads::Threads;
 use crate::server::tickets::{Entry, Provided, Published, Tickets};
 use crate::server::{Request, ServerOptions};
-use crate::transport::{Connection, LinkOptions};
+use crate::transport::{self, Connection, LinkOptions};
 
 /// How long after the cut a stop waits for the threads of streams to notice.
 const GRACE: Duration = Duration::from_millis(500);
+/// How long it waits for connections to let go of what they had.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct Shared {
     pub(super) options: ServerOptions,
@@ -254,6 +256,7 @@ impl Shared {
         let ended = self.streams.wait_idle(clock::after(GRACE));
         self.threads.close();
         self.callbacks.lock().take();
+        transport::wait_closed(CLOSE_PATIENCE);
         if ended {
             return Ok(());
         }

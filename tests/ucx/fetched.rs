@@ -2,16 +2,21 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::buffer::{Buffer, ScalarBuffer};
 use dipc::arrow::stream::ArrayReader as _;
 use dipc::client::GetOptions;
+use dipc::device::BufferRef;
+use dipc::proto::{BodyKind, body_tag};
 use dipc::server::Request;
+use dipc::transport::{Incoming, Outgoing, Payload};
 
 use crate::common::{FnProvider, batch, counting, import, read_all, stream_of};
+use crate::pair::Pair;
 use crate::{eventually, pair, serve, works};
 
 const BATCHES: i64 = 120;
@@ -144,5 +149,69 @@ fn what_is_fetched_by_pages_is_copied_first() {
                 assert_eq!(copied, 0);
             }
         }
+    }
+}
+
+/// Memory of a producer that uses it again as soon as it is given back.
+struct Reused(Arc<Vec<AtomicU8>>);
+
+impl Drop for Reused {
+    fn drop(&mut self) {
+        self.0
+            .iter()
+            .for_each(|byte| byte.store(9, Ordering::Relaxed));
+    }
+}
+
+/// Rule F4: a body that was announced when its server cut the connection stays as it is while its
+/// client may fetch it by itself; then, or when the client leaves, it is given back.
+#[test]
+fn what_a_cut_client_may_fetch_is_not_used_again() {
+    if !works() {
+        return;
+    }
+    let by_memory = [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")];
+    for settings in [&[][..], &by_memory] {
+        for fetches in [true, false] {
+            let mut pair = Pair::with(settings, "");
+            let memory: Vec<_> = (0..2 << 20).map(|_| AtomicU8::new(1)).collect();
+            let memory = Arc::new(memory);
+            announce(&mut pair, &memory);
+            let is_fetched = pair.server.is_fetched_from();
+            pair.server.close();
+            let closed = Instant::now();
+            let is_reused = || memory[0].load(Ordering::Relaxed) == 9;
+            while closed.elapsed() < Duration::from_millis(300) && !is_reused() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(!(is_fetched && is_reused()), "{settings:?}");
+            if fetches && is_fetched {
+                pair.client.post_body(1, memory.len() as u64, 32);
+                let body = loop {
+                    match pair.client.receive().unwrap() {
+                        Some(Incoming::Body { memory, .. }) => break memory,
+                        Some(other) => panic!("{other:?}"),
+                        None => assert!(closed.elapsed() < Duration::from_secs(30), "no body"),
+                    }
+                };
+                assert!(body.as_slice().iter().all(|byte| *byte == 1));
+            }
+            drop(pair.client);
+            eventually("it is given back", || Arc::strong_count(&memory) == 1);
+        }
+    }
+}
+
+/// Sends `memory` as the body of message 1, of which the client hears and which it does not want yet.
+fn announce(pair: &mut Pair, memory: &Arc<Vec<AtomicU8>>) {
+    let owner = Box::new(Reused(Arc::clone(memory)));
+    // SAFETY: as many bytes, which the caller keeps; only the other end reads them.
+    let bytes = unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), memory.len()) };
+    let (parts, tag) = (vec![BufferRef::of(bytes)], body_tag(1, BodyKind::Packed));
+    let payload = Payload::Gather { parts, owner };
+    pair.server.send(Outgoing::Tagged { tag, payload }).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(50) {
+        assert!(pair.turn().unwrap().is_none());
     }
 }

@@ -22,6 +22,7 @@ mod pair;
 mod peer;
 mod reaching;
 mod reference;
+mod refused;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

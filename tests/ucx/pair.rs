@@ -26,16 +26,25 @@ impl Pair {
 
     /// Connected by an address with this query.
     pub fn by(query: &str) -> Self {
+        Self::with(&[], query)
+    }
+
+    /// The same, with these settings at both ends.
+    pub fn with(settings: &[(&str, &str)], query: &str) -> Self {
         let ucx = transport::by_scheme("ucx").unwrap();
+        let mut link_options = link_options();
+        for (key, value) in settings {
+            link_options.settings.set(key, value).unwrap();
+        }
         let options = LinkOptions {
             body: BodyPolicy::Lent,
-            ..link_options()
+            ..link_options.clone()
         };
         let uri = Uri::parse("ucx://127.0.0.1:0").unwrap();
         let mut listener = ucx.listen(&uri, &options).unwrap();
         let uri = Uri::parse(&format!("{}{query}", listener.address())).unwrap();
         thread::scope(|scope| {
-            let client = scope.spawn(|| ucx.connect(&uri, &link_options()).unwrap());
+            let client = scope.spawn(|| ucx.connect(&uri, &link_options).unwrap());
             let mut server = None;
             let start = Instant::now();
             while !client.is_finished() || server.is_none() {

@@ -23,7 +23,7 @@ use crate::peer::{Options, Outcome, Peer, Server, peers};
 use crate::{LIBRARY, client, eventually, serving, works};
 
 /// Every way to run the peer that must interoperate (rule R6).
-const WAYS: [Options; 2] = [
+pub const WAYS: [Options; 2] = [
     Options {
         error_mode_peer: false,
         minimal: false,
@@ -35,7 +35,7 @@ const WAYS: [Options; 2] = [
 ];
 
 /// The peer that uses the same UCX as this process.
-fn peer() -> Option<&'static Peer> {
+pub fn peer() -> Option<&'static Peer> {
     if !works() {
         return None;
     }
@@ -47,7 +47,7 @@ fn peer() -> Option<&'static Peer> {
     found
 }
 
-fn folder(name: &str) -> PathBuf {
+pub fn folder(name: &str) -> PathBuf {
     let name = format!("ucx-{name}-{}", std::process::id());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);

@@ -55,6 +55,6 @@ impl Effects {
             closed,
             timers,
         } = self;
-        asked.is_none() && given_up.is_empty() && signal.is_none() && !closed && timers.is_empty()
+        asked.is_none() && given_up.is_none() && signal.is_none() && !closed && timers.is_empty()
     }
 }

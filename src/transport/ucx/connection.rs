@@ -3,7 +3,7 @@
 mod large;
 mod progress;
 mod sending;
-pub(super) mod shutdown;
+mod shutdown;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -572,18 +572,19 @@ impl Connection for UcxConnection {
     }
 
     fn close(&mut self) {
+        self.close_lent(None);
+    }
+
+    fn close_lent(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         if let Some(lender) = &self.lender {
             lender.abandon();
         }
-        let gpu = self.gpu.clone();
-        // As in `clear_posted`.
-        let current = enter(gpu.as_ref());
-        self.shut_down();
-        drop(current);
+        let lent = self.shut_down(lent);
         self.inbox.clear();
         self.bundle = None;
         self.queued_bytes = 0;
         self.over.get_or_insert_with(closed);
+        lent
     }
 }
 

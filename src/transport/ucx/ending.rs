@@ -11,6 +11,7 @@ use once_cell::sync::OnceCell;
 use parking_lot::{RecursiveRwLock, RecursiveRwLockReadGuard};
 
 use crate::fork;
+use crate::transport::ucx::closer;
 
 /// Read while something of UCX's is closed or destroyed; true from the end of the process on. Recursive, for a
 /// connection's end has its worker's within.
@@ -30,9 +31,11 @@ pub(super) fn watch() {
 
 extern "C" fn at_exit() {
     // In a forked child the lock may be held for ever, and its parent's threads are not there.
-    if !fork::is_child()
-        && let Some(mut ends) = ENDS.try_write_for(PATIENCE)
-    {
+    if fork::is_child() {
+        return;
+    }
+    closer::wait(PATIENCE);
+    if let Some(mut ends) = ENDS.try_write_for(PATIENCE) {
         *ends = true;
     }
 }

@@ -1,11 +1,13 @@
 //! One end of a connection: made, flushed and closed.
 
+use std::ffi::c_void;
 use std::net::SocketAddr;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ucx1_sys::{
-    UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_CONN_REQUEST, UCP_EP_PARAM_FIELD_ERR_HANDLER,
+    Api, UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_CONN_REQUEST, UCP_EP_PARAM_FIELD_ERR_HANDLER,
     UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE, UCP_EP_PARAM_FIELD_FLAGS, UCP_EP_PARAM_FIELD_SOCK_ADDR,
     UCP_EP_PARAMS_FLAGS_CLIENT_SERVER, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, UCP_OP_ATTR_FIELD_FLAGS,
     UCS_ERR_INVALID_PARAM, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS,
@@ -117,61 +119,91 @@ impl Endpoint {
         deadline: Instant,
         cancel: Option<&Cancel>,
     ) -> Result<Option<ucs_status_t>> {
-        let params = ucp_request_param_t::default();
-        // SAFETY: the endpoint lives; the parameters ask for nothing.
-        let returned = unsafe { worker.api().ucp_ep_flush_nbx(self.0, &raw const params) };
+        let mut pending = self.begin_flush(worker);
         let failed = || shared.with(|state| state.failed);
-        let ended = finish(worker, returned, deadline, cancel, || failed().is_some())?;
+        let mut ended = None;
+        worker.drive(deadline, cancel, || {
+            ended = pending.check();
+            ended.is_some() || failed().is_some()
+        })?;
         // The reason is with the error handler; the flush knows only that it was cancelled.
         Ok(failed().or(ended))
     }
 
-    /// Closes the endpoint. Operations under way end with an error. Returns whether UCX was done
-    /// with it before the deadline.
-    ///
-    /// # Errors
-    ///
-    /// The worker cannot be waited for.
-    pub(super) fn close(self, worker: &mut Worker, deadline: Instant) -> Result<bool> {
-        // By force: a flush would wait for a peer that may not be there. UCX does not take that
-        // where the endpoint has no error mode.
-        let close = |flags| {
-            let params = ucp_request_param_t {
-                op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,
-                flags,
-                ..ucp_request_param_t::default()
-            };
-            // SAFETY: the endpoint lives, and is not used after a call that does not fail.
-            unsafe { worker.api().ucp_ep_close_nbx(self.0, &raw const params) }
+    /// Begins to wait until everything sent has left.
+    pub(super) fn begin_flush(self, worker: &mut Worker) -> Pending {
+        let params = ucp_request_param_t::default();
+        // SAFETY: the endpoint lives; the parameters ask for nothing.
+        let returned = unsafe { worker.api().ucp_ep_flush_nbx(self.0, &raw const params) };
+        Pending::new(worker, returned)
+    }
+
+    /// Begins to close the endpoint: by force, operations under way end with an error, and nobody is waited
+    /// for; else the peer is told, and its answer waited for. `None`: UCX takes no force where the endpoint
+    /// has no error mode. The endpoint is not used after a call that gives something.
+    pub(super) fn begin_close(self, worker: &mut Worker, by_force: bool) -> Option<Pending> {
+        let params = ucp_request_param_t {
+            op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,
+            flags: if by_force { UCP_EP_CLOSE_FLAG_FORCE } else { 0 },
+            ..ucp_request_param_t::default()
         };
-        let mut returned = close(UCP_EP_CLOSE_FLAG_FORCE);
-        if UCS_PTR_STATUS(returned) == UCS_ERR_INVALID_PARAM {
-            returned = close(0);
-        }
-        Ok(finish(worker, returned, deadline, None, || false)?.is_some())
+        // SAFETY: the endpoint lives, and is not used after a call that does not fail.
+        let returned = unsafe { worker.api().ucp_ep_close_nbx(self.0, &raw const params) };
+        let refused = by_force && UCS_PTR_STATUS(returned) == UCS_ERR_INVALID_PARAM;
+        (!refused).then(|| Pending::new(worker, returned))
     }
 }
 
-/// Waits for a request of no data. `None`: it, or `given_up`, did not come before the deadline.
-fn finish(
-    worker: &mut Worker,
-    returned: ucs_status_ptr_t,
-    deadline: Instant,
-    cancel: Option<&Cancel>,
-    given_up: impl Fn() -> bool,
-) -> Result<Option<ucs_status_t>> {
-    if !UCS_PTR_IS_PTR(returned) {
-        return Ok(Some(UCS_PTR_STATUS(returned)));
+/// A request of no data. Dropped while it is under way, it goes on.
+pub(super) struct Pending {
+    api: &'static Api,
+    /// `None` once it has ended.
+    request: Option<NonNull<c_void>>,
+    status: ucs_status_t,
+}
+
+// SAFETY: a request belongs to its worker and not to a thread; the owner of both uses them, one thread at a
+// time.
+unsafe impl Send for Pending {}
+
+impl Pending {
+    fn new(worker: &Worker, returned: ucs_status_ptr_t) -> Self {
+        let is_pending = UCS_PTR_IS_PTR(returned);
+        Self {
+            api: worker.api(),
+            request: NonNull::new(returned).filter(|_| is_pending),
+            status: if is_pending {
+                UCS_INPROGRESS
+            } else {
+                UCS_PTR_STATUS(returned)
+            },
+        }
     }
-    let api = worker.api();
-    // SAFETY: a request that is not freed yet.
-    let status = || unsafe { api.ucp_request_check_status(returned) };
-    let driven = worker.drive(deadline, cancel, || {
-        status() != UCS_INPROGRESS || given_up()
-    });
-    let ended = status();
-    // SAFETY: as above, and not used after this; UCX keeps what is still under way to itself.
-    unsafe { api.ucp_request_free(returned) };
-    driven?;
-    Ok((ended != UCS_INPROGRESS).then_some(ended))
+
+    /// How it has ended, if it has. Its worker must not be destroyed before.
+    pub(super) fn check(&mut self) -> Option<ucs_status_t> {
+        if let Some(request) = self.request {
+            // SAFETY: a request that is not freed yet.
+            self.status = unsafe { self.api.ucp_request_check_status(request.as_ptr()) };
+        }
+        if self.status == UCS_INPROGRESS {
+            return None;
+        }
+        self.forget();
+        Some(self.status)
+    }
+
+    /// Takes no more interest in it. As [`check`](Self::check).
+    pub(super) fn forget(&mut self) {
+        if let Some(request) = self.request.take() {
+            // SAFETY: not freed before; UCX keeps what is still under way to itself.
+            unsafe { self.api.ucp_request_free(request.as_ptr()) };
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.forget();
+    }
 }

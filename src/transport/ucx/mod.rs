@@ -14,10 +14,13 @@
 //! | `info`, `version` | what `dipc info` says; which versions talk to each other |
 //! | `lending`, `plain` | a server's memory, for peers of our extension and for others |
 //! | `key`, `pull` | reading it at the client |
+//! | `closing`, `closer` | connections on their way out, and the thread that turns them |
 //! | `connection`, `listener` | the contract of [`crate::transport`] |
 
 mod active;
 mod bundle;
+mod closer;
+mod closing;
 mod connection;
 mod context;
 mod ending;
@@ -39,7 +42,7 @@ mod worker;
 
 use std::time::Instant;
 
-pub(super) use connection::shutdown::is_keeping;
+pub(super) use closer::{is_keeping, wait as wait_closed};
 use ucx1_sys::UCP_FEATURE_RMA;
 
 use crate::cancel::Cancel;

@@ -145,6 +145,12 @@ impl Worker {
         &self.ready
     }
 
+    /// UCX's own descriptor, which becomes readable where the worker is [armed](Self::arm). It is open as
+    /// long as the worker.
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.descriptor
+    }
+
     /// Goes on with everything under way; callbacks run inside. Returns whether anything moved.
     pub(super) fn progress(&mut self) -> bool {
         // SAFETY: the worker lives, and `&mut self` keeps other threads out.

@@ -1,0 +1,286 @@
+//! One connection on its way out: what was sent leaves, its endpoint is closed, and UCX lets go of the memory.
+//!
+//! Nothing here waits: the [`closer`](super::closer) turns it until it is over. A peer that is there may
+//! take as long as it likes to fetch what it was told of, or to answer; until then its memory stays.
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::device::cuda::Device;
+use crate::transport::ucx::endpoint::{Endpoint, Pending};
+use crate::transport::ucx::pull::Pulls;
+use crate::transport::ucx::shared::{Shared, Told};
+use crate::transport::ucx::tagged::Tagged;
+use crate::transport::ucx::worker::{Armed, Worker};
+
+/// How long the end of a connection waits for what was sent to leave.
+const FLUSH_WAIT: Duration = Duration::from_millis(50);
+/// How long it waits for the peer's answers to reads of its memory. UCX ends the process of a peer that is
+/// answering a read when the connection goes (seen with 1.13, over tcp).
+const READ_WAIT: Duration = Duration::from_secs(1);
+/// How long others wait for UCX to let go of the connection. It goes on after that.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// How long what is under way has to end where UCX has said that the peer is gone. A queue in shared memory
+/// that is full stays so then, and UCX waits for it (seen with 1.22): the worker is destroyed with what is
+/// still under way.
+const GONE_WAIT: Duration = Duration::from_millis(50);
+/// Rounds of progress in one turn, after which others have theirs.
+const ROUNDS_AT_ONCE: usize = 256;
+
+/// What a connection leaves behind.
+pub(super) struct Remains {
+    pub worker: Worker,
+    pub endpoint: Endpoint,
+    pub shared: Arc<Shared>,
+    pub tagged: Tagged,
+    pub pulls: Option<Pulls>,
+    /// The GPU whose memory UCX has been given here.
+    pub gpu: Option<Arc<Device>>,
+    pub peer: String,
+    /// The peer may read memory of this process by itself: messages that were announced to it, or what
+    /// it was lent.
+    pub is_fetched_from: bool,
+    /// What it was lent, and what keeps that alive.
+    pub lent: Option<Box<dyn Send>>,
+}
+
+/// See the module.
+pub(super) struct Closing {
+    remains: Remains,
+    told: Told,
+    step: Step,
+    /// When others stop waiting for it.
+    prompt_until: Instant,
+    is_late: bool,
+}
+
+/// What is waited for.
+enum Step {
+    /// What was sent has left, or the time for that is over.
+    Flush { pending: Pending, until: Instant },
+    /// The peer has fetched what it was told of, or is gone.
+    Fetch { gone_until: Option<Instant> },
+    /// UCX is done with the endpoint, and with what was under way on it.
+    Close {
+        pending: Pending,
+        gone_until: Option<Instant>,
+    },
+}
+
+/// When a closing is to be turned next.
+pub(super) enum Rest {
+    /// When this descriptor is readable.
+    Readable(RawFd),
+    /// After so long.
+    After(Duration),
+}
+
+impl Closing {
+    /// Begins. The peer `is_there` as far as is known: what was sent before the end is to arrive.
+    pub(super) fn begin(mut remains: Remains, is_there: bool) -> Self {
+        let reads = remains.pulls.as_ref().is_some_and(Pulls::is_reading);
+        let now = Instant::now();
+        let step = if is_there {
+            let wait = if reads { READ_WAIT } else { FLUSH_WAIT };
+            Step::Flush {
+                pending: remains.endpoint.begin_flush(&mut remains.worker),
+                until: now + wait,
+            }
+        } else {
+            Step::Fetch { gone_until: None }
+        };
+        Self {
+            prompt_until: now + if reads { READ_WAIT } else { FLUSH_WAIT } + CLOSE_WAIT,
+            is_late: false,
+            remains,
+            told: Told::default(),
+            step,
+        }
+    }
+
+    /// Goes on. Returns whether it is over.
+    pub(super) fn turn(&mut self) -> bool {
+        let gpu = self.remains.gpu.clone();
+        // A GPU that was reset has nothing left to keep from being written to.
+        let _current = gpu.as_ref().and_then(|gpu| gpu.enter().ok());
+        for _ in 0..ROUNDS_AT_ONCE {
+            let moved = self.progress();
+            match self.step() {
+                Stepped::Over => return true,
+                Stepped::On => {}
+                Stepped::Waits if moved => {}
+                Stepped::Waits => break,
+            }
+        }
+        if !self.is_late && Instant::now() >= self.prompt_until {
+            self.is_late = true;
+            tracing::debug!(
+                "UCX does not let go of the connection to {} yet: its memory is kept until the peer \
+                 has ended it, too",
+                self.remains.peer
+            );
+        }
+        false
+    }
+
+    /// Nobody waits for it any more: the peer is there, and takes its time.
+    pub(super) fn is_late(&self) -> bool {
+        self.is_late
+    }
+
+    /// When to turn it next.
+    pub(super) fn rest(&mut self) -> Rest {
+        /// A queue of shared memory that the peer has to empty first wakes nobody.
+        const BUSY: Duration = Duration::from_millis(1);
+        const LATE: Duration = Duration::from_millis(100);
+        match self.remains.worker.arm() {
+            // Times are looked at, too, while there are any.
+            Ok(Armed::Yes) => Rest::Readable(self.remains.worker.descriptor()),
+            Ok(Armed::Busy) if !self.is_late => Rest::After(BUSY),
+            Ok(Armed::Busy) | Err(_) => Rest::After(LATE),
+        }
+    }
+
+    /// The next time at which something is given up, if any is.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let of_step = match self.step {
+            Step::Flush { until, .. } => Some(until),
+            Step::Fetch { gone_until } | Step::Close { gone_until, .. } => gone_until,
+        };
+        let prompt = (!self.is_late).then_some(self.prompt_until);
+        of_step.into_iter().chain(prompt).min()
+    }
+
+    /// Whether UCX has said that the peer is gone.
+    fn is_gone(&self) -> bool {
+        self.remains.shared.with(|state| state.failed).is_some()
+    }
+
+    fn step(&mut self) -> Stepped {
+        let is_gone = self.is_gone();
+        let idle = self.remains.shared.under_way() == 0;
+        let now = Instant::now();
+        let gone_since =
+            |until: &mut Option<Instant>| is_gone && now >= *until.get_or_insert(now + GONE_WAIT);
+        let Remains {
+            worker,
+            endpoint,
+            tagged,
+            is_fetched_from,
+            lent,
+            ..
+        } = &mut self.remains;
+        match &mut self.step {
+            Step::Flush { pending, until } => {
+                if !is_gone && pending.check().is_none() && now < *until {
+                    return Stepped::Waits;
+                }
+                pending.forget();
+                self.step = Step::Fetch { gone_until: None };
+            }
+            Step::Fetch { gone_until } => {
+                tagged.clear(worker);
+                // Rule F4: closed by force, UCX would let go of memory that the peer may still fetch.
+                let may_wait = *is_fetched_from && !idle;
+                if may_wait && !is_gone {
+                    return Stepped::Waits;
+                }
+                let by_force = is_gone || lent.is_none() || !*is_fetched_from;
+                let forced = by_force
+                    .then(|| endpoint.begin_close(worker, true))
+                    .flatten();
+                let pending = match forced {
+                    Some(pending) => pending,
+                    // The endpoint has no error mode. UCX then forgets the endpoint and not what is under way
+                    // on it: an answer to that would be looked up at the endpoint that is gone, and end the
+                    // process (seen with 1.13).
+                    None if !idle && !gone_since(gone_until) => return Stepped::Waits,
+                    None => match endpoint.begin_close(worker, false) {
+                        Some(pending) => pending,
+                        None => return Stepped::Waits,
+                    },
+                };
+                self.step = Step::Close {
+                    pending,
+                    gone_until: None,
+                };
+            }
+            Step::Close {
+                pending,
+                gone_until,
+            } => {
+                let closed = pending.check().is_some();
+                let done = closed && (idle || gone_since(gone_until));
+                return if done { Stepped::Over } else { Stepped::Waits };
+            }
+        }
+        Stepped::On
+    }
+
+    /// Lets UCX go on, and drops what it is done with. Returns whether anything moved.
+    fn progress(&mut self) -> bool {
+        let Remains { worker, shared, .. } = &mut self.remains;
+        let moved = worker.progress();
+        if !shared.take(&mut self.told) {
+            return moved;
+        }
+        let api = worker.api();
+        for message in self.told.announced.drain(..) {
+            // SAFETY: a description that was kept, given back only here.
+            unsafe { api.ucp_am_data_release(worker.handle(), message.description) };
+        }
+        for done in self.told.finished.drain(..) {
+            if !done.request.is_null() {
+                // SAFETY: the request of an operation that is over, freed only here.
+                unsafe { api.ucp_request_free(done.request) };
+            }
+        }
+        self.told.arrived.clear();
+        true
+    }
+
+    /// Lets go of everything, once it is [over](Self::turn).
+    pub(super) fn end(self) {
+        let Remains {
+            worker,
+            shared,
+            pulls,
+            gpu,
+            lent,
+            ..
+        } = self.remains;
+        let _current = gpu.as_ref().and_then(|gpu| gpu.enter().ok());
+        // The keys go before the worker.
+        drop(pulls);
+        if worker.destroy() {
+            // SAFETY: the worker is destroyed, and the peer is gone where anything was under way.
+            unsafe { shared.forget_under_way() };
+        }
+        drop(lent);
+    }
+
+    /// Leaves everything as it is: the process ends, or UCX must not be called.
+    pub(super) fn leave(self) {
+        let _left = ManuallyDrop::new(self);
+    }
+}
+
+/// What a step came to.
+enum Stepped {
+    /// The next one can be taken.
+    On,
+    Waits,
+    Over,
+}
+
+/// The descriptor of a [`Rest`], for as long as its closing lives.
+///
+/// # Safety
+///
+/// The closing that gave it is not dropped meanwhile.
+pub(super) unsafe fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: UCX keeps the descriptor open as long as the worker.
+    unsafe { BorrowedFd::borrow_raw(descriptor) }
+}
