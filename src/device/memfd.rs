@@ -6,6 +6,7 @@
 //! does not say that, it is given back when every process has ended that this one gave the file to.
 
 mod watch;
+mod whole;
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -20,6 +21,7 @@ use crate::device::afterlife;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 pub use watch::collect;
+pub use whole::ensure_whole;
 
 /// Dropped once nobody has the file any more.
 pub type Charge = Box<dyn Any + Send + Sync>;

@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use crate::device::BufferRef;
 pub use crate::device::lendable::Freed;
 use crate::device::lendable::Lendable;
-use crate::device::memfd::{Charge, Memfd, Process};
+use crate::device::memfd::{Charge, Memfd, Process, ensure_whole};
 use crate::error::{Error, Result, Status};
 
 /// Regions are smaller than this: an address on the wire has 48 bits for the offset.
@@ -309,7 +309,7 @@ impl MappedRegion {
     /// # Errors
     ///
     /// `Protocol` when it is not a memfd sealed against shrinking, growing and writing, has
-    /// another size, or has not all its pages allocated; `OutOfMemory` when it cannot be mapped.
+    /// another size, or has not all its pages; `OutOfMemory` when it cannot be mapped.
     pub fn map(fd: OwnedFd, len: u64) -> Result<Self> {
         let stat = rustix::fs::fstat(&fd)
             .map_err(|errno| Error::os("cannot examine the peer's region", errno))?;
@@ -317,7 +317,7 @@ impl MappedRegion {
             return Err(Error::protocol("the peer's region is not a file in memory"));
         }
         check_seals(fd.as_fd())?;
-        // Read after the seals were seen: from then on neither number can change.
+        // Read after the seals were seen: from then on the size cannot change, and no page goes missing.
         let stat = rustix::fs::fstat(&fd)
             .map_err(|errno| Error::os("cannot examine the peer's region", errno))?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -326,14 +326,7 @@ impl MappedRegion {
                 "the peer announced a region of {len} bytes and sent one of {size}"
             )));
         }
-        let allocated = u64::try_from(stat.st_blocks)
-            .unwrap_or(0)
-            .saturating_mul(512);
-        if allocated < size {
-            return Err(Error::protocol(format!(
-                "the peer's region is sparse: {allocated} of {size} bytes are allocated"
-            )));
-        }
+        ensure_whole(&fd, size, "the peer's region")?;
         let map_len = usize::try_from(size)
             .map_err(|_| Error::protocol("the peer's region is larger than the address space"))?;
         let mapping = Mapping::new(&fd, map_len, ProtFlags::READ)?;

@@ -170,3 +170,52 @@ fn a_region_larger_than_the_machine_is_an_error() {
         assert_eq!(error.status(), Status::InvalidArgument, "{error}");
     }
 }
+
+/// Rule A8: what is past the end of a region does not stand for what is missing in it, however that came about; what
+/// was allocated and never touched is not missing.
+#[test]
+fn a_hole_is_found_wherever_blocks_are() {
+    const LEN: u64 = 1 << 20;
+    let past_the_end = |fd: &OwnedFd| {
+        rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, LEN, 2 * LEN).unwrap();
+    };
+    let all = |fd: &OwnedFd| allocate(fd, LEN).unwrap();
+    let punch = |fd: &OwnedFd| {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(fd, hole, 8192, 4096).unwrap();
+    };
+    let make = |steps: &[&dyn Fn(&OwnedFd)]| {
+        let fd = memfd(LEN, false, SealFlags::empty());
+        steps.iter().for_each(|step| step(&fd));
+        rustix::fs::fcntl_add_seals(&fd, SEALS).unwrap();
+        fd
+    };
+    refused(make(&[&past_the_end]), LEN, "nothing at byte 0");
+    refused(make(&[&all, &punch]), LEN, "sparse");
+    refused(make(&[&all, &past_the_end, &punch]), LEN, "sparse");
+    for whole in [make(&[&all]), make(&[&all, &past_the_end])] {
+        let changed = whole.try_clone().unwrap();
+        let mapped = MappedRegion::map(whole, LEN).unwrap();
+        // Once it is mapped nothing makes a hole.
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert!(rustix::fs::fallocate(&changed, hole, 0, 4096).is_err());
+        assert!(rustix::fs::fallocate(&changed, FallocateFlags::KEEP_SIZE, LEN, LEN).is_err());
+        rustix::fs::ftruncate(&changed, LEN).unwrap();
+        let seen = mapped.slice(0, LEN).unwrap();
+        // SAFETY: `mapped` is alive and nobody writes.
+        assert!(unsafe { seen.as_slice() }.iter().all(|byte| *byte == 0));
+    }
+}
+
+/// A file of the system's huge pages does not tell of its holes.
+#[test]
+fn a_file_of_huge_pages_is_refused() {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let Ok(fd) = rustix::fs::memfd_create("dipc-test", flags) else {
+        println!("skipped: no such files here");
+        return;
+    };
+    rustix::fs::ftruncate(&fd, HUGE_PAGE_BYTES as u64).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, SEALS).unwrap();
+    refused(fd, HUGE_PAGE_BYTES as u64, "another kind");
+}

@@ -8,7 +8,7 @@ use dipc::device::region::Region;
 use dipc::error::Status;
 use dipc::proto::Span;
 use dipc::transport::Incoming;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 
 use crate::{bare_peer, frame, next, open_copies, region_frame, send_with, until_error};
 
@@ -130,7 +130,15 @@ fn a_region_that_is_not_sealed_or_sparse_is_refused() {
         fd
     };
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
-    for (fd, text) in [(make(SealFlags::empty()), "seals"), (make(all), "sparse")] {
+    // As many blocks as it has bytes, all of them past its end.
+    let past = make(SealFlags::empty());
+    rustix::fs::fallocate(&past, FallocateFlags::KEEP_SIZE, 1 << 20, 1 << 20).unwrap();
+    rustix::fs::fcntl_add_seals(&past, all).unwrap();
+    for (fd, text) in [
+        (make(SealFlags::empty()), "seals"),
+        (make(all), "sparse"),
+        (past, "sparse"),
+    ] {
         let (mut connection, peer) = bare_peer();
         send_with(&peer, &region_frame(3, 1 << 20), &[fd.as_fd()]);
         let message = next(connection.as_mut()).unwrap();

@@ -27,7 +27,7 @@ use std::ptr::NonNull;
 use rustix::fs::{FallocateFlags, FileType, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::device::memfd::Memfd;
+use crate::device::memfd::{Memfd, ensure_whole};
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -293,15 +293,12 @@ impl Reader {
         // Read after the seals were seen: from then on the size cannot change.
         let stat = rustix::fs::fstat(fd).map_err(failed)?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        let allocated = u64::try_from(stat.st_blocks)
-            .unwrap_or(0)
-            .saturating_mul(512);
-        if size != FILE_BYTES as u64 || allocated < size {
+        if size != FILE_BYTES as u64 {
             return Err(Error::protocol(format!(
-                "the server's ring has {size} bytes, {allocated} of them allocated; a ring has \
-                 {FILE_BYTES}"
+                "the server's ring has {size} bytes; a ring has {FILE_BYTES}"
             )));
         }
+        ensure_whole(fd, size, "the server's ring")?;
         Ok(Self {
             memory: Memory::map(fd)?,
             read: 0,
