@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::arena::registry::Registry;
 use crate::device::cuda::{CudaRegion, Device, DeviceMemory, later};
 use crate::device::lendable::Lendable;
-use crate::device::memfd::Charge;
+use crate::device::memfd::{self, Charge};
 use crate::device::region::Region;
 use crate::error::Result;
 
@@ -14,6 +14,11 @@ use crate::error::Result;
 pub trait Place {
     /// What lengths of regions are rounded up to.
     fn unit(&self) -> Result<u64>;
+
+    /// The most bytes that a region can have there.
+    fn most_bytes(&self) -> u64 {
+        u64::MAX
+    }
 
     /// Fails where what was made there is gone.
     fn ensure_alive(&self) -> Result<()> {
@@ -27,6 +32,10 @@ pub trait Place {
 impl Place for () {
     fn unit(&self) -> Result<u64> {
         Ok(u64::try_from(rustix::param::page_size()).unwrap_or(4096))
+    }
+
+    fn most_bytes(&self) -> u64 {
+        memfd::most_bytes()
     }
 }
 

@@ -162,6 +162,8 @@ impl<R: Memory> Shared<R> {
             max_bytes,
         } = self.options;
         let unit = self.unit;
+        let most = self.place.most_bytes();
+        let standard = standard.min(most - most % unit);
         let refused = |mapped: u64| {
             Error::out_of_memory(format!(
                 "{len} bytes more would pass the arena's max_bytes of {max_bytes} ({mapped} \

@@ -9,6 +9,7 @@ mod fake_flight;
 mod flight;
 mod flight_ends;
 mod holding;
+mod limits;
 mod network;
 mod support;
 mod tables;

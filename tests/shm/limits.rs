@@ -260,3 +260,54 @@ fn child_refuses() {
     let error = client.get(&[&uri.to_string()], b"t", &options, None);
     assert_eq!(error.err().unwrap().status(), Status::NotFound);
 }
+
+/// Past the limit on the size of files bodies travel as bytes, no ring is made, and an arena says so: no signal comes.
+#[test]
+fn a_limit_on_files_is_an_error() {
+    in_child("limits::child_has_small_files");
+}
+
+#[test]
+#[ignore = "run by a_limit_on_files_is_an_error"]
+fn child_has_small_files() {
+    assert_in_child();
+    let limit = |bytes: u64| {
+        let before = getrlimit(Resource::Fsize);
+        let limit = Rlimit {
+            current: Some(bytes),
+            ..before
+        };
+        setrlimit(Resource::Fsize, limit).unwrap();
+    };
+    let bytes = vec![1; 100_000];
+    let buffers = [BufferRef::of(&bytes)];
+    let lends = |lender: &dyn dipc::transport::Lender| {
+        matches!(lender.place(&buffers, None).unwrap(), Placement::Lent(_))
+    };
+    let (mut connection, mut peer) = bare_peer();
+    let lender = connection.lender().unwrap();
+    limit(50_000);
+    assert!(!lends(&*lender));
+    let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();
+    let error = arena.alloc(100_000).unwrap_err();
+    assert_eq!(error.status(), Status::OutOfResources, "{error}");
+    assert!(error.text().contains("ulimit -f"), "{error}");
+    assert_eq!(arena.mapped_bytes(), 0);
+    arena.alloc(1).unwrap();
+    assert!((1..=50_000).contains(&arena.mapped_bytes()));
+    // It asks for a ring, and then says something else.
+    peer.write_all(&frame(2, 0, &[10])).unwrap();
+    peer.write_all(&frame(2, 0, &[200])).unwrap();
+    assert!(
+        matches!(next(connection.as_mut()), Ok(Incoming::Control { bytes, .. }) if bytes[..] == [200])
+    );
+    assert_eq!(connection.queued_bytes(), 0);
+    peer.set_nonblocking(true).unwrap();
+    assert!(peer.read(&mut [0]).is_err(), "there is no ring");
+    // Regions are as large as they may be.
+    limit(200_000);
+    assert!(lends(&*lender));
+    limit(0);
+    let folder = tempfile::tempdir().unwrap();
+    listen(folder.path().join("s").to_str().unwrap()).unwrap();
+}

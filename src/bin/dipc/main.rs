@@ -20,10 +20,12 @@ mod source;
 mod tpch;
 mod verify;
 
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use arrow::error::ArrowError;
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use dipc::transport::Settings;
 use tracing::level_filters::LevelFilter;
@@ -77,7 +79,13 @@ fn main() -> ExitCode {
         // What is logged may be of a peer's making.
         .with_writer(|| display::Escaped(std::io::stderr()))
         .with_target(false)
+        // Where stderr takes no more there is nowhere to say so.
+        .log_internal_errors(false)
         .init();
+    if let Err(error) = signals::survive_file_limit() {
+        output::complain(&format!("{error:#}"));
+        return ExitCode::FAILURE;
+    }
     let (name, outcome) = match cli.command {
         Command::Serve(args) => ("serve", serve::run(&args)),
         Command::Get(args) => ("get", get::run(&args)),
@@ -98,9 +106,25 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Err(error) => {
-            output::complain(&format!("{error:#}"));
+            output::complain(&format!("{error:#}{}", remedy(&error)));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What to do about an error that does not say it.
+fn remedy(error: &anyhow::Error) -> &'static str {
+    let is_too_large = |error: &(dyn std::error::Error + 'static)| {
+        let inner = match error.downcast_ref() {
+            Some(ArrowError::IoError(_, inner)) => Some(inner),
+            _ => error.downcast_ref::<io::Error>(),
+        };
+        inner.is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
+    };
+    if error.chain().any(is_too_large) {
+        "; raise the limit on the size of files (ulimit -f)"
+    } else {
+        ""
     }
 }
 

@@ -1,10 +1,18 @@
-//! SIGINT and SIGTERM, handed to a thread that may do anything.
+//! SIGINT and SIGTERM, handed to a thread that may do anything; and SIGXFSZ, which ends nothing.
 
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context as _, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+
+/// Has a write past the limit on the size of files fail, where it would end the process.
+pub fn survive_file_limit() -> Result<()> {
+    let unseen = Arc::default();
+    signal_hook::flag::register(SIGXFSZ, unseen).context("cannot catch SIGXFSZ")?;
+    Ok(())
+}
 
 /// Calls `first` at the first SIGINT or SIGTERM and `again` at each later one, on a thread of its
 /// own, from now until the process ends.

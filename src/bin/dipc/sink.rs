@@ -102,12 +102,13 @@ impl Sink {
     ) -> Result<()> {
         match &mut self.writer {
             Writer::File(writer) => writer.write(batch).map_err(|error| {
-                let hint = if error.to_string().contains("Dictionary replacement") {
-                    "; an Arrow file cannot replace a dictionary, an Arrow stream (.arrows) can"
+                if error.to_string().contains("Dictionary replacement") {
+                    anyhow::anyhow!(
+                        "{error}; an Arrow file cannot replace a dictionary, an Arrow stream (.arrows) can"
+                    )
                 } else {
-                    ""
-                };
-                anyhow::anyhow!("{error}{hint}")
+                    anyhow::Error::from(error)
+                }
             }),
             Writer::Stream(writer) => writer.write(batch).map_err(anyhow::Error::from),
             // It writes every value out.

@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
+use crate::device::memfd;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::shm::connection::{Role, ShmConnection};
@@ -252,7 +253,12 @@ impl Lock {
             let write = |mut file: &File| {
                 file.seek(SeekFrom::Start(0))?;
                 file.set_len(0)?;
-                writeln!(file, "{LOCK_MARK}{}", std::process::id())
+                let text = format!("{LOCK_MARK}{}\n", std::process::id());
+                // Past the limit the kernel would send SIGXFSZ. The lock holds without the text.
+                if text.len() as u64 > memfd::most_bytes() {
+                    return Ok(());
+                }
+                file.write_all(text.as_bytes())
             };
             let generation = Generation::now();
             let lock = Self {

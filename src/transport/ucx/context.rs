@@ -22,6 +22,7 @@ use crate::lines::Lines;
 use crate::transport::Settings;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::{error, version_text};
+use crate::transport::ucx::limit;
 
 /// The setting that names the library to load.
 const LIBRARY: &str = "library";
@@ -46,6 +47,10 @@ const TCP_SEGMENT: &str = "TCP_TX_SEG_SIZE";
 const TCP_SEGMENT_BYTES: &str = "64k";
 /// The tcp of newer ones does not open where this is less; it is as much by default.
 const TCP_RECEIVED_SEGMENT: &str = "TCP_RX_SEG_SIZE";
+/// What UCX goes over.
+const TRANSPORTS: &str = "TLS";
+/// Everything but its shared memory in files, which may be larger than this process's files may be.
+const WITHOUT_FILES: &str = "^posix";
 /// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
 pub(super) const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 
@@ -322,6 +327,9 @@ fn init(
         // Without tcp in the build there is no such setting.
         let _ = config.set(TCP_SEGMENT, TCP_SEGMENT_BYTES);
     }
+    if limit::is_set() && !is_set(TRANSPORTS) {
+        config.set(TRANSPORTS, WITHOUT_FILES)?;
+    }
     if ipv6 {
         config.set(TCP_FAMILIES, "inet6,inet")?;
     }
@@ -337,6 +345,7 @@ fn init(
         ..ucp_params_t::default()
     };
     let mut handle = std::ptr::null_mut();
+    let _held_off = limit::hold_off();
     // SAFETY: both structs are readable, what the mask names is set; `handle` is writable.
     let status = unsafe { api.ucp_init(&raw const params, config.handle, &raw mut handle) };
     if status != UCS_OK {

@@ -30,6 +30,7 @@ mod gather;
 mod info;
 mod key;
 mod lending;
+mod limit;
 mod listener;
 mod pace;
 mod plain;

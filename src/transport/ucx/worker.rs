@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::error;
+use crate::transport::ucx::limit;
 use crate::transport::wait::wait;
 
 /// How long a worker is left alone that is busy and does not come on: a queue of shared memory that
@@ -87,6 +88,7 @@ impl Worker {
             ..ucp_worker_params_t::default()
         };
         let mut handle = std::ptr::null_mut();
+        let _held_off = limit::hold_off();
         // SAFETY: the context lives as long as `context`; the masked field is set; `handle` is
         // writable.
         let status =
