@@ -190,9 +190,17 @@ impl Error {
     /// The same error with what was being done put before its text.
     #[must_use]
     pub fn context(self, doing: impl fmt::Display) -> Self {
+        let mut text = Brief {
+            text: String::new(),
+            left: MOST_CONTEXT,
+        };
+        if fmt::write(&mut text, format_args!("{doing}")).is_err() {
+            text.text.push_str("...");
+        }
+        let text = text.text;
         Self {
             status: self.status,
-            text: format!("{doing}: {}", self.text).into_boxed_str(),
+            text: format!("{text}: {}", self.text).into_boxed_str(),
             os_error: self.os_error,
             cause: Some(std::sync::Arc::new(self)),
         }
@@ -247,6 +255,29 @@ constructors! {
     timeout => Timeout;
     /// Memory, or an option's limit on it, ran out.
     out_of_memory => OutOfMemory;
+}
+
+/// Most bytes that one [`Error::context`] adds: a peer chooses the names of its fields, and each level of
+/// nesting adds one.
+const MOST_CONTEXT: usize = 512;
+
+/// Text that ends where there is no room left.
+struct Brief {
+    text: String,
+    left: usize,
+}
+
+impl fmt::Write for Brief {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = text.floor_char_boundary(self.left);
+        let (fits, rest) = text.split_at(end);
+        self.text.push_str(fits);
+        self.left -= end;
+        match rest {
+            "" => Ok(()),
+            _ => Err(fmt::Error),
+        }
+    }
 }
 
 impl fmt::Display for Error {

@@ -63,6 +63,11 @@ impl<'a> Budget<'a> {
         }
     }
 
+    /// Bytes that are left, the body aside.
+    pub(super) fn left(&self) -> u64 {
+        self.left.get()
+    }
+
     /// Takes a part of it.
     ///
     /// # Errors

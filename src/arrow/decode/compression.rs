@@ -14,6 +14,12 @@ const TRUSTED_RATIO: u64 = 16;
 /// The first step of such a buffer; each later one doubles.
 const FIRST_STEP: usize = 1 << 20;
 
+/// What a frame of zstd may ask to look back to, whatever the limit: all but the highest levels ask for no
+/// more.
+const USUAL_WINDOW: u64 = 8 << 20;
+/// The most that zstd's own reader takes where it is not told, as a power of two.
+const MOST_WINDOW_LOG: u32 = 27;
+
 /// How the buffers of a body are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Codec {
@@ -43,10 +49,16 @@ impl Codec {
         }
     }
 
-    fn reader<'a>(self, packed: &'a [u8]) -> std::io::Result<Box<dyn Read + 'a>> {
+    /// Reads a frame, with at most `window` bytes to look back to, beside those that every frame may have.
+    fn reader<'a>(self, packed: &'a [u8], window: u64) -> std::io::Result<Box<dyn Read + 'a>> {
         Ok(match self {
             Self::Lz4Frame => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
-            Self::Zstd => Box::new(zstd::stream::Decoder::with_buffer(packed)?.single_frame()),
+            Self::Zstd => {
+                let mut decoder = zstd::stream::Decoder::with_buffer(packed)?.single_frame();
+                let window = window.max(USUAL_WINDOW);
+                decoder.window_log_max(window.ilog2().min(MOST_WINDOW_LOG))?;
+                Box::new(decoder)
+            }
         })
     }
 }
@@ -86,7 +98,8 @@ pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &Budget<'_>) -> Result
     let failed = |error: std::io::Error| {
         Error::invalid_data(format!("a compressed buffer cannot be unpacked: {error}"))
     };
-    let mut reader = codec.reader(packed).map_err(failed)?;
+    let window = bytes.saturating_add(budget.left());
+    let mut reader = codec.reader(packed, window).map_err(failed)?;
 
     let trusted = (packed.len() as u64).saturating_mul(TRUSTED_RATIO);
     let first = if bytes <= trusted {

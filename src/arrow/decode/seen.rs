@@ -4,8 +4,10 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
+use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::columns::{Columns, Node, Plain};
 use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::values::Noted;
 use crate::error::Result;
 
 /// The way from the root to the children of an array. All that is read on it was checked before, and is
@@ -21,6 +23,7 @@ pub(super) struct Above<'a> {
     /// Ranges of the child that can be come to, where its parent names them in any order: in their
     /// order, none of them empty.
     named: OnceCell<Vec<Range<usize>>>,
+    budget: &'a Budget<'a>,
 }
 
 impl<'a> Above<'a> {
@@ -29,6 +32,7 @@ impl<'a> Above<'a> {
         field: &'a Field,
         id: usize,
         child: usize,
+        budget: &'a Budget<'a>,
     ) -> Self {
         Self {
             parent,
@@ -36,6 +40,7 @@ impl<'a> Above<'a> {
             id,
             child,
             named: OnceCell::new(),
+            budget,
         }
     }
 
@@ -166,15 +171,15 @@ impl<'a> Above<'a> {
         let len = node.len()?;
         let offsets = columns.slice::<T>(node.buffer(1), len)?;
         let sizes = columns.slice::<T>(node.buffer(2), len)?;
-        let mut named = Vec::new();
+        let mut named = Noted::new(self.budget);
         for (row, (offset, size)) in offsets.iter().zip(sizes).enumerate() {
             let (offset, size): (i64, i64) = ((*offset).into(), (*size).into());
             let range = span(offset, offset.saturating_add(size));
             if !range.is_empty() && self.any_row(columns, node, row..row + 1)? {
-                named.push(range);
+                named.add(range)?;
             }
         }
-        Ok(joined(named))
+        Ok(joined(named.rows))
     }
 
     /// The values of this child of a dense union.
@@ -182,14 +187,14 @@ impl<'a> Above<'a> {
         let len = node.len()?;
         let types = columns.slice::<i8>(node.buffer(0), len)?;
         let offsets = columns.slice::<i32>(node.buffer(1), len)?;
-        let mut named = Vec::new();
+        let mut named = Noted::new(self.budget);
         for (row, (id, offset)) in types.iter().zip(offsets).enumerate() {
             if Some(*id) == self.type_id() && self.any_row(columns, node, row..row + 1)? {
                 let offset = i64::from(*offset);
-                named.push(span(offset, offset.saturating_add(1)));
+                named.add(span(offset, offset.saturating_add(1)))?;
             }
         }
-        Ok(joined(named))
+        Ok(joined(named.rows))
     }
 
     /// The type id of the child, in a union.

@@ -95,7 +95,11 @@ impl Checker<'_> {
         // After their parent, which says what of them can be come to.
         for (index, child) in field.children.iter().enumerate() {
             let child_id = self.columns.children_of(&node)[index];
-            self.column(child, child_id, &Above::new(above, field, id, index))?;
+            self.column(
+                child,
+                child_id,
+                &Above::new(above, field, id, index, self.budget),
+            )?;
         }
         Ok(())
     }
@@ -193,22 +197,15 @@ impl Checker<'_> {
             .dictionary
             .map_or(0, |dictionary| self.columns.nodes[dictionary].length);
         let outside = match (bits, signed) {
-            (8, true) => self.outside::<i8>(&node, values),
-            (8, false) => self.outside::<u8>(&node, values),
-            (16, true) => self.outside::<i16>(&node, values),
-            (16, false) => self.outside::<u16>(&node, values),
-            (32, true) => self.outside::<i32>(&node, values),
-            (32, false) => self.outside::<u32>(&node, values),
-            (_, true) => self.outside::<i64>(&node, values),
-            (_, false) => self.outside::<u64>(&node, values),
+            (8, true) => self.outside::<i8>(&node, values, above),
+            (8, false) => self.outside::<u8>(&node, values, above),
+            (16, true) => self.outside::<i16>(&node, values, above),
+            (16, false) => self.outside::<u16>(&node, values, above),
+            (32, true) => self.outside::<i32>(&node, values, above),
+            (32, false) => self.outside::<u32>(&node, values, above),
+            (_, true) => self.outside::<i64>(&node, values, above),
+            (_, false) => self.outside::<u64>(&node, values, above),
         }?;
-        for row in &outside {
-            if self.is_shown(Some(above), *row)? {
-                return Err(Error::invalid_data(format!(
-                    "row {row} refers to a value that its dictionary of {values} does not have"
-                )));
-            }
-        }
         self.hide(id, &outside)
     }
 
@@ -238,9 +235,9 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Rows that are not null, and whose indices are outside of the dictionary. Indices of null values
-    /// may be anything, as the format says.
-    fn outside<T: Index>(&self, node: &Node, values: i64) -> Result<Vec<usize>> {
+    /// Rows that are not null, but that nobody can come to, and whose indices are outside of the dictionary.
+    /// Indices of null values may be anything, as the format says.
+    fn outside<T: Index>(&self, node: &Node, values: i64, above: &Above<'_>) -> Result<Vec<usize>> {
         let valid = self.bitmap(node)?;
         let indices = self.columns.slice::<T>(node.buffer(1), node.len()?)?;
         if T::are_surely_below(indices, values) {
@@ -259,9 +256,19 @@ impl Checker<'_> {
         if is_inside(least) && is_inside(most) {
             return Ok(Vec::new());
         }
-        let rows = indices.iter().enumerate();
-        let outside = rows.filter(|(row, index)| !is_inside(**index) && valid.get(*row));
-        Ok(outside.map(|(row, _)| row).collect())
+        let mut outside = Noted::new(self.budget);
+        for (row, index) in indices.iter().enumerate() {
+            if is_inside(*index) || !valid.get(row) {
+                continue;
+            }
+            if self.is_shown(Some(above), row)? {
+                return Err(Error::invalid_data(format!(
+                    "row {row} refers to a value that its dictionary of {values} does not have"
+                )));
+            }
+            outside.add(row)?;
+        }
+        Ok(outside.rows)
     }
 
     /// Offsets in order, the last one not past `limit`. Those of an empty array may be missing.
@@ -339,7 +346,7 @@ impl Checker<'_> {
             return Ok(());
         }
         // Row by row: what is wrong may lie under nulls.
-        let mut wrong = Vec::new();
+        let mut wrong = Noted::new(self.budget);
         for row in 0..node.len()? {
             let value = bytes.get(range(row)).unwrap_or_default();
             let Err(error) = utf8_of(value) else {
@@ -353,11 +360,11 @@ impl Checker<'_> {
                     Err(_) => error.context(format_args!("row {row}")),
                 });
             }
-            wrong.push(range(row));
+            wrong.add(range(row))?;
         }
         // Consumers may slice before they look at the bitmap: such rows become text, too.
         self.change(data, last, |bytes| {
-            for range in wrong {
+            for range in wrong.rows {
                 if let Some(value) = bytes.get_mut(range) {
                     value.fill(0);
                 }
@@ -384,7 +391,7 @@ impl Checker<'_> {
         let limit = self.columns.child(node, 0).length;
         let offsets = self.columns.slice::<T>(node.buffer(1), node.len()?)?;
         let sizes = self.columns.slice::<T>(node.buffer(2), node.len()?)?;
-        let mut unusable = Vec::new();
+        let mut unusable = Noted::new(self.budget);
         for (row, (offset, size)) in offsets.iter().zip(sizes).enumerate() {
             let (offset, size): (i64, i64) = ((*offset).into(), (*size).into());
             let inside = offset >= 0
@@ -397,9 +404,10 @@ impl Checker<'_> {
             }
             if !inside {
                 // The format asks for a range of the child there, too.
-                unusable.push(row);
+                unusable.add(row)?;
             }
         }
+        let unusable = unusable.rows;
         self.clear(node, 1, size_of::<T>(), &unusable)?;
         self.clear(node, 2, size_of::<T>(), &unusable)
     }
@@ -507,11 +515,11 @@ impl Checker<'_> {
             .columns
             .slice::<u8>(node.buffer(1), len.saturating_mul(VIEW))?;
         let texts = if utf8 {
-            Texts::of(views, &data)
+            Texts::of(views, &data, self.budget)?
         } else {
             Texts::Any
         };
-        let mut unusable = Vec::new();
+        let mut unusable = Noted::new(self.budget);
         for (row, view) in views.as_chunks::<VIEW>().0.iter().enumerate() {
             let Err(error) = check_view(view, &data, &texts) else {
                 continue;
@@ -520,9 +528,34 @@ impl Checker<'_> {
                 return Err(error.context(format_args!("row {row}")));
             }
             // Consumers that work on all rows at once would follow it: it becomes an empty string.
-            unusable.push(row);
+            unusable.add(row)?;
         }
+        let unusable = unusable.rows;
         self.clear(node, 1, VIEW, &unusable)
+    }
+}
+
+/// A list that counts against the budget: a row of a byte or less may have an entry.
+pub(super) struct Noted<'a, T> {
+    pub(super) rows: Vec<T>,
+    budget: &'a Budget<'a>,
+}
+
+impl<'a, T> Noted<'a, T> {
+    pub(super) fn new(budget: &'a Budget<'a>) -> Self {
+        Self {
+            rows: Vec::new(),
+            budget,
+        }
+    }
+
+    pub(super) fn add(&mut self, row: T) -> Result<()> {
+        // The list doubles where it is full.
+        self.budget.take(2 * size_of::<T>() as u64)?;
+        let reserved = self.rows.try_reserve(1);
+        reserved.map_err(|_| Error::out_of_memory("no memory for a list of rows"))?;
+        self.rows.push(row);
+        Ok(())
     }
 }
 

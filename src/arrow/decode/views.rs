@@ -1,6 +1,7 @@
 //! Views of strings and bytes, each checked by itself (level `full` of rule A8).
 
-use crate::arrow::decode::values::utf8_of;
+use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::values::{Noted, utf8_of};
 use crate::error::{Error, Result};
 
 /// Bytes of a view: its length, then the bytes themselves, or a prefix of 4 bytes, the number of a data
@@ -34,7 +35,7 @@ pub(super) enum Known {
 impl Texts {
     /// What takes no more time than to read the data buffers a few times: views may all name the same bytes, so
     /// that to read each one could take days.
-    pub(super) fn of(views: &[u8], data: &[&[u8]]) -> Self {
+    pub(super) fn of(views: &[u8], data: &[&[u8]], budget: &Budget<'_>) -> Result<Self> {
         let lengths = views
             .as_chunks::<VIEW>()
             .0
@@ -46,15 +47,17 @@ impl Texts {
         });
         if asked < there / 4 {
             // A few strings of buffers that are much larger.
-            return Self::Each;
+            return Ok(Self::Each);
         }
-        let known = |buffer: &&[u8]| match () {
-            () if buffer.is_ascii() => Known::Ascii,
-            () if utf8_of(buffer).is_ok() => Known::Text,
-            () if asked <= there => Known::Other,
-            () => Known::Ranges(ranges(buffer)),
+        let known = |buffer: &&[u8]| {
+            Ok(match () {
+                () if buffer.is_ascii() => Known::Ascii,
+                () if utf8_of(buffer).is_ok() => Known::Text,
+                () if asked <= there => Known::Other,
+                () => Known::Ranges(ranges(buffer, budget)?),
+            })
         };
-        Self::Known(data.iter().map(known).collect())
+        Ok(Self::Known(data.iter().map(known).collect::<Result<_>>()?))
     }
 
     #[inline]
@@ -91,17 +94,17 @@ fn check_in(ranges: &[(usize, usize)], data: &[u8], offset: usize, end: usize) -
 }
 
 /// Where bytes are text.
-fn ranges(bytes: &[u8]) -> Vec<(usize, usize)> {
+fn ranges(bytes: &[u8], budget: &Budget<'_>) -> Result<Vec<(usize, usize)>> {
     let mut start = 0;
-    let mut found = Vec::new();
+    let mut found = Noted::new(budget);
     for chunk in bytes.utf8_chunks() {
         let end = start + chunk.valid().len();
         if end > start {
-            found.push((start, end));
+            found.add((start, end))?;
         }
         start = end + chunk.invalid().len();
     }
-    found
+    Ok(found.rows)
 }
 
 /// Whether a character begins at a place of what is text, or nothing.
@@ -190,7 +193,9 @@ mod tests {
         data.extend([0xff, 0xe6, 0xbc, b'a', 0xc3]);
         data.extend("more text after what is none: 漢字漢字漢字".as_bytes());
         data.extend([0xf0, 0x9f]);
-        let known = Texts::Known(vec![Known::Ranges(ranges(&data))]);
+        let known = Texts::Known(vec![Known::Ranges(
+            ranges(&data, &Budget::new(1 << 20, &[])).unwrap(),
+        )]);
         for offset in 0..data.len() - INLINE {
             for end in offset + INLINE + 1..=data.len() {
                 let bytes = &data[offset..end];
@@ -218,7 +223,9 @@ mod tests {
         let views = |data: &[u8], count: usize| -> Vec<u8> {
             (0..count).flat_map(|_| view(&data[..20], 0)).collect()
         };
-        let known = |data: &[u8], count: usize| Texts::of(&views(data, count), &[data]);
+        let known = |data: &[u8], count: usize| {
+            Texts::of(&views(data, count), &[data], &Budget::new(1 << 20, &[])).unwrap()
+        };
         let (ascii, text) = (vec![b'a'; 1000], "ä".repeat(500).into_bytes());
         let other = [&text[..], &[0xff]].concat();
         assert!(matches!(known(&ascii, 3), Texts::Each));
@@ -255,5 +262,13 @@ mod tests {
             assert!(!check(short(wrong, &[]), &Texts::Each), "{wrong:?}");
             assert!(check(short(wrong, &[]), &Texts::Any), "{wrong:?}");
         }
+    }
+
+    /// What is known of bytes counts: two bytes may have an entry.
+    #[test]
+    fn ranges_are_counted() {
+        let bytes = b"a\xff".repeat(10_000);
+        assert!(ranges(&bytes, &Budget::new(400_000, &[])).is_ok());
+        assert!(ranges(&bytes, &Budget::new(200_000, &[])).is_err());
     }
 }

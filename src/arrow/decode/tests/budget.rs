@@ -401,3 +401,70 @@ fn a_schema_is_as_large_as_its_header() {
     let error = open(&honest(10_000), 4 << 20).unwrap_err();
     assert_eq!(error.status(), Status::OutOfMemory, "{error}");
 }
+
+/// Names that a peer chose do not make a text longer at each level of nesting.
+#[test]
+fn texts_of_errors_stay_short() {
+    let mut fbb = flatbuffers::FlatBufferBuilder::new();
+    let name = "\u{1}".repeat(100_000);
+    let name = fbb.create_shared_string(&name);
+    // A list must have one child.
+    let mut inner: Vec<Offset<'_>> = Vec::new();
+    for level in 0..50 {
+        let (ty, type_) = match level {
+            0 => (
+                ipc::Type::List,
+                ipc::List::create(&mut fbb, &ipc::ListArgs {}).as_union_value(),
+            ),
+            _ => {
+                let args = ipc::Struct_Args {};
+                (
+                    ipc::Type::Struct_,
+                    ipc::Struct_::create(&mut fbb, &args).as_union_value(),
+                )
+            }
+        };
+        let args = ipc::FieldArgs {
+            name: Some(name),
+            type_type: ty,
+            type_: Some(type_),
+            children: Some(fbb.create_vector(&inner)),
+            ..Default::default()
+        };
+        inner = vec![ipc::Field::create(&mut fbb, &args)];
+    }
+    // Of bytes that pay for it.
+    let pad = fbb.create_string(&"x".repeat(1 << 20));
+    let args = ipc::FieldArgs {
+        name: Some(pad),
+        type_type: ipc::Type::Utf8View,
+        type_: Some(ipc::Utf8View::create(&mut fbb, &ipc::Utf8ViewArgs {}).as_union_value()),
+        ..Default::default()
+    };
+    inner.insert(0, ipc::Field::create(&mut fbb, &args));
+    let header = Header::parse(&schema_of(fbb, &inner)).unwrap();
+    let error = Decoder::new(&header, DecodeOptions::default()).unwrap_err();
+    assert!(error.text().contains("children"), "{:.200}", error.text());
+    assert!(error.text().len() < 64 << 10, "{}", error.text().len());
+}
+
+/// What level full notes of rows counts, too: a row may be one byte, and one in a null struct for each.
+#[test]
+fn rows_that_are_noted_are_counted() {
+    let keys = Int8Array::from(vec![7; 200_000]);
+    let values: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
+    // SAFETY: wrong on purpose; arrow-rs only writes it.
+    let inner = unsafe { DictionaryArray::new_unchecked(keys, values) };
+    let field = Field::new("d", inner.data_type().clone(), true);
+    let nulls = vec![false; 200_000].into();
+    let outer = StructArray::new(vec![field].into(), vec![Arc::new(inner)], Some(nulls));
+    let batch = RecordBatch::try_from_iter([("s", Arc::new(outer) as ArrayRef)]).unwrap();
+    let sent = messages(&write(
+        &batch.schema(),
+        &[batch],
+        IpcWriteOptions::default(),
+    ));
+    let error = decode_within(&sent, Level::Full, 1 << 20).unwrap_err();
+    assert_eq!(error.status(), Status::OutOfMemory, "{error}");
+    decode_within(&sent, Level::Full, 8 << 20).unwrap();
+}
