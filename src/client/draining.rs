@@ -9,6 +9,7 @@ use super::{Inner, Key, SILENCE_TIMEOUT, retire_all};
 use crate::driver::clock;
 use crate::driver::fetch::{Discarded, Fetch};
 use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::lines::Lines;
 use crate::proto::Timestamp;
 
 /// A stream that its consumer has left: the I/O thread reads it to its end.
@@ -143,9 +144,13 @@ impl Source for Draining {
         });
         match silent {
             Some(Some(silent)) => {
-                tracing::warn!(
-                    "a cancelled stream is cut: its server has not said its end for {silent:?}"
-                );
+                static SAID: Lines = Lines::new();
+                SAID.say(|more| {
+                    tracing::warn!(
+                        "a cancelled stream is cut: its server has not said its end for \
+                         {silent:?}{more}"
+                    );
+                });
                 self.end();
             }
             Some(None) => self.look_again_later(),

@@ -65,9 +65,22 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// `Unreachable` when there is no such name, `Timeout`, `Cancelled` by the token.
+    /// `Unreachable` when there is no such name or interface, `InvalidUri` for an address of a link without its
+    /// interface, `Timeout`, `Cancelled` by the token.
     pub fn resolve(&self, timeout: Duration, cancel: Option<&Cancel>) -> Result<Vec<SocketAddr>> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
+            if let IpAddr::V6(v6) = ip
+                && v6.is_unicast_link_local()
+            {
+                return Err(Error::new(
+                    Status::InvalidUri,
+                    format!(
+                        "{self} is the address of a link: name the interface too, as in \
+                         {}://[{ip}%eth0]:{}",
+                        self.scheme, self.port
+                    ),
+                ));
+            }
             return Ok(vec![SocketAddr::new(ip, self.port)]);
         }
         if let Some((ip, zone)) = self.host.split_once('%')
@@ -205,6 +218,10 @@ mod tests {
         let error = found("tcp://[fe80::1%nowhere7]:4000").unwrap_err();
         assert_eq!(error.status(), Status::Unreachable);
         assert!(error.text().contains("no interface `nowhere7`"), "{error}");
+        // Without one it stands for nothing.
+        let error = found("tcp://[fe80::1]:4000").unwrap_err();
+        assert_eq!(error.status(), Status::InvalidUri);
+        assert!(error.text().contains("[fe80::1%eth0]:4000"), "{error}");
     }
 
     /// A name that nobody knows is said to be one.
