@@ -372,6 +372,40 @@ fn a_baseline_peer_is_sent_what_does_not_fit() {
     assert!(stats.bytes_sent > 1 << 20 && stats.bytes_copied > 0);
 }
 
+/// Rule F4 costs no memory for good: what baseline peers had that left in the middle is lent again
+/// once their connections are closed.
+#[test]
+fn baseline_peers_that_are_cut_wear_nothing_out() {
+    if !works() {
+        return;
+    }
+    let link = LinkOptions {
+        region_bytes: 1 << 20,
+        ..link_options()
+    };
+    let (server, uri) = server(ServerOptions {
+        link,
+        ..lending(BodyPolicy::Lent)
+    });
+    serve(&server, "t", counting(1 << 40, 10_000));
+    serve(&server, "few", counting(1, 10_000));
+    for _ in 0..20 {
+        let client = client();
+        let mut stream = client
+            .get(&[&baseline(&uri)], b"t", &GetOptions::default(), None)
+            .unwrap();
+        stream.next().unwrap().expect("a batch");
+    }
+    eventually("a body is lent again", || {
+        let before = server.stats().bytes_sent;
+        let mut stream = client()
+            .get(&[&baseline(&uri)], b"few", &GetOptions::default(), None)
+            .unwrap();
+        assert_eq!(read_all(&mut stream).unwrap().len(), 1);
+        server.stats().bytes_sent == before
+    });
+}
+
 /// A bare address, of which a client cannot know how the server sends, works with each.
 #[test]
 fn a_bare_address_works_with_each_way_of_sending() {

@@ -2,7 +2,9 @@
 //! directions.
 
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +19,7 @@ use dipc::error::Status;
 use dipc::proto::Role;
 use dipc::server::ServerOptions;
 use dipc::transport::BodyPolicy;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{export, export_schema, read_all};
 use crate::peer::{Options, Outcome, Peer, Server, peers};
@@ -297,4 +300,45 @@ fn a_bare_address_does_no_harm_to_the_peer() {
         .get(&uris, name(&table).as_bytes(), &GetOptions::default(), None)
         .unwrap();
     assert!(read_all(&mut stream).unwrap() == read(&table).1);
+}
+
+/// A baseline client that has what it asked for, and leaves, is nothing to be warned of.
+#[test]
+fn nobody_is_warned_of_a_peer_that_leaves() {
+    let Some(peer) = peer() else { return };
+    let folder = folder("leaving");
+    let table = large(&folder);
+    let mut server = Command::new(env!("CARGO_BIN_EXE_dipc"))
+        .arg("serve")
+        .arg(&table)
+        .args([
+            "--listen",
+            "ucx://127.0.0.1:0",
+            "--trusted-network",
+            "--roles",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut uri = |role: &str| loop {
+        let line = output.next().expect("a URI").unwrap();
+        if let Some(uri) = line.strip_prefix(role) {
+            return uri.trim().to_owned();
+        }
+    };
+    let uris = [uri("metadata "), uri("data ")];
+    for options in WAYS {
+        for _ in 0..3 {
+            let outcome = peer.get(options, &uris, name(&table), &folder.join("got"));
+            assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+        }
+    }
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    let mut logged = String::new();
+    let mut errors = server.stderr.take().unwrap();
+    errors.read_to_string(&mut logged).unwrap();
+    server.wait().unwrap();
+    assert!(!logged.contains("WARN"), "{logged}");
 }

@@ -140,6 +140,7 @@ fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
     static ERRORS: Lines = Lines::new();
     static WARNINGS: Lines = Lines::new();
     match level {
+        _ if is_of_an_end(text) => tracing::debug!(target: "dipc::ucx", "UCX: {text}"),
         UCS_LOG_LEVEL_FATAL => tracing::error!(target: "dipc::ucx", "UCX: {text}"),
         UCS_LOG_LEVEL_ERROR => {
             ERRORS.say(|more| tracing::warn!(target: "dipc::ucx", "UCX: {text}{more}"));
@@ -152,6 +153,11 @@ fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
         }
         _ => tracing::trace!(target: "dipc::ucx", "UCX: {text}"),
     }
+}
+
+/// Whether UCX says no more than that an endpoint is closed whose peer has left: several times for each.
+fn is_of_an_end(text: &str) -> bool {
+    text.contains("error during flush")
 }
 
 impl Context {

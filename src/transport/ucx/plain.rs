@@ -166,8 +166,8 @@ impl Lender for PlainLender {
     }
 }
 
-/// A block that is out. Dropping it gives it back, unless the connection ended meanwhile: the memory
-/// stays registered for the other peers, so what this one had is never written again (rule F4).
+/// A block that is out. Dropping it gives it back. Where the connection ended meanwhile it is dropped
+/// once the endpoint is closed, and the peer reads no more (rule F4).
 struct Block {
     shared: Arc<Shared>,
     offset: u64,
@@ -222,9 +222,6 @@ impl Drop for Block {
             return;
         }
         let mut state = self.shared.state.lock();
-        if state.abandoned {
-            return;
-        }
         state.lent = state.lent.saturating_sub(self.length);
         self.shared.memory.region.free(self.offset);
     }
