@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::support::*;
 
 /// The name of a file of `tests/cases`, and what is said of it.
-const REFUSED: [(&str, &str); 8] = [
+const REFUSED: [(&str, &str); 9] = [
     ("bigendian-int32-1.arrows", "big-endian"),
     ("feather-0.17-lz4.feather", "as Arrow 0.17 did"),
     ("lz4-claims-1TiB.arrows", "1099511627776 bytes"),
@@ -17,6 +17,10 @@ const REFUSED: [(&str, &str); 8] = [
     ("schema_v6.arrow", "metadata version V6"),
     ("repeated_no_annotation.parquet", "0 rows"),
     ("cut-1-byte-behind-a-batch.arrows", "cut off"),
+    (
+        "rle-dict-uncompressed-corrupt-checksum.parquet",
+        "checksum mismatch",
+    ),
 ];
 
 fn case(name: &str) -> String {

@@ -5,6 +5,7 @@ use std::fmt;
 use indicatif::HumanCount;
 use serde::Serialize;
 
+use crate::display::escape;
 use crate::flight::Taken;
 use crate::verify::Difference;
 
@@ -147,7 +148,7 @@ impl fmt::Display for Report {
             )?;
         }
         for Taken { by, from } in &self.taken {
-            write!(f, "\nfetched by {by} from {}", from.join(" "))?;
+            write!(f, "\nfetched by {by} from {}", escape(&from.join(" ")))?;
         }
         if let Some(output) = &self.output {
             write!(f, "\nwritten to {output}")?;

@@ -13,7 +13,7 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use serde::Serialize;
 
-use crate::display::Texts;
+use crate::display::{Texts, escape};
 use crate::lengths::has_long;
 use crate::source::Reader;
 
@@ -54,7 +54,9 @@ impl fmt::Display for Difference {
             Self::Columns { received, expected } => {
                 write!(
                     f,
-                    "columns differ: received {received}, expected {expected}"
+                    "columns differ: received {}, expected {}",
+                    escape(received),
+                    escape(expected)
                 )
             }
             Self::Value {

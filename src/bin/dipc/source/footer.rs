@@ -12,6 +12,8 @@ use super::thrift::{Kind, Thrift};
 
 /// How deeply fields may nest: a list of Arrow's is two of them.
 const MAX_DEPTH: usize = 2 * format::MAX_DEPTH + 2;
+/// The physical type of integers of up to 32 bits.
+const INT32: i64 = 1;
 /// Arrow's own schema among the metadata.
 const ARROW_SCHEMA: &[u8] = b"ARROW:schema";
 
@@ -29,12 +31,17 @@ struct Leaf<'a> {
     ty: i64,
 }
 
-/// Looks at a footer.
-pub fn check(bytes: &[u8]) -> Result<()> {
+/// Looks at a footer. Where it has integers of 8 or 16 bits, which the `parquet` crate cuts out of the 32
+/// bits in the pages without a look at the rest, gives another that has integers of 32 bits there.
+pub fn check(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut leaves = None;
+    let mut wide = Wide {
+        len: bytes.len(),
+        changes: Vec::new(),
+    };
     let mut thrift = Thrift::new(bytes);
     let whole = thrift.fields(|thrift, id, kind| match (id, kind) {
-        (2, Kind::List) => match schema(thrift)? {
+        (2, Kind::List) => match schema(thrift, &mut wide)? {
             Some(elements) => {
                 leaves = Some(self::leaves(&elements)?);
                 Ok(Some(()))
@@ -50,10 +57,54 @@ pub fn check(bytes: &[u8]) -> Result<()> {
         (8, _) => bail!("the file is encrypted; decrypt it first"),
         _ => Ok(thrift.skip(kind)),
     })?;
-    whole.ok_or_else(|| {
+    if whole.is_none() {
         let at = bytes.len() - thrift.len();
-        anyhow!("it is damaged at byte {at} of {}", bytes.len())
-    })
+        bail!("it is damaged at byte {at} of {}", bytes.len());
+    }
+    Ok((!wide.changes.is_empty()).then(|| {
+        let mut bytes = bytes.to_vec();
+        for (at, byte) in wide.changes {
+            bytes[at] = byte;
+        }
+        bytes
+    }))
+}
+
+/// How to make a footer's integers of 8 and 16 bits ones of 32.
+struct Wide {
+    /// Bytes of the footer.
+    len: usize,
+    /// A place in it, and what stands there.
+    changes: Vec<(usize, u8)>,
+}
+
+impl Wide {
+    /// Reads a converted type.
+    fn converted(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
+        // As they are encoded, in one byte: UINT_8 and UINT_16, UINT_32; INT_8 and INT_16, INT_32.
+        let at = self.len - thrift.len();
+        match thrift.integer()? {
+            11 | 12 => self.changes.push((at, 13 << 1)),
+            15 | 16 => self.changes.push((at, 17 << 1)),
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Reads a logical type, which is a union.
+    fn logical(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
+        let whole = thrift.fields(|thrift, id, kind| match (id, kind) {
+            // An integer, whose first field is its width in bits.
+            (10, Kind::Struct) => thrift.fields(|thrift, id, kind| {
+                if (id, kind) == (1, Kind::Byte) {
+                    self.changes.push((self.len - thrift.len(), 32));
+                }
+                Ok::<_, ()>(thrift.skip(kind))
+            }),
+            _ => Ok(thrift.skip(kind)),
+        });
+        whole.ok()?
+    }
 }
 
 /// Reads a list of structs.
@@ -72,7 +123,7 @@ fn structs(
     Ok(Some(()))
 }
 
-fn schema<'a>(thrift: &mut Thrift<'a>) -> Result<Option<Vec<Element<'a>>>> {
+fn schema<'a>(thrift: &mut Thrift<'a>, wide: &mut Wide) -> Result<Option<Vec<Element<'a>>>> {
     let Some((count, kind)) = thrift.list() else {
         return Ok(None);
     };
@@ -88,6 +139,9 @@ fn schema<'a>(thrift: &mut Thrift<'a>) -> Result<Option<Vec<Element<'a>>>> {
                 (1, Kind::Integer) => thrift.integer().map(|ty| element.ty = Some(ty)),
                 (4, Kind::Binary) => thrift.binary().map(|name| element.name = name),
                 (5, Kind::Integer) => thrift.integer().map(|count| element.children = count),
+                (6, Kind::Integer) => wide.converted(thrift),
+                // The width of other integers is that of their physical type.
+                (10, Kind::Struct) if element.ty == Some(INT32) => wide.logical(thrift),
                 _ => thrift.skip(kind),
             })
         })?;

@@ -1,11 +1,17 @@
 //! Tests of Parquet files: footers that say what is not so are refused.
 
+use std::sync::Arc;
+
 use ::parquet::arrow::ArrowWriter;
 use ::parquet::file::metadata::{
     ColumnChunkMetaDataBuilder, ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter,
     RowGroupMetaData,
 };
 use ::parquet::file::properties::WriterProperties;
+
+use arrow::array::{ArrayRef, AsArray as _, Int32Array};
+use arrow::datatypes::{DataType, Field as ArrowField};
+use arrow::record_batch::RecordBatch;
 
 use super::tests::{batch, failure, file, parquet, read};
 
@@ -202,4 +208,99 @@ fn claims_of_children_are_refused() {
     let bytes = [b"PAR1", footer.as_slice(), &length, b"PAR1"].concat();
     let told = failure(&bytes);
     assert!(told.contains("cannot have 2147483647 fields"), "{told}");
+}
+
+/// Integers of 8 and 16 bits lie in 32 bits each; what does not fit is not cut.
+#[test]
+fn integers_past_their_width_are_refused() {
+    let numbers: Vec<i32> = vec![-5, 127, 300, 7];
+    let fields = |ty: DataType| {
+        let item = Arc::new(ArrowField::new("item", ty.clone(), true));
+        vec![
+            ArrowField::new("n", ty, true),
+            ArrowField::new("l", DataType::List(item), true),
+        ]
+    };
+    for (ty, good) in [
+        (DataType::Int8, &[-5, 127, -128][..]),
+        (DataType::Int16, &[-5, 127, 300, -32768]),
+        (DataType::UInt8, &[5, 127, 255]),
+        (DataType::UInt16, &[5, 127, 300, 65535]),
+    ] {
+        for (numbers, sound) in [(good, true), (&numbers, ty == DataType::Int16)] {
+            // Written with 32 bits, by a footer that says what fits into fewer.
+            let signed = matches!(ty, DataType::Int8 | DataType::Int16);
+            let plain: ArrayRef = match signed {
+                true => Arc::new(Int32Array::from(numbers.to_vec())),
+                false => Arc::new(
+                    numbers
+                        .iter()
+                        .map(|number| number.cast_unsigned())
+                        .collect::<arrow::array::UInt32Array>(),
+                ),
+            };
+            let rows = numbers.len();
+            let lists = arrow::array::ListArray::new(
+                Arc::new(ArrowField::new("item", plain.data_type().clone(), true)),
+                arrow::buffer::OffsetBuffer::from_lengths(vec![1; rows]),
+                Arc::clone(&plain),
+                None,
+            );
+            let written = RecordBatch::try_new(
+                Arc::new(arrow::datatypes::Schema::new(fields(
+                    plain.data_type().clone(),
+                ))),
+                vec![plain, Arc::new(lists)],
+            )
+            .unwrap();
+            let mut bytes = Vec::new();
+            let options = ::parquet::arrow::arrow_writer::ArrowWriterOptions::new()
+                .with_skip_arrow_metadata(true);
+            let mut writer =
+                ArrowWriter::try_new_with_options(&mut bytes, written.schema(), options).unwrap();
+            writer.write(&written).unwrap();
+            writer.close().unwrap();
+            let narrow = Arc::new(arrow::datatypes::Schema::new(fields(ty.clone())));
+            let mut small = Vec::new();
+            let options = ::parquet::arrow::arrow_writer::ArrowWriterOptions::new()
+                .with_skip_arrow_metadata(true);
+            let mut writer =
+                ArrowWriter::try_new_with_options(&mut small, Arc::clone(&narrow), options)
+                    .unwrap();
+            writer
+                .write(&RecordBatch::new_empty(Arc::clone(&narrow)))
+                .unwrap();
+            let small = writer.close().unwrap();
+            // The columns of one under the schema of the other.
+            let end = bytes.len() - 8;
+            let length = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
+            let wide = ParquetMetaDataReader::decode_metadata(&bytes[end - length..end]).unwrap();
+            bytes.truncate(end - length);
+            let footer =
+                ParquetMetaData::new(small.file_metadata().clone(), wide.row_groups().to_vec());
+            ParquetMetaDataWriter::new(&mut bytes, &footer)
+                .finish()
+                .unwrap();
+            let outcome = read(file(&bytes).path(), None);
+            assert_eq!(outcome.is_ok(), sound, "{ty}: {outcome:?}");
+            match outcome {
+                Ok(batches) => {
+                    assert_eq!(batches[0].schema().field(0).data_type(), &ty);
+                    let back = arrow::compute::cast(batches[0].column(0), &DataType::Int32);
+                    assert_eq!(
+                        back.unwrap()
+                            .as_primitive::<arrow::datatypes::Int32Type>()
+                            .values()[..],
+                        *numbers
+                    );
+                }
+                Err(error) => {
+                    assert!(
+                        error.to_string().contains("its type cannot have"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+    }
 }

@@ -7,10 +7,12 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use arrow::array::ArrayRef;
+use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use arrow::record_batch::{RecordBatch, RecordBatchReader};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions, RecordBatchReader};
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
@@ -41,15 +43,23 @@ impl ParquetReader {
     /// Reads the footer of a file of `len` bytes.
     pub fn open(mut file: File, len: u64, batch_rows: usize) -> Result<Self> {
         let (footer, start) = read_footer(&mut file, len)?;
-        footer::check(&footer).context("footer")?;
+        let wide = footer::check(&footer).context("footer")?;
         let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
         check_rows(&metadata).context("footer")?;
         check_places(&metadata, start).context("footer")?;
-        let options = ArrowReaderOptions::default();
-        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), options)?;
+        let mut metadata = for_arrow(metadata)?;
+        // The same as each row group's reader has.
+        let schema = builder(&file, &metadata)?.build()?.schema();
+        if let Some(wide) = wide {
+            let wide = for_arrow(ParquetMetaDataReader::decode_metadata(&wide)?)?;
+            let fields = wide.schema().fields().iter().zip(schema.fields());
+            let mut types = fields.map(|(wide, field)| (wide.data_type(), field.data_type()));
+            if types.all(|(wide, narrow)| wide == narrow || can_cast_types(wide, narrow)) {
+                metadata = wide;
+            }
+        }
         let mut reader = Self {
-            // The same as each row group's reader has.
-            schema: builder(&file, &metadata)?.build()?.schema(),
+            schema,
             file,
             metadata,
             batch_rows,
@@ -104,9 +114,39 @@ impl ParquetReader {
                 );
             };
             self.left = left;
-            return Ok(Some(batch));
+            return self.narrow(batch).map(Some);
         }
         Ok(None)
+    }
+}
+
+impl ParquetReader {
+    /// Makes integers that were read with 32 bits those that the schema has.
+    fn narrow(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        if batch.schema_ref() == &self.schema {
+            return Ok(batch);
+        }
+        let options = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        let columns = batch.columns().iter().zip(self.schema.fields());
+        let columns = columns
+            .map(|(column, field)| {
+                if column.data_type() == field.data_type() {
+                    return Ok(ArrayRef::clone(column));
+                }
+                cast_with_options(column, field.data_type(), &options).map_err(|error| {
+                    anyhow!(
+                        "column {:?} has a value that its type cannot have: {error}",
+                        field.name()
+                    )
+                })
+            })
+            .collect::<Result<_>>()?;
+        let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let schema = SchemaRef::clone(&self.schema);
+        Ok(RecordBatch::try_new_with_options(schema, columns, &rows)?)
     }
 }
 
@@ -124,6 +164,11 @@ impl RecordBatchReader for ParquetReader {
     fn schema(&self) -> SchemaRef {
         SchemaRef::clone(&self.schema)
     }
+}
+
+fn for_arrow(metadata: ParquetMetaData) -> Result<ArrowReaderMetadata> {
+    let options = ArrowReaderOptions::default();
+    Ok(ArrowReaderMetadata::try_new(Arc::new(metadata), options)?)
 }
 
 fn builder(
