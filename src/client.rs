@@ -469,7 +469,7 @@ impl Inner {
     fn keep(self: &Arc<Self>, fetch: &mut Fetch, key: Option<Key>) {
         fetch.leave_memory();
         for link in &fetch.links() {
-            link.clear_posted();
+            link.end();
         }
         self.put_back(fetch.links(), key.as_ref());
     }
@@ -552,7 +552,7 @@ fn settle(client: &Weak<Inner>, mut fetch: Box<Fetch>, key: Option<Key>) {
 /// and they end with the last of those.
 fn retire_all(fetch: &Fetch) {
     for link in fetch.links() {
-        link.clear_posted();
+        link.end();
         link.retire();
     }
 }

@@ -1,6 +1,5 @@
 //! Listeners that fail, in every way that they can.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -10,7 +9,7 @@ use rustix::net::Shutdown;
 use super::*;
 use crate::lines::{MOST_LINES, testing};
 use crate::proto::Uri;
-use crate::transport::{LinkOptions, by_scheme};
+use crate::transport::{LinkOptions, Watched, by_scheme};
 
 /// More calls than this, and nobody will end them.
 const FOR_EVER: usize = 100_000;
@@ -19,13 +18,13 @@ type Accept = dyn FnMut() -> Result<Option<Box<dyn Connection>>> + Send;
 
 /// A listener whose descriptor is always ready, and that does what a test says.
 struct Scripted {
-    fd: Arc<OwnedFd>,
+    fd: Arc<dyn Watched>,
     calls: Arc<AtomicUsize>,
     accept: Box<Accept>,
 }
 
 impl Listener for Scripted {
-    fn fd(&self) -> Arc<OwnedFd> {
+    fn fd(&self) -> Arc<dyn Watched> {
         Arc::clone(&self.fd)
     }
 
@@ -55,7 +54,7 @@ impl Subject {
     }
 
     fn at(
-        fd: Arc<OwnedFd>,
+        fd: Arc<dyn Watched>,
         accept: impl FnMut() -> Result<Option<Box<dyn Connection>>> + Send + 'static,
     ) -> Self {
         let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
@@ -170,7 +169,8 @@ fn others_have_their_turn_however_many_peers_connect() {
     let other = Arc::new(Other(AtomicBool::new(false)));
     let source: Weak<dyn Source> = Arc::downgrade(&other) as Weak<Other>;
     let fd = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
-    let watched = subject.io.register(source, [Arc::new(fd)], Interest::Read);
+    let fd: Arc<dyn Watched> = Arc::new(fd);
+    let watched = subject.io.register(source, [fd], Interest::Read);
     wait_until(|| other.0.load(Ordering::SeqCst));
     drop(watched);
     subject.acceptor.close();

@@ -4,7 +4,6 @@ mod decode;
 mod packed;
 mod waiting;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use crate::proto::{
     Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
     StreamInfo, Timestamp,
 };
-use crate::transport::{Incoming, Outgoing, Payload};
+use crate::transport::{Incoming, Outgoing, Payload, Watched};
 
 /// What a stream has brought so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -116,8 +115,8 @@ impl Fetch {
         let gpus = config.request.gpus.clone();
         let mut receiver = Receiver::new(config)?;
         // From here on the connections are this stream's.
-        metadata.unwatch();
-        data.unwatch();
+        metadata.begin();
+        data.begin();
         data.receive_on(gpu.as_ref());
         data.accept_gpus(&gpus);
         let memory = metadata.recall();
@@ -163,7 +162,7 @@ impl Fetch {
 
     /// What an I/O thread watches when it drives the stream from now on; it begins by
     /// [`discard`](Self::discard).
-    pub fn descriptors(&mut self) -> Vec<Arc<OwnedFd>> {
+    pub fn descriptors(&mut self) -> Vec<Arc<dyn Watched>> {
         // What woke it may be the end of the server.
         self.suspected = true;
         let links = self.links();

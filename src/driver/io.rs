@@ -24,6 +24,7 @@ use crate::driver::io::looking::{LOOK_TIME, Recent};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
+use crate::transport::Watched;
 
 /// Something that an I/O thread wakes. Calls come from the I/O thread, one at a time.
 pub trait Source: Send + Sync {
@@ -172,7 +173,7 @@ impl IoThread {
     pub fn register(
         &self,
         source: Weak<dyn Source>,
-        fds: impl IntoIterator<Item = Arc<OwnedFd>>,
+        fds: impl IntoIterator<Item = Arc<dyn Watched>>,
         interest: Interest,
     ) -> Result<Registration> {
         let shared = &self.handle.shared;
@@ -489,7 +490,7 @@ pub fn guarded(call: impl FnOnce()) {
 pub struct Registration {
     shared: Arc<Shared>,
     key: u64,
-    fds: Vec<Arc<OwnedFd>>,
+    fds: Vec<Arc<dyn Watched>>,
     interest: Interest,
 }
 

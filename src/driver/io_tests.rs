@@ -56,7 +56,7 @@ fn watched(io: &IoThread, to_be_looked_at: bool) -> (Registration, Arc<Counting>
         taken: AtomicUsize::new(0),
     });
     let me: Weak<dyn Source> = Arc::downgrade(&source) as Weak<Counting>;
-    let fds = [Arc::clone(&source.fd)];
+    let fds = [Arc::clone(&source.fd) as Arc<dyn Watched>];
     let registration = io.register(me.clone(), fds, Interest::Read).unwrap();
     registration.look_too(me);
     (registration, source)
@@ -138,7 +138,7 @@ fn nobody_is_overlooked_for_others() {
         me: Mutex::default(),
     });
     let me: Weak<dyn Source> = Arc::downgrade(&busy) as Weak<Restless>;
-    let fds = [Arc::clone(&busy.fd)];
+    let fds = [Arc::clone(&busy.fd) as Arc<dyn Watched>];
     let _registration = io.register(me.clone(), fds, Interest::Read).unwrap();
     for _ in 0..10 {
         // Looked at, one of them, and then with others beside a descriptor that is always ready.

@@ -259,6 +259,13 @@ impl FetchLink {
         self.state.lock().link.clear_posted();
     }
 
+    /// Everything of a stream has come, or nothing more comes.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.link.clear_posted();
+        state.link.end_stream();
+    }
+
     /// Finds the lent memory of a message.
     ///
     /// # Errors
@@ -392,10 +399,12 @@ impl FetchLink {
         Ok(())
     }
 
-    /// Stops watching: a consumer drives the connection from now on, and looks for messages until it sleeps.
-    pub fn unwatch(&self) {
+    /// Stops watching: a consumer asks for a stream, drives the connection from now on, and looks for messages
+    /// until it sleeps.
+    pub fn begin(&self) {
         let registration = {
             let mut state = self.state.lock();
+            state.link.begin_stream();
             if !self.pieces {
                 state.link.wake();
             }

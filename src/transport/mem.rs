@@ -20,7 +20,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Span, Spans, Uri, body_of_tag};
 use crate::transport::{
     Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Owner, Placement,
-    Readiness, Resolved, Transport, Unmapped, sends_host_memory_only,
+    Readiness, Resolved, Transport, Unmapped, Watched, sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -91,8 +91,8 @@ struct MemListener {
 }
 
 impl Listener for MemListener {
-    fn fd(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.backlog.arrived)
+    fn fd(&self) -> Arc<dyn Watched> {
+        Arc::clone(&self.backlog.arrived) as _
     }
 
     fn address(&self) -> String {
@@ -194,7 +194,7 @@ impl Connection for MemConnection {
 
     fn readiness(&self) -> Readiness {
         Readiness {
-            fd: Arc::clone(&self.incoming.ready),
+            fd: Arc::clone(&self.incoming.ready) as _,
             socket: true,
             peer_death: None,
         }

@@ -16,11 +16,13 @@
 //! is done when `tests/conformance` passes with it.
 
 mod address;
+mod closing;
 mod lend;
 mod lender;
 pub mod mem;
 mod message;
 mod options;
+mod rights;
 pub mod shm;
 pub(crate) mod stream;
 pub mod tcp;
@@ -28,7 +30,8 @@ pub mod ucx;
 mod wait;
 
 use std::any::Any;
-use std::os::fd::OwnedFd;
+use std::fmt::Debug;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,11 +121,16 @@ pub(crate) fn wait_closed(patience: Duration) {
 /// Every transport of this build.
 pub const ALL: &[&dyn Transport] = &[&shm::Shm, &ucx::Ucx, &tcp::Tcp, &mem::Mem];
 
+/// A descriptor to sleep on. Those who do share it, and with the last of them it is closed.
+pub trait Watched: AsFd + Debug + Send + Sync {}
+
+impl<T: AsFd + Debug + Send + Sync> Watched for T {}
+
 /// A socket, or its like, that peers connect to. Dropping it stops listening and removes what it
 /// left in the file system.
 pub trait Listener: Send {
     /// Readable when [`accept`](Self::accept) has something to do.
-    fn fd(&self) -> Arc<OwnedFd>;
+    fn fd(&self) -> Arc<dyn Watched>;
 
     /// The URI that reaches this listener, without any query; ports that the system chose filled in.
     fn address(&self) -> String;
@@ -157,11 +165,11 @@ pub trait Listener: Send {
 pub struct Readiness {
     /// Becomes readable when [`Connection::receive`] has something, and writable when
     /// [`Connection::flush`] can go on; both show as readable where it is not a `socket`.
-    pub fd: Arc<OwnedFd>,
+    pub fd: Arc<dyn Watched>,
     /// Whether room to write is told apart from something to read.
     pub socket: bool,
     /// Becomes readable when the peer's process has ended, where the system can tell.
-    pub peer_death: Option<Arc<OwnedFd>>,
+    pub peer_death: Option<Arc<dyn Watched>>,
 }
 
 impl Readiness {
@@ -278,6 +286,13 @@ pub trait Connection: Send {
     fn is_read_after_close(&self) -> bool {
         true
     }
+
+    /// Client: a stream is about to be asked for. From now on the server may announce memory, until
+    /// [`end_stream`](Self::end_stream).
+    fn begin_stream(&mut self) {}
+
+    /// Client: everything of the stream has come.
+    fn end_stream(&mut self) {}
 
     /// Announces the body of `seq`, whose header has been seen: a packed body of exactly `packed`
     /// bytes, or an address list of exactly `list` bytes (rule D8). Bodies whose lengths differ

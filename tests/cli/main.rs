@@ -11,6 +11,7 @@ mod flight_ends;
 mod holding;
 mod limits;
 mod network;
+mod stray;
 mod support;
 mod tables;
 mod terminal;

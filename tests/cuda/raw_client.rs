@@ -77,7 +77,9 @@ pub struct RawStream<'a> {
 impl RawClient {
     pub fn connect(uri: &str) -> Result<Self> {
         let uri = Uri::parse(uri)?;
-        let link = transport::by_scheme(&uri.scheme)?.connect(&uri, &LinkOptions::default())?;
+        let mut link = transport::by_scheme(&uri.scheme)?.connect(&uri, &LinkOptions::default())?;
+        // All its streams as one.
+        link.begin_stream();
         Ok(Self {
             link,
             uri,

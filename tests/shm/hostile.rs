@@ -9,8 +9,12 @@ use dipc::error::Status;
 use dipc::proto::Span;
 use dipc::transport::Incoming;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
 
-use crate::{bare_peer, frame, next, open_copies, region_frame, send_with, until_error};
+use crate::{
+    bare_peer, bare_server, frame, next, open_copies, region_frame, send_with, try_send_with,
+    until_error,
+};
 
 /// What `bytes` from a peer end in.
 fn ends_in(bytes: &[u8], text: &str) {
@@ -69,14 +73,14 @@ fn stray_descriptors_are_closed() {
         (region_frame(1, 4096), &two[..]),
         (region_frame(1, 4096), &many[..]),
     ] {
-        let (mut connection, peer) = bare_peer();
+        let (mut connection, peer) = bare_server();
         send_with(&peer, &bytes, fds);
         let (_, error) = until_error(connection.as_mut());
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains("descriptor"), "{error}");
     }
     // In the middle of a message, one at a time: the peer never gets many into this process.
-    let (mut connection, mut peer) = bare_peer();
+    let (mut connection, mut peer) = bare_server();
     peer.write_all(&frame(0, 0, &[0; 5000])[..100]).unwrap();
     for _ in 0..20 {
         send_with(&peer, &[0], &two[..1]);
@@ -95,7 +99,7 @@ fn each_region_keeps_its_descriptor() {
         .map(|n| Region::create(n * 4096, "dipc-test").unwrap())
         .collect();
     for split in [1, 10, 24, 30] {
-        let (mut connection, mut peer) = bare_peer();
+        let (mut connection, mut peer) = bare_server();
         for (id, region) in (1..).zip(&regions) {
             let bytes = region_frame(id, region.len() as u64);
             send_with(&peer, &bytes[..split], &[region.fd().as_fd()]);
@@ -139,7 +143,7 @@ fn a_region_that_is_not_sealed_or_sparse_is_refused() {
         (make(all), "sparse"),
         (past, "sparse"),
     ] {
-        let (mut connection, peer) = bare_peer();
+        let (mut connection, peer) = bare_server();
         send_with(&peer, &region_frame(3, 1 << 20), &[fd.as_fd()]);
         let message = next(connection.as_mut()).unwrap();
         let Incoming::Control { fd: received, .. } = message else {
@@ -161,7 +165,7 @@ fn a_region_that_is_not_sealed_or_sparse_is_refused() {
 #[test]
 fn region_ids_are_checked() {
     let region = Region::create(4096, "dipc-test").unwrap();
-    let (mut connection, peer) = bare_peer();
+    let (mut connection, peer) = bare_server();
     let handle = 4096u64.to_le_bytes();
     send_with(&peer, &region_frame(1, 4096), &[region.fd().as_fd()]);
     let message = next(connection.as_mut()).unwrap();
@@ -194,4 +198,28 @@ fn region_ids_are_checked() {
             .len,
         96
     );
+}
+
+/// security.md, "Descriptors": a server takes none, nor does a client that has not begun a stream, or has ended it.
+#[test]
+fn descriptors_are_taken_within_a_stream_alone() {
+    let region = Region::create(4096, "dipc-test").unwrap();
+    let (server, client_of_it) = bare_peer();
+    let (mut ended, server_of_it) = bare_server();
+    ended.end_stream();
+    for (mut connection, peer) in [(server, client_of_it), (ended, server_of_it)] {
+        let sent = try_send_with(&peer, &region_frame(1, 4096), &[region.fd().as_fd()]);
+        if sent == Err(Errno::PERM) {
+            continue;
+        }
+        let (_, error) = until_error(connection.as_mut());
+        assert_eq!(error.status(), Status::Protocol, "{error}");
+        assert!(error.text().contains("descriptor"), "{error}");
+    }
+    // The next stream takes them again.
+    let (mut connection, peer) = bare_server();
+    connection.end_stream();
+    connection.begin_stream();
+    send_with(&peer, &region_frame(1, 4096), &[region.fd().as_fd()]);
+    assert!(next(connection.as_mut()).is_ok());
 }

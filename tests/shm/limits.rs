@@ -20,7 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child::{assert_in_child, in_child};
 use crate::ring::{Bare, asking, ring_frame};
-use crate::{bare_peer, connect, frame, listen, name, next, region_frame, send_with};
+use crate::{bare_peer, bare_server, connect, frame, listen, name, next, region_frame, send_with};
 
 /// Uses every descriptor up, but for `left`, until the result is dropped.
 fn use_up(left: usize) -> Vec<OwnedFd> {
@@ -81,7 +81,7 @@ fn receiving_without_descriptors_says_so() {
 #[test]
 #[ignore = "run by receiving_without_descriptors_says_so"]
 fn child_receives() {
-    let (mut connection, peer) = bare_peer();
+    let (mut connection, peer) = bare_server();
     let region = Region::create(4096, "dipc-test").unwrap();
     send_with(&peer, &region_frame(1, 4096), &[region.fd().as_fd()]);
     let taken = use_up(0);

@@ -21,7 +21,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,17 @@ fn bare_peer() -> (Box<dyn Connection>, UnixStream) {
     let mut listener = listen(&format!("@{name}")).unwrap();
     let peer = UnixStream::connect_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let connection = listener.accept().unwrap().expect("a connection");
+    (connection, peer)
+}
+
+/// The connection of a client that has begun a stream, and a bare socket as its server.
+fn bare_server() -> (Box<dyn Connection>, UnixStream) {
+    let name = name();
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let listener = UnixListener::bind_addr(&address).unwrap();
+    let mut connection = connect(&format!("@{name}")).unwrap();
+    connection.begin_stream();
+    let (peer, _) = listener.accept().unwrap();
     (connection, peer)
 }
 

@@ -31,7 +31,7 @@ impl Connection for EndsWhileReceiving {
 
     fn readiness(&self) -> Readiness {
         Readiness {
-            fd: Arc::clone(&self.ready),
+            fd: Arc::clone(&self.ready) as _,
             socket: false,
             peer_death: None,
         }

@@ -2,7 +2,6 @@
 //! which costs hundreds of megabytes and most of a second: a client that cancels, or gets its table by
 //! another way, is spared that.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::device::cuda::import::Mapping;
@@ -11,6 +10,7 @@ use crate::device::cuda::{Device, uuids};
 use crate::device::region::MAX_REGION_BYTES;
 use crate::error::{Error, Result};
 use crate::proto::{IPC_HANDLE_BYTES, UUID_BYTES};
+use crate::transport::closing::Foreign;
 use crate::transport::lend::handle::{GpuHandle, Way};
 use crate::transport::lend::table::{GpuRegion, Mapped};
 
@@ -25,9 +25,9 @@ pub(super) struct Announced {
 
 #[derive(Debug)]
 enum Lead {
-    Descriptor(OwnedFd),
+    Descriptor(Foreign),
     Legacy([u8; IPC_HANDLE_BYTES]),
-    Pool([u8; POOL_ID_BYTES], OwnedFd),
+    Pool([u8; POOL_ID_BYTES], Foreign),
     Pooled { pool: u16, share: [u8; SHARE_BYTES] },
 }
 
@@ -35,7 +35,7 @@ impl Announced {
     /// What a REGION message says, to a client whose request names the GPUs `accepted`.
     pub fn new(
         handle: &GpuHandle,
-        fd: Option<OwnedFd>,
+        fd: Option<Foreign>,
         accepted: &[[u8; UUID_BYTES]],
     ) -> Result<Self> {
         let foreign = |what: &str| {
@@ -114,9 +114,9 @@ impl Announced {
         let device = Device::by_uuid(&self.uuid)?.ok_or_else(gone)?;
         let mapping = match (self.lead, pool) {
             (Lead::Pool(id, fd), _) => {
-                return ImportedPool::import(&device, (peer, id), &fd).map(Mapped::Pool);
+                return ImportedPool::import(&device, (peer, id), fd.get()).map(Mapped::Pool);
             }
-            (Lead::Descriptor(fd), _) => Mapping::map(&device, &fd, self.len),
+            (Lead::Descriptor(fd), _) => Mapping::map(&device, fd.get(), self.len),
             (Lead::Legacy(handle), _) => Mapping::open(&device, &handle, self.len),
             (Lead::Pooled { share, .. }, Some(Mapped::Pool(pool)))
                 if Arc::ptr_eq(pool.device(), &device) =>

@@ -13,6 +13,7 @@ use crate::device::cuda::{Access, Device, Registered};
 use crate::device::region::MappedRegion;
 use crate::error::{Error, Result};
 use crate::proto::{Span, UUID_BYTES};
+use crate::transport::closing::Foreign;
 use crate::transport::lend::announced::Announced;
 use crate::transport::lend::handle::GpuHandle;
 use crate::transport::lend::orders::Orders;
@@ -36,6 +37,8 @@ pub struct RegionTable {
     accepted: Vec<[u8; UUID_BYTES]>,
     /// Number of the peer's process, 0 where it is not known.
     peer: i32,
+    /// The peer's user.
+    user: u32,
     /// Something on a GPU could not be opened when it was needed.
     missed: bool,
 }
@@ -158,9 +161,10 @@ impl Mapped {
 
 impl RegionTable {
     /// The table of the connection to the process with this number; 0 where it has none here.
-    pub fn of_peer(peer: i32) -> Self {
+    pub fn of_peer(peer: i32, user: u32) -> Self {
         Self {
             peer,
+            user,
             ..Self::default()
         }
     }
@@ -168,6 +172,8 @@ impl RegionTable {
     /// Maps a region of the host's, and remembers one of a GPU: see
     /// [`Connection::map_region`](crate::transport::Connection::map_region).
     pub fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
+        // Whatever is found of it below, it is not closed by this thread where that may wait.
+        let fd = fd.map(|fd| Foreign::new(fd, self.user));
         if id == 0 {
             return Err(Error::protocol(
                 "the peer announced a region with the id 0 (rule E3)",
@@ -206,8 +212,12 @@ impl RegionTable {
                 "no descriptor came with the REGION message of region {id}"
             ))
         })?;
-        let region = MappedRegion::map(fd, len)
-            .map_err(|error| error.context(format_args!("region {id}")))?;
+        if !fd.is_memory() {
+            return Err(here(Error::protocol(
+                "the peer's region is not a file in memory that can be sealed",
+            )));
+        }
+        let region = MappedRegion::map(fd.into_inner(), len).map_err(here)?;
         let region = HostRegion {
             registered: OnceLock::new(),
             mapped: Arc::new(region),
@@ -217,7 +227,7 @@ impl RegionTable {
     }
 
     /// Checks what is said of memory of a GPU.
-    fn announce(&self, handle: &GpuHandle, fd: Option<OwnedFd>) -> Result<Announced> {
+    fn announce(&self, handle: &GpuHandle, fd: Option<Foreign>) -> Result<Announced> {
         let announced = Announced::new(handle, fd, &self.accepted)?;
         let Some(pool) = announced.pool() else {
             return Ok(announced);

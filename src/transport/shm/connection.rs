@@ -7,6 +7,7 @@ use crate::device::cuda::{Device, later};
 use crate::device::memfd::Process;
 use crate::error::{Error, Result, Status};
 use crate::proto::Span;
+use crate::transport::closing::{Socket, closer};
 use crate::transport::lend::{ByDescriptor, PeerProcess, Pool, RegionTable};
 use crate::transport::shm::RING_KIND;
 use crate::transport::shm::intake::Beside;
@@ -21,6 +22,8 @@ use crate::transport::{
 /// [`Connection`] over shared memory.
 pub struct ShmConnection {
     channel: Channel<Beside>,
+    /// The channel's.
+    socket: Arc<Socket>,
     death: Option<Arc<OwnedFd>>,
     /// The peer's process, as what it is given counts by.
     whom: Option<Process>,
@@ -30,8 +33,12 @@ pub struct ShmConnection {
     /// What memory of ours for the peer counts against.
     budget: Arc<Budget>,
     role: Role,
+    /// Client: the server may send REGION and RING (rule E1).
+    extension: bool,
     /// Client: messages that are still to come before it asks for a ring; `None`: it has, or is not to.
     before_ring: Option<u32>,
+    /// Client: it has asked for a ring.
+    ring_asked: bool,
     /// Client: it looks for messages ([`Connection::wake`]).
     awake: bool,
     /// A RING has come, of which there is one.
@@ -60,12 +67,14 @@ impl ShmConnection {
     /// # Errors
     ///
     /// `Permission` when the peer is a user that the options do not admit.
-    pub fn new(socket: OwnedFd, options: &LinkOptions, role: Role) -> Result<Self> {
+    pub fn new(socket: Socket, options: &LinkOptions, role: Role) -> Result<Self> {
         let peer = Peer::of(&socket)?;
         peer.ensure_admitted(options.any_user)?;
+        closer::ensure_room(peer.uid)?;
         let unexpected = options.unexpected_bytes;
-        let intake = Beside::default();
+        let intake = Beside::new(peer.uid, socket.is_barred());
         let death = process::watch(&socket, peer.pid);
+        let socket = Arc::new(socket);
         let is_this = u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id());
         let process = death.clone().map(|death| PeerProcess {
             death,
@@ -82,28 +91,40 @@ impl ShmConnection {
             process: whom.clone(),
         };
         let pool = Pool::for_process(&options, Box::new(export), process);
-        let mut channel = Channel::new(socket, peer.to_string(), unexpected, intake);
+        let watched = Arc::clone(&socket) as _;
+        let mut channel = Channel::new(watched, peer.to_string(), unexpected, intake);
         if role == Role::Server {
             channel.reader().expect_requests();
         }
         Ok(Self {
             channel,
+            socket,
             death,
             whom,
             same_user: peer.is_same_user(),
-            regions: RegionTable::of_peer(peer.pid),
+            regions: RegionTable::of_peer(peer.pid, peer.uid),
             lender: Arc::new(pool),
             budget: options.budget,
             role,
+            extension: false,
             before_ring: None,
+            ring_asked: false,
             awake: false,
             ring_came: false,
         })
     }
 
-    /// Client: the server is to be asked for a ring once some messages have come.
-    pub fn ask_for_ring_later(&mut self) {
+    /// Client: the server is one of libdipc's. It is to be asked for a ring once some messages have come.
+    pub fn speak_extension(&mut self) {
+        self.extension = true;
         self.before_ring = Some(MESSAGES_BEFORE_RING);
+    }
+
+    /// Client: the server may send a descriptor from now on.
+    fn take_descriptors(&mut self) {
+        if self.channel.intake().take_descriptors(true) {
+            self.socket.pass(true);
+        }
     }
 
     /// Client: counts a message that came, and asks for a ring in time: with what is sent next.
@@ -117,7 +138,9 @@ impl ShmConnection {
         }
         self.before_ring = None;
         // A descriptor that finds no room in this process would end the connection.
-        if rustix::io::fcntl_dupfd_cloexec(self.channel.socket(), 0).is_ok() {
+        if rustix::io::fcntl_dupfd_cloexec(&self.socket, 0).is_ok() {
+            self.ring_asked = true;
+            self.take_descriptors();
             // Where that fails the connection is over, as reading and writing will tell.
             let _ = self.channel.queue(ring_message(&[], None));
         }
@@ -207,9 +230,9 @@ impl Connection for ShmConnection {
 
     fn readiness(&self) -> Readiness {
         Readiness {
-            fd: Arc::clone(self.channel.socket()),
+            fd: Arc::clone(self.channel.socket()) as _,
             socket: true,
-            peer_death: self.death.clone(),
+            peer_death: self.death.clone().map(|death| death as _),
         }
     }
 
@@ -235,6 +258,20 @@ impl Connection for ShmConnection {
 
     fn held_bytes(&self) -> u64 {
         self.channel.held_bytes()
+    }
+
+    fn begin_stream(&mut self) {
+        if self.extension {
+            self.take_descriptors();
+        }
+    }
+
+    fn end_stream(&mut self) {
+        // The ring may still come.
+        let awaits_ring = self.ring_asked && !self.ring_came;
+        if !awaits_ring && self.channel.intake().take_descriptors(false) {
+            self.socket.pass(false);
+        }
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
@@ -339,7 +376,7 @@ impl Drop for ShmConnection {
         // The server sees the end behind that: from then on it counts what was lent as closed, where this
         // process lives on.
         if self.regions.clear() == Unmapped::Later {
-            let socket = Arc::clone(self.channel.socket());
+            let socket = Arc::clone(&self.socket);
             // Said, and not only closed: a forked child may have the socket too.
             let end = move || {
                 let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
@@ -12,7 +12,9 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, Result, Status};
 use crate::transport::Incoming;
+use crate::transport::closing::Foreign;
 use crate::transport::lend::GpuHandle;
+use crate::transport::rights::{self, Seen};
 use crate::transport::shm::ring::{Reader, Writer};
 use crate::transport::shm::{REGION_KIND, RING_KIND};
 use crate::transport::stream::{Aside, Intake, OutFrame, Outbox, SWITCH};
@@ -25,8 +27,12 @@ const MAX_DESCRIPTORS: usize = 253;
 const MAX_WAITING: usize = 4;
 
 /// What is beside the bytes of a socket.
-#[derive(Default)]
 pub struct Beside {
+    taking: Taking,
+    /// The user at the other end.
+    user: u32,
+    /// A descriptor lies in the socket where none may come.
+    stray: bool,
     /// Bytes received since the start.
     received: u64,
     waiting: VecDeque<Descriptor>,
@@ -40,9 +46,20 @@ pub struct Beside {
     reader: Option<Reader>,
 }
 
+/// What becomes of descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taking {
+    /// The system lets none in.
+    Barred,
+    /// Each is a stray one, and stays in the socket.
+    Nothing,
+    /// REGION and RING may bring one.
+    All,
+}
+
 struct Descriptor {
     /// `None`: it found no room in this process.
-    fd: Option<OwnedFd>,
+    fd: Option<Foreign>,
     /// Where in the stream the bytes end that it came with. Its message begins before.
     arrived: u64,
 }
@@ -55,6 +72,62 @@ enum Lane {
 }
 
 impl Beside {
+    /// Of a connection to `user`'s process, that takes no descriptors yet; `barred`: none has been let in.
+    pub fn new(user: u32, barred: bool) -> Self {
+        Self {
+            taking: if barred {
+                Taking::Barred
+            } else {
+                Taking::Nothing
+            },
+            user,
+            stray: false,
+            received: 0,
+            waiting: VecDeque::new(),
+            came: 0,
+            lost_ring: false,
+            writer: None,
+            reader: None,
+        }
+    }
+
+    /// Descriptors are taken from now on, or not any more. Returns whether that is a change.
+    pub fn take_descriptors(&mut self, take: bool) -> bool {
+        let changed = take != (self.taking == Taking::All);
+        if changed {
+            // What the system let in before may be there yet.
+            self.taking = if take { Taking::All } else { Taking::Nothing };
+        }
+        changed
+    }
+
+    fn read_with_descriptors(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        runs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let message = rustix::net::recvmsg(socket, runs, &mut control, flags)?;
+        let arrived = self.received + u64::try_from(message.bytes).unwrap_or(0);
+        let before = self.waiting.len();
+        for item in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = item {
+                let fds = fds.map(|fd| Descriptor {
+                    fd: Some(Foreign::new(fd, self.user)),
+                    arrived,
+                });
+                self.waiting.extend(fds);
+            }
+        }
+        if message.flags.contains(ReturnFlags::CTRUNC) {
+            self.waiting.push_back(Descriptor { fd: None, arrived });
+        }
+        self.came = self.waiting.len() - before;
+        Ok(message.bytes)
+    }
+
     /// The server's end of the ring, once the client is told of it.
     pub fn set_writer(&mut self, writer: Writer) {
         self.writer = Some((writer, Lane::Socket));
@@ -91,31 +164,32 @@ fn put(writer: &mut Writer, frame: &OutFrame) -> Result<bool> {
 }
 
 impl Intake for Beside {
-    fn read(&mut self, socket: &OwnedFd, runs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let message = rustix::net::recvmsg(socket, runs, &mut control, flags)?;
-        self.received += u64::try_from(message.bytes).unwrap_or(0);
-        let arrived = self.received;
-        let before = self.waiting.len();
-        for item in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(fds) = item {
-                let fds = fds.map(|fd| Descriptor {
-                    fd: Some(fd),
-                    arrived,
-                });
-                self.waiting.extend(fds);
-            }
-        }
-        if message.flags.contains(ReturnFlags::CTRUNC) {
-            self.waiting.push_back(Descriptor { fd: None, arrived });
-        }
-        self.came = self.waiting.len() - before;
-        Ok(message.bytes)
+    fn read(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        runs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, Errno> {
+        self.came = 0;
+        let read = match self.taking {
+            Taking::Barred => rights::read_plainly(&socket, runs)?,
+            Taking::All => self.read_with_descriptors(socket, runs)?,
+            Taking::Nothing => match rights::read_without(&socket, runs)? {
+                Seen::Bytes(bytes) => bytes,
+                Seen::Descriptor => {
+                    self.stray = true;
+                    // Anything but the end: what is said of it is `check`'s.
+                    return Ok(1);
+                }
+            },
+        };
+        self.received += u64::try_from(read).unwrap_or(0);
+        Ok(read)
     }
 
     fn check(&mut self) -> Result<()> {
+        if self.stray {
+            return Err(stray());
+        }
         if self.came > 1 {
             return Err(Error::protocol(format!(
                 "the peer sent {} descriptors with one message; a REGION or a RING has one",
@@ -158,7 +232,14 @@ impl Intake for Beside {
                          open files (ulimit -n)",
                     ));
                 }
-                *fd = came.and_then(|came| came.fd);
+                let came = came.and_then(|came| came.fd);
+                let memory = came.as_ref().is_none_or(Foreign::is_memory);
+                if !memory && !leads_to_gpu(bytes) {
+                    return Err(Error::protocol(
+                        "the peer sent a descriptor with a REGION or RING that is not of memory (a memfd)",
+                    ));
+                }
+                *fd = came.map(Foreign::into_inner);
             }
         }
         // The system gives a descriptor out with the first byte sent beside it and ends the read
@@ -228,6 +309,14 @@ impl Intake for Beside {
         } else {
             Aside::Asleep
         })
+    }
+}
+
+/// Whether a message is a REGION of memory on a GPU.
+fn leads_to_gpu(message: &[u8]) -> bool {
+    match message.split_first_chunk() {
+        Some(([REGION_KIND, _, _], handle)) => matches!(GpuHandle::decode(handle), Ok(Some(_))),
+        _ => false,
     }
 }
 

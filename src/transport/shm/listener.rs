@@ -7,21 +7,21 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use rustix::net::{Shutdown, SocketFlags};
 
 use crate::device::memfd;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::transport::closing::{Socket, closer};
 use crate::transport::shm::connection::{Role, ShmConnection};
-use crate::transport::shm::socket::{Address, Probe, new_socket, probe};
-use crate::transport::{Connection, LinkOptions, Listener};
+use crate::transport::shm::socket::{Address, Peer, Probe, new_socket, probe};
+use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
 /// Connections that wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 1024;
@@ -30,7 +30,7 @@ const LOCK_MARK: &str = "libdipc server, pid ";
 
 /// [`Listener`] over shared memory.
 pub struct ShmListener {
-    socket: Arc<OwnedFd>,
+    socket: Arc<Socket>,
     /// The URI without its query.
     address: String,
     options: LinkOptions,
@@ -64,7 +64,7 @@ impl ShmListener {
     /// there; `Io`.
     pub fn new(address: Address, bare: String, options: &LinkOptions) -> Result<Self> {
         let generation = Generation::now();
-        let socket = new_socket(SocketFlags::NONBLOCK)?;
+        let socket = new_socket(SocketFlags::NONBLOCK)?.listening();
         let owned = match &address {
             Address::Path(path) => Some(bind_path(&socket, &address, path, options)?),
             Address::Name(_) => {
@@ -85,9 +85,36 @@ impl ShmListener {
     }
 }
 
+impl ShmListener {
+    fn accept_socket(&self) -> Result<Socket, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        rustix::net::accept_with(&self.socket, flags).map(Socket::new)
+    }
+}
+
+impl Drop for ShmListener {
+    fn drop(&mut self) {
+        // A forked child must not do this to its parent's socket.
+        if !self.generation.is_same_process() || self.socket.is_barred() {
+            return;
+        }
+        // What waits to be accepted is closed for the users who sent it, so that the socket itself is closed in no
+        // time. Nobody comes meanwhile.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        loop {
+            match self.accept_socket() {
+                // The socket then knows whose it is.
+                Ok(socket) => drop(Peer::of(&socket)),
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
 impl Listener for ShmListener {
-    fn fd(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.socket)
+    fn fd(&self) -> Arc<dyn Watched> {
+        Arc::clone(&self.socket) as _
     }
 
     fn address(&self) -> String {
@@ -100,9 +127,9 @@ impl Listener for ShmListener {
 
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
         self.generation.ensure_same_process()?;
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        closer::ensure_any_room()?;
         loop {
-            match rustix::net::accept_with(&self.socket, flags) {
+            match self.accept_socket() {
                 Ok(socket) => {
                     return Ok(Some(Box::new(ShmConnection::new(
                         socket,
@@ -134,7 +161,7 @@ fn in_use(address: &Address, who: impl std::fmt::Display) -> Error {
     Error::new(Status::AddressInUse, format!("{address} is in use{who}"))
 }
 
-fn bind_name(socket: &OwnedFd, address: &Address) -> Result<()> {
+fn bind_name(socket: &Socket, address: &Address) -> Result<()> {
     match rustix::net::bind(socket, &address.to_socket_address()?) {
         Ok(()) => Ok(()),
         Err(Errno::ADDRINUSE) => Err(match probe(address) {
@@ -146,7 +173,7 @@ fn bind_name(socket: &OwnedFd, address: &Address) -> Result<()> {
 }
 
 fn bind_path(
-    socket: &OwnedFd,
+    socket: &Socket,
     address: &Address,
     path: &Path,
     options: &LinkOptions,

@@ -12,7 +12,6 @@ mod ring;
 mod socket;
 mod users;
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
@@ -22,6 +21,7 @@ use rustix::net::{SocketFlags, sockopt};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
+use crate::transport::closing::Socket;
 use crate::transport::shm::connection::{Role, ShmConnection};
 use crate::transport::shm::listener::ShmListener;
 use crate::transport::shm::socket::{Address, new_socket};
@@ -72,16 +72,16 @@ impl Transport for Shm {
         };
         let mut connection = ShmConnection::new(socket, &kept, Role::Client)
             .map_err(|error| error.context(format_args!("cannot use the server at {address}")))?;
-        // Rule E1: a baseline server sees no control message.
+        // Rule E1: a baseline server sees no control message, and sends none.
         if uri.extension {
-            connection.ask_for_ring_later();
+            connection.speak_extension();
         }
         Ok(Box::new(connection))
     }
 }
 
 /// Connects, waiting while the listener's queue is full, and makes the socket non-blocking.
-fn connect(address: &Address, timeout: Duration, cancel: Option<&Cancel>) -> Result<OwnedFd> {
+fn connect(address: &Address, timeout: Duration, cancel: Option<&Cancel>) -> Result<Socket> {
     let target = address.to_socket_address()?;
     let socket = new_socket(SocketFlags::empty())?;
     let start = Instant::now();

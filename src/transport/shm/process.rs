@@ -1,26 +1,28 @@
 //! The end of the process at the other end of a socket.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::transport::closing::Socket;
+
 /// A descriptor that becomes readable when the peer's process ends, where the system can tell. `pid` is its
 /// number, 0 where it has none here. (The end of the stream does not always tell: a child that it forked may
 /// keep the socket open.)
-pub fn watch(socket: &OwnedFd, pid: i32) -> Option<Arc<OwnedFd>> {
+pub fn watch(socket: &Socket, pid: i32) -> Option<Arc<OwnedFd>> {
     let open = || pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok();
     peer_pidfd(socket).or_else(open).map(Arc::new)
 }
 
 /// The process that made the socket, whichever has its number now: from Linux 6.5 on.
-fn peer_pidfd(socket: &OwnedFd) -> Option<OwnedFd> {
+fn peer_pidfd(socket: &Socket) -> Option<OwnedFd> {
     let mut fd: libc::c_int = -1;
     let mut len = libc::socklen_t::try_from(size_of::<libc::c_int>()).ok()?;
     // SAFETY: `fd` is writable for `len` bytes, its size, and `len` is writable.
     let result = unsafe {
         libc::getsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERPIDFD,
             (&raw mut fd).cast(),

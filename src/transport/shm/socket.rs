@@ -1,7 +1,7 @@
 //! Addresses, and who is at the other end of a socket.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
+use crate::transport::closing::Socket;
 use crate::transport::shm::users::is_anybody;
 
 /// Most bytes of a path or name: `sun_path` has 108, one of which is a zero byte.
@@ -79,10 +80,11 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A stream socket, closed on exec.
-pub fn new_socket(flags: SocketFlags) -> Result<OwnedFd> {
+/// A stream socket, closed on exec, through which no descriptor comes.
+pub fn new_socket(flags: SocketFlags) -> Result<Socket> {
     let flags = flags | SocketFlags::CLOEXEC;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map(Socket::new)
         .map_err(|errno| Error::os("cannot make a socket", errno))
 }
 
@@ -96,7 +98,7 @@ pub struct Peer {
 
 impl Peer {
     /// Asks the kernel (SO_PEERCRED).
-    pub fn of(socket: &OwnedFd) -> Result<Self> {
+    pub fn of(socket: &Socket) -> Result<Self> {
         // The wrappers of rustix take a pid of 0 for impossible; it is what a peer in another pid
         // namespace has.
         let mut cred = libc::ucred {
@@ -108,7 +110,7 @@ impl Peer {
         // SAFETY: `cred` is writable for `len` bytes, its size, and `len` is writable.
         let result = unsafe {
             libc::getsockopt(
-                socket.as_raw_fd(),
+                socket.as_fd().as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_PEERCRED,
                 (&raw mut cred).cast(),
@@ -119,6 +121,7 @@ impl Peer {
             let error = std::io::Error::last_os_error();
             return Err(Error::io("cannot ask who the peer is", &error));
         }
+        socket.belongs_to(cred.uid);
         Ok(Self {
             pid: cred.pid,
             uid: cred.uid,

@@ -1,7 +1,7 @@
 //! One stream socket to one peer: frames out, frames in, and how either ends.
 
 use std::io::IoSliceMut;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::stream::buffer::ReadBuffer;
 use crate::transport::stream::{FrameReader, Outbox};
-use crate::transport::{Incoming, Outgoing};
+use crate::transport::{Incoming, Outgoing, Watched};
 
 /// What [`Intake::read_aside`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,8 @@ pub enum Aside {
 /// How a transport reads its sockets, and what it makes of a frame.
 pub trait Intake: Send {
     /// Reads what the socket has into `runs`, without blocking; 0 is the end.
-    fn read(&mut self, socket: &OwnedFd, runs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
+    fn read(&mut self, socket: BorrowedFd<'_>, runs: &mut [IoSliceMut<'_>])
+    -> Result<usize, Errno>;
 
     /// Whether what came beside the bytes of the last read is as it should be.
     ///
@@ -84,7 +85,7 @@ const MOST_SWITCHES: u32 = 16;
 
 /// A connected socket.
 pub struct Channel<I> {
-    socket: Arc<OwnedFd>,
+    socket: Arc<dyn Watched>,
     peer: String,
     generation: Generation,
     intake: I,
@@ -114,9 +115,9 @@ pub struct Channel<I> {
 impl<I: Intake> Channel<I> {
     /// Takes over a connected, non-blocking socket. Bodies of up to `unexpected_bytes` are read
     /// before they are posted.
-    pub fn new(socket: OwnedFd, peer: String, unexpected_bytes: u64, intake: I) -> Self {
+    pub fn new(socket: Arc<dyn Watched>, peer: String, unexpected_bytes: u64, intake: I) -> Self {
         Self {
-            socket: Arc::new(socket),
+            socket,
             peer,
             generation: Generation::now(),
             intake,
@@ -141,7 +142,7 @@ impl<I: Intake> Channel<I> {
     }
 
     /// The socket.
-    pub fn socket(&self) -> &Arc<OwnedFd> {
+    pub fn socket(&self) -> &Arc<dyn Watched> {
         &self.socket
     }
 
@@ -240,7 +241,7 @@ impl<I: Intake> Channel<I> {
             self.break_off(error.clone());
             return Err(error);
         }
-        let written = self.outbox.flush(&self.socket).map_err(|errno| {
+        let written = self.outbox.flush(self.socket.as_fd()).map_err(|errno| {
             let error = self.write_error(errno);
             // What the peer sent before it went can still be received.
             self.break_off(error.clone());
@@ -393,7 +394,7 @@ impl<I: Intake> Channel<I> {
         let body_len = body.len();
         let mut runs = [IoSliceMut::new(body), IoSliceMut::new(self.buffer.space())];
         let room = body_len + runs[1].len();
-        let read = self.intake.read(&self.socket, &mut runs)?;
+        let read = self.intake.read(self.socket.as_fd(), &mut runs)?;
         self.received += read as u64;
         self.drained = read < room && !self.intake.was_cut_short();
         let in_body = read.min(body_len);

@@ -352,7 +352,7 @@ impl Outbox {
     /// # Errors
     ///
     /// As the system says it.
-    pub fn flush(&mut self, socket: &OwnedFd) -> Result<bool, Errno> {
+    pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool, Errno> {
         while !self.frames.is_empty() {
             let sent = match self.write_once(socket) {
                 Ok(sent) => sent,
@@ -379,7 +379,7 @@ impl Outbox {
         }
     }
 
-    fn write_once(&self, socket: &OwnedFd) -> Result<usize, Errno> {
+    fn write_once(&self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
         // A head and a payload for most frames.
         let mut runs = Runs::with_capacity((2 * self.frames.len()).min(MAX_RUNS));
         let mut fd: Option<BorrowedFd<'_>> = None;

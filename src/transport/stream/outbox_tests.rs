@@ -76,7 +76,7 @@ fn messages_of_all_sizes_leave_in_order() {
             outbox.push(message).unwrap();
         }
         outbox.commit();
-        outbox.flush(&here).unwrap();
+        outbox.flush(here.as_fd()).unwrap();
         let mut bytes = [0; 3000];
         let read = rustix::net::recv(&there, &mut bytes, RecvFlags::DONTWAIT);
         let Ok((len, _)) = read else {

@@ -2,7 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,13 +13,19 @@ use crate::proto::Span;
 use crate::transport::stream::{Channel, Intake};
 use crate::transport::tcp::group::{Groups, Join};
 use crate::transport::tcp::socket::{Patience, has_arrived, has_fallen_silent};
-use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped};
+use crate::transport::{
+    Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped, Watched,
+};
 
 /// Reads bytes: nothing comes beside them.
 pub struct Bytes;
 
 impl Intake for Bytes {
-    fn read(&mut self, socket: &OwnedFd, runs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+    fn read(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        runs: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, Errno> {
         rustix::io::readv(socket, runs)
     }
 }
@@ -34,7 +40,7 @@ impl Line {
     /// Takes over a connected, non-blocking socket to `peer`.
     pub fn new(socket: OwnedFd, peer: SocketAddr, unexpected: u64, patience: Patience) -> Self {
         Self {
-            channel: Channel::new(socket, peer.to_string(), unexpected, Bytes),
+            channel: Channel::new(Arc::new(socket), peer.to_string(), unexpected, Bytes),
             patience,
         }
     }
@@ -68,7 +74,7 @@ impl Line {
 pub struct TcpConnection {
     /// `None` once it has become a part of another connection.
     line: Option<Line>,
-    socket: Arc<OwnedFd>,
+    socket: Arc<dyn Watched>,
     peer: String,
     /// At a server, until the first message: where sockets of one stream find each other.
     joins: Option<(Weak<Groups>, IpAddr)>,
@@ -134,7 +140,7 @@ impl Connection for TcpConnection {
 
     fn readiness(&self) -> Readiness {
         Readiness {
-            fd: Arc::clone(&self.socket),
+            fd: Arc::clone(&self.socket) as _,
             socket: true,
             peer_death: None,
         }

@@ -189,7 +189,7 @@ impl Connection for JoinedConnection {
 
     fn readiness(&self) -> Readiness {
         Readiness {
-            fd: Arc::clone(&self.epoll),
+            fd: Arc::clone(&self.epoll) as _,
             socket: false,
             peer_death: None,
         }

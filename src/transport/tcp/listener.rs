@@ -14,7 +14,7 @@ use crate::transport::address::{Address, is_loopback};
 use crate::transport::tcp::connection::{Line, TcpConnection};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{End, Patience, new_socket, set_up, spare_pacing};
-use crate::transport::{Connection, LinkOptions, Listener};
+use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
 /// Connections that wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 1024;
@@ -90,8 +90,8 @@ impl TcpListener {
 }
 
 impl Listener for TcpListener {
-    fn fd(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.epoll)
+    fn fd(&self) -> Arc<dyn Watched> {
+        Arc::clone(&self.epoll) as _
     }
 
     fn address(&self) -> String {

@@ -1,7 +1,7 @@
 //! Sockets: how they are made, connected and kept from waiting for ever.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -111,14 +111,14 @@ pub fn spare_pacing(socket: &OwnedFd, peer: &SocketAddr) {
 
 /// Whether what was sent, again and again, has not been acknowledged for as long as `patience` has.
 /// A client that is there and does not read still answers.
-pub fn has_fallen_silent(socket: &OwnedFd, patience: Patience) -> bool {
+pub fn has_fallen_silent(socket: impl AsFd, patience: Patience) -> bool {
     // SAFETY: the structure holds integers alone, for which zeros are values.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or(0);
     // SAFETY: `info` is writable for `len` bytes, its size, and `len` is writable.
     let result = unsafe {
         libc::getsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
             (&raw mut info).cast(),
@@ -132,11 +132,11 @@ pub fn has_fallen_silent(socket: &OwnedFd, patience: Patience) -> bool {
 }
 
 /// Whether the peer's system has acknowledged all that was sent, an end included.
-pub fn has_arrived(socket: &OwnedFd) -> bool {
+pub fn has_arrived(socket: impl AsFd) -> bool {
     let mut unacknowledged: libc::c_int = 0;
+    let socket = socket.as_fd().as_raw_fd();
     // SAFETY: the call writes an integer to where it is told, and `unacknowledged` is one.
-    let result =
-        unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unacknowledged) };
+    let result = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut unacknowledged) };
     // Where it cannot be asked there is nothing to wait for.
     result != 0 || unacknowledged == 0
 }

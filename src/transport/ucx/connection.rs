@@ -342,7 +342,7 @@ impl Connection for UcxConnection {
 
     fn readiness(&self) -> Readiness {
         Readiness {
-            fd: Arc::clone(&self.ready),
+            fd: Arc::clone(&self.ready) as _,
             socket: false,
             peer_death: None,
         }

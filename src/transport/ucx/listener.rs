@@ -24,7 +24,7 @@ use crate::transport::ucx::error::{error, version_text};
 use crate::transport::ucx::lending::Lending;
 use crate::transport::ucx::sockaddr::{from_raw, with_raw};
 use crate::transport::ucx::worker::Worker;
-use crate::transport::{Connection, Listener};
+use crate::transport::{Connection, Listener, Watched};
 
 /// [`Listener`] over UCX.
 pub struct UcxListener {
@@ -166,8 +166,8 @@ fn listen(
 }
 
 impl Listener for UcxListener {
-    fn fd(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.ready)
+    fn fd(&self) -> Arc<dyn Watched> {
+        Arc::clone(&self.ready) as _
     }
 
     fn address(&self) -> String {

@@ -1,0 +1,200 @@
+//! Descriptors whose close may wait, for as long as a stranger likes.
+//!
+//! | what is closed | what the system may wait for |
+//! |---|---|
+//! | a TCP socket of the peer's with `SO_LINGER` | that the other end reads what was sent to it |
+//! | a file of a file system in user space (FUSE) | its server's answer, without regard to signals |
+//! | a Unix socket with descriptors of the peer's in its queue | each of these |
+//! | a listening one with connections that nobody has accepted | the same of each |
+//! | any Unix socket, before Linux 6.9 | what others left in flight, which that call may collect |
+//!
+//! So an I/O thread, or a thread of the host's, closes a [`Socket`] only where none of that can be: where the
+//! system lets no descriptor through ([`rights`]), or none is left in the queue. All others are closed
+//! by threads of ours, [`closer`], which are there only while something is left to close.
+//!
+//! Nothing is taken out of a socket that brings a descriptor where none may come: in a queue a file in user space costs
+//! nothing, while a process that has it open cannot end before its file system lets it.
+
+pub mod closer;
+
+use std::io::IoSliceMut;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use rustix::net::{Shutdown, sockopt};
+
+use crate::fork::Generation;
+use crate::transport::rights::{self, Seen};
+
+/// Looks into a queue that is to be closed, after which it is taken not to be empty.
+const MOST_LOOKS: u32 = 64;
+/// The user of whom nothing is known.
+const UNKNOWN_USER: u32 = u32::MAX;
+
+/// A Unix socket, which no descriptor comes through until [`pass`](Self::pass) lets it.
+#[derive(Debug)]
+pub struct Socket {
+    /// Taken out when it is dropped.
+    fd: ManuallyDrop<OwnedFd>,
+    generation: Generation,
+    /// The system can bar descriptors.
+    bars: bool,
+    /// It has barred them since the socket was made.
+    barred: AtomicBool,
+    listens: bool,
+    /// The user at the other end.
+    user: OnceLock<u32>,
+}
+
+impl Socket {
+    /// Takes over a socket that is not connected yet, or has just been accepted.
+    pub fn new(fd: OwnedFd) -> Self {
+        let bars = rights::pass(&fd, false);
+        if !bars {
+            keep_in_line(&fd);
+        }
+        Self {
+            fd: ManuallyDrop::new(fd),
+            generation: Generation::now(),
+            bars,
+            barred: AtomicBool::new(bars),
+            listens: false,
+            user: OnceLock::new(),
+        }
+    }
+
+    /// It is going to listen: its name shall be free when it has been dropped.
+    pub fn listening(self) -> Self {
+        let mut socket = self;
+        socket.listens = true;
+        socket
+    }
+
+    /// What its peer sends counts for this user.
+    pub fn belongs_to(&self, user: u32) {
+        let _ = self.user.set(user);
+    }
+
+    /// Whether no descriptor has come through it, nor can.
+    pub fn is_barred(&self) -> bool {
+        self.barred.load(Ordering::Relaxed)
+    }
+
+    /// Lets descriptors through, or no more of them.
+    pub fn pass(&self, may: bool) {
+        if !self.bars {
+            return;
+        }
+        if may && self.barred.swap(false, Ordering::Relaxed) {
+            keep_in_line(&self.fd);
+        }
+        rights::pass(&*self.fd, may);
+    }
+}
+
+/// A byte out of band would else be passed over, and its descriptor closed by whoever reads what is behind it.
+fn keep_in_line(fd: &OwnedFd) {
+    let _ = sockopt::set_socket_oobinline(fd, true);
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // SAFETY: `self` is being dropped: nothing uses the field afterwards.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        // A forked child has no such threads, and its parent has the socket too.
+        if self.is_barred() || !self.generation.is_same_process() {
+            return;
+        }
+        // Nothing more comes into the queue; and the peer learns of the end now.
+        let _ = rustix::net::shutdown(&fd, Shutdown::Both);
+        if self.listens {
+            closer::close_and_wait(fd);
+        } else if !holds_nothing(&fd) {
+            let user = self.user.get().copied();
+            closer::close(fd, Some(user.unwrap_or(UNKNOWN_USER)));
+        } else if !self.bars {
+            closer::close(fd, None);
+        }
+    }
+}
+
+/// Whether nothing is left in the queue of a socket that receives nothing more. Bytes are taken out.
+fn holds_nothing(fd: &OwnedFd) -> bool {
+    let mut bytes = [0; 4096];
+    for _ in 0..MOST_LOOKS {
+        match rights::read_without(fd, &mut [IoSliceMut::new(&mut bytes)]) {
+            Ok(Seen::Descriptor) => return false,
+            // It was not connected.
+            Ok(Seen::Bytes(0)) | Err(Errno::INVAL | Errno::NOTCONN | Errno::AGAIN) => return true,
+            // Also the peer's reset, which is told once.
+            Ok(Seen::Bytes(_)) | Err(_) => {}
+        }
+    }
+    false
+}
+
+/// A descriptor that a peer has sent.
+///
+/// Dropped: memory (a memfd) is closed at once, everything else by the closer; of a socket the lingering is turned off
+/// first.
+#[derive(Debug)]
+pub struct Foreign {
+    /// Taken out when it is dropped.
+    fd: ManuallyDrop<OwnedFd>,
+    user: u32,
+}
+
+impl Foreign {
+    /// `user` has sent it.
+    pub fn new(fd: OwnedFd, user: u32) -> Self {
+        Self {
+            fd: ManuallyDrop::new(fd),
+            user,
+        }
+    }
+
+    /// The descriptor, for the calls of a driver.
+    pub fn get(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// The descriptor, which the caller sees to.
+    pub fn into_inner(self) -> OwnedFd {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so that nothing else uses the field afterwards.
+        unsafe { ManuallyDrop::take(&mut this.fd) }
+    }
+
+    /// Whether it is a memfd: closing it waits for nobody, and neither do questions about it.
+    pub fn is_memory(&self) -> bool {
+        // Asked before anything else: every other question may be one for a file system in user space.
+        rustix::fs::fcntl_get_seals(&*self.fd).is_ok()
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let is_memory = self.is_memory();
+        // SAFETY: `self` is being dropped: nothing uses the field afterwards.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        if is_memory {
+            return;
+        }
+        // Nothing else has such an option.
+        let _ = sockopt::set_socket_linger(&fd, None);
+        closer::close(fd, Some(self.user));
+    }
+}
+
+#[cfg(test)]
+#[path = "closing/tests.rs"]
+mod tests;

@@ -1,0 +1,208 @@
+//! The closer: threads that close what may wait.
+//!
+//! What one user has sent holds up a few of them at most, and then whatever else is to be closed for that
+//! user stays open until one is free. Past a number of such descriptors the user is [refused](ensure_room).
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::error::{Error, Result, Status};
+use crate::fork::PerProcess;
+
+/// Threads that close for one user at a time, and for all users.
+const MOST_THREADS: usize = 4;
+const MOST_THREADS_IN_ALL: usize = 64;
+/// Descriptors of one user that are not closed, past which it is refused; and of all users, past which nobody is
+/// admitted for now.
+const MOST_OPEN: usize = 64;
+const MOST_OPEN_IN_ALL: usize = 256;
+/// How long a thread stays when it has nothing to do: connections end in bursts.
+const LINGER: Duration = Duration::from_millis(100);
+/// How long is waited for a listener to be closed, which takes no time unless the system has none.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+struct Job {
+    /// Closed by the drop.
+    _fd: OwnedFd,
+    user: Option<u32>,
+    /// Dropped when it is closed.
+    _done: Option<SyncSender<()>>,
+}
+
+/// What there is of a user, or of nobody in particular.
+#[derive(Default)]
+struct Load {
+    open: usize,
+    threads: usize,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    loads: HashMap<Option<u32>, Load>,
+    /// Threads that wait for a job, and those that have not begun.
+    idle: usize,
+    starting: usize,
+}
+
+#[derive(Default)]
+struct Closer {
+    state: Mutex<State>,
+    given: Condvar,
+}
+
+/// In a forked child the parent's may be locked for ever.
+static CLOSER: PerProcess<Closer> = PerProcess::new(Closer::default);
+
+/// Closes `fd` on a thread of ours. `user` has sent what that may wait for; `None`: nobody has.
+pub fn close(fd: OwnedFd, user: Option<u32>) {
+    CLOSER.get().add(fd, user, None);
+}
+
+/// Closes a listening socket on a thread of ours, and waits for that unless it takes long: its name is free then.
+pub fn close_and_wait(fd: OwnedFd) {
+    let (done, is_done) = sync_channel(0);
+    CLOSER.get().add(fd, None, Some(done));
+    // Nothing is ever sent: the other end is dropped.
+    let _ = is_done.recv_timeout(PATIENCE);
+}
+
+/// Refuses a user of whom too much is open.
+///
+/// # Errors
+///
+/// `Permission`.
+pub fn ensure_room(user: u32) -> Result<()> {
+    let state = CLOSER.get().state.lock();
+    let open = state.loads.get(&Some(user)).map_or(0, |load| load.open);
+    if open < MOST_OPEN {
+        return Ok(());
+    }
+    Err(Error::new(
+        Status::Permission,
+        format!(
+            "uid {user} has sent {open} descriptors that this process cannot close: it is refused until \
+             they are closed; look for a process of that user that passes sockets or files over \
+             connections to libdipc"
+        ),
+    ))
+}
+
+/// Says whether too much is open in all.
+///
+/// # Errors
+///
+/// `OutOfResources`.
+pub fn ensure_any_room() -> Result<()> {
+    let open = CLOSER.get().state.lock().open();
+    if open < MOST_OPEN_IN_ALL {
+        return Ok(());
+    }
+    Err(Error::new(
+        Status::OutOfResources,
+        format!(
+            "no connection is accepted while {open} descriptors that peers have sent cannot be closed; \
+             Linux 6.16 and later keep such descriptors out"
+        ),
+    ))
+}
+
+impl Closer {
+    fn add(&'static self, fd: OwnedFd, user: Option<u32>, done: Option<SyncSender<()>>) {
+        let mut state = self.state.lock();
+        state.load(user).open += 1;
+        state.jobs.push_back(Job {
+            _fd: fd,
+            user,
+            _done: done,
+        });
+        self.ensure_thread(&mut state);
+    }
+
+    /// Has a thread take the next job, if there is one to be taken. Where no thread is to be had, the next call
+    /// tries again.
+    fn ensure_thread(&'static self, state: &mut MutexGuard<'_, State>) {
+        // A thread that takes a job sees to the next one.
+        if state.next().is_none() || state.starting > 0 {
+            return;
+        }
+        if state.idle > 0 {
+            self.given.notify_one();
+            return;
+        }
+        let started = std::thread::Builder::new()
+            .name("dipc-closer".into())
+            .spawn(move || self.work());
+        match started {
+            Ok(_) => state.starting += 1,
+            Err(error) => tracing::warn!("a connection is closed later: {error}"),
+        }
+    }
+
+    fn work(&'static self) {
+        let mut state = self.state.lock();
+        state.starting -= 1;
+        loop {
+            if let Some(job) = state.take() {
+                // This thread may not come back.
+                self.ensure_thread(&mut state);
+                let user = job.user;
+                MutexGuard::unlocked(&mut state, || drop(job));
+                state.count_off(user);
+                continue;
+            }
+            state.idle += 1;
+            let waited = self.given.wait_for(&mut state, LINGER);
+            state.idle -= 1;
+            if waited.timed_out() && state.next().is_none() {
+                return;
+            }
+        }
+    }
+}
+
+impl State {
+    fn load(&mut self, user: Option<u32>) -> &mut Load {
+        self.loads.entry(user).or_default()
+    }
+
+    /// Descriptors of all users; not those that nobody in particular has sent.
+    fn open(&self) -> usize {
+        self.of_users().map(|load| load.open).sum()
+    }
+
+    fn of_users(&self) -> impl Iterator<Item = &Load> {
+        let users = self.loads.iter().filter(|(user, _)| user.is_some());
+        users.map(|(_, load)| load)
+    }
+
+    /// The place of the first job whose user has a thread left.
+    fn next(&self) -> Option<usize> {
+        let threads: usize = self.of_users().map(|load| load.threads).sum();
+        let is_free = |job: &Job| {
+            let of_user = self.loads.get(&job.user).map_or(0, |load| load.threads);
+            of_user < MOST_THREADS && (job.user.is_none() || threads < MOST_THREADS_IN_ALL)
+        };
+        self.jobs.iter().position(is_free)
+    }
+
+    fn take(&mut self) -> Option<Job> {
+        let at = self.next()?;
+        let job = self.jobs.remove(at)?;
+        self.load(job.user).threads += 1;
+        Some(job)
+    }
+
+    fn count_off(&mut self, user: Option<u32>) {
+        let load = self.load(user);
+        load.open = load.open.saturating_sub(1);
+        load.threads = load.threads.saturating_sub(1);
+        if load.open == 0 {
+            self.loads.remove(&user);
+        }
+    }
+}
