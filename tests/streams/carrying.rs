@@ -3,7 +3,10 @@
 use crate::common;
 use crate::common::{FnProvider, batch, counting, export, export_schema, read_all, stream_of};
 use crate::{SUBJECTS, assert_same, client, eventually, serve, server, server_of};
+use dipc::arrow::Compression;
+use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
+use dipc::error::Status;
 use dipc::proto::{Credit, Role};
 use dipc::server::{Request, ServerOptions};
 use dipc::transport::BodyPolicy;
@@ -262,5 +265,29 @@ fn a_listener_with_tags_of_its_own_lends() {
             .unwrap();
         assert_eq!(read_all(&mut stream).unwrap().len(), 3);
         assert_eq!(stream.stats().bytes_lent > 0, subject.lends);
+    }
+}
+
+/// What a message unpacks to has a limit, which the options say; without them it is large enough.
+#[test]
+fn a_message_has_a_limit() {
+    for subject in SUBJECTS {
+        let options = ServerOptions {
+            compression: Some(Compression::Zstd),
+            ..Default::default()
+        };
+        let (server, uri) = server(subject, options);
+        serve(&server, "t", counting(1, 200_000));
+        let client = client();
+        let limited = GetOptions {
+            message_limit: Some(100_000),
+            ..subject.options()
+        };
+        let mut stream = client.get(&[&uri], b"t", &limited, None).unwrap();
+        let error = stream.next().unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory, "{error}");
+        assert!(error.text().contains("--max-message"), "{error}");
+        let mut stream = client.get(&[&uri], b"t", &subject.options(), None).unwrap();
+        assert_same(&read_all(&mut stream).unwrap(), &[batch(0, 200_000)]);
     }
 }
