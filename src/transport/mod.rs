@@ -233,7 +233,8 @@ pub trait Connection: Send {
     /// What to sleep on.
     fn readiness(&self) -> Readiness;
 
-    /// Queues a message and writes as much as goes without blocking.
+    /// Queues a message and writes as much as goes without blocking. A control message of a client may
+    /// wait until one of the server's has come.
     ///
     /// # Errors
     ///

@@ -40,6 +40,16 @@ fn connections_wait_to_be_accepted_and_outlive_the_listener() {
         let (uri, options) = (subject.uri(), LinkOptions::default());
         let mut listener = subject.listen(&uri, &options).unwrap();
         let (mut clients, mut servers) = subject.join(listener.as_mut(), &uri, &options, 20);
+        // A client's control message may wait for the server's first.
+        for server in &mut servers {
+            server.send(control(0xFF)).unwrap();
+        }
+        for client in &mut clients {
+            assert!(matches!(
+                next(client.as_mut()),
+                Ok(Incoming::Control { .. })
+            ));
+        }
         // From a number that no control message of ours has.
         for (client, n) in clients.iter_mut().zip(100..) {
             client.send(control(n)).unwrap();

@@ -327,6 +327,14 @@ pub(crate) fn next(connection: &mut dyn Connection) -> Result<Incoming> {
     }
 }
 
+/// Has the server send the first control message, without which a client's may wait.
+pub(crate) fn speak_first(server: &mut dyn Connection, client: &mut dyn Connection) {
+    let (bytes, fd) = (vec![0xFF], None);
+    server.send(Outgoing::Control { bytes, fd }).unwrap();
+    let message = next(client).unwrap();
+    assert!(matches!(message, Incoming::Control { .. }), "{message:?}");
+}
+
 /// Sends `messages` and receives as many, writing and reading by turns.
 pub(crate) fn carry(
     from: &mut dyn Connection,

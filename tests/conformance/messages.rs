@@ -9,7 +9,7 @@ use dipc::proto::{AddressList, BodyKind, Span, Tags, body_tag};
 use dipc::transport::{Incoming, LinkOptions, Outgoing, Payload};
 use rustix::event::PollFlags;
 
-use crate::{SUBJECTS, Subject, carry, next, pattern, ready_within, wait};
+use crate::{SUBJECTS, Subject, carry, next, pattern, ready_within, speak_first, wait};
 
 const SIZES: [usize; 5] = [0, 1, 4 << 10, 70 << 10, 20 << 20];
 
@@ -176,6 +176,7 @@ fn each_class_keeps_its_order() {
             });
         }
         let mut seen = [0u32, 1, 2, 3];
+        speak_first(pair.server.as_mut(), pair.client.as_mut());
         let mut arrived = carry(pair.client.as_mut(), pair.server.as_mut(), messages);
         if !subject.ordered {
             // Of bodies that took several ways, each is there once. So is each message where large
