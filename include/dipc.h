@@ -952,6 +952,9 @@ dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
  * Gives a block back. Memory that a client may still read is not used again before it is given
  * back by the client too.
  *
+ * A client that was lent a region can read all of it for as long as it keeps it, whatever was freed
+ * there: overwrite a block before it is freed if nobody is to read it afterwards.
+ *
  * A block of a CUDA device may be given out again at once: work on it must be done.
  *
  * @param arena  The block's arena; NULL finds it, also when dipc_arena_free() was called.
@@ -2318,7 +2321,8 @@ dipc_status dipc_server_publish(const struct dipc_server *server,
                                 struct dipc_error **error);
 
 /**
- * Stops serving a ticket. Streams under way go on.
+ * Stops serving a ticket. Streams under way go on. A client that was lent memory can read it for
+ * as long as it keeps it.
  *
  * @param server            Server.
  * @param ticket            Ticket.

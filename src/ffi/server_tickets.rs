@@ -190,7 +190,8 @@ fn publish(
         })
 }
 
-/// Stops serving a ticket. Streams under way go on.
+/// Stops serving a ticket. Streams under way go on. A client that was lent memory can read it for
+/// as long as it keeps it.
 ///
 /// @param server            Server.
 /// @param ticket            Ticket.

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use once_cell::sync::OnceCell;
 use parking_lot::Mutex;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
 use crate::device::memfd::Charge;
@@ -27,10 +28,27 @@ struct Watches {
 
 /// Watches a file, and gives the number of the watch.
 pub(super) fn add(file: &OwnedFd) -> Result<i32, Errno> {
-    let inotify = WATCHES
-        .get()
-        .inotify
-        .get_or_try_init(|| inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK))?;
+    let inotify = WATCHES.get().inotify.get_or_try_init(start)?;
+    watch(inotify, file)
+}
+
+/// An inotify instance that tells of files in memory, which not every system's may.
+fn start() -> Result<OwnedFd, Errno> {
+    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let file = memfd_create("dipc-probe", MemfdFlags::CLOEXEC)?;
+    let number = watch(&inotify, &file)?;
+    let mut kept = HashMap::from([(number, Box::new(()) as Charge)]);
+    if !read(&inotify, &mut kept).is_empty() {
+        return Err(Errno::OPNOTSUPP);
+    }
+    drop(file);
+    match read(&inotify, &mut kept).len() {
+        1 => Ok(inotify),
+        _ => Err(Errno::OPNOTSUPP),
+    }
+}
+
+fn watch(inotify: &OwnedFd, file: &OwnedFd) -> Result<i32, Errno> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     inotify::add_watch(inotify, path, WatchFlags::DELETE_SELF)
 }
@@ -83,4 +101,25 @@ fn live(inotify: &OwnedFd) -> Option<HashSet<i32>> {
         i32::from_str_radix(number, 16).ok()
     });
     Some(numbers.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The watches that there are: those of files that somebody has.
+    #[test]
+    fn the_kernel_lists_what_it_watches() {
+        let inotify = start().unwrap();
+        let files: Vec<_> = (0..20)
+            .map(|_| memfd_create("dipc-test", MemfdFlags::CLOEXEC).unwrap())
+            .collect();
+        let numbers: HashSet<_> = files
+            .iter()
+            .map(|file| watch(&inotify, file).unwrap())
+            .collect();
+        assert_eq!(live(&inotify).unwrap(), numbers);
+        drop(files);
+        assert!(live(&inotify).unwrap().is_empty());
+    }
 }
