@@ -187,20 +187,24 @@ impl Error {
         }
     }
 
-    /// The same error with what was being done put before its text.
+    /// The same error with what was being done put before its text, where that does not begin with
+    /// it.
     #[must_use]
     pub fn context(self, doing: impl fmt::Display) -> Self {
-        let mut text = Brief {
+        let mut brief = Brief {
             text: String::new(),
             left: MOST_CONTEXT,
         };
-        if fmt::write(&mut text, format_args!("{doing}")).is_err() {
-            text.text.push_str("...");
+        if fmt::write(&mut brief, format_args!("{doing}")).is_err() {
+            brief.text.push_str("...");
         }
-        let text = text.text;
+        let text = match self.text.starts_with(&brief.text) {
+            true => self.text.clone(),
+            false => format!("{}: {}", brief.text, self.text).into_boxed_str(),
+        };
         Self {
             status: self.status,
-            text: format!("{text}: {}", self.text).into_boxed_str(),
+            text,
             os_error: self.os_error,
             cause: Some(std::sync::Arc::new(self)),
         }
@@ -291,6 +295,17 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Promise of `context`: nothing is said twice, and the cause is there all the same.
+    #[test]
+    fn a_context_is_said_once() {
+        let inner = Error::os("cannot listen at shm:@a", rustix::io::Errno::ADDRINUSE);
+        let outer = inner.clone().context("cannot listen at shm:@a");
+        assert_eq!(outer.text(), inner.text());
+        assert_eq!(outer.cause().unwrap().text(), inner.text());
+        let outer = outer.context("here");
+        assert_eq!(outer.text(), format!("here: {}", inner.text()));
+    }
 
     /// Promise of `dipc.h`: numbers are negative, distinct, and lead back to their status.
     #[test]

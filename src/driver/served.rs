@@ -541,7 +541,7 @@ impl ServedLink {
         if half.closed.is_some() {
             return;
         }
-        tracing::debug!("connection {} to {} is over: {error}", self.id, self.peer);
+        tracing::debug!("connection {} ({}): {error}", self.id, self.peer);
         half.closed = Some(error);
         if let Some(lender) = &self.lender {
             lender.abandon();

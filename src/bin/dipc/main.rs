@@ -27,6 +27,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use arrow::error::ArrowError;
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+use dipc::server::Server;
 use dipc::transport::Settings;
 use tracing::level_filters::LevelFilter;
 
@@ -106,7 +107,7 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Err(error) => {
-            output::complain(&format!("{error:#}{}", remedy(&error)));
+            output::complain(&format!("{}{}", output::whole(&error), remedy(&error)));
             ExitCode::FAILURE
         }
     }
@@ -150,6 +151,19 @@ fn parse_setting(text: &str) -> Result<(String, String)> {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => bail!("{text:?} is not NAME=VALUE, as ucx.TLS=tcp"),
     }
+}
+
+/// Listens at `uri`; gives the whole URI. A failure names the address.
+fn listen(server: &Server, uri: &str) -> Result<String> {
+    let address = uri.split('?').next().unwrap_or(uri);
+    server.listen(uri).map_err(|error| {
+        let names = error.text().contains(address);
+        let error = anyhow::Error::from(error);
+        match names {
+            true => error,
+            false => error.context(format!("cannot listen at {address}")),
+        }
+    })
 }
 
 /// The settings of transports that were given.

@@ -42,6 +42,20 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     })
 }
 
+/// An error with all that it says of its causes. Nothing is said twice: some errors name their
+/// cause in their own text, and some begin with what whoever passes them on puts before them.
+pub fn whole(error: &anyhow::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for part in error.chain().map(ToString::to_string) {
+        match parts.last_mut() {
+            Some(last) if last.contains(&part) => {}
+            Some(last) if part.starts_with(&*last) => *last = part,
+            _ => parts.push(part),
+        }
+    }
+    parts.join(": ")
+}
+
 /// Prints an error to stderr, on one line.
 pub fn complain(text: &str) {
     let line = text
@@ -51,4 +65,28 @@ pub fn complain(text: &str) {
     let line = line.map(display::escape).collect::<Vec<_>>().join("; ");
     // Where stderr is closed, too, there is nowhere left to say so.
     let _ = writeln!(io::stderr(), "dipc: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    /// Promise of `whole`: causes are told once, whoever tells them.
+    #[test]
+    fn causes_are_told_once() {
+        let told = |inner: &str, outer: &str| {
+            let inner = anyhow!(inner.to_owned()).context("here");
+            whole(&inner.context(outer.to_owned()))
+        };
+        assert_eq!(
+            told("no file", "cannot open t"),
+            "cannot open t: here: no file"
+        );
+        let same = anyhow!("cannot open t: no file").context("cannot open t");
+        assert_eq!(whole(&same), "cannot open t: no file");
+        let told = anyhow!("no file").context("cannot open t: no file");
+        assert_eq!(whole(&told), "cannot open t: no file");
+    }
 }

@@ -25,10 +25,11 @@ use serde::Serialize;
 use tracing::{info, warn};
 
 use crate::flight::{self, FlightServer, Table, Tables};
+use crate::output::whole;
 use crate::report::bytes_text;
 use crate::source::{Reader, Source};
 use crate::tpch;
-use crate::{Usage, lend, output, signals};
+use crate::{Usage, lend, listen, output, signals};
 
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
@@ -183,9 +184,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     for uri in &args.listen {
-        let bound = server
-            .listen(uri)
-            .with_context(|| format!("cannot listen at {uri}"))?;
+        let bound = listen(&server, uri)?;
         announce(&bound, &server, args)?;
     }
     let flight = flight
@@ -360,7 +359,7 @@ impl Provider for SourceProvider {
         let reader = self
             .source
             .reader(self.batch_rows)
-            .map_err(|error| Error::new(Status::Provider, format!("{error:#}")))?;
+            .map_err(|error| Error::new(Status::Provider, whole(&error)))?;
         Ok(export_batches(reader))
     }
 

@@ -12,6 +12,7 @@ use super::fetching::{Fetched, Fetcher};
 use super::message::{Outcome, Ready, Usage};
 use super::worker::Parent;
 use super::{idle, machine, timing};
+use crate::output::whole;
 use crate::report::as_float;
 
 /// Makes the measurement of the case.
@@ -123,7 +124,7 @@ fn on_threads<T: Send>(threads: u64, work: impl Fn(u64) -> Result<T> + Sync) -> 
         let threads = match threads {
             Ok(threads) => threads,
             Err(error) => {
-                let _ = Parent.answer::<()>(Err(format!("{error:#}")));
+                let _ = Parent.answer::<()>(Err(whole(&error)));
                 std::process::exit(1);
             }
         };

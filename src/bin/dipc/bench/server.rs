@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use dipc::arrow::OwnedDeviceStream;
 use dipc::arrow::stream::export_device_stream;
 use dipc::server::{Provider, Request, Server};
@@ -14,6 +14,7 @@ use super::message::{Ready, Usage};
 use super::table::Ring;
 use super::timing::StampProvider;
 use super::worker::Parent;
+use crate::listen;
 
 /// The batches of the measurement.
 pub const TABLE: &[u8] = b"table";
@@ -59,9 +60,7 @@ pub fn start(case: &Case) -> Result<(Server, Ready)> {
         }
     }
     let address = case.address();
-    let uri = server
-        .listen(&address)
-        .with_context(|| format!("cannot listen at {address}"))?;
+    let uri = listen(&server, &address)?;
     let sums = ring.sums();
     Ok((server, Ready { uri, sums }))
 }

@@ -19,6 +19,7 @@ use super::server::TABLE;
 use super::table::{Batch, Store};
 use super::values::Values;
 use super::worker::Parent;
+use crate::output::whole;
 
 /// Batches, or streams, before the measurement.
 const WARM_UP: u64 = 32;
@@ -65,7 +66,7 @@ impl Provider for StampProvider {
 }
 
 fn provider_error(error: anyhow::Error) -> Error {
-    Error::new(Status::Provider, format!("{error:#}"))
+    Error::new(Status::Provider, whole(&error))
 }
 
 struct Stamps {

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::message::{Order, Role};
 use super::{client, server};
+use crate::output::whole;
 
 /// Runs one, until nobody tells it anything any more. What goes wrong is told to the command.
 pub fn run() -> Result<ExitCode> {
@@ -21,7 +22,7 @@ pub fn run() -> Result<ExitCode> {
     match obey(order, &parent) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            parent.answer::<()>(Err(format!("{error:#}")))?;
+            parent.answer::<()>(Err(whole(&error)))?;
             // Until the command has heard it: a status of its own would be another story.
             while parent.hear::<String>()?.is_some() {}
             Ok(ExitCode::SUCCESS)

@@ -22,6 +22,7 @@ use crate::calm;
 use crate::flight::encode::{FlightEncoder, schema_message};
 use crate::flight::locations::{REUSE_CONNECTION, for_peer};
 use crate::flight::tables::{Table, Tables};
+use crate::output::whole;
 
 /// Messages that a reader may be ahead of the connection. With the largest usual message that bounds
 /// the memory of a stream to a few MiB.
@@ -161,7 +162,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn failed(error: &anyhow::Error) -> Status {
-    Status::internal(format!("{error:#}"))
+    Status::internal(whole(&error))
 }
 
 fn read_schema(table: &Table) -> anyhow::Result<Vec<u8>> {
@@ -267,7 +268,7 @@ impl FlightService for Service {
             let schemas = tables.iter().filter_map(|(ticket, table)| {
                 let schema = read_schema(table).inspect_err(|error| {
                     let name = String::from_utf8_lossy(ticket);
-                    warn!(ticket = %name, reason = format!("{error:#}"), "not listed");
+                    warn!(ticket = %name, reason = whole(error), "not listed");
                 });
                 Some((ticket.clone(), schema.ok()?))
             });
