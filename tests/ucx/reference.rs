@@ -342,3 +342,30 @@ fn nobody_is_warned_of_a_peer_that_leaves() {
     server.wait().unwrap();
     assert!(!logged.contains("WARN"), "{logged}");
 }
+
+/// Rule U3: such a server has two URIs. With one of them, or with the two swapped, the wait for the
+/// first body ends as well as that for the schema, and the text names the cause.
+#[test]
+fn one_uri_of_two_and_swapped_ones_are_said() {
+    let Some(peer) = peer() else { return };
+    let folder = folder("roles");
+    let file = large(&folder);
+    let server = Server::start(peer, WAYS[0], std::slice::from_ref(&file));
+    let [metadata, data] = server.uris().each_ref().map(String::as_str);
+    let options = GetOptions {
+        stall_timeout: Some(Duration::from_millis(500)),
+        ..GetOptions::default()
+    };
+    for (uris, cause) in [
+        (&[metadata][..], "give both of its URIs"),
+        (&[data], "give both of its URIs"),
+        (&[data, metadata], "swapped"),
+    ] {
+        let got = client().get(uris, name(&file).as_bytes(), &options, None);
+        let error = got
+            .and_then(|mut stream| read_all(&mut stream).map(drop))
+            .unwrap_err();
+        assert_eq!(error.status(), Status::Timeout, "{error}");
+        assert!(error.text().contains(cause), "{error}");
+    }
+}

@@ -1,6 +1,6 @@
 //! What a receiver is told.
 
-use super::{InBody, Receiver, ReceiverEvent, ReceiverState, Side, Stop};
+use super::{InBody, Missing, Receiver, ReceiverEvent, ReceiverState, Side, Stop};
 use crate::error::Error;
 use crate::proto::control::error_of;
 use crate::proto::window::{Arrived, REACH};
@@ -37,6 +37,7 @@ impl<B> Receiver<B> {
         tag: u64,
         body: InBody<'_, B>,
     ) -> Result<(), Error> {
+        self.has_bodies = true;
         let result = self.body(now, tag, body);
         self.conclude(result)
     }
@@ -105,16 +106,41 @@ impl<B> Receiver<B> {
             )));
             return;
         }
-        let hint = if self.is_unanswered_baseline() {
-            "such a server is silent when it does not know the ticket, when the URI's numbers are \
-             not its own, or when it hangs"
-        } else {
-            "raise the stall timeout if its data takes longer to make"
-        };
         let timeout = stall.unwrap_or_default();
-        self.fail(Error::timeout(format!(
-            "the server has sent nothing for {timeout:?}: {hint}"
-        )));
+        let missing = self.missing();
+        let hint = self.silence_hint(missing);
+        self.fail(Error::timeout(match missing {
+            Some(Missing::FirstBody(_)) => {
+                format!("the server has sent headers, and no body for {timeout:?}: {hint}")
+            }
+            _ => format!("the server has sent nothing for {timeout:?}: {hint}"),
+        }));
+    }
+
+    /// What silence means most likely. A server without the extension has two URIs, of the metadata
+    /// and of the bodies (rule U3).
+    fn silence_hint(&self, missing: Option<Missing>) -> &'static str {
+        match (missing, self.data.is_some()) {
+            (Some(Missing::Schema), false) => {
+                "such a server is silent when it does not know the ticket, when the URI's numbers \
+                 are not its own, when it hangs, or when the URI is that of its bodies alone: give \
+                 both of its URIs, the one of the metadata first"
+            }
+            (Some(Missing::Schema), true) => {
+                "such a server is silent when it does not know the ticket, when the URIs' numbers \
+                 are not its own, when it hangs, or when the two URIs are swapped: the one of the \
+                 metadata comes first"
+            }
+            (Some(Missing::FirstBody(_)), false) => {
+                "such a server sends bodies on a connection of their own: give both of its URIs, \
+                 the one of the metadata first"
+            }
+            (Some(Missing::FirstBody(_)), true) => {
+                "the two URIs may be swapped: the one of the metadata comes first, then the one \
+                 of the bodies"
+            }
+            (None, _) => "raise the stall timeout if its data takes longer to make",
+        }
     }
 
     fn cut_error(&self, side: Side, reason: &Error) -> Error {
@@ -209,6 +235,7 @@ impl<B> Receiver<B> {
         let (packed, list) = (header.body_len(), header.list_len());
         // Rule M6: order by number, whatever the order of arrival.
         if self.window.put_header(seq, header)? {
+            self.first_body.get_or_insert(packed);
             // Rule D8: post by exact tag, both kinds.
             self.events
                 .push_back(ReceiverEvent::Expect { seq, packed, list });

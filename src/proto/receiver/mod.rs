@@ -23,6 +23,17 @@ pub use types::{
 /// Bytes of bodies without headers that are always accepted; twice the window where that is more.
 const LEAST_LOOSE_BYTES: u64 = 512 << 20;
 
+/// How slowly a body may come, in bytes a second, where its arrival alone is seen.
+const SLOWEST_BYTES: u64 = 1 << 20;
+
+/// What a server has not sent that may never say why: one without the extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Schema,
+    /// Headers have come, and no body, of which the first has this many bytes.
+    FirstBody(u64),
+}
+
 /// What is known of one connection.
 #[derive(Debug)]
 struct Peer {
@@ -106,6 +117,10 @@ pub struct Receiver<B> {
     /// Spans in them.
     early_spans: usize,
     last_heard: Timestamp,
+    /// Bytes of the first body that is to come.
+    first_body: Option<u64>,
+    /// Whether any body has come.
+    has_bodies: bool,
     /// The consumer took something since it last waited: the peer may only now go on.
     taken_since: bool,
     transmits: VecDeque<ReceiverTransmit>,
@@ -166,6 +181,8 @@ impl<B> Receiver<B> {
             early: Vec::new(),
             early_spans: 0,
             last_heard: Timestamp::default(),
+            first_body: None,
+            has_bodies: false,
             taken_since: false,
             transmits: VecDeque::new(),
             events: VecDeque::new(),
@@ -433,19 +450,29 @@ impl<B> Receiver<B> {
 
     /// How long the server may say nothing now.
     fn patience(&self) -> Option<Duration> {
-        let stall = self.config.stall_timeout;
-        if self.is_unanswered_baseline() {
+        let silence = self.config.silence_timeout;
+        let of_its_kind = match self.missing() {
             // Rule R5: that is how such a server says that it does not know a ticket.
-            return stall.or(self.config.silence_timeout);
-        }
-        stall
+            Some(Missing::Schema) => silence,
+            Some(Missing::FirstBody(bytes)) => {
+                silence.map(|time| time.saturating_add(Duration::from_secs(bytes / SLOWEST_BYTES)))
+            }
+            None => None,
+        };
+        self.config.stall_timeout.or(of_its_kind)
     }
 
-    /// Whether nothing has come from a server that may never say why.
-    fn is_unanswered_baseline(&self) -> bool {
-        let baseline =
-            !self.config.metadata.extension || self.config.data.is_some_and(|side| !side.extension);
-        baseline && self.state == ReceiverState::AwaitingSchema
+    /// What has not come of a stream that has not begun, from a server that may never say why.
+    fn missing(&self) -> Option<Missing> {
+        let of_metadata = self.config.metadata.extension;
+        let of_bodies = self.config.data.map_or(of_metadata, |side| side.extension);
+        match self.state {
+            ReceiverState::AwaitingSchema if !(of_metadata && of_bodies) => Some(Missing::Schema),
+            ReceiverState::Streaming if !of_bodies && !self.has_bodies => {
+                self.first_body.map(Missing::FirstBody)
+            }
+            _ => None,
+        }
     }
 
     /// Whether bodies lent in place use no credit of bytes: the server of the headers says so, or may

@@ -44,6 +44,45 @@ fn silence_after_the_schema_is_the_providers() {
     assert_eq!(started(with_extension).poll_timeout(), None);
 }
 
+/// Rule U3: headers without any body are those of a server whose second URI was not given, or of
+/// two that are swapped. That, too, ends with a text that says so; a large body has time to come.
+#[test]
+fn a_baseline_server_whose_first_body_never_comes_is_given_up() {
+    for two in [false, true] {
+        let mut config = baseline_without_stall();
+        if !two {
+            config.data = None;
+        }
+        let mut receiver = started(config);
+        receiver
+            .handle_metadata(NOW, &metadata(0, &schema()))
+            .unwrap();
+        put_header(&mut receiver, 1).unwrap();
+        let deadline = receiver.poll_timeout().unwrap();
+        assert_eq!(deadline, NOW.saturating_add(SILENCE));
+        receiver.handle_timeout(deadline);
+        let error = receiver.error().unwrap();
+        assert_eq!(error.status(), Status::Timeout);
+        let cause = if two { "swapped" } else { "give both" };
+        assert!(error.text().contains("no body for 60s"), "{error}");
+        assert!(error.text().contains(cause), "{error}");
+    }
+}
+
+/// After its first body such a server may take its time.
+#[test]
+fn silence_after_the_first_body_is_the_providers() {
+    let mut receiver = started(baseline_without_stall());
+    receiver
+        .handle_metadata(NOW, &metadata(0, &schema()))
+        .unwrap();
+    put_header(&mut receiver, 1).unwrap();
+    put_packed(&mut receiver, 1).unwrap();
+    assert!(receiver.next_message().is_some());
+    put_header(&mut receiver, 2).unwrap();
+    assert_eq!(receiver.poll_timeout(), None);
+}
+
 /// Rule E4 where nothing keeps order: ERROR may overtake what it stands behind, and only with that
 /// is the connection free.
 #[test]
