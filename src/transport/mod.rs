@@ -22,6 +22,7 @@ mod lender;
 pub mod mem;
 mod message;
 mod options;
+mod patience;
 mod rights;
 pub mod shm;
 pub(crate) mod stream;

@@ -10,9 +10,10 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::proto::Span;
+use crate::transport::patience::Patience;
 use crate::transport::stream::{Channel, Intake};
 use crate::transport::tcp::group::{Groups, Join};
-use crate::transport::tcp::socket::{Patience, has_arrived, has_fallen_silent};
+use crate::transport::tcp::socket::{has_arrived, has_fallen_silent};
 use crate::transport::{
     Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped, Watched,
 };

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::lines::{MOST_LINES, testing};
     use crate::proto::Control;
-    use crate::transport::tcp::socket::Patience;
+    use crate::transport::patience::Patience;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

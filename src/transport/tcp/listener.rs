@@ -11,9 +11,10 @@ use rustix::net::{SocketFlags, sockopt};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::address::{Address, is_loopback};
+use crate::transport::patience::Patience;
 use crate::transport::tcp::connection::{Line, TcpConnection};
 use crate::transport::tcp::group::Groups;
-use crate::transport::tcp::socket::{End, Patience, new_socket, set_up, spare_pacing};
+use crate::transport::tcp::socket::{End, new_socket, set_up, spare_pacing};
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
 /// Connections that wait to be accepted; the system may allow fewer.
@@ -41,7 +42,7 @@ impl TcpListener {
     /// `AddressInUse`; `Unreachable` when the address is not one of this machine's; `Io`.
     pub fn new(address: &Address, options: &LinkOptions) -> Result<Self> {
         let generation = Generation::now();
-        let patience = Patience::of(options)?;
+        let patience = Patience::of(options, "tcp")?;
         let candidates = address.resolve(options.connect_time(), None)?;
         let mut bound = Err(Error::new(
             Status::Unreachable,

@@ -16,11 +16,12 @@ use std::time::Instant;
 use crate::error::{Error, Result};
 use crate::proto::Uri;
 use crate::transport::address::Address;
+use crate::transport::patience::{PATIENCE_SETTING, Patience};
 use crate::transport::tcp::connection::{Line, TcpConnection};
 use crate::transport::tcp::group::{Join, MAX_SOCKETS};
 use crate::transport::tcp::joined::JoinedConnection;
 use crate::transport::tcp::listener::TcpListener;
-use crate::transport::tcp::socket::{End, PATIENCE_SETTING, Patience, set_up};
+use crate::transport::tcp::socket::{End, set_up};
 use crate::transport::{Connection, LinkOptions, Listener, Outgoing, Transport};
 
 /// [`Transport`] for `tcp://host:port`.
@@ -74,7 +75,7 @@ impl Transport for Tcp {
 /// Opens `count` sockets, within `options.connect_timeout` in all.
 fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<Line>> {
     let start = Instant::now();
-    let patience = Patience::of(options)?;
+    let patience = Patience::of(options, "tcp")?;
     let cancel = options.cancel.as_ref();
     let mut candidates = address.resolve(options.connect_time(), cancel)?;
     let mut lines = Vec::with_capacity(count.into());

@@ -10,44 +10,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
-use crate::transport::LinkOptions;
 use crate::transport::address::{Address, is_loopback, share};
+use crate::transport::patience::{Patience, keep_alive};
 use crate::transport::wait::wait;
-
-/// How long a peer's machine may not answer before its connections are over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience(Duration);
-
-/// The name of its setting, without the scheme.
-pub const PATIENCE_SETTING: &str = "keepalive";
-
-impl Patience {
-    /// The default.
-    pub const DEFAULT: Self = Self(Duration::from_secs(60));
-
-    /// What the setting `tcp.keepalive` says, in seconds.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidArgument` when it is not a whole number of seconds, up to a day.
-    pub fn of(options: &LinkOptions) -> Result<Self> {
-        let mut settings = options.settings.of("tcp");
-        let Some((_, value)) = settings.find(|(name, _)| *name == PATIENCE_SETTING) else {
-            return Ok(Self::DEFAULT);
-        };
-        match value.parse() {
-            Ok(seconds @ 1..=86_400) => Ok(Self(Duration::from_secs(seconds))),
-            _ => Err(Error::invalid_argument(format!(
-                "tcp.keepalive is `{value}`; it is a number of seconds, from 1 to 86400"
-            ))),
-        }
-    }
-
-    /// The whole time.
-    pub fn duration(self) -> Duration {
-        self.0
-    }
-}
 
 /// Which end of a connection a socket is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,21 +37,14 @@ pub fn new_socket(address: &SocketAddr) -> Result<OwnedFd> {
 
 /// Sets a connected socket up: messages leave at once, and a peer whose machine is gone is noticed.
 pub fn set_up(socket: &OwnedFd, end: End, patience: Patience) -> Result<()> {
-    let seconds = patience.0.as_secs().max(1);
-    let idle = (seconds / 3).max(1);
-    let interval = (seconds / 6).max(1);
-    let probes = ((seconds - idle.min(seconds)) / interval).max(1);
     let set = || {
         sockopt::set_tcp_nodelay(socket, true)?;
-        sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle))?;
-        sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval))?;
-        sockopt::set_tcp_keepcnt(socket, u32::try_from(probes).unwrap_or(u32::MAX))?;
-        sockopt::set_socket_keepalive(socket, true)?;
+        keep_alive(socket, patience)?;
         if end == End::Client {
             // Keep-alive waits while something sent is not acknowledged. At a server this option
             // would also cut a client that is alive and does not read for that long, which a slow
             // consumer may; there `has_fallen_silent` looks.
-            let limit = u32::try_from(patience.0.as_millis()).unwrap_or(u32::MAX);
+            let limit = u32::try_from(patience.duration().as_millis()).unwrap_or(u32::MAX);
             sockopt::set_tcp_user_timeout(socket, limit)?;
         }
         Ok(())
@@ -128,7 +86,7 @@ pub fn has_fallen_silent(socket: impl AsFd, patience: Patience) -> bool {
     // One probe of a closed window may be on its way to a peer that is there.
     let unanswered = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
     let since = Duration::from_millis(info.tcpi_last_ack_recv.into());
-    result == 0 && unanswered && since >= patience.0
+    result == 0 && unanswered && since >= patience.duration()
 }
 
 /// Whether the peer's system has acknowledged all that was sent, an end included.
