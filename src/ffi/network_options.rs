@@ -73,7 +73,9 @@ pub unsafe extern "C" fn dipc_server_options_set_trusted_network(
 /// Sets what only one transport knows. `ucx.KEY` for each key of UCX's configuration, without its
 /// UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
 /// `peer` (the default: a dead peer is noticed) or `none` (faster on some transports);
-/// `tcp.keepalive`, the seconds after which a machine that does not answer is taken for dead (60).
+/// `tcp.keepalive` and `ucx.keepalive`, the seconds after which a machine that does not answer is
+/// taken for dead (60). A key that UCX does not have, or takes from the environment alone, is an
+/// error where ucx is first used.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param name     The scheme, a dot, and the name; UTF-8.
@@ -109,7 +111,9 @@ pub unsafe extern "C" fn dipc_server_options_set_transport(
 /// Sets what only one transport knows. `ucx.KEY` for each key of UCX's configuration, without its
 /// UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
 /// `peer` (the default: a dead peer is noticed) or `none` (faster on some transports);
-/// `tcp.keepalive`, the seconds after which a machine that does not answer is taken for dead (60).
+/// `tcp.keepalive` and `ucx.keepalive`, the seconds after which a machine that does not answer is
+/// taken for dead (60). A key that UCX does not have, or takes from the environment alone, is an
+/// error where ucx is first used.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param name     The scheme, a dot, and the name; UTF-8.

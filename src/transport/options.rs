@@ -99,7 +99,8 @@ impl Settings {
         if !known {
             return Err(Error::invalid_argument(format!(
                 "no transport has a setting `{name}`; there are `ucx.KEY` for each key of UCX's \
-                 configuration (as ucx.TLS), ucx.library, ucx.error_handling and tcp.keepalive"
+                 configuration (as ucx.TLS), ucx.library, ucx.error_handling, ucx.keepalive and \
+                 tcp.keepalive"
             )));
         }
         self.0.insert(name.to_owned(), value.to_owned());

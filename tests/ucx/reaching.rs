@@ -188,8 +188,17 @@ fn settings_reach_ucx() {
     assert!(error.text().contains("UCX says"), "{error}");
     let error = listen("ucx.RNDV_THRESH", "a lot").unwrap_err();
     assert_eq!(error.status(), Status::InvalidArgument, "{error}");
-    let error = listen("ucx.error_handling", "maybe").unwrap_err();
-    assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+    for (setting, value) in [
+        ("ucx.error_handling", "maybe"),
+        ("ucx.keepalive", "0"),
+        ("ucx.NOSUCHKEY", "1"),
+        ("ucx.MEM_EVENTS", "n"),
+    ] {
+        let error = listen(setting, value).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+        let name = setting.strip_prefix("ucx.").unwrap();
+        assert!(error.text().contains(name), "{error}");
+    }
     let error = Settings::default().set("ucx.tls", "tcp").unwrap_err();
     assert_eq!(error.status(), Status::InvalidArgument, "{error}");
 }

@@ -35,6 +35,7 @@ mod log;
 mod memory;
 pub mod newer;
 mod pointers;
+mod settings;
 mod signals;
 mod table;
 

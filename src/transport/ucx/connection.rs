@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::address::is_loopback;
+use crate::transport::patience::Patience;
 use crate::transport::ucx::active;
 use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::context::Context;
@@ -30,6 +31,7 @@ use crate::transport::ucx::key::Key;
 use crate::transport::ucx::pace::Pace;
 use crate::transport::ucx::pull::{Line, Pulls};
 use crate::transport::ucx::shared::{Peer, Shared, Told};
+use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped};
@@ -171,6 +173,18 @@ impl UcxConnection {
             peer,
             over: None,
             generation: Generation::now(),
+        }
+    }
+
+    /// Has the system notice a network that is cut. A machine always reaches itself.
+    pub fn watch_network(&self, patience: Patience) {
+        let Some(link) = self.link.as_ref().filter(|_| !self.is_here) else {
+            return;
+        };
+        let ends = link.endpoint.addresses(self.api);
+        if !ends.is_some_and(|(local, remote)| silence::watch(local, remote, patience)) {
+            let peer = &self.peer;
+            tracing::debug!("it is for UCX to notice that the network to {peer} is cut");
         }
     }
 

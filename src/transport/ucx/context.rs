@@ -1,8 +1,8 @@
 //! UCX as this process has it: one context for each set of settings.
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use once_cell::sync::{Lazy, OnceCell};
@@ -12,22 +12,27 @@ use ucx1_sys::{
     UCP_FEATURE_AM, UCP_FEATURE_TAG, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES,
     UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_LOG_LEVEL_DIAG, UCS_LOG_LEVEL_ERROR,
     UCS_LOG_LEVEL_FATAL, UCS_LOG_LEVEL_INFO, UCS_LOG_LEVEL_WARN, UCS_MEMORY_TYPE_CUDA, UCS_OK,
-    ucp_config_t, ucp_context_attr_t, ucp_context_h, ucp_err_handling_mode_t, ucp_params_t,
-    ucs_log_level_t,
+    ucp_context_attr_t, ucp_context_h, ucp_err_handling_mode_t, ucp_params_t, ucs_log_level_t,
 };
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::lines::Lines;
 use crate::transport::Settings;
+use crate::transport::patience::PATIENCE_SETTING;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::{error, version_text};
+use crate::transport::ucx::info;
 use crate::transport::ucx::limit;
+use crate::transport::ucx::room;
+use crate::transport::ucx::settings::{Config, ensure_taken};
 
 /// The setting that names the library to load.
 const LIBRARY: &str = "library";
 /// The setting that says whether a dead peer is noticed.
 const ERROR_HANDLING: &str = "error_handling";
+/// Settings that UCX is not told.
+const OURS: [&str; 3] = [LIBRARY, ERROR_HANDLING, PATIENCE_SETTING];
 
 /// What UCX is told unless a setting says otherwise.
 ///
@@ -51,6 +56,9 @@ const TCP_RECEIVED_SEGMENT: &str = "TCP_RX_SEG_SIZE";
 const TRANSPORTS: &str = "TLS";
 /// Everything but its shared memory in files, which may be larger than this process's files may be.
 const WITHOUT_FILES: &str = "^posix";
+/// Whether a listener takes an address where connections of an earlier one have not ended: without
+/// it the port of a server that was killed stays taken for a minute.
+const REUSES_ADDRESS: &str = "TCP_CM_REUSEADDR";
 /// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
 pub(super) const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 
@@ -76,8 +84,12 @@ pub(super) struct Context {
     scheme_is_set: bool,
     /// From which size on they are asked for is as the user has said.
     threshold_is_set: bool,
+    /// Listeners take addresses that connections of earlier ones keep.
+    reuses_addresses: bool,
     /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
+    /// File descriptors that a worker and its endpoint may take.
+    worker_descriptors: u64,
     generation: Generation,
 }
 
@@ -95,7 +107,7 @@ static CONTEXTS: Lazy<Mutex<HashMap<Key, Weak<Context>>>> = Lazy::new(Mutex::def
 /// Whether a setting, without its scheme, is one that UCX or this module may know.
 pub(super) fn knows_setting(name: &str) -> bool {
     let is_key = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    name == LIBRARY || name == ERROR_HANDLING || (!name.is_empty() && name.chars().all(is_key))
+    OURS.contains(&name) || (!name.is_empty() && name.chars().all(is_key))
 }
 
 /// Loads UCX, or says what is missing.
@@ -114,8 +126,13 @@ pub(super) fn load(library: Option<&str>) -> Result<&'static Api> {
              libdipc over ucx in one of the two, or call exec in the child",
         ));
     }
+    static IS_LOADED: AtomicBool = AtomicBool::new(false);
+    if !IS_LOADED.load(Ordering::Acquire) {
+        room::ensure(room::OF_A_CONTEXT)?;
+    }
     let api = ucx1_sys::load(library.map(Path::new))
         .map_err(|error| Error::unsupported(error.to_string()))?;
+    IS_LOADED.store(true, Ordering::Release);
     api.set_log_handler(Some(log));
     ending::watch();
     Ok(api)
@@ -201,17 +218,22 @@ impl Context {
             return Ok(context);
         }
         let over_tcp = goes_over_tcp(api, error_mode);
+        room::ensure(room::OF_A_CONTEXT)?;
         let handle = init(api, &ours, ipv6, extra_features, over_tcp)?;
-        let context = Arc::new(Self {
+        let mut context = Self {
             api,
             handle,
             error_mode,
             over_tcp,
             scheme_is_set: is_set(SCHEME),
             threshold_is_set: is_set(RENDEZVOUS),
+            reuses_addresses: says_yes(value(REUSES_ADDRESS), REUSES_ADDRESS),
             knows_cuda: knows_cuda(api, handle),
+            worker_descriptors: 0,
             generation: Generation::now(),
-        });
+        };
+        context.worker_descriptors = room::of_a_worker(info::resource_count(&context));
+        let context = Arc::new(context);
         contexts.retain(|_, context| context.strong_count() > 0);
         contexts.insert(key, Arc::downgrade(&context));
         Ok(context)
@@ -248,57 +270,31 @@ impl Context {
         self.threshold_is_set
     }
 
+    /// Whether listeners take addresses that connections of earlier ones keep.
+    pub(super) fn reuses_addresses(&self) -> bool {
+        self.reuses_addresses
+    }
+
+    /// How many file descriptors a worker and its endpoint may take.
+    pub(super) fn worker_descriptors(&self) -> u64 {
+        self.worker_descriptors
+    }
+
     /// What endpoints are made with.
     pub(super) fn error_mode(&self) -> ucp_err_handling_mode_t {
         self.error_mode
     }
 }
 
-/// UCX's configuration, released on drop.
-struct Config {
-    api: &'static Api,
-    handle: *mut ucp_config_t,
-}
-
-impl Config {
-    fn read(api: &'static Api) -> Result<Self> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: no prefix and no file is what NULL means; `handle` is writable.
-        let status =
-            unsafe { api.ucp_config_read(std::ptr::null(), std::ptr::null(), &raw mut handle) };
-        if status != UCS_OK {
-            return Err(error(api, "cannot read UCX's configuration", status));
-        }
-        Ok(Self { api, handle })
-    }
-
-    fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        let no_zero = |_| Error::invalid_argument("a setting of UCX has a zero byte in it");
-        let key = CString::new(name).map_err(no_zero)?;
-        let text = CString::new(value).map_err(no_zero)?;
-        // SAFETY: the configuration was read and not released; both strings end with a zero and
-        // are copied.
-        let status =
-            unsafe { (self.api).ucp_config_modify(self.handle, key.as_ptr(), text.as_ptr()) };
-        if status != UCS_OK {
-            return Err(Error::invalid_argument(format!(
-                "UCX does not take ucx.{name}={value}: it says \"{}\"",
-                self.api.status_text(status)
-            )));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Config {
-    fn drop(&mut self) {
-        // SAFETY: read in `read` and released only here.
-        unsafe { self.api.ucp_config_release(self.handle) };
-    }
-}
-
 fn is_in_environment(name: &str) -> bool {
     std::env::var_os(format!("UCX_{name}")).is_some()
+}
+
+/// What a setting says that is yes by default here: its value, or else the environment's.
+fn says_yes(value: Option<&str>, name: &str) -> bool {
+    let value = value.map(str::to_owned);
+    let said = value.or_else(|| std::env::var(format!("UCX_{name}")).ok());
+    said.is_none_or(|said| matches!(&*said.to_lowercase(), "y" | "yes" | "1" | "on"))
 }
 
 fn has_entries(folder: &str) -> bool {
@@ -336,13 +332,20 @@ fn init(
     if limit::is_set() && !is_set(TRANSPORTS) {
         config.set(TRANSPORTS, WITHOUT_FILES)?;
     }
+    if !is_set(REUSES_ADDRESS) {
+        // As above.
+        let _ = config.set(REUSES_ADDRESS, "y");
+    }
     if ipv6 {
         config.set(TCP_FAMILIES, "inet6,inet")?;
     }
-    for (name, value) in settings {
-        if name != LIBRARY && name != ERROR_HANDLING {
-            config.set(name, value)?;
-        }
+    let theirs = || {
+        settings
+            .iter()
+            .filter(|(name, _)| !OURS.contains(&name.as_str()))
+    };
+    for (name, value) in theirs() {
+        config.set(name, value)?;
     }
     let params = ucp_params_t {
         field_mask: u64::from(UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED),
@@ -353,10 +356,14 @@ fn init(
     let mut handle = std::ptr::null_mut();
     let _held_off = limit::hold_off();
     // SAFETY: both structs are readable, what the mask names is set; `handle` is writable.
-    let status = unsafe { api.ucp_init(&raw const params, config.handle, &raw mut handle) };
+    let status = unsafe { api.ucp_init(&raw const params, config.handle(), &raw mut handle) };
     if status != UCS_OK {
         return Err(error(api, "cannot initialise UCX", status));
     }
+    ensure_taken(api, theirs().map(|(name, _)| name.as_str())).inspect_err(|_| {
+        // SAFETY: made above, and nobody else has it.
+        unsafe { api.ucp_cleanup(handle) };
+    })?;
     Ok(handle)
 }
 

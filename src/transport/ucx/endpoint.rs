@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ucx1_sys::{
-    Api, UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_CONN_REQUEST, UCP_EP_PARAM_FIELD_ERR_HANDLER,
+    Api, UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR, UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR,
+    UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_CONN_REQUEST, UCP_EP_PARAM_FIELD_ERR_HANDLER,
     UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE, UCP_EP_PARAM_FIELD_FLAGS, UCP_EP_PARAM_FIELD_SOCK_ADDR,
     UCP_EP_PARAMS_FLAGS_CLIENT_SERVER, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, UCP_OP_ATTR_FIELD_FLAGS,
     UCS_ERR_INVALID_PARAM, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS,
-    ucp_conn_request_h, ucp_ep_h, ucp_ep_params_t, ucp_err_handler_t, ucp_request_param_t,
-    ucs_status_ptr_t, ucs_status_t,
+    ucp_conn_request_h, ucp_ep_attr_t, ucp_ep_h, ucp_ep_params_t, ucp_err_handler_t,
+    ucp_request_param_t, ucs_status_ptr_t, ucs_status_t,
 };
 
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::transport::ucx::error::{error, not_connected};
 use crate::transport::ucx::shared::{Shared, on_endpoint_failure};
-use crate::transport::ucx::sockaddr::with_raw;
+use crate::transport::ucx::sockaddr::{from_raw, with_raw};
 use crate::transport::ucx::worker::Worker;
 
 /// An endpoint. It belongs to a worker, and is closed before that is destroyed.
@@ -104,6 +105,22 @@ impl Endpoint {
     /// UCX's handle.
     pub(super) fn handle(self) -> ucp_ep_h {
         self.0
+    }
+
+    /// The addresses of both ends, this one's first; `None` where UCX knows none.
+    pub(super) fn addresses(self, api: &Api) -> Option<(SocketAddr, SocketAddr)> {
+        let wanted = UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR | UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR;
+        let mut attributes = ucp_ep_attr_t {
+            field_mask: u64::from(wanted),
+            ..ucp_ep_attr_t::default()
+        };
+        // SAFETY: the endpoint lives; the attributes are writable.
+        let status = unsafe { api.ucp_ep_query(self.0, &raw mut attributes) };
+        if status != UCS_OK {
+            return None;
+        }
+        let ends = (&attributes.local_sockaddr, &attributes.remote_sockaddr);
+        Some((from_raw(ends.0)?, from_raw(ends.1)?))
     }
 
     /// Waits until everything sent has left, and, on a new endpoint, until it is connected.

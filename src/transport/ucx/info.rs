@@ -96,11 +96,19 @@ fn way_of(printed: &str) -> Way {
 
 /// The transports and devices that UCX finds.
 fn resources_of(context: &Context) -> Vec<String> {
-    let printed = printed(|stream| {
+    resources(&print_context(context))
+}
+
+/// How many pairs of a transport and a device UCX finds: a worker opens each.
+pub(super) fn resource_count(context: &Context) -> usize {
+    resource_lines(&print_context(context)).count()
+}
+
+fn print_context(context: &Context) -> String {
+    printed(|stream| {
         // SAFETY: the context lives, and the stream is open for writing.
         unsafe { (context.api()).ucp_context_print_info(context.handle(), stream) }
-    });
-    resources(&printed)
+    })
 }
 
 /// Whether bodies go from and to GPUs by themselves.
@@ -123,7 +131,7 @@ fn shared_memory(version: (u32, u32, u32)) -> &'static str {
 }
 
 /// What `print` writes to a stream of C's.
-fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
+pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
     let (mut text, mut length) = (std::ptr::null_mut(), 0_usize);
     // SAFETY: both places are writable until the stream is closed below.
     let stream = unsafe { libc::open_memstream(&raw mut text, &raw mut length) };
@@ -147,14 +155,17 @@ fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
 /// The resources in what UCX prints of a context: lines with `resource`, whose last word is
 /// `transport/device`.
 fn resources(printed: &str) -> Vec<String> {
-    let lines = printed.lines().filter(|line| line.contains("resource "));
-    let words = lines.filter_map(|line| line.split_whitespace().last());
+    let words = resource_lines(printed).filter_map(|line| line.split_whitespace().last());
     let mut found: Vec<_> = words
         .filter(|word| word.contains('/'))
         .map(str::to_owned)
         .collect();
     found.dedup();
     found
+}
+
+fn resource_lines(printed: &str) -> impl Iterator<Item = &str> {
+    printed.lines().filter(|line| line.contains("resource "))
 }
 
 #[cfg(test)]

@@ -9,15 +9,16 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ucx1_sys::{
     UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR, UCP_LISTENER_ATTR_FIELD_SOCKADDR,
-    UCP_LISTENER_PARAM_FIELD_CONN_HANDLER, UCP_LISTENER_PARAM_FIELD_SOCK_ADDR, UCS_OK,
-    ucp_conn_request_attr_t, ucp_conn_request_h, ucp_listener_attr_t, ucp_listener_conn_handler_t,
-    ucp_listener_h, ucp_listener_params_t,
+    UCP_LISTENER_PARAM_FIELD_CONN_HANDLER, UCP_LISTENER_PARAM_FIELD_SOCK_ADDR, UCS_ERR_BUSY,
+    UCS_OK, ucp_conn_request_attr_t, ucp_conn_request_h, ucp_listener_attr_t,
+    ucp_listener_conn_handler_t, ucp_listener_h, ucp_listener_params_t,
 };
 
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::Uri;
 use crate::transport::address::Address;
+use crate::transport::patience::Patience;
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::{error, version_text};
@@ -39,6 +40,7 @@ pub struct UcxListener {
     /// Where anything may be lent.
     lending: Option<Lending>,
     address: Address,
+    patience: Patience,
     generation: Generation,
 }
 
@@ -77,6 +79,7 @@ impl UcxListener {
         address: &Address,
         target: SocketAddr,
         lending: Option<Lending>,
+        patience: Patience,
     ) -> Result<Self> {
         let worker = Worker::new(Arc::clone(&context))?;
         let waiting = Arc::<Waiting>::default();
@@ -95,6 +98,7 @@ impl UcxListener {
             waiting,
             lending,
             address: address.clone(),
+            patience,
             generation: Generation::now(),
         };
         listener.fill_in_port()?;
@@ -161,8 +165,26 @@ fn listen(
     if status == UCS_OK {
         return Ok(handle);
     }
+    if status == UCS_ERR_BUSY {
+        return Err(taken(address, worker.context().reuses_addresses()));
+    }
     let doing = format_args!("cannot listen at {address}");
     Err(error(worker.api(), doing, status))
+}
+
+/// Somebody has the address, or had it a moment ago.
+fn taken(address: &Address, reuses: bool) -> Error {
+    let hint = if reuses {
+        ""
+    } else {
+        ", or connections of a server that has ended keep it, for a minute; UCX passes over those \
+         with UCX_TCP_CM_REUSEADDR=y in the environment, or ucx.TCP_CM_REUSEADDR=y, which \
+         libdipc sets unless it is said otherwise"
+    };
+    Error::new(
+        Status::AddressInUse,
+        format!("{address} is taken by another process{hint}; port 0 takes a free one"),
+    )
 }
 
 impl Listener for UcxListener {
@@ -193,6 +215,7 @@ impl Listener for UcxListener {
                 let peer = peer_of(worker, request);
                 return match UcxConnection::accept(&self.context, request, peer) {
                     Ok(mut connection) => {
+                        connection.watch_network(self.patience);
                         if let Some(lending) = &self.lending {
                             connection.lend(lending.lender());
                         }

@@ -6,6 +6,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | `context` | UCX with its settings, shared by all connections that have the same |
+//! | `settings` | which settings there are, and by which names UCX takes them |
+//! | `room` | file descriptors, which UCX does not count |
+//! | `silence` | networks that are cut |
 //! | `worker` | what makes progress, and what to sleep on |
 //! | `endpoint` | one end of a connection |
 //! | `shared` | what callbacks tell, and the operations under way |
@@ -35,7 +38,10 @@ mod listener;
 mod pace;
 mod plain;
 mod pull;
+mod room;
+mod settings;
 mod shared;
+mod silence;
 mod sockaddr;
 mod tagged;
 mod version;
@@ -50,6 +56,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result, Status};
 use crate::proto::Uri;
 use crate::transport::address::{Address, share};
+use crate::transport::patience::Patience;
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Lending;
@@ -91,13 +98,14 @@ impl Transport for Ucx {
                 ),
             ));
         }
+        let patience = Patience::of(options, "ucx")?;
         let mut failed = None;
         for target in address.resolve(options.connect_time(), None)? {
             let features = lending::features(options);
             let listener =
                 Context::get(&options.settings, target.is_ipv6(), features).and_then(|context| {
                     let lending = Lending::new(&context, options)?;
-                    UcxListener::new(context, &address, target, lending)
+                    UcxListener::new(context, &address, target, lending, patience)
                 });
             match listener {
                 Ok(listener) => return Ok(Box::new(listener)),
@@ -110,6 +118,7 @@ impl Transport for Ucx {
 
     fn connect(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Connection>> {
         let address = Address::of(uri)?;
+        let patience = Patience::of(options, "ucx")?;
         let api = context::of_settings(&options.settings)?;
         if let Some(theirs) = &uri.ucx_version {
             version::ensure_compatible(api, theirs)?;
@@ -130,6 +139,7 @@ impl Transport for Ucx {
                 .and_then(|context| UcxConnection::connect(&context, target, deadline, cancel));
             match connection {
                 Ok(mut connection) => {
+                    connection.watch_network(patience);
                     if reads {
                         connection.pull(uri.extension, uri.remote_handle.as_deref())?;
                     }

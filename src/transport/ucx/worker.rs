@@ -22,6 +22,7 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::limit;
+use crate::transport::ucx::room;
 use crate::transport::wait::wait;
 
 /// How long a worker is left alone that is busy and does not come on: a queue of shared memory that
@@ -72,6 +73,7 @@ impl Worker {
     ///
     /// `OutOfResources` or `OutOfMemory` when the system or UCX refuses.
     pub(super) fn new(context: Arc<Context>) -> Result<Self> {
+        room::ensure(context.worker_descriptors())?;
         let failed = |errno| Error::os("cannot make a connection over UCX", errno);
         let ready = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let timer = timerfd_create(

@@ -162,7 +162,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 fn failed(error: &anyhow::Error) -> Status {
-    Status::internal(whole(&error))
+    Status::internal(whole(error))
 }
 
 fn read_schema(table: &Table) -> anyhow::Result<Vec<u8>> {
