@@ -290,22 +290,24 @@ struct ArrowDeviceArrayStream {
 #define DIPC_LOG_ERROR 1
 
 /**
- * Something is wrong and was coped with: a peer that was refused, a limit that was met.
+ * Something is wrong and was coped with: a provider that failed, with its words; a peer that was refused
+ * for want of room. Of what peers can bring about at will only some is told, and how much was left out.
  */
 #define DIPC_LOG_WARN 2
 
 /**
- * Servers, clients and streams come and go.
+ * Servers listen and stop; streams begin and end, at both ends a line each, with ticket, peer, status, batches,
+ * rows and bytes.
  */
 #define DIPC_LOG_INFO 3
 
 /**
- * What the library decides, stream by stream.
+ * What the library decides: requests that it refuses, connections that end, and why.
  */
 #define DIPC_LOG_DEBUG 4
 
 /**
- * Every message.
+ * Every message: which way it goes, its kind, number and length.
  */
 #define DIPC_LOG_TRACE 5
 
@@ -1729,7 +1731,8 @@ dipc_status dipc_request_finish(const struct dipc_request *request,
 /**
  * Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call on
  * another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns non-zero,
- * or its stream an errno: the client gets these words in place of others.
+ * or its stream an errno: the client gets these words in place of others, behind "the server: "; its
+ * dipc_error_source() has them alone.
  *
  * @param request  Request.
  * @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which

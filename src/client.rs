@@ -28,6 +28,7 @@ use crate::driver::fetch::Fetch;
 pub use crate::driver::fetch::StreamStats;
 use crate::driver::io::{IoThread, Source};
 use crate::driver::link::FetchLink;
+use crate::driver::telling::{Account, shown};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{
@@ -242,7 +243,18 @@ impl Client {
         options.device.ensure_available()?;
         let uris = self.inner.read(uris)?;
         self.inner.streams.fetch_add(1, Ordering::Relaxed);
-        self.inner.ask(&uris, ticket, options, true, cancel)
+        match self.inner.ask(&uris, ticket, options, true, cancel) {
+            Ok(mut stream) => {
+                let peer = stream.fetch.as_deref().map_or("", Fetch::peer);
+                stream.account = Account::open("from", ticket, peer);
+                Ok(stream)
+            }
+            Err(error) => {
+                let status = error.status().symbol();
+                tracing::info!("no stream of {}: {status}: {error}", shown(ticket));
+                Err(error)
+            }
+        }
     }
 
     /// Figures of the client.
@@ -461,6 +473,7 @@ impl Inner {
             stats: StreamStats::default(),
             error: None,
             again: None,
+            account: None,
         })
     }
 
@@ -573,6 +586,8 @@ pub struct Stream {
     error: Option<Error>,
     /// How to ask without GPUs, until there is an array.
     again: Option<Box<Again>>,
+    /// For the log, until it has the stream's end.
+    account: Option<Box<Account>>,
 }
 
 impl Stream {
@@ -600,7 +615,23 @@ impl Stream {
         self.fetch.as_deref_mut().map_or(0, Fetch::batches_here)
     }
 
-    fn end(&mut self) {
+    /// Has the log say how the stream ended.
+    fn tell_end(&mut self, is_whole: bool) {
+        let Some(mut account) = self.account.take() else {
+            return;
+        };
+        let stats = self.stats;
+        (account.batches, account.rows) = (stats.batches, stats.rows);
+        account.bytes = stats.bytes_lent + stats.bytes_received;
+        match &self.error {
+            Some(error) => account.fail(error.status().code(), error.text()),
+            None if is_whole => account.end(),
+            None => account.fail(Status::Cancelled.code(), "its consumer has left it"),
+        }
+    }
+
+    /// `is_whole`: the consumer has had all of it.
+    fn end(&mut self, is_whole: bool) {
         let Some(fetch) = self.fetch.take() else {
             return;
         };
@@ -609,6 +640,7 @@ impl Stream {
             let _left = ManuallyDrop::new(fetch);
             return;
         }
+        self.tell_end(is_whole);
         settle(&self.client, fetch, self.key.take());
     }
 }
@@ -649,12 +681,12 @@ impl ArrayReader for Stream {
                 Ok(Some(batch.array))
             }
             Ok(None) => {
-                self.end();
+                self.end(true);
                 Ok(None)
             }
             Err(error) => {
                 self.error = Some(error.clone());
-                self.end();
+                self.end(false);
                 Err(error)
             }
         }
@@ -671,6 +703,6 @@ impl ArrayReader for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.end();
+        self.end(false);
     }
 }

@@ -22,7 +22,7 @@ import (
 //
 // The server takes the reader over and releases it. ctx ends when the client has gone or has
 // cancelled, and when the stream is over. An error, also one of the reader's, becomes the error of
-// the client's stream: its text as it is, its status where it carries one ([ErrNotFound] and the
+// the client's stream: its text, behind "the server: ", its status where it carries one ([ErrNotFound] and the
 // like), and otherwise [ErrProvider]. So does a panic.
 type Provider func(ctx context.Context, ticket string) (array.RecordReader, error)
 

@@ -16,8 +16,8 @@ namespace dipc {
 enum class LogLevel : std::int32_t {
   error = DIPC_LOG_ERROR,  ///< Something failed that no call could report.
   warn = DIPC_LOG_WARN,    ///< Something is wrong and was coped with.
-  info = DIPC_LOG_INFO,    ///< Servers, clients and streams come and go.
-  debug = DIPC_LOG_DEBUG,  ///< What the library decides, stream by stream.
+  info = DIPC_LOG_INFO,    ///< Servers and streams come and go.
+  debug = DIPC_LOG_DEBUG,  ///< What the library decides, and why.
   trace = DIPC_LOG_TRACE,  ///< Every message.
 };
 

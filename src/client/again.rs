@@ -66,7 +66,10 @@ impl Stream {
             options.device = fetch.target();
         }
         // The connection serves the next stream once this one is at its end.
-        self.end();
+        // For the log it is one stream.
+        let account = self.account.take();
+        self.end(false);
+        self.account = account;
         let mut fresh = client.ask(&uris, &ticket, &options, false, self.cancel.as_ref())?;
         let bytes = |stream: &Self| stream.schema.as_ref().map(|schema| schema.bytes().to_vec());
         if bytes(&fresh) != bytes(self) {

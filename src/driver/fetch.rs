@@ -218,6 +218,11 @@ impl Fetch {
         self.data.misses_gpus()
     }
 
+    /// Who the server is.
+    pub fn peer(&self) -> &str {
+        self.metadata.peer()
+    }
+
     /// Whether the server has said its last word on this stream, so that its connection can serve
     /// another.
     pub fn is_settled(&self) -> bool {

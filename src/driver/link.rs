@@ -10,6 +10,7 @@ use crate::arrow::decode::Decoder;
 use crate::device::cuda::{Device, later};
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::driver::telling;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Control, FreeMessage, FreeQueue, HeaderParser, Return, Span, Timestamp};
@@ -202,6 +203,7 @@ impl FetchLink {
         let frees = self.take_frees();
         self.with(|state| {
             for message in messages.into_iter().chain(frees) {
+                telling::sent(&*state.link, &message);
                 let _ = state.link.queue(message);
             }
             let _ = state.link.write_queued();
@@ -307,6 +309,9 @@ impl FetchLink {
                     }
                 },
             };
+        }
+        if let Ok(Some(message)) = &received {
+            telling::received(&*state.link, message);
         }
         received
     }
@@ -674,7 +679,9 @@ impl State {
             ));
         }
         // That nothing can be written is no reason not to read what the server said before it went.
-        let _ = self.link.send(forget(id));
+        let message = forget(id);
+        telling::sent(&*self.link, &message);
+        let _ = self.link.send(message);
         Ok(())
     }
 

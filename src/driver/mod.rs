@@ -37,3 +37,4 @@ pub mod produce;
 pub mod served;
 pub mod signal;
 mod spare;
+pub mod telling;

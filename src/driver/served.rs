@@ -28,6 +28,7 @@ use crate::driver::callbacks::HostOwner;
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::signal::Wake;
+use crate::driver::telling;
 use crate::error::{Error, Result};
 use crate::proto::{
     Bytes, Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp,
@@ -595,7 +596,10 @@ impl ServedLink {
                 break;
             }
             let outcome = match half.link.receive() {
-                Ok(Some(message)) => half.deliver(message),
+                Ok(Some(message)) => {
+                    telling::received(&*half.link, &message);
+                    half.deliver(message)
+                }
                 Ok(None) if half.link.is_waiting() => Err(Error::protocol(
                     "the client sent a body, which only servers send (rule D1)",
                 )),

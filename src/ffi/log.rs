@@ -14,13 +14,15 @@ use crate::log::{self, Entry, Sink};
 
 /// Something failed that no call could report.
 pub const DIPC_LOG_ERROR: i32 = 1;
-/// Something is wrong and was coped with: a peer that was refused, a limit that was met.
+/// Something is wrong and was coped with: a provider that failed, with its words; a peer that was refused
+/// for want of room. Of what peers can bring about at will only some is told, and how much was left out.
 pub const DIPC_LOG_WARN: i32 = 2;
-/// Servers, clients and streams come and go.
+/// Servers listen and stop; streams begin and end, at both ends a line each, with ticket, peer, status, batches,
+/// rows and bytes.
 pub const DIPC_LOG_INFO: i32 = 3;
-/// What the library decides, stream by stream.
+/// What the library decides: requests that it refuses, connections that end, and why.
 pub const DIPC_LOG_DEBUG: i32 = 4;
-/// Every message.
+/// Every message: which way it goes, its kind, number and length.
 pub const DIPC_LOG_TRACE: i32 = 5;
 
 /// Takes one log event. Runs on a thread of the log's own, one call at a time; may call any

@@ -116,6 +116,7 @@ impl Server {
             }),
         )?;
         let text = uri.to_string();
+        tracing::info!("a server listens at {text}");
         self.shared
             .listeners
             .lock()

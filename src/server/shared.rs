@@ -16,8 +16,10 @@ use crate::driver::clock;
 use crate::driver::io::IoThread;
 use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production, Replay};
 use crate::driver::served::{Asked, Host, ServedLink};
+use crate::driver::telling::shown;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::pulls::Pulls;
 use crate::server::streams::{Slot, Streams};
@@ -147,7 +149,7 @@ impl Shared {
         {
             let (mut options, table) = (self.produce(self.callbacks()?), Arc::clone(table));
             options.bounces = alone;
-            Replay::start(link, table, options, ending(&slot), Box::new(slot));
+            Replay::start(link, ticket, table, options, ending(&slot), Box::new(slot));
             return Ok(());
         }
         let joinable = asked.extension && asked.role != Role::Both;
@@ -240,7 +242,9 @@ impl Shared {
     pub(super) fn stop(&self, deadline: Duration) -> Result<()> {
         let drained_by = clock::after(deadline);
         let stopped = || Error::new(Status::Stopped, "the server was stopped");
-        self.stopped.store(true, Ordering::Release);
+        if !self.stopped.swap(true, Ordering::AcqRel) {
+            tracing::info!("a server stops");
+        }
         for listening in std::mem::take(&mut *self.listeners.lock()) {
             listening.acceptor.close();
         }
@@ -292,6 +296,21 @@ fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
             slot.ending();
         }
     })
+}
+
+/// Has the log say that a request was refused: a warning where it was for want of room.
+fn tell_refusal(link: &ServedLink, asked: &Asked, error: &Error) {
+    static BUSY: Lines = Lines::new();
+    let line = || {
+        let ticket = shown(&asked.request.ticket);
+        let (peer, status) = (link.peer(), error.status().symbol());
+        format!("a request for {ticket} of {peer} is refused: {status}: {error}")
+    };
+    if error.status() == Status::Busy {
+        BUSY.say(|more| tracing::warn!("{}{more}", line()));
+    } else {
+        tracing::debug!("{}", line());
+    }
 }
 
 /// Sends a published table.
@@ -349,10 +368,6 @@ fn provide(
         *provided.encoder.lock() = encoder;
     }
     if let Err(error) = sent {
-        tracing::debug!(
-            "the stream of `{}` failed: {error}",
-            request.ticket().escape_ascii()
-        );
         let (code, text) = request.failure(&error);
         production.fail(code, &text);
     }
@@ -361,6 +376,7 @@ fn provide(
 impl Host for Shared {
     fn requested(&self, link: &Arc<ServedLink>, asked: Asked) {
         if let Err(error) = self.begin(link, &asked) {
+            tell_refusal(link, &asked, &error);
             // A connection that is over needs no answer.
             let _ = link.act(&[], |sender| {
                 sender.refuse(error.status().code(), error.text())

@@ -10,6 +10,7 @@ mod flight;
 mod flight_ends;
 mod holding;
 mod limits;
+mod logs;
 mod network;
 mod stray;
 mod support;

@@ -13,6 +13,7 @@ mod carrying;
 #[path = "../common/mod.rs"]
 mod common;
 mod ending;
+mod logged;
 mod lost;
 mod serving;
 mod threads;

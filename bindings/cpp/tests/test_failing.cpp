@@ -133,10 +133,10 @@ TEST_F(Tables, FailuresInMidStreamReachTheClient) {
   };
   auto error = told(after_two([]() -> dipc::DeviceArray { throw std::runtime_error("ran dry"); }));
   EXPECT_EQ(error.status(), dipc::Status::provider);
-  EXPECT_EQ(error.text(), "ran dry");
+  EXPECT_EQ(error.text(), "the server: ran dry");
   error = told(after_two([] { return dipc::Error(dipc::Status::timeout, "too slow"); }));
   EXPECT_EQ(error.status(), dipc::Status::timeout);
-  EXPECT_EQ(error.text(), "too slow");
+  EXPECT_EQ(error.text(), "the server: too slow");
   error = told([](dipc::RequestRef) { return support::plain_stream(4, 10, 2); });
   EXPECT_EQ(error.status(), dipc::Status::provider);
   expect_text(error, "broken pipe dream");

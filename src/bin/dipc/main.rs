@@ -30,6 +30,9 @@ use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
 use dipc::server::Server;
 use dipc::transport::Settings;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Moves Apache Arrow tables between processes without serialising them.
 #[derive(Parser)]
@@ -75,6 +78,8 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    // What dependencies say, as HTTP/2's every frame, is not of this command.
+    let ours = Targets::new().with_target(env!("CARGO_PKG_NAME"), cli.log);
     tracing_subscriber::fmt()
         .with_max_level(cli.log)
         // What is logged may be of a peer's making.
@@ -82,6 +87,8 @@ fn main() -> ExitCode {
         .with_target(false)
         // Where stderr takes no more there is nowhere to say so.
         .log_internal_errors(false)
+        .finish()
+        .with(ours)
         .init();
     if let Err(error) = signals::survive_file_limit() {
         output::complain(&format!("{error:#}"));

@@ -61,6 +61,11 @@ impl Ready {
         }
     }
 
+    /// Bytes of its body.
+    pub(super) fn body_len(&self) -> u64 {
+        self.body_len
+    }
+
     /// Whether its body is lent where the producer has it.
     pub(super) fn is_in_place(&self) -> bool {
         matches!(self.placed.body, OutBody::Lent { in_place: true, .. })

@@ -34,6 +34,7 @@ use crate::driver::callbacks::{Callbacks, HostOwner};
 use crate::driver::clock;
 use crate::driver::io::Busy;
 use crate::driver::served::ServedLink;
+use crate::driver::telling::Account;
 use crate::error::{Error, Result, Status};
 use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
@@ -122,6 +123,8 @@ pub struct Production {
     pace: Pace,
     /// Called when the last word is about to be sent.
     ending: Option<Box<dyn FnOnce() + Send>>,
+    /// For the log, until it has the stream's end.
+    account: Option<Box<Account>>,
 }
 
 /// What a production needs from its server.
@@ -161,6 +164,7 @@ impl Production {
             pulled_at: clock::now(),
             returned_at: clock::now(),
             slow: waiting::MOST_SLOW,
+            account: Account::open("to", &stream.ticket, &stream.peer),
             stream,
             options,
             encoder: None,
@@ -258,9 +262,13 @@ impl Production {
             let error = Error::invalid_argument("the stream has no schema yet: start it first");
             return Err((error, array));
         };
+        let rows = u64::try_from(array.raw().array.length).unwrap_or_default();
         let messages = encoder
             .try_encode(array, custom_metadata)
             .map_err(|refused| *refused)?;
+        if let Some(account) = &mut self.account {
+            account.rows += rows;
+        }
         let absent = self.cursors.iter().any(|cursor| cursor.link.is_none());
         for message in messages {
             let is_batch = message.kind == HeaderKind::RecordBatch;
@@ -301,11 +309,17 @@ impl Production {
         if !self.parks {
             self.hand_back();
         }
+        if finished.is_ok()
+            && let Some(account) = self.account.take()
+        {
+            account.end();
+        }
         finished
     }
 
     /// Ends the stream with an error that the consumer is told, unless it has been told the end.
     pub fn fail(&mut self, status: i32, text: &str) {
+        self.tell_failure(status, text);
         self.refresh_cursors();
         self.finished = true;
         self.broken = None;
@@ -328,6 +342,21 @@ impl Production {
         self.uncork();
         if !self.parks {
             self.hand_back();
+        }
+    }
+
+    /// Has the log say why the stream ends: where its client has gone, that is why.
+    fn tell_failure(&mut self, status: i32, text: &str) {
+        let Some(account) = self.account.take() else {
+            return;
+        };
+        let links = self.stream.links();
+        match links.iter().find_map(|link| link.ensure_streaming().err()) {
+            Some(lost) => account.fail(lost.status().code(), lost.text()),
+            None => {
+                account.warn_of_provider(status, text);
+                account.fail(status, text);
+            }
         }
     }
 
@@ -518,10 +547,19 @@ impl Production {
         let Some(ready) = cursor.waiting.take() else {
             return Ok(());
         };
+        let bytes = ready.body_len();
         let kind = ready.send(link)?;
-        if kind == HeaderKind::RecordBatch && cursor.role != Role::Metadata {
+        if cursor.role == Role::Metadata {
+            return Ok(());
+        }
+        let is_batch = kind == HeaderKind::RecordBatch;
+        if is_batch {
             let batches = &self.options.counters.batches;
             batches.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(account) = &mut self.account {
+            account.batches += u64::from(is_batch);
+            account.bytes += bytes;
         }
         Ok(())
     }

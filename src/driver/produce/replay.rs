@@ -17,6 +17,7 @@ use crate::driver::produce::body::{Ready, Room, is_lendable, place, room_for};
 use crate::driver::produce::{ProduceOptions, stream_info};
 use crate::driver::served::ServedLink;
 use crate::driver::signal::Wake;
+use crate::driver::telling::Account;
 use crate::error::Result;
 use crate::proto::HeaderKind;
 use crate::transport::BodyPolicy;
@@ -37,6 +38,8 @@ pub struct Table {
     schema: Arc<[u8]>,
     device_type: i32,
     messages: Vec<EncodedMessage>,
+    /// Rows of each message: none in a dictionary.
+    rows: Vec<u64>,
     /// The largest body, and the largest of those that do not lie in lendable memory.
     largest: u64,
     largest_to_copy: u64,
@@ -53,6 +56,7 @@ impl Table {
             schema: Arc::clone(encoder.schema_header()),
             device_type,
             messages: Vec::with_capacity(batches.len()),
+            rows: Vec::with_capacity(batches.len()),
             largest: 0,
             largest_to_copy: 0,
         };
@@ -70,6 +74,9 @@ impl Table {
                 if !is_lendable(&message) {
                     table.largest_to_copy = table.largest_to_copy.max(message.body_len);
                 }
+                let rows = u64::try_from(batch.raw().array.length).unwrap_or_default();
+                let is_batch = message.kind == HeaderKind::RecordBatch;
+                table.rows.push(if is_batch { rows } else { 0 });
                 table.messages.push(message);
             }
         }
@@ -127,13 +134,16 @@ struct State {
     ending: Option<Box<dyn FnOnce() + Send>>,
     /// The stream's place at its server, dropped when the last word is sent.
     place: Option<Box<dyn Send>>,
+    /// For the log, until it has the stream's end.
+    account: Option<Box<Account>>,
 }
 
 impl Replay {
-    /// Begins to send `table` over `link`. `ending` is called when the last word is about to be
+    /// Begins to send `table`, which `ticket` asked for, over `link`. `ending` is called when the last word is about to be
     /// sent, and `place` dropped when it has been.
     pub fn start(
         link: &Arc<ServedLink>,
+        ticket: &[u8],
         table: Arc<Deferred<Table>>,
         options: ProduceOptions,
         ending: Box<dyn FnOnce() + Send>,
@@ -151,6 +161,7 @@ impl Replay {
                 accepted: false,
                 ending: Some(ending),
                 place: Some(place),
+                account: Account::open("to", ticket, link.peer()),
             }),
         });
         link.set_signal(Arc::clone(&replay) as Arc<dyn Wake>);
@@ -169,6 +180,9 @@ impl Replay {
             && let Some(ending) = state.ending.take()
         {
             ending();
+            if let Some(account) = state.account.take() {
+                account.fail(error.status().code(), error.text());
+            }
             if let Some(waiting) = state.waiting.take() {
                 waiting.give_up(&self.link);
             }
@@ -184,6 +198,9 @@ impl Replay {
             });
         }
         let over = state.ending.is_none();
+        if let Some(account) = state.account.take_if(|_| over) {
+            account.end();
+        }
         let place = state.place.take_if(|_| over);
         drop(state);
         self.link.uncork();
@@ -218,7 +235,7 @@ impl Replay {
                 return Ok(More::Later);
             }
             if let Some(waiting) = state.waiting.take() {
-                self.send(waiting)?;
+                self.send(state, waiting)?;
                 continue;
             }
             let Some(message) = table.messages.get(state.next) else {
@@ -237,6 +254,10 @@ impl Replay {
             if copies > COPIES_AT_ONCE {
                 break;
             }
+            let rows = table.rows.get(state.next).copied().unwrap_or_default();
+            if let Some(account) = &mut state.account {
+                account.rows += rows;
+            }
             state.next += 1;
             let owner = || HostOwner::share(&self.table);
             let placed = place(&self.options, &self.link, message, owner)?;
@@ -251,7 +272,7 @@ impl Replay {
                 copies += message.body_len;
             }
             if ready.suits(room) {
-                self.send(ready)?;
+                self.send(state, ready)?;
             } else {
                 state.waiting = Some(ready);
             }
@@ -259,10 +280,16 @@ impl Replay {
         Ok(More::Soon)
     }
 
-    fn send(&self, ready: Ready) -> Result<()> {
-        if ready.send(&self.link)? == HeaderKind::RecordBatch {
+    fn send(&self, state: &mut State, ready: Ready) -> Result<()> {
+        let bytes = ready.body_len();
+        let is_batch = ready.send(&self.link)? == HeaderKind::RecordBatch;
+        if is_batch {
             let batches = &self.options.counters.batches;
             batches.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(account) = &mut state.account {
+            account.batches += u64::from(is_batch);
+            account.bytes += bytes;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::{
     ANSWERS_HIGH_WATER_BYTES, Gathered, HELD_HIGH_WATER_BYTES, Half, QUEUE_HIGH_WATER_BYTES,
 };
+use crate::driver::telling;
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::proto::{SenderState, Transmit};
@@ -86,6 +87,7 @@ impl Half {
                 return Err(Error::protocol(reason));
             }
         };
+        telling::sent(&*self.link, &message);
         self.link.queue(message)
     }
 }

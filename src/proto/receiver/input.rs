@@ -343,7 +343,7 @@ impl<B> Receiver<B> {
                 if self.peer_mut(side).is_some_and(|peer| !peer.failed) {
                     self.last_heard = now;
                 }
-                self.stop(side, seq, error_of(status, &text));
+                self.stop(side, seq, of_server(error_of(status, &text)));
                 Ok(())
             }
             Control::Pending { stream } => {
@@ -462,5 +462,16 @@ impl<B> Receiver<B> {
             let error = self.stop.take().map_or(error, |stop| stop.error);
             self.stop = Some(Stop { seq, error });
         }
+    }
+}
+
+/// The server's error, as one: what it says of files and limits is not of this machine. Its own words are the
+/// [cause](Error::cause).
+fn of_server(error: Error) -> Error {
+    const SERVER: &str = "the server";
+    if error.text().starts_with(SERVER) {
+        error
+    } else {
+        error.context(SERVER)
     }
 }

@@ -585,7 +585,8 @@ impl World {
             Fate::Whole => assert_eq!(state, ReceiverState::Ended, "deadlock: {self:?}"),
             Fate::Fails(at) if self.setup.extension && at <= self.setup.items.len() => {
                 assert_eq!(state, ReceiverState::Failed, "deadlock: {self:?}");
-                assert_eq!(self.receiver.error().unwrap().text(), "out of luck");
+                let error = self.receiver.error().unwrap();
+                assert_eq!(error.text(), "the server: out of luck");
                 assert_eq!(self.taken, at.min(self.setup.items.len()));
             }
             // Rule E7: a baseline peer is cut off, and may have lost what was under way.

@@ -606,7 +606,9 @@ fn of_two_failures_the_first_says_why() {
     receiver.handle_control(NOW, Side::Data, &other).unwrap();
     assert_eq!(drain(&mut receiver).0, []);
     assert_eq!(receiver.next_message().unwrap().seq, 1);
-    assert_eq!(receiver.error().unwrap().text(), "out of luck");
+    let error = receiver.error().unwrap();
+    assert_eq!(error.text(), "the server: out of luck");
+    assert_eq!(error.cause().unwrap().text(), "out of luck");
 }
 
 /// Rule E4: with the messages before it already taken, ERROR fails the stream at once, and the other

@@ -1,0 +1,184 @@
+//! What the log says of streams and of messages.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tracing::{Level, event_enabled};
+
+use crate::error::Status;
+use crate::lines::Lines;
+use crate::proto::{BodyKind, Control, Header, Prefix, PrefixKind, Tags, body_of_tag};
+use crate::transport::{Connection, Incoming, Outgoing};
+
+/// Most bytes of a ticket in a line.
+const TICKET_BYTES: usize = 100;
+
+/// A ticket as a line shows it: it is the peer's, and may be any bytes.
+pub fn shown(ticket: &[u8]) -> String {
+    let (start, cut) = match ticket.get(..TICKET_BYTES) {
+        Some(start) if ticket.len() > TICKET_BYTES => (start, "…"),
+        _ => (ticket, ""),
+    };
+    format!("`{}{cut}`", start.escape_ascii())
+}
+
+/// A stream, from its first line in the log to its last.
+#[derive(Debug)]
+pub struct Account {
+    /// The stream, as lines name it.
+    name: String,
+    /// Record batches so far.
+    pub batches: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Bytes of bodies, those of dictionaries included.
+    pub bytes: u64,
+}
+
+impl Account {
+    /// Tells that a stream of `ticket` begins. `way`: "to" or "from" the `peer`. `None` where nobody listens.
+    pub fn open(way: &str, ticket: &[u8], peer: impl Display) -> Option<Box<Self>> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        if !event_enabled!(Level::WARN) {
+            return None;
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("stream {number} of {} {way} {peer}", shown(ticket));
+        tracing::info!("{name} begins");
+        Some(Box::new(Self {
+            name,
+            batches: 0,
+            rows: 0,
+            bytes: 0,
+        }))
+    }
+
+    /// Tells that the stream has ended well.
+    pub fn end(&self) {
+        tracing::info!("{} has ended: DIPC_OK after {}", self.name, self.figures());
+    }
+
+    /// Tells that it has not.
+    pub fn fail(&self, status: i32, text: &str) {
+        let status = symbol(status);
+        let figures = self.figures();
+        tracing::info!("{} has ended: {status} after {figures}: {text}", self.name);
+    }
+
+    /// Warns that this is the doing of who provides the stream.
+    pub fn warn_of_provider(&self, status: i32, text: &str) {
+        static FAILURES: Lines = Lines::new();
+        let (name, status) = (&self.name, symbol(status));
+        FAILURES.say(|more| {
+            tracing::warn!("{name}: its provider failed: {status}: {text}{more}");
+        });
+    }
+
+    fn figures(&self) -> String {
+        let Self {
+            batches,
+            rows,
+            bytes,
+            ..
+        } = self;
+        format!("{batches} batches, {rows} rows, {bytes} bytes")
+    }
+}
+
+/// The name of a status; a number of the host's is the provider's.
+fn symbol(status: i32) -> &'static str {
+    Status::from_code(status)
+        .unwrap_or(Status::Provider)
+        .symbol()
+}
+
+/// Tells of a message that is sent over `link`.
+pub fn sent(link: &dyn Connection, message: &Outgoing) {
+    if !event_enabled!(Level::TRACE) {
+        return;
+    }
+    let what = match message {
+        Outgoing::Metadata { prefix, header } => {
+            metadata(Prefix::split(prefix).ok(), header.as_deref())
+        }
+        Outgoing::Tagged { tag, payload } => tagged(*tag, payload.checked_len()),
+        Outgoing::GpuBody { tag, .. } => tagged(*tag, None),
+        Outgoing::Control { bytes, .. } => control(bytes),
+    };
+    tracing::trace!("to {}: {what}", link.peer());
+}
+
+/// Tells of a message that has come over `link`.
+pub fn received(link: &dyn Connection, message: &Incoming) {
+    if !event_enabled!(Level::TRACE) {
+        return;
+    }
+    let what = match message {
+        Incoming::Metadata(bytes) => {
+            let split = Prefix::split(bytes).ok();
+            metadata(split, split.map(|(_, header)| header))
+        }
+        Incoming::Tagged { tag, bytes } => tagged(*tag, Some(bytes.len())),
+        Incoming::Body { seq, .. } | Incoming::GpuBody { seq, .. } => {
+            format!("packed body {seq}, {} bytes", message.body_len())
+        }
+        Incoming::Control { bytes, .. } => control(bytes),
+    };
+    tracing::trace!("from {}: {what}", link.peer());
+}
+
+fn metadata(split: Option<(Prefix, &[u8])>, header: Option<&[u8]>) -> String {
+    let Some((prefix, _)) = split else {
+        return "a message without a prefix".to_owned();
+    };
+    let (seq, header) = (prefix.seq, header.unwrap_or_default());
+    match prefix.kind {
+        PrefixKind::EndOfStream => format!("end of stream {seq}"),
+        PrefixKind::Repeat => format!("header {seq}: that of the message before"),
+        PrefixKind::Metadata => {
+            let kind = Header::parse(header).map(|header| header.kind());
+            let kind = kind.map_or("not valid".to_owned(), |kind| format!("{kind:?}"));
+            format!("header {seq}: {kind}, {} bytes", header.len())
+        }
+    }
+}
+
+fn tagged(tag: u64, len: Option<usize>) -> String {
+    let len = len.map_or_else(String::new, |len| format!(", {len} bytes"));
+    let known = Tags::DEFAULT;
+    match body_of_tag(tag) {
+        _ if tag == known.want_data || tag == known.dipc_want => format!("request{len}"),
+        _ if known.free_data == Some(tag) => format!("addresses that go back{len}"),
+        Some((seq, BodyKind::Packed)) => format!("packed body {seq}{len}"),
+        Some((seq, BodyKind::List)) => format!("address list {seq}{len}"),
+        None => format!("message with tag {tag:#x}{len}"),
+    }
+}
+
+fn control(bytes: &[u8]) -> String {
+    let decoded = Control::decode(bytes);
+    let name = match &decoded {
+        Ok(Some(control)) => control.name(),
+        Ok(None) => "of an unknown kind",
+        Err(_) => "not valid",
+    };
+    let number = match &decoded {
+        Ok(Some(Control::Error { seq, .. } | Control::Ready { seq, .. })) => format!(" {seq}"),
+        _ => String::new(),
+    };
+    format!("control message {name}{number}, {} bytes", bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tickets are any bytes, of up to a megabyte.
+    #[test]
+    fn tickets_are_shown_in_one_short_line() {
+        assert_eq!(shown(b"a\n\xff"), "`a\\n\\xff`");
+        assert_eq!(shown(&[b'x'; 100]).len(), 102);
+        let long = shown(&[b'\n'; 101]);
+        assert_eq!(long, format!("`{}…`", "\\n".repeat(100)));
+    }
+}

@@ -1,0 +1,54 @@
+//! What the command logs.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use super::support::{Server, address, dipc, path_in, run, table, text, write_arrow};
+
+/// `--log`: at debug and trace the log is this command's, and not a dependency's, as every HTTP/2 frame.
+#[test]
+fn a_dependency_logs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_in(&folder, "table.arrow");
+    write_arrow(Path::new(&path), &table(10));
+    let server = Server::start_flight(&[&path]);
+    let got = run(&["--log", "trace", "get", &server.uri, "table"]);
+    assert!(got.status.success());
+    let told = text(&got.stderr);
+    for word in ["frame", "h2", "hyper", "ALPN", "Connection{"] {
+        assert!(!told.contains(word), "{word}: {told}");
+    }
+}
+
+/// A file that the server cannot open: the error says whose it is, and the server's log has it as a warning, with the
+/// stream's begin and end at info.
+#[test]
+fn a_failure_is_told_at_both_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_in(&folder, "gone.arrow");
+    write_arrow(Path::new(&path), &table(10));
+    let log = path_in(&folder, "log");
+    let mut command = dipc();
+    command.args(["--log", "info"]);
+    command.stderr(File::create(&log).unwrap());
+    let address = address();
+    let server = Server::start_as(command, &address, &address, &[&path]);
+    assert!(run(&["get", &server.uri, "gone"]).status.success());
+    fs::remove_file(&path).unwrap();
+    let failed = run(&["get", &server.uri, "gone"]);
+    assert!(!failed.status.success());
+    let told = text(&failed.stderr);
+    assert!(
+        told.contains("the server: ") && told.contains("gone.arrow"),
+        "{told}"
+    );
+    server.stop();
+    let log = fs::read_to_string(log).unwrap();
+    for words in [
+        "INFO stream 1 of `gone` to pid ",
+        "DIPC_OK after 1 batches, 10 rows, ",
+        "WARN stream 2 of `gone` to pid ",
+    ] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+}

@@ -1,0 +1,184 @@
+//! What the log has of streams, level by level (`dipc_log_set`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dipc::client::GetOptions;
+use dipc::error::Status;
+use dipc::log::{self, Entry, Sink};
+use dipc::server::{Request, ServerOptions};
+use parking_lot::Mutex;
+use tracing::Level;
+
+use crate::common::child::{assert_in_child, in_child};
+use crate::common::{FnProvider, batch, broken, counting, export, export_schema, read_all, schema};
+use crate::{SHM, client, eventually, serve, server};
+
+/// A sink of a process that has no other test.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<Entry>>>);
+
+impl Sink for Kept {
+    fn log(&self, entry: &Entry) {
+        self.0.lock().push(entry.clone());
+    }
+}
+
+impl Kept {
+    /// How many lines of the level have all of these words.
+    fn count(&self, level: Level, words: &[&str]) -> usize {
+        let has = |entry: &&Entry| words.iter().all(|word| entry.text.contains(word));
+        let entries = self.0.lock();
+        let of_level = entries.iter().filter(|entry| entry.level == level);
+        of_level.filter(has).count()
+    }
+
+    fn comes(&self, level: Level, words: &[&str]) {
+        eventually(&format!("{level}: {words:?}"), || {
+            self.count(level, words) > 0
+        });
+    }
+}
+
+/// `dipc.h`: INFO has each stream's begin and end, at both ends, WARN what was refused and who failed, DEBUG
+/// what else was refused, TRACE each message.
+#[test]
+fn each_level_has_what_it_promises() {
+    in_child("logged::child_logs");
+}
+
+#[test]
+#[ignore = "run by each_level_has_what_it_promises"]
+fn child_logs() {
+    assert_in_child();
+    let kept = Kept::default();
+    log::set(Level::TRACE, Some(kept.clone()))
+        .map_err(|(error, _)| error)
+        .unwrap();
+    // One of them: of warnings that a peer can bring about there are a few at a time.
+    for subject in [SHM] {
+        kept.0.lock().clear();
+        let options = ServerOptions {
+            max_streams: 1,
+            ..ServerOptions::default()
+        };
+        let (server, uri) = server(subject, options);
+        serve(&server, "provided\n", counting(3, 10));
+        let table = vec![export(&batch(0, 10)), export(&batch(1, 10))];
+        let published = server.publish(b"published", export_schema(&schema()), table);
+        published.map_err(|(error, _)| error).unwrap();
+        let failing = FnProvider(|request: &Request| {
+            request.fail(-9, "the disk is on fire");
+            Err(broken("and gave no text"))
+        });
+        serve(&server, "failing", Box::new(failing));
+        server.serve_pull(b"pulled").unwrap();
+        let client = client();
+        let get = |ticket: &str| {
+            let mut stream = client.get(&[&uri], ticket.as_bytes(), &subject.options(), None)?;
+            read_all(&mut stream)
+        };
+        assert_eq!(get("provided\n").unwrap().len(), 3);
+        for way in ["to", "from"] {
+            kept.comes(Level::INFO, &["of `provided\\n`", way, "begins"]);
+            let ended = [
+                "of `provided\\n`",
+                way,
+                "DIPC_OK after 3 batches, 30 rows, ",
+            ];
+            kept.comes(Level::INFO, &ended);
+        }
+        assert_eq!(get("published").unwrap().len(), 2);
+        for way in ["to", "from"] {
+            let ended = ["of `published`", way, "DIPC_OK after 2 batches, 20 rows, "];
+            kept.comes(Level::INFO, &ended);
+        }
+        let error = get("failing").unwrap_err();
+        assert_eq!(error.status(), Status::Permission);
+        assert_eq!(error.text(), "the server: the disk is on fire");
+        assert_eq!(error.cause().unwrap().text(), "the disk is on fire");
+        let told = ["`failing`", "DIPC_ERR_PERMISSION", "the disk is on fire"];
+        kept.comes(Level::WARN, &told);
+        kept.comes(Level::INFO, &told);
+        assert_eq!(kept.count(Level::WARN, &["no text"]), 0);
+        // The pull form, where the host fails the stream or lets go of it.
+        for fails in [true, false] {
+            std::thread::scope(|scope| {
+                let asking = scope.spawn(|| get("pulled"));
+                let request = server.next_request(Some(Duration::from_secs(10)), None);
+                let request = request.unwrap().unwrap();
+                if fails {
+                    request.fail(-7, "out of words");
+                }
+                drop(request);
+                asking.join().unwrap().unwrap_err();
+            });
+        }
+        kept.comes(Level::WARN, &["`pulled`", "out of words"]);
+        kept.comes(Level::WARN, &["`pulled`", "ended without finishing"]);
+        get("nowhere").unwrap_err();
+        kept.comes(
+            Level::DEBUG,
+            &["`nowhere`", "is refused", "DIPC_ERR_NOT_FOUND"],
+        );
+        serve(&server, "held", counting(1000, 1000));
+        let held = client.get(&[&uri], b"held", &GetOptions::default(), None);
+        let held = held.unwrap();
+        for _ in 0..50 {
+            assert_eq!(get("published").unwrap_err().status(), Status::Busy);
+        }
+        drop(held);
+        // What its client has left is not its provider's fault.
+        let left = ["of `held`", "to", "has ended: DIPC_ERR_CANCELLED"];
+        kept.comes(Level::INFO, &left);
+        assert_eq!(
+            kept.count(Level::WARN, &["of `held`", "provider failed"]),
+            0
+        );
+        for message in ["header 0: Schema, ", "header 1: RecordBatch, ", "request, "] {
+            kept.comes(Level::TRACE, &["to ", message]);
+            kept.comes(Level::TRACE, &["from ", message]);
+        }
+        kept.comes(Level::TRACE, &["from ", "control message STREAM, "]);
+        kept.comes(Level::TRACE, &["from ", "control message ERROR 0, "]);
+        drop(server);
+    }
+    // A warning for some of those that were refused for want of room, and not for each.
+    let busy = kept.count(Level::WARN, &["`published`", "DIPC_ERR_BUSY", "max"]);
+    assert!(busy <= 20, "{busy}");
+}
+
+/// Refusals for want of room are seen.
+#[test]
+fn refusals_for_want_of_room_are_warnings() {
+    in_child("logged::child_is_busy");
+}
+
+#[test]
+#[ignore = "run by refusals_for_want_of_room_are_warnings"]
+fn child_is_busy() {
+    assert_in_child();
+    let kept = Kept::default();
+    log::set(Level::WARN, Some(kept.clone()))
+        .map_err(|(error, _)| error)
+        .unwrap();
+    let options = ServerOptions {
+        max_streams: 1,
+        ..ServerOptions::default()
+    };
+    let (server, uri) = server(SHM, options);
+    serve(&server, "t", counting(1000, 1000));
+    let client = client();
+    let get = || client.get(&[&uri], b"t", &GetOptions::default(), None);
+    let held = get().unwrap();
+    for _ in 0..1000 {
+        assert_eq!(get().map(drop).unwrap_err().status(), Status::Busy);
+    }
+    drop(held);
+    kept.comes(
+        Level::WARN,
+        &["of pid ", "`t`", "is refused: DIPC_ERR_BUSY"],
+    );
+    let lines = kept.count(Level::WARN, &["DIPC_ERR_BUSY"]);
+    assert!(lines <= 100, "{lines} lines of a peer's making");
+}
