@@ -49,6 +49,9 @@ pub trait Source: Send + Sync {
 
     /// The turn asked for by [`IoThread::call_soon`] has come.
     fn turn(&self) {}
+
+    /// A call to it panicked half-way: it is to go on no more.
+    fn panicked(&self) {}
 }
 
 /// How long the thread sleeps at most, to look at its timers again: before Linux 5.11 the system counts
@@ -391,7 +394,7 @@ impl Shared {
                 }
                 (told, idle_since) = (true, clock::now());
                 if let Some(source) = source {
-                    guarded(|| source.ready());
+                    guarded_for(&*source, || source.ready());
                 }
             }
             if !told && spins {
@@ -403,7 +406,7 @@ impl Shared {
             let soon = std::mem::take(&mut *self.soon.lock());
             for source in soon {
                 if let Some(source) = source.upgrade() {
-                    guarded(|| source.turn());
+                    guarded_for(&*source, || source.turn());
                 }
             }
         }
@@ -440,7 +443,7 @@ impl Shared {
             };
             let Some(source) = due else { return };
             if let Some(source) = source.upgrade() {
-                guarded(|| source.timer());
+                guarded_for(&*source, || source.timer());
             }
         }
     }
@@ -477,11 +480,20 @@ impl Drop for Busy {
     }
 }
 
-/// Runs a call to a source. A panic there is a bug of ours: it is logged, and costs that call and
-/// not every other connection.
-pub fn guarded(call: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+/// Runs a call to a source. A panic there is a bug of ours: it is logged, and costs that source and
+/// not every other connection. Returns whether there was none.
+pub fn guarded(call: impl FnOnce()) -> bool {
+    let done = catch_unwind(AssertUnwindSafe(call)).is_ok();
+    if !done {
         tracing::error!("a call to a connection or a listener panicked: please report this bug");
+    }
+    done
+}
+
+/// [`guarded`], for a call to `source`, which is told of a panic.
+fn guarded_for(source: &dyn Source, call: impl FnOnce()) {
+    if !guarded(call) {
+        guarded(|| source.panicked());
     }
 }
 

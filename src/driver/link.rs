@@ -695,6 +695,11 @@ impl State {
 }
 
 impl Source for FetchLink {
+    fn panicked(&self) {
+        let text = "a call to this connection panicked: please report this bug";
+        self.close(Error::new(Status::Panic, text));
+    }
+
     fn ready(&self) {
         // What is there is reported again.
         let _ = self.read_on();

@@ -29,7 +29,7 @@ use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::signal::Wake;
 use crate::driver::telling;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::proto::{
     Bytes, Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp,
 };
@@ -183,6 +183,9 @@ const WRITE_RETRY: Duration = Duration::from_millis(10);
 
 /// Messages read from one connection before another one has its turn.
 const MESSAGES_AT_ONCE: usize = 256;
+/// Why a connection is over in whose middle something panicked.
+const PANICKED: &str = "a call to this connection panicked: please report this bug";
+
 /// Requests answered on one connection before another one has its turn.
 const REQUESTS_AT_ONCE: usize = 16;
 
@@ -454,6 +457,13 @@ impl ServedLink {
         self.finish(effects);
     }
 
+    /// Ends the connection without a word: what was being done when something panicked is half done.
+    pub fn break_off(&self, error: &Error) {
+        let mut effects = Effects::default();
+        self.close(&mut self.half.lock(), error.clone(), &mut effects);
+        self.finish(effects);
+    }
+
     /// Moves everything that can be moved: machine to connection, and events to effects.
     fn pump(&self, half: &mut Half, effects: &mut Effects) {
         if half.closed.is_some() {
@@ -672,6 +682,10 @@ impl Source for ServedLink {
 
     fn look(&self) -> bool {
         self.look_once()
+    }
+
+    fn panicked(&self) {
+        self.break_off(&Error::new(Status::Panic, PANICKED));
     }
 
     fn turn(&self) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 
-use super::{Shared, Source, guarded};
+use super::{Shared, Source, guarded_for};
 use crate::driver::brief::Brief;
 use crate::driver::clock;
 
@@ -92,7 +92,7 @@ impl Shared {
         let mut found = false;
         while !found && clock::since(start) < LOOK_TIME {
             for source in keys.iter().filter_map(|key| self.source(*key)) {
-                guarded(|| found |= source.look());
+                guarded_for(&*source, || found |= source.look());
             }
             std::hint::spin_loop();
         }
@@ -104,7 +104,7 @@ impl Shared {
         let looked = std::mem::take(&mut recent.looked);
         for key in recent.keys.drain(..).filter(|_| looked) {
             if let Some(source) = self.source(key) {
-                guarded(|| source.ready());
+                guarded_for(&*source, || source.ready());
             }
         }
     }
@@ -125,7 +125,7 @@ impl Shared {
         while clock::since(start) < time {
             let sources = (0..).map_while(|index| self.source_to_look_at(index));
             for source in sources.filter_map(|source| source.upgrade()) {
-                guarded(|| found |= source.look());
+                guarded_for(&*source, || found |= source.look());
             }
             std::hint::spin_loop();
         }
@@ -141,7 +141,7 @@ impl Shared {
     pub(super) fn look_last(&self) {
         let sources: Vec<_> = self.looked_at.lock().iter().cloned().collect();
         for source in sources.iter().filter_map(|(_, source)| source.upgrade()) {
-            guarded(|| source.ready());
+            guarded_for(&*source, || source.ready());
         }
     }
 }

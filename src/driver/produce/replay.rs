@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use crate::arrow::{EncodedMessage, Encoder, OwnedDeviceArray, share};
 use crate::device::DeviceKind;
 use crate::driver::callbacks::{Deferred, HostOwner};
-use crate::driver::io::Source;
+use crate::driver::io::{Source, guarded};
 use crate::driver::produce::body::{Ready, Room, is_lendable, place, room_for};
 use crate::driver::produce::{ProduceOptions, stream_info};
 use crate::driver::served::ServedLink;
 use crate::driver::signal::Wake;
 use crate::driver::telling::Account;
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::proto::HeaderKind;
 use crate::transport::BodyPolicy;
 
@@ -293,6 +293,38 @@ impl Replay {
         }
         Ok(())
     }
+
+    /// Ends the stream after a panic. How far it came nobody knows, so the connection ends with it; each
+    /// step by itself, for what panicked once may do so again.
+    fn break_off(&self) {
+        let error = Error::new(
+            Status::Panic,
+            "to send a published table panicked: please report this bug",
+        );
+        let (ending, place, waiting, account) = {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            (
+                state.ending.take(),
+                state.place.take(),
+                state.waiting.take(),
+                state.account.take(),
+            )
+        };
+        if let Some(ending) = ending {
+            guarded(ending);
+        }
+        guarded(|| drop(place));
+        guarded(|| self.link.break_off(&error));
+        guarded(|| {
+            if let Some(waiting) = waiting {
+                waiting.give_up(&self.link);
+            }
+        });
+        if let Some(account) = account {
+            account.fail(error.status().code(), error.text());
+        }
+    }
 }
 
 /// When a stream goes on.
@@ -312,7 +344,10 @@ impl Wake for Replay {
         }
         let mut seen = 1;
         loop {
-            self.advance();
+            // Notices that are not taken back would keep everybody from turning the stream again.
+            if !guarded(|| self.advance()) {
+                self.break_off();
+            }
             match self
                 .notices
                 .compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire)

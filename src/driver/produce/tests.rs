@@ -11,6 +11,7 @@ use super::*;
 use crate::arrow::decode::DecodeOptions;
 use crate::arrow::{batch_to_c, schema_to_c};
 use crate::device::{BufferRef, Target};
+use crate::driver::callbacks::Deferred;
 use crate::driver::fetch::Fetch;
 use crate::driver::io::IoThread;
 use crate::driver::link::FetchLink;
@@ -40,7 +41,22 @@ impl Lender for Refusing {
 }
 
 /// A connection with that lender.
-struct Connected(Box<dyn Connection>);
+struct Connected(Box<dyn Connection>, Arc<Panics>);
+
+/// The bug that is to be outlived: so many calls panic.
+#[derive(Default)]
+struct Panics {
+    sending: AtomicU64,
+    receiving: AtomicU64,
+}
+
+impl Panics {
+    fn call(left: &AtomicU64) {
+        let one = |left: u64| left.checked_sub(1);
+        let panics = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one);
+        assert!(panics.is_err(), "this connection panics on purpose");
+    }
+}
 
 impl Connection for Connected {
     fn peer(&self) -> &str {
@@ -53,6 +69,7 @@ impl Connection for Connected {
         self.0.readiness()
     }
     fn send(&mut self, message: Outgoing) -> Result<()> {
+        Panics::call(&self.1.sending);
         self.0.send(message)
     }
     fn flush(&mut self) -> Result<bool> {
@@ -68,6 +85,7 @@ impl Connection for Connected {
         self.0.clear_posted();
     }
     fn receive(&mut self) -> Result<Option<Incoming>> {
+        Panics::call(&self.1.receiving);
         self.0.receive()
     }
     fn is_waiting(&self) -> bool {
@@ -110,16 +128,25 @@ fn batch() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-/// Rule E5: what is admitted only because it would be lent in place waits for room where it then is not;
-/// the receiver holds the sender to that.
-#[test]
-fn bodies_that_are_not_in_place_after_all_wait_for_room() {
-    let uri = Uri::parse("mem:produce-tests").unwrap();
+/// A server's connection, and the stream that a client has asked for over it.
+struct Begun {
+    link: Arc<ServedLink>,
+    fetch: Box<Fetch>,
+    asked: Asked,
+    produce: ProduceOptions,
+    panics: Arc<Panics>,
+    _host: Arc<dyn Host>,
+}
+
+/// Asks for a stream at an address of that name, with a window that takes one dictionary of [`batch`].
+fn begin(name: &str) -> Begun {
+    let uri = Uri::parse(&format!("mem:{name}")).unwrap();
     let options = LinkOptions::default();
     let transport = transport::by_scheme("mem").unwrap();
     let mut listener = transport.listen(&uri, &options).unwrap();
     let client = transport.connect(&uri, &options).unwrap();
-    let server = Connected(listener.accept().unwrap().unwrap());
+    let panics = Arc::<Panics>::default();
+    let server = Connected(listener.accept().unwrap().unwrap(), Arc::clone(&panics));
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
     let (sender, requests) = mpsc::channel();
     let host: Arc<dyn Host> = Arc::new(Asks(sender));
@@ -153,21 +180,43 @@ fn bodies_that_are_not_in_place_after_all_wait_for_room() {
     let (decode, target) = (DecodeOptions::default(), Target::Host);
     let links = (Arc::clone(&fetch_link), fetch_link);
     let spin = Duration::ZERO;
-    let mut fetch = Fetch::start(config, links.0, links.1, decode, target, spin).unwrap();
+    let fetch = Fetch::start(config, links.0, links.1, decode, target, spin).unwrap();
 
     let (asked_of, asked) = requests.recv().unwrap();
     assert!(Arc::ptr_eq(&asked_of, &link));
-    let stream = OutStream::new(asked.request.ticket, &link, asked.role, false);
     let (callbacks, _) = Callbacks::start().unwrap();
-    let counters = Arc::new(Counters::default());
     let produce = ProduceOptions {
         encode: EncodeOptions::default(),
         body: BodyPolicy::Auto,
         callbacks,
         bounces: true,
-        counters: Arc::clone(&counters),
+        counters: Arc::default(),
     };
-    let mut production = Production::new(stream, produce, Box::new(|| {}));
+    Begun {
+        link,
+        fetch,
+        asked,
+        produce,
+        panics,
+        _host: host,
+    }
+}
+
+/// Rule E5: what is admitted only because it would be lent in place waits for room where it then is not;
+/// the receiver holds the sender to that.
+#[test]
+fn bodies_that_are_not_in_place_after_all_wait_for_room() {
+    let Begun {
+        link,
+        fetch,
+        asked,
+        produce,
+        ..
+    } = &mut begin("produce-tests");
+    let counters = Arc::clone(&produce.counters);
+    let ticket = std::mem::take(&mut asked.request.ticket);
+    let stream = OutStream::new(ticket, link, asked.role, false);
+    let mut production = Production::new(stream, produce.clone(), Box::new(|| {}));
     let batch = batch();
     let schema = schema_to_c(&batch.schema()).unwrap();
     production.start(&schema, DeviceKind::CPU.0).unwrap();
@@ -181,4 +230,78 @@ fn bodies_that_are_not_in_place_after_all_wait_for_room() {
     assert_eq!(fetch.next(None).unwrap().unwrap().rows, 10);
     assert!(fetch.next(None).unwrap().is_none());
     finishing.join().unwrap();
+}
+
+/// Tells when it is dropped, as a stream's place is.
+struct Place(mpsc::Sender<&'static str>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = self.0.send("the place is free");
+    }
+}
+
+/// Begins to send a published table. Gives what becomes of the stream.
+fn replay(begun: &Begun) -> mpsc::Receiver<&'static str> {
+    let batch = batch();
+    let schema = schema_to_c(&batch.schema()).unwrap();
+    let batches = [Arc::new(batch_to_c(batch))];
+    let encoder = Encoder::new(&schema, EncodeOptions::default()).unwrap();
+    let table = Table::encode(encoder, &batches).unwrap();
+    let table = Arc::new(Deferred::new(table, begun.produce.callbacks.clone()));
+    let (told, heard) = mpsc::channel();
+    let place = Box::new(Place(told.clone()));
+    let ending = Box::new(move || told.send("it has ended").unwrap());
+    Replay::start(
+        &begun.link,
+        b"t",
+        table,
+        begun.produce.clone(),
+        ending,
+        place,
+    );
+    heard
+}
+
+fn ensure_broken_off(begun: &mut Begun, heard: &mpsc::Receiver<&'static str>) {
+    let read_all = |fetch: &mut Fetch| -> Result<()> {
+        fetch.wait_for_schema(None)?;
+        while fetch.next(None)?.is_some() {}
+        Ok(())
+    };
+    let error = read_all(&mut begun.fetch).unwrap_err();
+    assert_eq!(error.status(), Status::Disconnected, "{error}");
+    assert_eq!(heard.recv().unwrap(), "it has ended");
+    assert_eq!(heard.recv().unwrap(), "the place is free");
+    assert!(begun.link.is_closed());
+}
+
+/// design.md, "Failure is per stream": a panic while a published table is sent, at its beginning or by the
+/// I/O thread later on, ends the stream and frees its place.
+#[test]
+fn a_panic_leaves_no_stream_of_a_table_behind() {
+    for late in [false, true] {
+        let mut begun = begin("produce-panics");
+        let panics = |begun: &Begun| begun.panics.sending.store(1, Ordering::SeqCst);
+        if !late {
+            panics(&begun);
+        }
+        let heard = replay(&begun);
+        if late {
+            begun.fetch.wait_for_schema(None).unwrap();
+            // What is left is sent when the client has taken what came first.
+            panics(&begun);
+        }
+        ensure_broken_off(&mut begun, &heard);
+    }
+}
+
+/// The same where reading from the connection panics, on the I/O thread: nobody would read on.
+#[test]
+fn a_panic_of_the_io_thread_ends_its_connection() {
+    let mut begun = begin("produce-panics-reading");
+    let heard = replay(&begun);
+    begun.fetch.wait_for_schema(None).unwrap();
+    begun.panics.receiving.store(1, Ordering::SeqCst);
+    ensure_broken_off(&mut begun, &heard);
 }

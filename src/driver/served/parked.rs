@@ -41,7 +41,9 @@ impl ServedLink {
             half.read_by_thread();
         }
         // What has been asked for is answered whatever happens here.
-        guarded(|| self.ready());
+        if !guarded(|| self.ready()) {
+            guarded(|| self.panicked());
+        }
     }
 
     /// The I/O thread waits for the descriptor again.
