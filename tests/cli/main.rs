@@ -16,5 +16,6 @@ mod stray;
 mod support;
 mod tables;
 mod terminal;
+mod ucx;
 mod usage;
 mod users;

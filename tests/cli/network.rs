@@ -16,10 +16,10 @@ fn start(args: &[&str]) -> Server {
 }
 
 /// A table that takes long enough to be interrupted: nobody reads it faster than it is made.
-const LARGE: [&str; 4] = ["--tpch", "lineitem", "--scale", "10"];
+pub const LARGE: [&str; 4] = ["--tpch", "lineitem", "--scale", "10"];
 
 /// A fetch of `LARGE` under way: the server has a stream, which the first bytes of rows show.
-fn long_fetch(command: Command, uri: &str, folder: &std::path::Path, args: &[&str]) -> Child {
+pub fn long_fetch(command: Command, uri: &str, folder: &std::path::Path, args: &[&str]) -> Child {
     let mut command = command;
     let output = folder.join("t.arrows");
     let child = command
@@ -39,7 +39,7 @@ fn long_fetch(command: Command, uri: &str, folder: &std::path::Path, args: &[&st
 }
 
 /// What a fetch that must fail says: one line.
-fn fail_of(child: Child) -> String {
+pub fn fail_of(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
@@ -123,17 +123,17 @@ fn a_kill_over_tcp_ends_one_stream() {
 
 /// Two namespaces that stand for machines, and one between them that passes on what they send; gone
 /// when dropped.
-struct Link {
-    server: String,
-    client: String,
+pub struct Link {
+    pub server: String,
+    pub client: String,
     between: String,
 }
 
-const SERVER: &str = "192.0.2.1";
+pub const SERVER: &str = "192.0.2.1";
 
 impl Link {
     /// `None` where this user may not make one, which is said.
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         if !rustix::process::geteuid().is_root() {
             println!("skipped: only root may make network namespaces");
@@ -180,13 +180,13 @@ impl Link {
     }
 
     /// Whether the link carries anything. Where not, neither end is told.
-    fn pass_on(&self, on: bool) -> Result<(), String> {
+    pub fn pass_on(&self, on: bool) -> Result<(), String> {
         let set = format!("sysctl -qw net.ipv4.ip_forward={}", u8::from(on));
         ip(&format!("netns exec {} {set}", self.between))
     }
 
     /// The command in one of the namespaces.
-    fn dipc(namespace: &str) -> Command {
+    pub fn dipc(namespace: &str) -> Command {
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", namespace, env!("CARGO_BIN_EXE_dipc")])
@@ -201,7 +201,7 @@ impl Link {
     }
 
     /// Connections that one end has.
-    fn connections(&self, namespace: &str) -> usize {
+    pub fn connections(&self, namespace: &str) -> usize {
         let mut command = Command::new("ip");
         let list = ["netns", "exec", namespace, "cat", "/proc/net/tcp"];
         let table = text(&command.args(list).output().unwrap().stdout);

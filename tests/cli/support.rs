@@ -52,8 +52,45 @@ pub fn failure(code: i32, args: &[&str]) -> String {
     if code == 1 {
         assert_eq!(line.trim_end().lines().count(), 1, "{line}");
         assert!(line.starts_with("dipc: "), "{line}");
+        assert_said_once(&line);
     }
     line
+}
+
+/// Asserts that no part of an error's text comes twice: whoever passes an error on puts before it
+/// what is not in it yet.
+pub fn assert_said_once(line: &str) {
+    let parts: Vec<_> = line.trim_end().split(": ").collect();
+    for (index, part) in parts.iter().enumerate() {
+        let twice = part.contains(' ') && parts[index + 1..].iter().any(|one| one.contains(part));
+        assert!(!twice, "twice `{part}`: {line}");
+    }
+}
+
+/// Every UCX of the machine: Debian's, and PyPI's where `tools/setup.sh test` has put it. Says so
+/// where there is none.
+pub fn ucx_libraries() -> Vec<PathBuf> {
+    let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/lib");
+    let pythons = fs::read_dir(venv).into_iter().flatten().flatten();
+    let wheels = pythons.map(|python| python.path().join("site-packages/libucx/lib/libucp.so.0"));
+    let found: Vec<_> = std::iter::once(PathBuf::from("libucp.so.0"))
+        .chain(wheels.filter(|library| library.exists()))
+        .filter(|library| has_ucx(library))
+        .collect();
+    if found.is_empty() {
+        println!("skipped: ucx, which dipc info says is not available");
+    }
+    found
+}
+
+fn has_ucx(library: &Path) -> bool {
+    let mut command = dipc();
+    command.env("DIPC_UCX_LIBRARY", library);
+    let output = command.args(["info", "--json"]).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let transports = report["transports"].as_array().unwrap();
+    let available = |one: &serde_json::Value| one["name"] == "ucx" && one["available"] == true;
+    transports.iter().any(available)
 }
 
 pub fn text(bytes: &[u8]) -> String {

@@ -1,0 +1,286 @@
+//! ucx between processes: networks that are cut, ports that a killed server had, settings that UCX
+//! does not have, and file descriptors that run out. With each UCX of the machine.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::network::{LARGE, Link, SERVER, fail_of, long_fetch};
+use crate::support::*;
+
+const LOOPBACK: &str = "ucx://127.0.0.1:";
+const TRUSTED: &str = "--trusted-network";
+
+/// The command, ready for arguments, with that UCX.
+fn with(library: &Path) -> Command {
+    let mut command = dipc();
+    command.env("DIPC_UCX_LIBRARY", library);
+    command
+}
+
+/// A server at a port that the system chose.
+fn start(library: &Path, args: &[&str]) -> Server {
+    let args = [&[TRUSTED], args].concat();
+    Server::start_as(with(library), LOOPBACK, "ucx://127.0.0.1:0", &args)
+}
+
+fn get(library: &Path, args: &[&str]) -> Output {
+    with(library).arg("get").args(args).output().unwrap()
+}
+
+/// Runs a command that is to end soon, to its end.
+fn ended(command: &mut Command) -> Output {
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Without effect on one that has ended.
+    let _ = child.kill();
+    child.wait_with_output().unwrap()
+}
+
+/// What the command says, which must fail with one line.
+fn refused(output: &Output) -> String {
+    let line = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+    assert_said_once(&line);
+    line
+}
+
+/// Serves `LARGE` over the link, to clients that are given up after three seconds of silence.
+fn serve_over(link: &Link, library: &Path) -> Server {
+    let mut command = Link::dipc(&link.server);
+    command.env("DIPC_UCX_LIBRARY", library);
+    let at = format!("ucx://{SERVER}:4000");
+    let args = [&LARGE[..], &SHORT, &[TRUSTED]].concat();
+    Server::start_as(command, &at, &at, &args)
+}
+
+const SHORT: [&str; 2] = ["--set", "ucx.keepalive=3"];
+
+fn fetch_over(link: &Link, library: &Path, uri: &str, folder: &Path) -> Child {
+    let mut command = Link::dipc(&link.client);
+    command.env("DIPC_UCX_LIBRARY", library);
+    long_fetch(command, uri, folder, &SHORT)
+}
+
+/// A network that is cut in the middle of a stream ends it at both ends within the time that
+/// `ucx.keepalive` gives, though nobody closes anything; the server goes on.
+#[test]
+fn a_cut_network_is_noticed_over_ucx() {
+    for library in ucx_libraries() {
+        let Some(link) = Link::new() else { return };
+        let mut server = serve_over(&link, &library);
+        let folder = tempfile::tempdir().unwrap();
+        let client = fetch_over(&link, &library, &server.uri, folder.path());
+        assert!(link.connections(&link.server) > 0);
+        link.pass_on(false).unwrap();
+        let told = fail_of(client);
+        assert!(told.contains(SERVER), "{told}");
+        until("the server has let go of the client", || {
+            link.connections(&link.server) == 0
+        });
+        assert!(server.child.try_wait().unwrap().is_none());
+        signal(&server.child, Signal::TERM);
+        assert!(wait(&mut server.child).success());
+    }
+}
+
+/// The same where nothing is under way, since the client does not read: a client that is only
+/// stopped is left alone, for its system answers.
+#[test]
+fn a_cut_network_is_noticed_over_ucx_while_nothing_moves() {
+    for library in ucx_libraries() {
+        let Some(link) = Link::new() else { return };
+        let server = serve_over(&link, &library);
+        let folder = tempfile::tempdir().unwrap();
+        let client = fetch_over(&link, &library, &server.uri, folder.path());
+        signal(&client, Signal::STOP);
+        // Twice the time after which a silent peer is given up.
+        std::thread::sleep(Duration::from_secs(6));
+        assert!(link.connections(&link.server) > 0);
+        link.pass_on(false).unwrap();
+        until("the server has let go of the client", || {
+            link.connections(&link.server) == 0
+        });
+        signal(&client, Signal::CONT);
+        let told = fail_of(client);
+        assert!(told.contains(SERVER), "{told}");
+    }
+}
+
+/// `ucx.keepalive` is a number of seconds.
+#[test]
+fn the_patience_over_ucx_is_a_number() {
+    let told = failure(
+        1,
+        &["get", "ucx://127.0.0.1:1", "t", "--set", "ucx.keepalive=x"],
+    );
+    assert!(told.contains("ucx.keepalive"), "{told}");
+}
+
+/// A server that is killed while a client is connected can be started again at once at the same
+/// port; where somebody has said that UCX shall not do that, the text names what to change.
+#[test]
+fn a_killed_server_listens_again_at_once() {
+    for library in ucx_libraries() {
+        let mut server = start(&library, &LARGE);
+        let folder = tempfile::tempdir().unwrap();
+        let client = long_fetch(with(&library), &server.uri, folder.path(), &[]);
+        // It does not close its end, so that the system keeps the server's.
+        signal(&client, Signal::STOP);
+        server.child.kill().unwrap();
+        wait(&mut server.child);
+        let at = server.uri.split('?').next().unwrap();
+        let again = ["serve", "--listen", at, TRUSTED, "--tpch", "nation"];
+        let mut refusing = with(&library);
+        refusing.env("UCX_TCP_CM_REUSEADDR", "n");
+        let told = refused(&ended(refusing.args(again)));
+        assert!(told.contains("UCX_TCP_CM_REUSEADDR=y"), "{told}");
+        let set = ["--set", "ucx.TCP_CM_REUSEADDR=n"];
+        let told = refused(&ended(with(&library).args(again).args(set)));
+        assert!(told.contains("UCX_TCP_CM_REUSEADDR=y"), "{told}");
+        let server = Server::start_as(with(&library), at, at, &[TRUSTED, "--tpch", "nation"]);
+        assert!(get(&library, &[&server.uri, "nation"]).status.success());
+        // Whoever listens keeps the address.
+        let told = refused(&ended(with(&library).args(again)));
+        assert!(
+            told.contains("is taken") && !told.contains("UCX_"),
+            "{told}"
+        );
+        signal(&client, Signal::CONT);
+        fail_of(client);
+    }
+}
+
+/// A setting that UCX does not have, or takes from the environment alone, is an error that names
+/// it, at both ends.
+#[test]
+fn settings_that_ucx_does_not_take_are_named() {
+    for library in ucx_libraries() {
+        let server = start(
+            &library,
+            &["--tpch", "nation", "--set", "ucx.TCP_CM_REUSEADDR=y"],
+        );
+        let uri = server.uri.as_str();
+        let listen = [
+            "serve",
+            "--listen",
+            "ucx://127.0.0.1:0",
+            TRUSTED,
+            "--tpch",
+            "nation",
+        ];
+        for (setting, name) in [
+            ("ucx.NOSUCHKEY=1", "NOSUCHKEY"),
+            ("ucx.TCP_NO_SUCH_KEY=1", "TCP_NO_SUCH_KEY"),
+            ("ucx.MEM_EVENTS=n", "UCX_MEM_EVENTS"),
+        ] {
+            let set = ["--set", setting];
+            let told = refused(&get(&library, &[&[uri, "nation"], &set[..]].concat()));
+            assert!(told.contains(name), "{told}");
+            let told = refused(&ended(with(&library).args(listen).args(set)));
+            assert!(told.contains(name), "{told}");
+        }
+        for setting in [
+            "ucx.TCP_TX_SEG_SIZE=32k",
+            "ucx.RNDV_THRESH=64k",
+            "ucx.LOG_LEVEL=error",
+        ] {
+            let output = get(&library, &[uri, "nation", "--set", setting]);
+            assert!(
+                output.status.success(),
+                "{setting}: {}",
+                text(&output.stderr)
+            );
+        }
+        // Of what libdipc sets by itself nothing is without effect.
+        let output = get(&library, &[uri, "nation", "--log", "info"]);
+        let told = text(&output.stderr);
+        assert!(!told.contains("invalid configuration"), "{told}");
+    }
+}
+
+/// The command under a limit of open files.
+fn limited(library: &Path, limit: u32) -> Command {
+    let mut command = Command::new("sh");
+    let script = format!("ulimit -c 0; ulimit -n {limit}; exec \"$@\"");
+    command
+        .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_dipc")])
+        .env("DIPC_UCX_LIBRARY", library)
+        .stdin(Stdio::null());
+    command
+}
+
+/// UCX ends the process where it finds no file descriptor: so they are counted before, at both
+/// ends.
+#[test]
+fn few_descriptors_are_an_error() {
+    for library in ucx_libraries() {
+        let server = start(&library, &["--tpch", "nation"]);
+        let says_so = |output: &Output| {
+            let told = refused(output);
+            assert!(
+                told.contains("open files") || told.contains("descriptor"),
+                "{told}"
+            );
+        };
+        for limit in [8, 10, 12, 14, 16, 20, 24, 28, 32, 36, 40, 48] {
+            let client = limited(&library, limit)
+                .args(["get", &server.uri, "nation"])
+                .output()
+                .unwrap();
+            if !client.status.success() {
+                says_so(&client);
+            }
+        }
+        for limit in [12, 16, 20, 24, 28] {
+            let listening = limited(&library, limit)
+                .args([
+                    "serve",
+                    "--listen",
+                    "ucx://127.0.0.1:0",
+                    TRUSTED,
+                    "--tpch",
+                    "nation",
+                ])
+                .output();
+            says_so(&listening.unwrap());
+        }
+    }
+}
+
+/// A server at its limit goes on: who comes beyond it waits, and is served when there is room.
+#[test]
+fn a_server_without_descriptors_goes_on() {
+    for library in ucx_libraries() {
+        let mut server = Server::start_as(
+            limited(&library, 64),
+            LOOPBACK,
+            "ucx://127.0.0.1:0",
+            &[TRUSTED, "--tpch", "nation"],
+        );
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                let mut command = with(&library);
+                command.args(["get", &server.uri, "nation"]);
+                command.stdout(Stdio::null()).stderr(Stdio::piped());
+                command.spawn().unwrap()
+            })
+            .collect();
+        for client in clients {
+            let output = client.wait_with_output().unwrap();
+            assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+        }
+        assert!(server.child.try_wait().unwrap().is_none());
+        until("a client is served", || {
+            get(&library, &[&server.uri, "nation"]).status.success()
+        });
+        assert!(server.child.try_wait().unwrap().is_none());
+    }
+}
