@@ -120,3 +120,17 @@ fn a_client_may_come_again_and_again() {
         }
     }
 }
+
+/// `--max-memory` bounds the tables of `--arena` together, not each of them.
+#[test]
+fn tables_in_arenas_share_the_bound() {
+    let tables = ["--tpch", "part", "--tpch", "partsupp", "--scale", "0.1"];
+    let address = address();
+    let args = [&["serve", "--listen", &address, "--arena"][..], &tables].concat();
+    for bound in ["48M", "8M"] {
+        let output = run(&[&args[..], &["--max-memory", bound]].concat());
+        assert_eq!(output.status.code(), Some(1));
+        let text = text(&output.stderr);
+        assert!(text.contains("--max-memory"), "{text}");
+    }
+}

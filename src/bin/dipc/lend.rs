@@ -97,7 +97,7 @@ impl Mover<'_> {
                 let copy = self
                     .arena
                     .buffer_from(buffer)
-                    .context("cannot hold the table in lendable memory")?;
+                    .context("cannot hold the table in lendable memory, which --max-memory bounds")?;
                 (buffer.clone(), copy)
             }
         };

@@ -80,7 +80,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     max_providers: Option<NonZeroUsize>,
 
-    /// Most memory for lending: for copies, and with --arena for the tables (16G, 512M)
+    /// Most memory for lending (16G, 512M): so much for copies, and with --arena as much for all
+    /// tables together
     #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse_bytes)]
     max_memory: u64,
 
@@ -174,8 +175,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .transpose()?;
     // Tickets first: whoever sees the address finds them there.
     let mut tables = Tables::new();
+    let mut room = args.max_memory;
     for (ticket, source) in tickets {
-        let table = offer(&server, &ticket, source, args)?;
+        let table = offer(&server, &ticket, source, args, &mut room)?;
         if flight.is_some() {
             tables.insert(ticket, table);
         }
@@ -272,12 +274,19 @@ fn named_file(arg: &OsStr) -> Result<(Vec<u8>, Source)> {
     }
 }
 
-/// Serves one ticket. Gives the table, for whoever serves it in another way.
-fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<Table> {
+/// Serves one ticket. Gives the table, for whoever serves it in another way. `room` is what the
+/// arenas of the tickets to come may take, in bytes.
+fn offer(
+    server: &Server,
+    ticket: &[u8],
+    source: Source,
+    args: &Args,
+    room: &mut u64,
+) -> Result<Table> {
     let rows = args.batch_rows.map(NonZeroUsize::get);
     let name = String::from_utf8_lossy(ticket).into_owned();
     if args.device != Target::Host {
-        let batches = upload(server, ticket, source.reader(rows)?, args)
+        let batches = upload(server, ticket, source.reader(rows)?, args, room)
             .with_context(|| format!("cannot serve {source} from {}", args.device))?;
         info!(ticket = name, %source, batches, device = %args.device, "serving");
         // Clients of Flight alone, which know no GPUs, get it from its source.
@@ -300,8 +309,9 @@ fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<
     }
     let reader = source.reader(rows)?;
     let schema = reader.schema();
-    let arena = arena(args)?;
+    let arena = arena(args, *room)?;
     let batches = lend::load(reader, &arena).with_context(|| format!("cannot serve {source}"))?;
+    *room = room.saturating_sub(arena.mapped_bytes());
     let count = batches.len();
     let exported = batches.iter().cloned().map(batch_to_c).collect();
     server
@@ -313,9 +323,9 @@ fn offer(server: &Server, ticket: &[u8], source: Source, args: &Args) -> Result<
 }
 
 /// An arena for one ticket: it is as public as the most public one whose table lies in it.
-fn arena(args: &Args) -> Result<Arena> {
+fn arena(args: &Args, max_bytes: u64) -> Result<Arena> {
     let options = ArenaOptions {
-        max_bytes: args.max_memory,
+        max_bytes,
         ..ArenaOptions::default()
     };
     let (device, id) = match args.device {
@@ -326,20 +336,26 @@ fn arena(args: &Args) -> Result<Arena> {
 }
 
 /// Copies a table to a GPU and publishes it. Gives the number of its batches.
-fn upload(server: &Server, ticket: &[u8], reader: Reader, args: &Args) -> Result<usize> {
+fn upload(
+    server: &Server,
+    ticket: &[u8],
+    reader: Reader,
+    args: &Args,
+    room: &mut u64,
+) -> Result<usize> {
     let host = Box::new(DeviceStreamReader::new(export_batches(reader)));
-    let room = match args.arena {
-        true => arena(args)?.room(),
-        false => None,
-    };
-    let mut moved = match room {
-        Some(room) => move_into(host, room)?,
+    let arena = args.arena.then(|| arena(args, *room)).transpose()?;
+    let mut moved = match arena.as_ref().and_then(Arena::room) {
+        Some(place) => move_into(host, place)?,
         None => move_to(host, args.device)?,
     };
     let schema = moved.schema()?;
     let mut batches = Vec::new();
     while let Some(batch) = moved.next()? {
         batches.push(batch);
+    }
+    if let Some(arena) = &arena {
+        *room = room.saturating_sub(arena.mapped_bytes());
     }
     let count = batches.len();
     server
