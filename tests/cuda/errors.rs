@@ -154,16 +154,18 @@ fn every_call_fails() {
                 match outcome {
                     Err(error) => {
                         failed += 1;
-                        // What the driver says of a descriptor is the peer's fault, mostly.
-                        let peers = code == 999
-                            && matches!(
-                                function.as_str(),
-                                "cuMemImportFromShareableHandle"
-                                    | "cuMemMap"
-                                    | "cuMemPoolImportFromShareableHandle"
-                            );
-                        let good = error.status() == status
-                            || (peers && error.status() == Status::Protocol);
+                        // What the driver says of a descriptor or a handle is the peer's fault, mostly.
+                        let of_peer = match function.as_str() {
+                            "cuMemImportFromShareableHandle"
+                            | "cuMemMap"
+                            | "cuMemPoolImportFromShareableHandle" => Status::Protocol,
+                            "cuIpcOpenMemHandle"
+                            | "cuIpcOpenEventHandle"
+                            | "cuMemPoolImportPointer" => Status::InvalidData,
+                            _ => status,
+                        };
+                        let good =
+                            error.status() == status || (code == 999 && error.status() == of_peer);
                         assert!(good, "{what}: {:?}: {error}", error.status());
                         assert!(error.text().contains(function.as_str()), "{what}: {error}");
                     }

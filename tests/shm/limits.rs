@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::client::{Client, ClientOptions, GetOptions};
@@ -21,6 +22,18 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::child::{assert_in_child, in_child};
 use crate::ring::{Bare, asking, ring_frame};
 use crate::{bare_peer, bare_server, connect, frame, listen, name, next, region_frame, send_with};
+
+/// Makes what needs a descriptor, once one is free: a closer may still have it.
+fn once_free<T>(mut make: impl FnMut() -> std::io::Result<T>) -> T {
+    let start = Instant::now();
+    loop {
+        match make() {
+            Ok(made) => return made,
+            Err(error) if start.elapsed() > Duration::from_secs(30) => panic!("{error}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
 
 /// Uses every descriptor up, but for `left`, until the result is dropped.
 fn use_up(left: usize) -> Vec<OwnedFd> {
@@ -239,9 +252,10 @@ fn child_refuses() {
     shm.write_all(&ticket).unwrap();
     assert_eq!(shm.read(&mut [0]).unwrap(), 0);
     drop(shm);
-    let mut shm = UnixStream::connect_addr(&address).unwrap();
+    // The descriptor of the connection before comes back when the closer has closed it.
+    let mut shm = once_free(|| UnixStream::connect_addr(&address));
     shm.write_all(&request).unwrap();
-    let mut tcp = TcpStream::connect(&uri.address).unwrap();
+    let mut tcp = once_free(|| TcpStream::connect(&uri.address));
     tcp.write_all(&request).unwrap();
     for socket in [&mut shm as &mut dyn Read, &mut tcp] {
         let mut told = Vec::new();

@@ -94,10 +94,9 @@ impl Mover<'_> {
         let pair = match self.before.remove(&place) {
             Some(pair) => pair,
             None => {
-                let copy = self
-                    .arena
-                    .buffer_from(buffer)
-                    .context("cannot hold the table in lendable memory, which --max-memory bounds")?;
+                let copy = self.arena.buffer_from(buffer).context(
+                    "cannot hold the table in lendable memory, which --max-memory bounds",
+                )?;
                 (buffer.clone(), copy)
             }
         };

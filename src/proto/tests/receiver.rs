@@ -578,7 +578,7 @@ fn an_announced_failure_comes_in_order() {
     let error = receiver.error().unwrap();
     assert_eq!(
         (error.status(), error.text()),
-        (Status::Provider, "out of luck")
+        (Status::Provider, "the server: out of luck")
     );
     // Rule E4: the connection may carry the next stream.
     assert!(receiver.is_over_on_wire() && receiver.abandoned().is_empty());
@@ -658,7 +658,7 @@ fn cuts_say_what_they_can() {
         .handle_control(NOW, Side::Metadata, &error_at(2))
         .unwrap();
     receiver.handle_disconnect(Side::Metadata, &cut);
-    assert_eq!(text(&receiver), "out of luck");
+    assert_eq!(text(&receiver), "the server: out of luck");
 }
 
 /// Promise of `handle_disconnect`: what has arrived whole stays; separate bodies may still come
