@@ -74,8 +74,9 @@ impl ClientOptions {
 /// Options of one stream.
 #[derive(Debug, Clone)]
 pub struct GetOptions {
-    /// How long connecting may take, up to the server's first answer: STREAM, ERROR, or PENDING where
-    /// those take longer. A baseline server's first answer is the schema, which may take its time.
+    /// How long connecting may take, up to the server's first answer: STREAM, ERROR, or PENDING
+    /// where those take longer. A baseline server's first answer is the schema, which may take its
+    /// time.
     pub connect_timeout: Duration,
     /// How long the server may say nothing while something is waited for; `None`: for ever.
     pub stall_timeout: Option<Duration>,

@@ -104,7 +104,8 @@ statuses! {
 }
 
 impl Status {
-    /// Whether a peer can mean it. The others say something of the caller's own pointers, handles and process.
+    /// Whether a peer can mean it. The others say something of the caller's own pointers, handles
+    /// and process.
     pub fn is_for_peers(self) -> bool {
         !matches!(
             self,
@@ -261,8 +262,8 @@ constructors! {
     out_of_memory => OutOfMemory;
 }
 
-/// Most bytes that one [`Error::context`] adds: a peer chooses the names of its fields, and each level of
-/// nesting adds one.
+/// Most bytes that one [`Error::context`] adds: a peer chooses the names of its fields, and each
+/// level of nesting adds one.
 const MOST_CONTEXT: usize = 512;
 
 /// Text that ends where there is no room left.

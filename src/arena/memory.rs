@@ -77,7 +77,8 @@ pub trait Memory: Sized + Send + Sync + 'static {
     /// Its blocks.
     fn blocks(&self) -> &Lendable;
 
-    /// Has it count: `charge` is dropped once nobody has its memory any more, or, on a GPU, this process has not.
+    /// Has it count: `charge` is dropped once nobody has its memory any more, or, on a GPU, this
+    /// process has not.
     fn charge(&self, charge: Charge);
 
     /// Where `len` bytes at `address` lie in it, if they lie in it whole.

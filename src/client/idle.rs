@@ -59,8 +59,8 @@ impl Pool {
         oldest
     }
 
-    /// Watches those that are kept, but not those that have ended, and not those that were kept for `time`:
-    /// these it gives back.
+    /// Watches those that are kept, but not those that have ended, and not those that were kept for
+    /// `time`: these it gives back.
     pub(super) fn watch(&mut self, time: Duration) -> Vec<Arc<FetchLink>> {
         let now = clock::now();
         let mut expired = Vec::new();

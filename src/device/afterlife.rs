@@ -1,7 +1,7 @@
-//! What must outlive the connection that lent it: a peer that was cut off may still read memory of a
-//! GPU, and the driver can take it away from nobody. So it is kept until the peer's process has ended,
-//! or until an event of our own has happened. What memory counts against is kept here as well, where
-//! nothing but the end of a process says that it is free.
+//! What must outlive the connection that lent it: a peer that was cut off may still read memory of
+//! a GPU, and the driver can take it away from nobody. So it is kept until the peer's process has
+//! ended, or until an event of our own has happened. What memory counts against is kept here as
+//! well, where nothing but the end of a process says that it is free.
 //!
 //! One thread for the process sleeps on the descriptors of such peers. It is there only while
 //! something is kept.
@@ -135,8 +135,8 @@ impl Waiting {
         waiting
     }
 
-    /// Sleeps until `wake` or a peer says something, or it is time to look again: after `pause` where
-    /// nothing would say so. Returns whether nothing but time has passed.
+    /// Sleeps until `wake` or a peer says something, or it is time to look again: after `pause`
+    /// where nothing would say so. Returns whether nothing but time has passed.
     fn sleep(&self, wake: &OwnedFd, pause: Duration) -> bool {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         fds.extend(
@@ -253,8 +253,8 @@ mod tests {
     /// Who says that a process runs the case below.
     const CASE: &str = "DIPC_TEST_AFTERLIFE_CASE";
 
-    /// "One thread for the process sleeps": with more kept than a process may have descriptors, too. In a
-    /// process of its own, whose limit it lowers.
+    /// "One thread for the process sleeps": with more kept than a process may have descriptors,
+    /// too. In a process of its own, whose limit it lowers.
     #[test]
     fn the_thread_sleeps_whatever_is_kept() {
         for case in ["one peer", "many peers"] {

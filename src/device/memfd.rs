@@ -1,9 +1,10 @@
 //! Files in memory (memfd) that other processes are given, and what counts until nobody has them.
 //!
-//! A process that was given such a file keeps its pages for as long as it likes, whatever it says, and may pass
-//! it on. So what the file counts against, its [`Charge`], is given back when the kernel says that nobody has it
-//! any more: the last descriptor and the last mapping are gone, in whichever process ([`watch`]). Where the kernel
-//! does not say that, it is given back when every process has ended that this one gave the file to.
+//! A process that was given such a file keeps its pages for as long as it likes, whatever it says,
+//! and may pass it on. So what the file counts against, its [`Charge`], is given back when the
+//! kernel says that nobody has it any more: the last descriptor and the last mapping are gone, in
+//! whichever process ([`watch`]). Where the kernel does not say that, it is given back when every
+//! process has ended that this one gave the file to.
 
 mod watch;
 mod whole;
@@ -78,11 +79,13 @@ pub fn most_bytes() -> u64 {
 }
 
 impl Memfd {
-    /// A file of `len` bytes that can be sealed, none of them allocated. `name` shows in `/proc/PID/maps`.
+    /// A file of `len` bytes that can be sealed, none of them allocated. `name` shows in
+    /// `/proc/PID/maps`.
     ///
     /// # Errors
     ///
-    /// `OutOfResources` past the limit on the size of files, or without a descriptor left; `OutOfMemory`.
+    /// `OutOfResources` past the limit on the size of files, or without a descriptor left;
+    /// `OutOfMemory`.
     pub fn create(name: &str, len: u64) -> Result<Self> {
         // Past it the kernel would send SIGXFSZ, which ends the process.
         let most = most_bytes();

@@ -161,7 +161,8 @@ impl Region {
     /// # Errors
     ///
     /// `OutOfMemory` when the system has not the memory, `OutOfResources` when the process has no
-    /// file descriptor left or may have no file so large, `InvalidArgument` when `len` is 0 or past [`MAX_REGION_BYTES`].
+    /// file descriptor left or may have no file so large, `InvalidArgument` when `len` is 0 or past
+    /// [`MAX_REGION_BYTES`].
     pub fn create(len: u64, name: &str) -> Result<Self> {
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let rounded = len
@@ -317,7 +318,8 @@ impl MappedRegion {
             return Err(Error::protocol("the peer's region is not a file in memory"));
         }
         check_seals(fd.as_fd())?;
-        // Read after the seals were seen: from then on the size cannot change, and no page goes missing.
+        // Read after the seals were seen: from then on the size cannot change, and no page goes
+        // missing.
         let stat = rustix::fs::fstat(&fd)
             .map_err(|errno| Error::os("cannot examine the peer's region", errno))?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);

@@ -171,8 +171,8 @@ fn a_region_larger_than_the_machine_is_an_error() {
     }
 }
 
-/// Rule A8: what is past the end of a region does not stand for what is missing in it, however that came about; what
-/// was allocated and never touched is not missing.
+/// Rule A8: what is past the end of a region does not stand for what is missing in it, however that
+/// came about; what was allocated and never touched is not missing.
 #[test]
 fn a_hole_is_found_wherever_blocks_are() {
     const LEN: u64 = 1 << 20;

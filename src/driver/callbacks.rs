@@ -93,7 +93,8 @@ thread_local! {
 /// Runs `step`, and drops on this thread what it would have had dropped on the callback thread, once
 /// it is done and holds no locks. For threads that call the host anyway: no other has to be woken.
 ///
-/// One within another leaves what it would have dropped to that one, which may hold locks until its end.
+/// One within another leaves what it would have dropped to that one, which may hold locks until its
+/// end.
 pub fn release_here<R>(step: impl FnOnce() -> R) -> R {
     if HERE.with_borrow(Option::is_some) {
         return step();
@@ -264,8 +265,8 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// Promise of [`release_here`]: one within another releases nothing before the outer one is done, and takes
-    /// nothing from it; and a panic ends it.
+    /// Promise of [`release_here`]: one within another releases nothing before the outer one is
+    /// done, and takes nothing from it; and a panic ends it.
     #[test]
     fn one_step_within_another_is_a_part_of_it() {
         let (callbacks, thread) = Callbacks::start().unwrap();

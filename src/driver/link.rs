@@ -404,8 +404,8 @@ impl FetchLink {
         Ok(())
     }
 
-    /// Stops watching: a consumer asks for a stream, drives the connection from now on, and looks for messages
-    /// until it sleeps.
+    /// Stops watching: a consumer asks for a stream, drives the connection from now on, and looks
+    /// for messages until it sleeps.
     pub fn begin(&self) {
         let registration = {
             let mut state = self.state.lock();
@@ -487,8 +487,8 @@ impl FetchLink {
         }
     }
 
-    /// Has the I/O thread try again a little later, unless it is to do so anyway: whoever has the connection may
-    /// have it for long, and be asked for it often.
+    /// Has the I/O thread try again a little later, unless it is to do so anyway: whoever has the
+    /// connection may have it for long, and be asked for it often.
     fn try_again_later(&self) {
         let at = {
             let mut frees = self.frees.lock();

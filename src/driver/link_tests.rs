@@ -4,8 +4,8 @@ use super::*;
 use crate::proto::Uri;
 use crate::transport::{LinkOptions, by_scheme};
 
-/// Promise of [`FetchLink::free`]: it is said by the I/O thread where another thread has the connection, however long,
-/// and releases that come meanwhile, in any number, ask for that once.
+/// Promise of [`FetchLink::free`]: it is said by the I/O thread where another thread has the
+/// connection, however long, and releases that come meanwhile, in any number, ask for that once.
 #[test]
 fn releases_ask_the_io_thread_once() {
     let transport = by_scheme("mem").unwrap();

@@ -457,7 +457,8 @@ impl ServedLink {
         self.finish(effects);
     }
 
-    /// Ends the connection without a word: what was being done when something panicked is half done.
+    /// Ends the connection without a word: what was being done when something panicked is half
+    /// done.
     pub fn break_off(&self, error: &Error) {
         let mut effects = Effects::default();
         self.close(&mut self.half.lock(), error.clone(), &mut effects);

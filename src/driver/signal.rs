@@ -10,8 +10,8 @@ pub trait Wake: Send + Sync {
     /// Something changed. No lock of a connection is held.
     fn notify(&self);
 
-    /// The client has gone or has cancelled; [`notify`](Self::notify) follows. No lock of a connection
-    /// is held.
+    /// The client has gone or has cancelled; [`notify`](Self::notify) follows. No lock of a
+    /// connection is held.
     fn lost(&self) {}
 
     /// Whether that wakes a thread of the stream's own, and no more.

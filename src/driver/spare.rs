@@ -1,5 +1,5 @@
-//! A descriptor that is kept for the time when no other is left: clients are then told so, one after the
-//! other, and do not wait in vain.
+//! A descriptor that is kept for the time when no other is left: clients are then told so, one
+//! after the other, and do not wait in vain.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -66,8 +66,8 @@ impl Spare {
         self.fd = None;
     }
 
-    /// Answers the request of the connection that has the descriptor, and takes that back. Returns whether the
-    /// request is still to come.
+    /// Answers the request of the connection that has the descriptor, and takes that back. Returns
+    /// whether the request is still to come.
     pub(super) fn answer(&mut self) -> bool {
         if let Some(connection) = &mut self.refused
             && clock::since(self.since) < PATIENCE

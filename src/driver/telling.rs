@@ -36,7 +36,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Tells that a stream of `ticket` begins. `way`: "to" or "from" the `peer`. `None` where nobody listens.
+    /// Tells that a stream of `ticket` begins. `way`: "to" or "from" the `peer`. `None` where
+    /// nobody listens.
     pub fn open(way: &str, ticket: &[u8], peer: impl Display) -> Option<Box<Self>> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         if !event_enabled!(Level::WARN) {

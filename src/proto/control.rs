@@ -16,8 +16,8 @@ pub const FEATURE_RETURN: u64 = 2;
 /// ([`PrefixKind::Repeat`](crate::proto::PrefixKind)). Only for a client whose connection keeps the order of
 /// messages.
 pub const FEATURE_REPEAT: u64 = 4;
-/// Bit of the same: the server says PENDING where the answer to the request takes its time. Only for a client
-/// that waits for an answer for a limited time.
+/// Bit of the same: the server says PENDING where the answer to the request takes its time. Only
+/// for a client that waits for an answer for a limited time.
 pub const FEATURE_PENDING: u64 = 8;
 /// The features that this build knows.
 pub(crate) const FEATURES: u64 =
@@ -438,9 +438,8 @@ impl Control {
             RETURN => ("RETURN", Self::returned(payload)),
             GOAWAY => ("GOAWAY", payload.is_empty().then_some(Self::GoAway)),
             PENDING => ("PENDING", Self::pending(payload)),
-            // Rule E3: unknown kinds are ignored.
-            // 8 is JOIN, which the tcp transport reads itself, 10 RING, which shm does, and 13 BUNDLES and 14
-            // PADDING, which ucx does.
+            // Rule E3: unknown kinds are ignored. 8 is JOIN, which the tcp transport reads itself,
+            // 10 RING, which shm does, and 13 BUNDLES and 14 PADDING, which ucx does.
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {
@@ -551,8 +550,8 @@ impl Control {
     }
 }
 
-/// What an ERROR message means at the client. A number that this version does not know, or that only
-/// this process can mean, counts as the provider's.
+/// What an ERROR message means at the client. A number that this version does not know, or that
+/// only this process can mean, counts as the provider's.
 pub(crate) fn error_of(status: i32, text: &str) -> Error {
     match Status::from_code(status) {
         Some(known) if known.is_for_peers() => Error::new(known, text),

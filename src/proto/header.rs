@@ -71,9 +71,9 @@ fn copy_aligned(bytes: &[u8]) -> Result<(Vec<u8>, usize), ProtocolError> {
     Ok((store, start))
 }
 
-/// What verifying `len` bytes as a flatbuffer of Arrow's may cost: it walks every path to a table, and hostile bytes can have many paths
-/// to few tables. Honest ones have one path to each, and a table takes more than 4 bytes; reading
-/// them touches each byte a few times.
+/// What verifying `len` bytes as a flatbuffer of Arrow's may cost: it walks every path to a table,
+/// and hostile bytes can have many paths to few tables. Honest ones have one path to each, and a
+/// table takes more than 4 bytes; reading them touches each byte a few times.
 pub fn verifier_options(len: usize) -> VerifierOptions {
     VerifierOptions {
         max_depth: MAX_DEPTH,

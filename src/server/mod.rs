@@ -183,8 +183,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`serve`](Self::serve), and `InvalidData` for a schema that cannot be sent; with the table given
-    /// back.
+    /// As [`serve`](Self::serve), and `InvalidData` for a schema that cannot be sent; with the
+    /// table given back.
     #[allow(
         clippy::type_complexity,
         reason = "the table is given back in the shape it came in"

@@ -43,7 +43,8 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// How many providers may be at work after their clients have gone, where the host does not say.
+    /// How many providers may be at work after their clients have gone, where the host does not
+    /// say.
     const MORE_PROVIDERS: usize = 64;
 
     /// [`max_providers`](Self::max_providers), or its default.

@@ -20,7 +20,8 @@ pub struct Streams {
 
 #[derive(Default)]
 struct State {
-    /// Streams that have a client, and whose last word has not been sent: `max_streams` bounds them.
+    /// Streams that have a client, and whose last word has not been sent: `max_streams` bounds
+    /// them.
     running: usize,
     /// Streams that still have a thread or a request of the host's: a stop waits for them.
     active: usize,
@@ -36,8 +37,8 @@ struct State {
 }
 
 impl Streams {
-    /// Takes a place for one more stream. `most_provided`: the bound on those that providers are busy
-    /// with, where it is to be one of these.
+    /// Takes a place for one more stream. `most_provided`: the bound on those that providers are
+    /// busy with, where it is to be one of these.
     ///
     /// # Errors
     ///

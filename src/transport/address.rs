@@ -65,8 +65,8 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// `Unreachable` when there is no such name or interface, `InvalidUri` for an address of a link without its
-    /// interface, `Timeout`, `Cancelled` by the token.
+    /// `Unreachable` when there is no such name or interface, `InvalidUri` for an address of a link
+    /// without its interface, `Timeout`, `Cancelled` by the token.
     pub fn resolve(&self, timeout: Duration, cancel: Option<&Cancel>) -> Result<Vec<SocketAddr>> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             if let IpAddr::V6(v6) = ip
@@ -197,8 +197,8 @@ mod tests {
         }
     }
 
-    /// The zone of a link-local address is an interface of this machine, by its name or number, however its `%` is
-    /// written.
+    /// The zone of a link-local address is an interface of this machine, by its name or number,
+    /// however its `%` is written.
     #[test]
     fn zones_are_interfaces() {
         let found = |text: &str| of(text).unwrap().resolve(Duration::ZERO, None);

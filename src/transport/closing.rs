@@ -8,12 +8,14 @@
 //! | a listening one with connections that nobody has accepted | the same of each |
 //! | any Unix socket, before Linux 6.9 | what others left in flight, which that call may collect |
 //!
-//! So an I/O thread, or a thread of the host's, closes a [`Socket`] only where none of that can be: where the
-//! system lets no descriptor through ([`rights`]), or none is left in the queue. All others are closed
-//! by threads of ours, [`closer`], which are there only while something is left to close.
+//! So an I/O thread, or a thread of the host's, closes a [`Socket`] only where none of that can be:
+//! where the system lets no descriptor through ([`rights`]), or none is left in the queue. All
+//! others are closed by threads of ours, [`closer`], which are there only while something is left
+//! to close.
 //!
-//! Nothing is taken out of a socket that brings a descriptor where none may come: in a queue a file in user space costs
-//! nothing, while a process that has it open cannot end before its file system lets it.
+//! Nothing is taken out of a socket that brings a descriptor where none may come: in a queue a file
+//! in user space costs nothing, while a process that has it open cannot end before its file system
+//! lets it.
 
 pub mod closer;
 
@@ -95,7 +97,8 @@ impl Socket {
     }
 }
 
-/// A byte out of band would else be passed over, and its descriptor closed by whoever reads what is behind it.
+/// A byte out of band would else be passed over, and its descriptor closed by whoever reads what is
+/// behind it.
 fn keep_in_line(fd: &OwnedFd) {
     let _ = sockopt::set_socket_oobinline(fd, true);
 }
@@ -127,7 +130,8 @@ impl Drop for Socket {
     }
 }
 
-/// Whether nothing is left in the queue of a socket that receives nothing more. Bytes are taken out.
+/// Whether nothing is left in the queue of a socket that receives nothing more. Bytes are taken
+/// out.
 fn holds_nothing(fd: &OwnedFd) -> bool {
     let mut bytes = [0; 4096];
     for _ in 0..MOST_LOOKS {
@@ -144,8 +148,8 @@ fn holds_nothing(fd: &OwnedFd) -> bool {
 
 /// A descriptor that a peer has sent.
 ///
-/// Dropped: memory (a memfd) is closed at once, everything else by the closer; of a socket the lingering is turned off
-/// first.
+/// Dropped: memory (a memfd) is closed at once, everything else by the closer; of a socket the
+/// lingering is turned off first.
 #[derive(Debug)]
 pub struct Foreign {
     /// Taken out when it is dropped.
@@ -176,7 +180,8 @@ impl Foreign {
 
     /// Whether it is a memfd: closing it waits for nobody, and neither do questions about it.
     pub fn is_memory(&self) -> bool {
-        // Asked before anything else: every other question may be one for a file system in user space.
+        // Asked before anything else: every other question may be one for a file system in user
+        // space.
         rustix::fs::fcntl_get_seals(&*self.fd).is_ok()
     }
 }

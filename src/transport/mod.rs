@@ -107,14 +107,14 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
         })
 }
 
-/// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they have ended, of what
-/// UCX does not let go of until they have closed the connection.
+/// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they
+/// have ended, of what UCX does not let go of until they have closed the connection.
 pub(crate) fn keeps_memory() -> bool {
     afterlife::is_keeping() || ucx::is_keeping()
 }
 
-/// Waits until connections that were closed let go of what they had, as far as no peer holds that up, and no
-/// longer than `patience`.
+/// Waits until connections that were closed let go of what they had, as far as no peer holds that
+/// up, and no longer than `patience`.
 pub(crate) fn wait_closed(patience: Duration) {
     ucx::wait_closed(patience);
 }
@@ -234,8 +234,8 @@ pub trait Connection: Send {
     /// What to sleep on.
     fn readiness(&self) -> Readiness;
 
-    /// Queues a message and writes as much as goes without blocking. A control message of a client may
-    /// wait until one of the server's has come.
+    /// Queues a message and writes as much as goes without blocking. A control message of a client
+    /// may wait until one of the server's has come.
     ///
     /// # Errors
     ///
@@ -477,8 +477,8 @@ pub trait Connection: Send {
     /// Cuts the connection; the peer sees the end, and later calls fail with `Disconnected`.
     fn close(&mut self);
 
-    /// The same where the peer was `lent` something. Gives it back where it can be dropped at once; else it is
-    /// dropped, on another thread, when the peer can reach it no more.
+    /// The same where the peer was `lent` something. Gives it back where it can be dropped at once;
+    /// else it is dropped, on another thread, when the peer can reach it no more.
     fn close_lent(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         self.close();
         lent

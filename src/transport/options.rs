@@ -32,8 +32,8 @@ pub struct LinkOptions {
     /// A pooled region with no block in use is given back to the system after this long. A server takes
     /// less than a millisecond for that, and more than a year for a year.
     pub region_idle: Duration,
-    /// Bound on all regions for copies of one server, shared by its connections. A region counts until nobody has
-    /// its memory any more.
+    /// Bound on all regions for copies of one server, shared by its connections. A region counts
+    /// until nobody has its memory any more.
     pub budget: Arc<Budget>,
     /// A body that comes before its header is read at once up to this many bytes; a larger one
     /// waits in the connection until [`Connection::post_body`](super::Connection::post_body) names it.

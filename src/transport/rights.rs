@@ -1,8 +1,8 @@
 //! Which descriptors come through a Unix socket (SCM_RIGHTS).
 //!
-//! A peer can send one beside any byte. To read the byte takes the descriptor out of the socket, and
-//! then this process has to close it, which may wait for whatever the peer has thought of. So none is
-//! let in but where one may come.
+//! A peer can send one beside any byte. To read the byte takes the descriptor out of the socket,
+//! and then this process has to close it, which may wait for whatever the peer has thought of. So
+//! none is let in but where one may come.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,8 +19,8 @@ thread_local! {
     pub static CANNOT_BAR: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Lets descriptors be sent to `socket`, and to those that it accepts, or not: whoever tries is told EPERM. Returns
-/// false where the system cannot do that: then they can be sent.
+/// Lets descriptors be sent to `socket`, and to those that it accepts, or not: whoever tries is
+/// told EPERM. Returns false where the system cannot do that: then they can be sent.
 pub fn pass(socket: &impl AsFd, may: bool) -> bool {
     #[cfg(test)]
     if CANNOT_BAR.get() {
@@ -57,8 +57,8 @@ pub enum Seen {
 /// Looks at what `socket` has, up to the room in `runs`, and takes nothing out.
 pub fn look(socket: &impl AsFd, runs: &mut [IoSliceMut<'_>]) -> Result<Seen, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    // Without room for a descriptor the system says that there was one. What it lets go of then is not the last
-    // that refers to the file: the socket still has it.
+    // Without room for a descriptor the system says that there was one. What it lets go of then is
+    // not the last that refers to the file: the socket still has it.
     let mut no_room = RecvAncillaryBuffer::default();
     let message = rustix::net::recvmsg(socket, runs, &mut no_room, flags)?;
     Ok(if message.flags.contains(ReturnFlags::CTRUNC) {

@@ -1,5 +1,5 @@
-//! Files that went wrong once (`tests/cases`), and those that Arrow's implementations test each other
-//! with, through `serve` and `get --verify`.
+//! Files that went wrong once (`tests/cases`), and those that Arrow's implementations test each
+//! other with, through `serve` and `get --verify`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,8 +39,8 @@ fn no_case_is_left_out() {
     assert_eq!(named, there);
 }
 
-/// Promise of `serve`: a file that cannot be read whole is refused with its name and what is wrong, by
-/// the server at its start or to the client that asks, and ends nobody.
+/// Promise of `serve`: a file that cannot be read whole is refused with its name and what is wrong,
+/// by the server at its start or to the client that asks, and ends nobody.
 #[test]
 fn cases_are_refused_by_serve() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,7 +106,8 @@ fn cases_are_refused_by_verify() {
     }
 }
 
-/// The streams that Arrow's implementations test each other with cross and are equal to their files.
+/// The streams that Arrow's implementations test each other with cross and are equal to their
+/// files.
 #[test]
 fn golden_streams_are_served_equal() {
     let root = std::env::var_os("DIPC_GOLDEN").map_or_else(

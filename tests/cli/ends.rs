@@ -163,8 +163,8 @@ fn a_full_disk_leaves_no_half_file() {
     }
 }
 
-/// Promise of `get --timeout`: a server that is stopped has taken the connection, by its kernel, and says nothing: the text
-/// blames the server, and not the data.
+/// Promise of `get --timeout`: a server that is stopped has taken the connection, by its kernel,
+/// and says nothing: the text blames the server, and not the data.
 #[test]
 fn a_stopped_server_is_told_of() {
     for address in [address(), "tcp://127.0.0.1:0".to_owned()] {

@@ -1,4 +1,5 @@
-//! Clients that keep what a server lent them, whatever they say: its memory stays within `--max-memory`.
+//! Clients that keep what a server lent them, whatever they say: its memory stays within
+//! `--max-memory`.
 
 use std::collections::HashMap;
 use std::io::{IoSliceMut, Write as _};
@@ -21,7 +22,8 @@ fn serve(scale: &str) -> Server {
     Server::start(&[&table[..], &limits[..]].concat())
 }
 
-/// Asks for the table as a client does, and reads all of it. Gives the connection, and the descriptors that came.
+/// Asks for the table as a client does, and reads all of it. Gives the connection, and the
+/// descriptors that came.
 fn take(uri: &str) -> (UnixStream, Vec<OwnedFd>) {
     let uri = Uri::parse(uri).unwrap();
     let name = uri.address.strip_prefix('@').unwrap();
@@ -86,7 +88,8 @@ fn held(descriptors: &[OwnedFd]) -> u64 {
     files.values().sum()
 }
 
-/// `--max-memory` holds for what clients keep after they have hung up, and what they let go of is lent again.
+/// `--max-memory` holds for what clients keep after they have hung up, and what they let go of is
+/// lent again.
 #[test]
 fn memory_that_clients_keep_counts() {
     // Twice the limit.
@@ -107,7 +110,8 @@ fn memory_that_clients_keep_counts() {
     assert!(!descriptors.is_empty(), "all of it is free again");
 }
 
-/// A client that lets go of what it was lent before it hangs up is lent memory however often it comes again.
+/// A client that lets go of what it was lent before it hangs up is lent memory however often it
+/// comes again.
 #[test]
 fn a_client_may_come_again_and_again() {
     // Half of it.

@@ -1,4 +1,5 @@
-//! A host that limits the size of files is met by an error, or another way, and never by a signal (SIGXFSZ).
+//! A host that limits the size of files is met by an error, or another way, and never by a signal
+//! (SIGXFSZ).
 
 use std::process::Command;
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::support::{Server, address, dipc, path_in, run, table, text, write_arrow};
 
-/// `--log`: at debug and trace the log is this command's, and not a dependency's, as every HTTP/2 frame.
+/// `--log`: at debug and trace the log is this command's, and not a dependency's, as every HTTP/2
+/// frame.
 #[test]
 fn a_dependency_logs_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -20,8 +21,8 @@ fn a_dependency_logs_nothing() {
     }
 }
 
-/// A file that the server cannot open: the error says whose it is, and the server's log has it as a warning, with the
-/// stream's begin and end at info.
+/// A file that the server cannot open: the error says whose it is, and the server's log has it as a
+/// warning, with the stream's begin and end at info.
 #[test]
 fn a_failure_is_told_at_both_ends() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Descriptors that a peer sends where none may come, and whose closing never ends: nobody else is held
-//! up, and the process can be ended.
+//! Descriptors that a peer sends where none may come, and whose closing never ends: nobody else is
+//! held up, and the process can be ended.
 
 #[path = "stray/fuse.rs"]
 mod fuse;
@@ -28,8 +28,8 @@ enum Moment {
     Early,
 }
 
-/// security.md, "Descriptors": whatever a client sends, whenever it does, other clients are served and
-/// the server can be stopped; where the system bars descriptors, and where not.
+/// security.md, "Descriptors": whatever a client sends, whenever it does, other clients are served
+/// and the server can be stopped; where the system bars descriptors, and where not.
 #[test]
 fn stray_descriptors_hold_no_server_up() {
     for barring in [true, false] {

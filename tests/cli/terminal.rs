@@ -10,8 +10,8 @@ use arrow::datatypes::Int64Type;
 
 use crate::support::*;
 
-/// Promise of `--head`: control characters in names and values are written out, and times of every zone
-/// are shown.
+/// Promise of `--head`: control characters in names and values are written out, and times of every
+/// zone are shown.
 #[test]
 fn rows_do_not_steer_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,8 +105,8 @@ fn names_do_not_steer_a_terminal() {
     assert_eq!(report["ticket"], ticket);
 }
 
-/// Promise of `--checksum`, `--verify`, `--head` and `--output`: run ends past 2^33 rows end each of them,
-/// with a result or with an error of one line.
+/// Promise of `--checksum`, `--verify`, `--head` and `--output`: run ends past 2^33 rows end each
+/// of them, with a result or with an error of one line.
 #[test]
 fn long_runs_come_to_an_end() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::support::*;
 
-/// The command, in a user namespace of its own that maps nobody: it reads every user as the overflow
-/// uid. `None` where this machine makes none.
+/// The command, in a user namespace of its own that maps nobody: it reads every user as the
+/// overflow uid. `None` where this machine makes none.
 fn nobody() -> Option<Command> {
     let unmapped = |mut command: Command| {
         let unshare = || {
@@ -29,8 +29,8 @@ fn nobody() -> Option<Command> {
     }
 }
 
-/// security.md, "shm": a server whose own user reads as the overflow uid takes nobody for the same user;
-/// with --any-user it serves everybody.
+/// security.md, "shm": a server whose own user reads as the overflow uid takes nobody for the same
+/// user; with --any-user it serves everybody.
 #[test]
 fn a_server_without_a_user_admits_nobody() {
     for (arg, admitted) in [(None, false), (Some("--any-user"), true)] {

@@ -154,7 +154,8 @@ fn every_call_fails() {
                 match outcome {
                     Err(error) => {
                         failed += 1;
-                        // What the driver says of a descriptor or a handle is the peer's fault, mostly.
+                        // What the driver says of a descriptor or a handle is the peer's fault,
+                        // mostly.
                         let of_peer = match function.as_str() {
                             "cuMemImportFromShareableHandle"
                             | "cuMemMap"

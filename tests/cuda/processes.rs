@@ -300,7 +300,8 @@ fn exporter_dies() {
         let (len, handle) = said.split_once(' ').unwrap();
         let len: usize = len.parse().unwrap();
         if purpose == "lend" {
-            // The same open file, as SCM_RIGHTS brings it: a driver's descriptor cannot be opened anew.
+            // The same open file, as SCM_RIGHTS brings it: a driver's descriptor cannot be opened
+            // anew.
             let pid = Pid::from_child(&other.0);
             let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
             let number = handle.parse().unwrap();

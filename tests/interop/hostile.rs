@@ -180,8 +180,8 @@ fn mutated_vectors_are_survived() {
     assert!(refused > 200, "{refused} refused");
 }
 
-/// Rules A6, A8: the streams of `tests/cases` are refused whoever sends them, each for what is wrong with
-/// it, and no claim is allocated.
+/// Rules A6, A8: the streams of `tests/cases` are refused whoever sends them, each for what is
+/// wrong with it, and no claim is allocated.
 #[test]
 fn cases_are_refused() {
     for (name, said) in [

@@ -200,7 +200,8 @@ fn region_ids_are_checked() {
     );
 }
 
-/// security.md, "Descriptors": a server takes none, nor does a client that has not begun a stream, or has ended it.
+/// security.md, "Descriptors": a server takes none, nor does a client that has not begun a stream,
+/// or has ended it.
 #[test]
 fn descriptors_are_taken_within_a_stream_alone() {
     let region = Region::create(4096, "dipc-test").unwrap();

@@ -221,8 +221,8 @@ fn child_accepts() {
     drop(client);
 }
 
-/// A server whose descriptors are all in use for longer than a moment says so to who connects, over shm and tcp, and serves again
-/// when there are some.
+/// A server whose descriptors are all in use for longer than a moment says so to who connects, over
+/// shm and tcp, and serves again when there are some.
 #[test]
 fn a_server_without_descriptors_says_so() {
     in_child("limits::child_refuses");
@@ -275,7 +275,8 @@ fn child_refuses() {
     assert_eq!(error.err().unwrap().status(), Status::NotFound);
 }
 
-/// Past the limit on the size of files bodies travel as bytes, no ring is made, and an arena says so: no signal comes.
+/// Past the limit on the size of files bodies travel as bytes, no ring is made, and an arena says
+/// so: no signal comes.
 #[test]
 fn a_limit_on_files_is_an_error() {
     in_child("limits::child_has_small_files");

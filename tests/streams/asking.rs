@@ -130,8 +130,8 @@ fn ask_a_server_that_hangs(
     })
 }
 
-/// `GetOptions::connect_timeout`: it covers the first answer: a server whose machine took the connection, and
-/// which hangs, is told of, and not the data.
+/// `GetOptions::connect_timeout`: it covers the first answer: a server whose machine took the
+/// connection, and which hangs, is told of, and not the data.
 #[test]
 fn a_server_that_hangs_is_told_of() {
     for subject in SUBJECTS {
@@ -173,8 +173,8 @@ fn a_data_server_that_hangs_is_told_of() {
     }
 }
 
-/// `GetOptions::connect_timeout`: a provider may take longer for its schema, as may a host for taking the request: the
-/// server says PENDING meanwhile.
+/// `GetOptions::connect_timeout`: a provider may take longer for its schema, as may a host for
+/// taking the request: the server says PENDING meanwhile.
 #[test]
 fn a_slow_provider_is_waited_for() {
     for subject in SUBJECTS {

@@ -438,8 +438,8 @@ fn arrays_of_an_abandoned_stream_on_two_connections_go_back() {
     }
 }
 
-/// Rule F4: copies made for a client that is cut off are given back to the system, when the client has let go
-/// of them.
+/// Rule F4: copies made for a client that is cut off are given back to the system, when the client
+/// has let go of them.
 #[test]
 fn regions_of_a_cut_client_are_given_back() {
     let (server, uri) = server(SHM, ServerOptions::default());
@@ -458,8 +458,8 @@ fn regions_of_a_cut_client_are_given_back() {
     eventually("the copies are gone", || server.stats().region_bytes == 0);
 }
 
-/// `ClientOptions::max_idle`: after a burst of streams a client keeps so many connections, and those that end are the
-/// server's no more.
+/// `ClientOptions::max_idle`: after a burst of streams a client keeps so many connections, and
+/// those that end are the server's no more.
 #[test]
 fn a_burst_leaves_few_connections() {
     for subject in SUBJECTS {
@@ -493,7 +493,8 @@ fn a_burst_leaves_few_connections() {
     }
 }
 
-/// `ClientOptions::idle_timeout`: a connection that no stream needs ends, at both sides, and the next stream has another one.
+/// `ClientOptions::idle_timeout`: a connection that no stream needs ends, at both sides, and the
+/// next stream has another one.
 #[test]
 fn idle_connections_end() {
     for subject in SUBJECTS {

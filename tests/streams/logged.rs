@@ -40,8 +40,8 @@ impl Kept {
     }
 }
 
-/// `dipc.h`: INFO has each stream's begin and end, at both ends, WARN what was refused and who failed, DEBUG
-/// what else was refused, TRACE each message.
+/// `dipc.h`: INFO has each stream's begin and end, at both ends, WARN what was refused and who
+/// failed, DEBUG what else was refused, TRACE each message.
 #[test]
 fn each_level_has_what_it_promises() {
     in_child("logged::child_logs");

@@ -61,7 +61,8 @@ fn options(max_streams: usize, max_providers: usize) -> ServerOptions {
     }
 }
 
-/// A server of tickets whose providers do not come back: "opening" none at all, "reading" behind one batch.
+/// A server of tickets whose providers do not come back: "opening" none at all, "reading" behind
+/// one batch.
 fn stuck(subject: Subject, options: ServerOptions) -> (Server, String, Opens) {
     let (server, uri) = server(subject, options);
     let gate = Arc::<Gate>::default();
@@ -103,8 +104,8 @@ fn ask_and_go(client: Client, subject: Subject, uri: &str, ticket: &str, gate: &
     });
 }
 
-/// `max_streams`: the place of a stream is free when its client has gone, whatever its provider does; and
-/// `max_providers` bounds the providers that have not come back.
+/// `max_streams`: the place of a stream is free when its client has gone, whatever its provider
+/// does; and `max_providers` bounds the providers that have not come back.
 #[test]
 fn a_stuck_provider_holds_no_place() {
     for subject in SUBJECTS {
@@ -172,7 +173,8 @@ fn a_connection_that_is_cut_frees_the_place() {
     }
 }
 
-/// By default as many as `max_streams` and 64 more may be at work, so that a few that are stuck stop nobody.
+/// By default as many as `max_streams` and 64 more may be at work, so that a few that are stuck
+/// stop nobody.
 #[test]
 fn stuck_providers_are_bounded_by_default() {
     let (server, uri, opens) = stuck(
@@ -191,7 +193,8 @@ fn stuck_providers_are_bounded_by_default() {
     assert_eq!(error.map(drop).unwrap_err().status(), Status::Busy);
 }
 
-/// The pull form: requests are bounded as calls of providers are, those that the host has not taken too.
+/// The pull form: requests are bounded as calls of providers are, those that the host has not taken
+/// too.
 #[test]
 fn requests_of_clients_that_have_gone_are_bounded() {
     for subject in SUBJECTS {
@@ -239,8 +242,8 @@ fn wait_for(fd: BorrowedFd<'_>) -> bool {
         == 1
 }
 
-/// `Request::cancel_fd`: a provider that waits for something else hears that its client has gone; it stays
-/// readable, and one that is asked for late is so at once.
+/// `Request::cancel_fd`: a provider that waits for something else hears that its client has gone;
+/// it stays readable, and one that is asked for late is so at once.
 #[test]
 fn a_provider_can_wait_for_its_client_to_go() {
     for subject in SUBJECTS {
@@ -280,7 +283,8 @@ fn a_provider_can_wait_for_its_client_to_go() {
     }
 }
 
-/// The same of a request of the pull form whose client went before anybody asked for the descriptor.
+/// The same of a request of the pull form whose client went before anybody asked for the
+/// descriptor.
 #[test]
 fn a_descriptor_that_is_asked_for_late_is_readable() {
     let (server, uri) = server(SHM, ServerOptions::default());

@@ -138,8 +138,9 @@ fn a_failing_provider_ends_its_stream_only() {
     }
 }
 
-/// design.md, "Failure is per stream": whatever number a provider fails with, the client has it, if a peer can mean it, and the text,
-/// and the connection carries the next stream (rule E4). The provider is asked once.
+/// design.md, "Failure is per stream": whatever number a provider fails with, the client has it, if
+/// a peer can mean it, and the text, and the connection carries the next stream (rule E4). The
+/// provider is asked once.
 #[test]
 fn a_providers_status_says_nothing_of_the_connection() {
     for subject in SUBJECTS {
@@ -169,7 +170,8 @@ fn a_providers_status_says_nothing_of_the_connection() {
         for status in Status::ALL {
             for ticket in ["at once", "later"] {
                 let error = get(format!("{ticket} {status:?}")).unwrap_err();
-                // One of this process's own pointers, handles and life is named, and not taken for that.
+                // One of this process's own pointers, handles and life is named, and not taken for
+                // that.
                 let known = status.is_for_peers();
                 let expected = if known { *status } else { Status::Provider };
                 assert_eq!(error.status(), expected, "{ticket}: {error}");
@@ -504,8 +506,8 @@ fn a_schema_that_is_not_utf8_is_not_published() {
     ];
     for (metadata, told) in &cases {
         let mut schema = export_schema(&common::schema());
-        // SAFETY: the struct still follows the C data interface: the metadata outlives it, and its release
-        // frees what its private data names.
+        // SAFETY: the struct still follows the C data interface: the metadata outlives it, and its
+        // release frees what its private data names.
         let raw = unsafe { schema.raw_mut() };
         raw.metadata = metadata.as_ptr().cast();
         let refused = server.publish(b"t", schema, vec![export(&batch(0, 1))]);

@@ -202,7 +202,8 @@ fn what_a_cut_client_may_fetch_is_not_used_again() {
     }
 }
 
-/// Sends `memory` as the body of message 1, of which the client hears and which it does not want yet.
+/// Sends `memory` as the body of message 1, of which the client hears and which it does not want
+/// yet.
 fn announce(pair: &mut Pair, memory: &Arc<Vec<AtomicU8>>) {
     let owner = Box::new(Reused(Arc::clone(memory)));
     // SAFETY: as many bytes, which the caller keeps; only the other end reads them.

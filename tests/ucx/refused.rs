@@ -75,8 +75,8 @@ fn refused_clients_leave_nothing() {
     });
 }
 
-/// Refused clients that stay and do nothing hold up nobody else: UCX waits for their answers, and the
-/// server does not.
+/// Refused clients that stay and do nothing hold up nobody else: UCX waits for their answers, and
+/// the server does not.
 #[test]
 fn silent_clients_hold_up_nobody() {
     const CLIENTS: usize = 40;
@@ -113,7 +113,8 @@ fn silent_clients_hold_up_nobody() {
     });
 }
 
-/// A connection as a baseline client's, which does not notice its peer's end, and has asked for what is not there.
+/// A connection as a baseline client's, which does not notice its peer's end, and has asked for
+/// what is not there.
 fn ask_in_vain(uri: &str) -> Box<dyn Connection> {
     let uri = Uri::parse(uri).unwrap();
     let mut options = LinkOptions::default();

@@ -11,8 +11,8 @@ pub(super) fn fill(target: &mut [u8], at: usize, count: usize) {
     put(target, at + count / 8 * 8, count % 8, |_| 0xff);
 }
 
-/// Copies `count` bits of `source` from bit `start` on to bit `at` on, where the bits are 0. What the source does not
-/// have is 0.
+/// Copies `count` bits of `source` from bit `start` on to bit `at` on, where the bits are 0. What
+/// the source does not have is 0.
 pub(super) fn copy(target: &mut [u8], at: usize, source: &[u8], start: usize, count: usize) {
     let shift = start % 8;
     let whole = source.get(start / 8..start / 8 + count / 8);

@@ -1,9 +1,9 @@
-//! How much memory of the host one message may take beside its body: for compressed buffers unpacked, for
-//! copies of what its sender could still write to, for the structs of arrays, and for dictionaries with
-//! their deltas.
+//! How much memory of the host one message may take beside its body: for compressed buffers
+//! unpacked, for copies of what its sender could still write to, for the structs of arrays, and for
+//! dictionaries with their deltas.
 //!
-//! A peer's word costs it nothing: a compressed buffer may claim any length, a list may name the same
-//! memory many times over, and many columns may use one dictionary.
+//! A peer's word costs it nothing: a compressed buffer may claim any length, a list may name the
+//! same memory many times over, and many columns may use one dictionary.
 
 use std::cell::Cell;
 
@@ -26,8 +26,8 @@ pub(super) struct Budget<'a> {
     counted: Cell<bool>,
 }
 
-/// How often a dictionary may take what was received for it: a delta for itself, and for what it is joined
-/// with, which has room to grow.
+/// How often a dictionary may take what was received for it: a delta for itself, and for what it is
+/// joined with, which has room to grow.
 const TIMES_OF_DICTIONARY: u64 = 4;
 
 impl<'a> Budget<'a> {
@@ -43,8 +43,8 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Of a dictionary, where `others` hold that many bytes. `earlier` bytes were received for what it adds
-    /// to.
+    /// Of a dictionary, where `others` hold that many bytes. `earlier` bytes were received for what
+    /// it adds to.
     pub(super) fn of_dictionary(
         limit: u64,
         others: u64,

@@ -1,5 +1,5 @@
-//! What the rows of a union choose (level `full` of rule A8): a child that is there and, where it is dense, a
-//! value of it, not before the last one that was chosen of the same child.
+//! What the rows of a union choose (level `full` of rule A8): a child that is there and, where it
+//! is dense, a value of it, not before the last one that was chosen of the same child.
 
 use crate::error::{Error, Result};
 

@@ -233,8 +233,8 @@ impl Columns {
         nodes
     }
 
-    /// Copies every buffer that somebody else could write to, those of dictionaries aside. Returns the
-    /// bytes copied.
+    /// Copies every buffer that somebody else could write to, those of dictionaries aside. Returns
+    /// the bytes copied.
     pub(super) fn make_private(&mut self, budget: &Budget<'_>) -> Result<u64> {
         let mut copied = 0u64;
         let inner = self.of_dictionaries();

@@ -14,8 +14,8 @@ const TRUSTED_RATIO: u64 = 16;
 /// The first step of such a buffer; each later one doubles.
 const FIRST_STEP: usize = 1 << 20;
 
-/// What a frame of zstd may ask to look back to, whatever the limit: all but the highest levels ask for no
-/// more.
+/// What a frame of zstd may ask to look back to, whatever the limit: all but the highest levels ask
+/// for no more.
 const USUAL_WINDOW: u64 = 8 << 20;
 /// The most that zstd's own reader takes where it is not told, as a power of two.
 const MOST_WINDOW_LOG: u32 = 27;
@@ -49,7 +49,8 @@ impl Codec {
         }
     }
 
-    /// Reads a frame, with at most `window` bytes to look back to, beside those that every frame may have.
+    /// Reads a frame, with at most `window` bytes to look back to, beside those that every frame
+    /// may have.
     fn reader<'a>(self, packed: &'a [u8], window: u64) -> std::io::Result<Box<dyn Read + 'a>> {
         Ok(match self {
             Self::Lz4Frame => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),

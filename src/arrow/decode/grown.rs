@@ -1,5 +1,5 @@
-//! Memory of a joined dictionary, with room behind what is in use: a delta is added there, so that many
-//! deltas cost what they bring, and not the whole dictionary each time.
+//! Memory of a joined dictionary, with room behind what is in use: a delta is added there, so that
+//! many deltas cost what they bring, and not the whole dictionary each time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -68,10 +68,10 @@ impl Grown {
             return false;
         }
         let place = self.memory.as_ref().data.cast_mut().wrapping_add(len);
-        // SAFETY: the bytes from `len` to `end` lie in the memory (checked above), which was made to
-        // be written to. The exchange has given them to this call alone: nobody else writes to them,
-        // and nobody reads what is past the bytes that he was handed, which end at `len` or before.
-        // The source is a slice that its owner reads from, so that it is none of them.
+        // SAFETY: the bytes from `len` to `end` lie in the memory (checked above), which was made
+        // to be written to. The exchange has given them to this call alone: nobody else writes to
+        // them, and nobody reads what is past the bytes that he was handed, which end at `len` or
+        // before. The source is a slice that its owner reads from, so that it is none of them.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
         true
     }

@@ -1,8 +1,9 @@
 //! A dictionary and its delta, joined in memory of our own (rule A3).
 //!
 //! Both have been checked at level `full` before, so offsets, sizes and run ends can be followed;
-//! every access is bounds-checked all the same. What was joined before stays where it is, and grows: many
-//! deltas cost what they bring. Only bitmaps are copied each time, for readers see their last byte.
+//! every access is bounds-checked all the same. What was joined before stays where it is, and
+//! grows: many deltas cost what they bring. Only bitmaps are copied each time, for readers see
+//! their last byte.
 
 use std::sync::Arc;
 
@@ -45,7 +46,8 @@ impl Joiner<'_> {
         self.out.keep(memory)
     }
 
-    /// `old`, then `new`: where `old` is, if it has grown there before and nothing else came behind it.
+    /// `old`, then `new`: where `old` is, if it has grown there before and nothing else came behind
+    /// it.
     fn extend(&mut self, part: &Part<'_>, old: &[u8], new: &[u8]) -> Result<Buffer> {
         let len = old.len().checked_add(new.len()).ok_or_else(too_long)?;
         if len == 0 {
@@ -421,8 +423,8 @@ impl Joiner<'_> {
         self.written(moved, Width::Four)
     }
 
-    /// Views, and the bytes of both in as few data buffers as offsets of 32 bits allow: deltas would add
-    /// a buffer each.
+    /// Views, and the bytes of both in as few data buffers as offsets of 32 bits allow: deltas
+    /// would add a buffer each.
     fn views(&mut self, parts: &[Part<'_>; 2], buffers: &mut Vec<Buffer>) -> Result<()> {
         let [old, new] = parts;
         let data = |part: &Part<'_>| 2..part.node.n_buffers.saturating_sub(1).max(2);

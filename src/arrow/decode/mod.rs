@@ -67,10 +67,10 @@ pub enum Level {
 pub struct DecodeOptions {
     /// How far to check.
     pub level: Level,
-    /// Most bytes of the host that one message may take beside its body, or as many as its body has, where
-    /// those are more: for compressed buffers unpacked, for copies of what its sender could still write to, and
-    /// for the structs of arrays and of the schema. All dictionaries of a stream share it.
-    /// [`u64::MAX`]: no limit.
+    /// Most bytes of the host that one message may take beside its body, or as many as its body
+    /// has, where those are more: for compressed buffers unpacked, for copies of what its sender
+    /// could still write to, and for the structs of arrays and of the schema. All dictionaries of a
+    /// stream share it. [`u64::MAX`]: no limit.
     pub message_limit: u64,
 }
 
@@ -510,8 +510,8 @@ impl Decoder {
     }
 }
 
-/// A dictionary that a delta can be joined with: its values checked, its memory ours. Returns also the bytes
-/// copied for that.
+/// A dictionary that a delta can be joined with: its values checked, its memory ours. Returns also
+/// the bytes copied for that.
 fn joinable(
     field: &field::Field,
     earlier: Dictionary,

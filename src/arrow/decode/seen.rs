@@ -1,5 +1,5 @@
-//! Which values of a child a reader can come to: those that a row of its parent refers to which is not null
-//! itself, and can be come to. What lies under the others may be anything.
+//! Which values of a child a reader can come to: those that a row of its parent refers to which is
+//! not null itself, and can be come to. What lies under the others may be anything.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -10,8 +10,8 @@ use crate::arrow::decode::field::{Field, Layout, Type};
 use crate::arrow::decode::values::Noted;
 use crate::error::Result;
 
-/// The way from the root to the children of an array. All that is read on it was checked before, and is
-/// private.
+/// The way from the root to the children of an array. All that is read on it was checked before,
+/// and is private.
 pub(super) struct Above<'a> {
     /// `None`: the array is the root.
     pub(super) parent: Option<&'a Above<'a>>,
@@ -132,7 +132,8 @@ impl<'a> Above<'a> {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             offsets.partition_point(|offset| (*offset).into() < limit)
         };
-        // The last list that begins at the first of these values or before, and all that begin before their end.
+        // The last list that begins at the first of these values or before, and all that begin
+        // before their end.
         let first = before(rows.start.saturating_add(1)).saturating_sub(1);
         for list in first..before(rows.end) {
             let ends = offsets.get(list).zip(offsets.get(list + 1));

@@ -1,5 +1,6 @@
-//! Level `full` of rule A8: every value that consumers use to find other values is checked. What lies under a null, of the array itself or of one above it, may be anything: where
-//! consumers would follow it all the same, it becomes something harmless.
+//! Level `full` of rule A8: every value that consumers use to find other values is checked. What
+//! lies under a null, of the array itself or of one above it, may be anything: where consumers
+//! would follow it all the same, it becomes something harmless.
 //!
 //! Where the peer could still write to the memory, what is checked is copied first and the array
 //! points to the copy: a check of what may change afterwards says nothing.
@@ -235,8 +236,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Rows that are not null, but that nobody can come to, and whose indices are outside of the dictionary.
-    /// Indices of null values may be anything, as the format says.
+    /// Rows that are not null, but that nobody can come to, and whose indices are outside of the
+    /// dictionary. Indices of null values may be anything, as the format says.
     fn outside<T: Index>(&self, node: &Node, values: i64, above: &Above<'_>) -> Result<Vec<usize>> {
         let valid = self.bitmap(node)?;
         let indices = self.columns.slice::<T>(node.buffer(1), node.len()?)?;

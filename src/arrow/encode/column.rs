@@ -25,7 +25,8 @@ pub(super) struct Column<'a> {
     offset: usize,
     /// Rows of the array.
     pub(super) len: usize,
-    /// Buffers before the first one of the layout: a NULL bitmap, as old exporters of unions have it.
+    /// Buffers before the first one of the layout: a NULL bitmap, as old exporters of unions have
+    /// it.
     skipped: usize,
     memory: Memory<'a>,
 }
@@ -550,8 +551,8 @@ fn size(name: &str, value: i64) -> Checked<usize> {
         .map_err(|_| Fault::invalid(format!("the {name} is {value}, which is negative")))
 }
 
-/// Checks `n_buffers` against the layout, and the list of buffers. Gives how many stand before the first
-/// one of the layout.
+/// Checks `n_buffers` against the layout, and the list of buffers. Gives how many stand before the
+/// first one of the layout.
 #[inline]
 fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize> {
     let wanted = match layout {
@@ -576,8 +577,8 @@ fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize> {
     Ok(skipped)
 }
 
-/// Some exporters give a bitmap to types that have none: nulls alone need none, and a NULL one of the
-/// others says that nothing is null.
+/// Some exporters give a bitmap to types that have none: nulls alone need none, and a NULL one of
+/// the others says that nothing is null.
 #[cold]
 fn skipped_bitmap(layout: Layout, array: &ArrowArray, wanted: i64) -> Checked<usize> {
     let one_more = !layout.has_validity() && array.n_buffers == wanted + 1;

@@ -109,8 +109,8 @@ impl Node {
     }
 
     fn update(&mut self, array: &ArrayRef, check: Check<'_>) -> Result<()> {
-        // Encodings first: what is null is known only of the values they stand for. They are decoded in
-        // parts, for what they stand for can be any number of times as large.
+        // Encodings first: what is null is known only of the values they stand for. They are
+        // decoded in parts, for what they stand for can be any number of times as large.
         match array.data_type() {
             DataType::Dictionary(_, values) => {
                 let dictionary = array.as_any_dictionary();
@@ -336,8 +336,8 @@ impl Node {
 /// Most bytes that are decoded at once, where no single value has more.
 const PART_BYTES: usize = 64 << 20;
 
-/// Where to decode so many rows in parts, when no value takes more than `width` bytes: first row and rows
-/// of each.
+/// Where to decode so many rows in parts, when no value takes more than `width` bytes: first row
+/// and rows of each.
 fn parts(len: usize, width: usize) -> impl Iterator<Item = (usize, usize)> {
     let rows = (PART_BYTES / width.max(1)).clamp(1, PIECE);
     (0..len)

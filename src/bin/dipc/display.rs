@@ -17,8 +17,8 @@ use crate::calm;
 /// Longest text of a cell. One value can be a list of any length.
 const MAX_CELL: usize = 1 << 16;
 
-/// Whether a character could change what a terminal shows of others: control characters, which begin
-/// its commands, characters that turn the direction of text, and ends of lines.
+/// Whether a character could change what a terminal shows of others: control characters, which
+/// begin its commands, characters that turn the direction of text, and ends of lines.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -107,8 +107,8 @@ fn names_and_values_are_escaped() {
     assert_eq!(text.lines().count(), 8, "{text}");
 }
 
-/// Promise of `--head`: times of every zone are shown, at any depth, and those that only a database of
-/// zones knows in UTC.
+/// Promise of `--head`: times of every zone are shown, at any depth, and those that only a database
+/// of zones knows in UTC.
 #[test]
 fn every_time_zone_is_shown() {
     for (zone, said) in [

@@ -66,8 +66,8 @@ pub struct Args {
     #[arg(long, value_name = "WHERE", default_value = "host")]
     device: Device,
 
-    /// How long to wait for the connection and the server's first answer, and whenever it says nothing
-    /// later (10s to connect and no limit after that, where this is not given)
+    /// How long to wait for the connection and the server's first answer, and whenever it says
+    /// nothing later (10s to connect and no limit after that, where this is not given)
     #[arg(long, value_name = "TIME", value_parser = crate::parse_duration)]
     timeout: Option<Duration>,
 
@@ -75,9 +75,9 @@ pub struct Args {
     #[arg(long)]
     any_user: bool,
 
-    /// Most memory that one message may take here beside its body (unpacked, copied, or as dictionaries
-    /// of the stream), as 512M; what needs more is an error (512M, and 16G for a server of the same
-    /// user over shm, where this is not given)
+    /// Most memory that one message may take here beside its body (unpacked, copied, or as
+    /// dictionaries of the stream), as 512M; what needs more is an error (512M, and 16G for a
+    /// server of the same user over shm, where this is not given)
     #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
     max_message: Option<u64>,
 

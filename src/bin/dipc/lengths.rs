@@ -1,6 +1,6 @@
-//! Arrays that are longer than their memory. Nulls, run ends, structs without fields and values of no
-//! bytes have any length in a few bytes, and list views may all show the same values: what goes through
-//! values one by one would not end, or would write them all out in memory.
+//! Arrays that are longer than their memory. Nulls, run ends, structs without fields and values of
+//! no bytes have any length in a few bytes, and list views may all show the same values: what goes
+//! through values one by one would not end, or would write them all out in memory.
 
 use anyhow::{Result, bail};
 use arrow::array::{Array as _, ArrayData, ArrayRef, AsArray as _};
@@ -166,8 +166,8 @@ mod tests {
         ]
     }
 
-    /// Promise of `--output x.parquet` and of `--checksum`: a column that would never end is refused; a
-    /// hash comes at once or not at all.
+    /// Promise of `--output x.parquet` and of `--checksum`: a column that would never end is
+    /// refused; a hash comes at once or not at all.
     #[test]
     fn columns_without_an_end_are_refused() {
         for len in [(1 << 33) + 5, 1 << 40, isize::MAX.unsigned_abs()] {
@@ -215,8 +215,8 @@ mod tests {
         assert!(told.contains("list views"), "{told}");
     }
 
-    /// Promise of `--checksum`: long runs and dictionaries of long values are hashed in parts, as the same
-    /// values written out are.
+    /// Promise of `--checksum`: long runs and dictionaries of long values are hashed in parts, as
+    /// the same values written out are.
     #[test]
     fn long_runs_are_hashed_in_parts() {
         let rows = 3 * PIECE + 5;

@@ -75,8 +75,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "64")]
     max_streams: NonZeroUsize,
 
-    /// Most streams that tables are read for at once, those included whose clients have gone [default:
-    /// as --max-streams, and 64 more]
+    /// Most streams that tables are read for at once, those included whose clients have gone
+    /// [default: as --max-streams, and 64 more]
     #[arg(long, value_name = "N")]
     max_providers: Option<NonZeroUsize>,
 

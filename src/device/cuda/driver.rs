@@ -59,8 +59,8 @@ impl Failure {
         }
     }
 
-    /// Whether the call failed because of the handle or descriptor that it was given. Drivers do not
-    /// agree on one code for a handle that they did not make.
+    /// Whether the call failed because of the handle or descriptor that it was given. Drivers do
+    /// not agree on one code for a handle that they did not make.
     pub(super) fn is_of_a_handle(self) -> bool {
         matches!(
             self.code,

@@ -30,8 +30,8 @@ fn is_back(told: &AtomicU32) -> bool {
     told.load(Ordering::SeqCst) == 1
 }
 
-/// "Dropped once nobody has the file any more": a descriptor, one that only names the file, and a mapping each
-/// keep it.
+/// "Dropped once nobody has the file any more": a descriptor, one that only names the file, and a
+/// mapping each keep it.
 #[test]
 fn a_charge_is_back_when_nobody_has_the_file() {
     let (file, told) = charged();
@@ -75,7 +75,8 @@ fn a_charge_waits_for_every_process() {
     assert!(is_back(&told));
 }
 
-/// Where the kernel does not say who has a file, its charge waits for the ends of the processes that were given it.
+/// Where the kernel does not say who has a file, its charge waits for the ends of the processes
+/// that were given it.
 #[test]
 fn without_a_watch_a_charge_waits_for_processes() {
     let (file, told) = charged();

@@ -1,8 +1,8 @@
 //! How the kernel says that nobody has a file in memory any more.
 //!
-//! Such a file has no name in any folder, so its last descriptor or mapping takes it away, in whichever process
-//! that is, and inotify tells of that (IN_DELETE_SELF). Nothing waits for it: who takes memory asks first
-//! ([`collect`]).
+//! Such a file has no name in any folder, so its last descriptor or mapping takes it away, in
+//! whichever process that is, and inotify tells of that (IN_DELETE_SELF). Nothing waits for it: who
+//! takes memory asks first ([`collect`]).
 
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;

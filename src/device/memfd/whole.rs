@@ -1,8 +1,9 @@
 //! Whether a peer's file in memory has all its pages.
 //!
-//! A page that is missing reads as zeros and is allocated by the reader, whose cgroup pays for it. The number of
-//! the file's blocks does not tell: those past its end count as well. Once the file is sealed against growing and
-//! writing none goes missing any more: holes cannot be punched into it, nor blocks allocated past its end.
+//! A page that is missing reads as zeros and is allocated by the reader, whose cgroup pays for it.
+//! The number of the file's blocks does not tell: those past its end count as well. Once the file
+//! is sealed against growing and writing none goes missing any more: holes cannot be punched into
+//! it, nor blocks allocated past its end.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -58,13 +59,13 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Bytes of the pages, of the first `len` bytes, that are in memory or swapped out; `None`: the kernel does not
-/// tell (before Linux 6.5).
+/// Bytes of the pages, of the first `len` bytes, that are in memory or swapped out; `None`: the
+/// kernel does not tell (before Linux 6.5).
 fn allocated(fd: impl AsFd, len: u64) -> Option<u64> {
     let range = Range { offset: 0, len };
     let mut pages = Pages::default();
-    // SAFETY: `range` is readable and `pages` writable, both laid out as the system call has them; it changes
-    // nothing else.
+    // SAFETY: `range` is readable and `pages` writable, both laid out as the system call has them;
+    // it changes nothing else.
     let result = unsafe {
         libc::syscall(
             SYS_CACHESTAT,

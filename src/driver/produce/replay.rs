@@ -139,8 +139,8 @@ struct State {
 }
 
 impl Replay {
-    /// Begins to send `table`, which `ticket` asked for, over `link`. `ending` is called when the last word is about to be
-    /// sent, and `place` dropped when it has been.
+    /// Begins to send `table`, which `ticket` asked for, over `link`. `ending` is called when the
+    /// last word is about to be sent, and `place` dropped when it has been.
     pub fn start(
         link: &Arc<ServedLink>,
         ticket: &[u8],
@@ -294,8 +294,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Ends the stream after a panic. How far it came nobody knows, so the connection ends with it; each
-    /// step by itself, for what panicked once may do so again.
+    /// Ends the stream after a panic. How far it came nobody knows, so the connection ends with it;
+    /// each step by itself, for what panicked once may do so again.
     fn break_off(&self) {
         let error = Error::new(
             Status::Panic,

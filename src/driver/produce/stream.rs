@@ -136,7 +136,8 @@ impl OutStream {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// Calls `then` once the consumer has gone or has cancelled, which may be now. Not twice for a stream.
+    /// Calls `then` once the consumer has gone or has cancelled, which may be now. Not twice for a
+    /// stream.
     pub fn when_lost(&self, then: Box<dyn FnOnce() + Send>) {
         let now = {
             let mut loss = self.signal.loss.lock();

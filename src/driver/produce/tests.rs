@@ -138,7 +138,8 @@ struct Begun {
     _host: Arc<dyn Host>,
 }
 
-/// Asks for a stream at an address of that name, with a window that takes one dictionary of [`batch`].
+/// Asks for a stream at an address of that name, with a window that takes one dictionary of
+/// [`batch`].
 fn begin(name: &str) -> Begun {
     let uri = Uri::parse(&format!("mem:{name}")).unwrap();
     let options = LinkOptions::default();
@@ -202,8 +203,8 @@ fn begin(name: &str) -> Begun {
     }
 }
 
-/// Rule E5: what is admitted only because it would be lent in place waits for room where it then is not;
-/// the receiver holds the sender to that.
+/// Rule E5: what is admitted only because it would be lent in place waits for room where it then is
+/// not; the receiver holds the sender to that.
 #[test]
 fn bodies_that_are_not_in_place_after_all_wait_for_room() {
     let Begun {
@@ -276,8 +277,8 @@ fn ensure_broken_off(begun: &mut Begun, heard: &mpsc::Receiver<&'static str>) {
     assert!(begun.link.is_closed());
 }
 
-/// design.md, "Failure is per stream": a panic while a published table is sent, at its beginning or by the
-/// I/O thread later on, ends the stream and frees its place.
+/// design.md, "Failure is per stream": a panic while a published table is sent, at its beginning or
+/// by the I/O thread later on, ends the stream and frees its place.
 #[test]
 fn a_panic_leaves_no_stream_of_a_table_behind() {
     for late in [false, true] {

@@ -1,5 +1,5 @@
-//! What a connection looks after from time to time: regions that nobody uses, whether the peer's machine
-//! still answers, and whether the peer waits for an answer to its request.
+//! What a connection looks after from time to time: regions that nobody uses, whether the peer's
+//! machine still answers, and whether the peer waits for an answer to its request.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use super::{Effects, Half, ServedLink};
 use crate::driver::clock;
 use crate::proto::SenderState;
 
-/// How long after a request the client hears that it was read, where the answer takes longer and no cork
-/// looks before: less than any time to connect that makes sense.
+/// How long after a request the client hears that it was read, where the answer takes longer and no
+/// cork looks before: less than any time to connect that makes sense.
 const PENDING_AFTER: Duration = Duration::from_millis(20);
 
 impl ServedLink {
-    /// Whoever answers the request that has come may take long: the client hears that it was read. One timer
-    /// serves all requests that come until it is due.
+    /// Whoever answers the request that has come may take long: the client hears that it was read.
+    /// One timer serves all requests that come until it is due.
     pub fn say_pending_later(&self) {
         let due = {
             let mut half = self.half.lock();

@@ -313,8 +313,8 @@ impl<B> Receiver<B> {
         })
     }
 
-    /// Of control messages the answers alone count as something that the server has said: the others,
-    /// known or not, bring the stream no further.
+    /// Of control messages the answers alone count as something that the server has said: the
+    /// others, known or not, bring the stream no further.
     fn control(
         &mut self,
         now: Timestamp,
@@ -465,8 +465,8 @@ impl<B> Receiver<B> {
     }
 }
 
-/// The server's error, as one: what it says of files and limits is not of this machine. Its own words are the
-/// [cause](Error::cause).
+/// The server's error, as one: what it says of files and limits is not of this machine. Its own
+/// words are the [cause](Error::cause).
 fn of_server(error: Error) -> Error {
     const SERVER: &str = "the server";
     if error.text().starts_with(SERVER) {

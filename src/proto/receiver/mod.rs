@@ -428,8 +428,8 @@ impl<B> Receiver<B> {
         [stall, answer].into_iter().flatten().min()
     }
 
-    /// The consumer waits from `now` on: the time before it made room is not the server's. To be called
-    /// when it is about to sleep.
+    /// The consumer waits from `now` on: the time before it made room is not the server's. To be
+    /// called when it is about to sleep.
     pub fn waits(&mut self, now: Timestamp) {
         if (self.ready.is_empty() || self.is_held_up()) && std::mem::take(&mut self.taken_since) {
             self.last_heard = self.last_heard.max(now);

@@ -139,7 +139,8 @@ impl<P, K> Sender<P, K> {
         self.extension
     }
 
-    /// Whether the client waits for an answer to its request and wants to hear where that takes its time.
+    /// Whether the client waits for an answer to its request and wants to hear where that takes its
+    /// time.
     pub fn awaits_pending(&self) -> bool {
         let stream = self.stream.as_ref();
         self.state == SenderState::Requested

@@ -275,8 +275,8 @@ fn unknown_statuses_keep_their_number() {
     );
 }
 
-/// `docs/wire.md`, ERROR: a status of the server's own pointers, handles and process is not taken for one of this
-/// process's.
+/// `docs/wire.md`, ERROR: a status of the server's own pointers, handles and process is not taken
+/// for one of this process's.
 #[test]
 fn a_peer_cannot_say_what_only_this_process_can_mean() {
     for own in [

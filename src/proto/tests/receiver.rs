@@ -800,8 +800,8 @@ fn silence_is_counted_from_when_the_consumer_waits() {
     assert_eq!(receiver.error().unwrap().status(), Status::Timeout);
 }
 
-/// Promise of the stall timeout: what brings the stream no further does not hold it open, however often
-/// it comes.
+/// Promise of the stall timeout: what brings the stream no further does not hold it open, however
+/// often it comes.
 #[test]
 fn what_says_nothing_is_silence() {
     let later = |by| NOW.saturating_add(by);
@@ -844,7 +844,8 @@ fn what_says_nothing_is_silence() {
     assert_eq!(receiver.poll_timeout(), Some(later(STALL)));
 }
 
-/// Promise of `connect_timeout`: it covers the first answer, which PENDING is where STREAM takes longer.
+/// Promise of `connect_timeout`: it covers the first answer, which PENDING is where STREAM takes
+/// longer.
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {
     let later = |by| NOW.saturating_add(by);

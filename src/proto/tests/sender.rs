@@ -55,8 +55,8 @@ fn requested(role: Role, extension: bool) -> TestSender {
     sender
 }
 
-/// `docs/wire.md`, PENDING: said of a request that waits for its answer, to a client that wants to hear
-/// it, and of nothing else.
+/// `docs/wire.md`, PENDING: said of a request that waits for its answer, to a client that wants to
+/// hear it, and of nothing else.
 #[test]
 fn pending_is_said_of_a_request_alone() {
     let request = Request {
@@ -562,8 +562,8 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
         bytes: 256,
     };
     let request = Request::new("t", window);
-    // Who asks does not know here whether its connection keeps the order of messages, nor how long it
-    // will wait.
+    // Who asks does not know here whether its connection keeps the order of messages, nor how long
+    // it will wait.
     let asked = FEATURES & !FEATURE_REPEAT & !FEATURE_PENDING;
     assert_eq!(request.features, asked);
     let want = tags(Role::Both).dipc_want;

@@ -1,7 +1,8 @@
 //! The closer: threads that close what may wait.
 //!
-//! What one user has sent holds up a few of them at most, and then whatever else is to be closed for that
-//! user stays open until one is free. Past a number of such descriptors the user is [refused](ensure_room).
+//! What one user has sent holds up a few of them at most, and then whatever else is to be closed
+//! for that user stays open until one is free. Past a number of such descriptors the user is
+//! [refused](ensure_room).
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -16,8 +17,8 @@ use crate::fork::PerProcess;
 /// Threads that close for one user at a time, and for all users.
 const MOST_THREADS: usize = 4;
 const MOST_THREADS_IN_ALL: usize = 64;
-/// Descriptors of one user that are not closed, past which it is refused; and of all users, past which nobody is
-/// admitted for now.
+/// Descriptors of one user that are not closed, past which it is refused; and of all users, past
+/// which nobody is admitted for now.
 const MOST_OPEN: usize = 64;
 const MOST_OPEN_IN_ALL: usize = 256;
 /// How long a thread stays when it has nothing to do: connections end in bursts.
@@ -63,7 +64,8 @@ pub fn close(fd: OwnedFd, user: Option<u32>) {
     CLOSER.get().add(fd, user, None);
 }
 
-/// Closes a listening socket on a thread of ours, and waits for that unless it takes long: its name is free then.
+/// Closes a listening socket on a thread of ours, and waits for that unless it takes long: its name
+/// is free then.
 pub fn close_and_wait(fd: OwnedFd) {
     let (done, is_done) = sync_channel(0);
     CLOSER.get().add(fd, None, Some(done));
@@ -123,8 +125,8 @@ impl Closer {
         self.ensure_thread(&mut state);
     }
 
-    /// Has a thread take the next job, if there is one to be taken. Where no thread is to be had, the next call
-    /// tries again.
+    /// Has a thread take the next job, if there is one to be taken. Where no thread is to be had,
+    /// the next call tries again.
     fn ensure_thread(&'static self, state: &mut MutexGuard<'_, State>) {
         // A thread that takes a job sees to the next one.
         if state.next().is_none() || state.starting > 0 {

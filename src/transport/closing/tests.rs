@@ -41,8 +41,8 @@ fn send(peer: &UnixStream, bytes: &[u8], fd: OwnedFd) {
     rustix::net::sendmsg(peer, &bytes, &mut control, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// Does `step` on a thread for which the system cannot bar descriptors; fails where it does not come to its
-/// end.
+/// Does `step` on a thread for which the system cannot bar descriptors; fails where it does not
+/// come to its end.
 fn in_time<R: Send + 'static>(step: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, is_done) = channel();
     std::thread::spawn(move || {
@@ -54,8 +54,8 @@ fn in_time<R: Send + 'static>(step: impl FnOnce() -> R + Send + 'static) -> R {
         .expect("it waits, or has failed")
 }
 
-/// security.md, "Descriptors": who drops a connection does not wait for what is unread in it, nor for what it
-/// was sent; and the peer learns of the end at once.
+/// security.md, "Descriptors": who drops a connection does not wait for what is unread in it, nor
+/// for what it was sent; and the peer learns of the end at once.
 #[test]
 fn a_drop_does_not_wait_for_what_a_peer_sent() {
     let (near, far) = lingering();

@@ -114,7 +114,8 @@ impl ShmConnection {
         })
     }
 
-    /// Client: the server is one of libdipc's. It is to be asked for a ring once some messages have come.
+    /// Client: the server is one of libdipc's. It is to be asked for a ring once some messages have
+    /// come.
     pub fn speak_extension(&mut self) {
         self.extension = true;
         self.before_ring = Some(MESSAGES_BEFORE_RING);

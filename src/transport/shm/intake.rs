@@ -72,7 +72,8 @@ enum Lane {
 }
 
 impl Beside {
-    /// Of a connection to `user`'s process, that takes no descriptors yet; `barred`: none has been let in.
+    /// Of a connection to `user`'s process, that takes no descriptors yet; `barred`: none has been
+    /// let in.
     pub fn new(user: u32, barred: bool) -> Self {
         Self {
             taking: if barred {

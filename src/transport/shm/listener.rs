@@ -98,8 +98,8 @@ impl Drop for ShmListener {
         if !self.generation.is_same_process() || self.socket.is_barred() {
             return;
         }
-        // What waits to be accepted is closed for the users who sent it, so that the socket itself is closed in no
-        // time. Nobody comes meanwhile.
+        // What waits to be accepted is closed for the users who sent it, so that the socket itself
+        // is closed in no time. Nobody comes meanwhile.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         loop {
             match self.accept_socket() {

@@ -17,9 +17,9 @@ fn overflow_uid() -> u32 {
         .unwrap_or(DEFAULT_OVERFLOW_UID)
 }
 
-/// Whether a user namespace has a number for every user, as the first one has: then a uid is that of
-/// the user of this number alone. The map's ranges (first number inside, first outside, length) do
-/// not overlap.
+/// Whether a user namespace has a number for every user, as the first one has: then a uid is that
+/// of the user of this number alone. The map's ranges (first number inside, first outside, length)
+/// do not overlap.
 fn is_whole(map: &str) -> bool {
     let length = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
     map.lines().filter_map(length).sum::<u64>() >= u64::from(u32::MAX)

@@ -1,7 +1,8 @@
-//! The thread that closes connections: UCX waits for peers while it does, and an I/O thread must not.
+//! The thread that closes connections: UCX waits for peers while it does, and an I/O thread must
+//! not.
 //!
-//! One for the process, there only while something is being closed. What a peer that does nothing keeps
-//! UCX from letting go of stays here until that peer is gone.
+//! One for the process, there only while something is being closed. What a peer that does nothing
+//! keeps UCX from letting go of stays here until that peer is gone.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -39,8 +40,8 @@ static CLOSER: PerProcess<Closer> = PerProcess::new(|| Closer {
     fewer: Condvar::new(),
 });
 
-/// The process was ending when some connection was to be closed: it has memory of producers', and what
-/// keeps that alive.
+/// The process was ending when some connection was to be closed: it has memory of producers', and
+/// what keeps that alive.
 static LEFT: AtomicBool = AtomicBool::new(false);
 
 /// Whether UCX has memory that is on its way to a peer, or from one, of a connection that is over.
@@ -48,7 +49,8 @@ pub(in crate::transport) fn is_keeping() -> bool {
     LEFT.load(Ordering::Acquire) || CLOSER.get().state.lock().count > 0
 }
 
-/// Waits until what is being closed is closed, as far as no peer holds that up, and no longer than `patience`.
+/// Waits until what is being closed is closed, as far as no peer holds that up, and no longer than
+/// `patience`.
 pub(in crate::transport) fn wait(patience: Duration) {
     let deadline = Instant::now() + patience;
     let closer = CLOSER.get();

@@ -1,7 +1,9 @@
-//! One connection on its way out: what was sent leaves, its endpoint is closed, and UCX lets go of the memory.
+//! One connection on its way out: what was sent leaves, its endpoint is closed, and UCX lets go of
+//! the memory.
 //!
-//! Nothing here waits: the [`closer`](super::closer) turns it until it is over. A peer that is there may
-//! take as long as it likes to fetch what it was told of, or to answer; until then its memory stays.
+//! Nothing here waits: the [`closer`](super::closer) turns it until it is over. A peer that is
+//! there may take as long as it likes to fetch what it was told of, or to answer; until then its
+//! memory stays.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -17,14 +19,14 @@ use crate::transport::ucx::worker::{Armed, Worker};
 
 /// How long the end of a connection waits for what was sent to leave.
 const FLUSH_WAIT: Duration = Duration::from_millis(50);
-/// How long it waits for the peer's answers to reads of its memory. UCX ends the process of a peer that is
-/// answering a read when the connection goes (seen with 1.13, over tcp).
+/// How long it waits for the peer's answers to reads of its memory. UCX ends the process of a peer
+/// that is answering a read when the connection goes (seen with 1.13, over tcp).
 const READ_WAIT: Duration = Duration::from_secs(1);
 /// How long others wait for UCX to let go of the connection. It goes on after that.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// How long what is under way has to end where UCX has said that the peer is gone. A queue in shared memory
-/// that is full stays so then, and UCX waits for it (seen with 1.22): the worker is destroyed with what is
-/// still under way.
+/// How long what is under way has to end where UCX has said that the peer is gone. A queue in
+/// shared memory that is full stays so then, and UCX waits for it (seen with 1.22): the worker is
+/// destroyed with what is still under way.
 const GONE_WAIT: Duration = Duration::from_millis(50);
 /// Rounds of progress in one turn, after which others have theirs.
 const ROUNDS_AT_ONCE: usize = 256;
@@ -39,8 +41,8 @@ pub(super) struct Remains {
     /// The GPU whose memory UCX has been given here.
     pub gpu: Option<Arc<Device>>,
     pub peer: String,
-    /// The peer may read memory of this process by itself: messages that were announced to it, or what
-    /// it was lent.
+    /// The peer may read memory of this process by itself: messages that were announced to it, or
+    /// what it was lent.
     pub is_fetched_from: bool,
     /// What it was lent, and what keeps that alive.
     pub lent: Option<Box<dyn Send>>,
@@ -182,7 +184,8 @@ impl Closing {
             }
             Step::Fetch { gone_until } => {
                 tagged.clear(worker);
-                // Rule F4: closed by force, UCX would let go of memory that the peer may still fetch.
+                // Rule F4: closed by force, UCX would let go of memory that the peer may still
+                // fetch.
                 let may_wait = *is_fetched_from && !idle;
                 if may_wait && !is_gone {
                     return Stepped::Waits;
@@ -193,9 +196,9 @@ impl Closing {
                     .flatten();
                 let pending = match forced {
                     Some(pending) => pending,
-                    // The endpoint has no error mode. UCX then forgets the endpoint and not what is under way
-                    // on it: an answer to that would be looked up at the endpoint that is gone, and end the
-                    // process (seen with 1.13).
+                    // The endpoint has no error mode. UCX then forgets the endpoint and not what is
+                    // under way on it: an answer to that would be looked up at the endpoint that is
+                    // gone, and end the process (seen with 1.13).
                     None if !idle && !gone_since(gone_until) => return Stepped::Waits,
                     None => match endpoint.begin_close(worker, false) {
                         Some(pending) => pending,

@@ -172,7 +172,8 @@ fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
     }
 }
 
-/// Whether UCX says no more than that an endpoint is closed whose peer has left: several times for each.
+/// Whether UCX says no more than that an endpoint is closed whose peer has left: several times for
+/// each.
 fn is_of_an_end(text: &str) -> bool {
     text.contains("error during flush")
 }

@@ -155,9 +155,10 @@ impl Endpoint {
         Pending::new(worker, returned)
     }
 
-    /// Begins to close the endpoint: by force, operations under way end with an error, and nobody is waited
-    /// for; else the peer is told, and its answer waited for. `None`: UCX takes no force where the endpoint
-    /// has no error mode. The endpoint is not used after a call that gives something.
+    /// Begins to close the endpoint: by force, operations under way end with an error, and nobody
+    /// is waited for; else the peer is told, and its answer waited for. `None`: UCX takes no force
+    /// where the endpoint has no error mode. The endpoint is not used after a call that gives
+    /// something.
     pub(super) fn begin_close(self, worker: &mut Worker, by_force: bool) -> Option<Pending> {
         let params = ucp_request_param_t {
             op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,
@@ -179,8 +180,8 @@ pub(super) struct Pending {
     status: ucs_status_t,
 }
 
-// SAFETY: a request belongs to its worker and not to a thread; the owner of both uses them, one thread at a
-// time.
+// SAFETY: a request belongs to its worker and not to a thread; the owner of both uses them, one
+// thread at a time.
 unsafe impl Send for Pending {}
 
 impl Pending {

@@ -1,7 +1,8 @@
 //! UCX in a process that may only make small files.
 //!
-//! UCX's shared memory (posix) lies in files, which it fills when a worker is made. Past the limit on the size of
-//! files the kernel sends SIGXFSZ to the thread that writes, which ends the process unless it is held off.
+//! UCX's shared memory (posix) lies in files, which it fills when a worker is made. Past the limit
+//! on the size of files the kernel sends SIGXFSZ to the thread that writes, which ends the process
+//! unless it is held off.
 
 use std::mem::MaybeUninit;
 
@@ -54,7 +55,8 @@ impl Drop for HeldOff {
                     tv_nsec: 0,
                 },
             );
-            // SAFETY: both are readable, and nothing is asked about the signal, which is blocked here.
+            // SAFETY: both are readable, and nothing is asked about the signal, which is blocked
+            // here.
             let _ = unsafe {
                 libc::sigtimedwait(&raw const ours, std::ptr::null_mut(), &raw const none)
             };

@@ -166,8 +166,8 @@ impl Lender for PlainLender {
     }
 }
 
-/// A block that is out. Dropping it gives it back. Where the connection ended meanwhile it is dropped
-/// once the endpoint is closed, and the peer reads no more (rule F4).
+/// A block that is out. Dropping it gives it back. Where the connection ended meanwhile it is
+/// dropped once the endpoint is closed, and the peer reads no more (rule F4).
 struct Block {
     shared: Arc<Shared>,
     offset: u64,

@@ -149,8 +149,8 @@ impl Worker {
         &self.ready
     }
 
-    /// UCX's own descriptor, which becomes readable where the worker is [armed](Self::arm). It is open as
-    /// long as the worker.
+    /// UCX's own descriptor, which becomes readable where the worker is [armed](Self::arm). It is
+    /// open as long as the worker.
     pub(super) fn descriptor(&self) -> RawFd {
         self.descriptor
     }

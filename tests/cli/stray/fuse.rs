@@ -1,8 +1,8 @@
-//! A file system in user space that lets one file be opened and then answers nothing more, whatever is
-//! asked: by hand, in a process and a mount namespace of its own.
+//! A file system in user space that lets one file be opened and then answers nothing more, whatever
+//! is asked: by hand, in a process and a mount namespace of its own.
 //!
-//! The command waits in closing the file until that process has ended, and so does its end. (Other processes do not, or
-//! none could be started by one that has the file open.)
+//! The command waits in closing the file until that process has ended, and so does its end. (Other
+//! processes do not, or none could be started by one that has the file open.)
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};

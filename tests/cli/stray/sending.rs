@@ -143,7 +143,8 @@ pub fn without_barring(mut command: Command) -> Command {
         };
         // SAFETY: an option without pointers.
         let no_more = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-        // SAFETY: `program` names `filter`, which has as many steps and outlives the call; it is copied.
+        // SAFETY: `program` names `filter`, which has as many steps and outlives the call; it is
+        // copied.
         let filtered = unsafe {
             libc::prctl(
                 libc::PR_SET_SECCOMP,

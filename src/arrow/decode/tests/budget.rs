@@ -123,8 +123,8 @@ fn dictionaries_of_a_stream_share_the_limit() {
     assert_eq!(decode_within(&sent, Level::Full, 100_000).unwrap().1, 0);
 }
 
-/// A stream of a dictionary and `count` deltas of it, each of the values that `values` gives, and behind each a
-/// batch that uses the first value.
+/// A stream of a dictionary and `count` deltas of it, each of the values that `values` gives, and
+/// behind each a batch that uses the first value.
 fn with_deltas(
     values: &ArrayRef,
     count: usize,
@@ -203,7 +203,8 @@ fn many_deltas_are_not_copied_again_and_again() {
     }
 }
 
-/// Rule A8: deltas that unpack to much are stopped at the limit, and small ones of many values, too.
+/// Rule A8: deltas that unpack to much are stopped at the limit, and small ones of many values,
+/// too.
 #[test]
 fn deltas_end_at_the_limit() {
     let zeros: ArrayRef = Arc::new(Int64Array::from(vec![0; 100_000]));
@@ -361,7 +362,8 @@ fn schema_of<'a>(mut fbb: flatbuffers::FlatBufferBuilder<'a>, fields: &[Offset<'
     fbb.finished_data().to_vec()
 }
 
-/// Rule A8: a table that stands for many fields is not read as often; a schema of many fields has a limit.
+/// Rule A8: a table that stands for many fields is not read as often; a schema of many fields has a
+/// limit.
 #[test]
 fn a_schema_is_as_large_as_its_header() {
     let open = |header: &[u8], message_limit: u64| {
@@ -448,7 +450,8 @@ fn texts_of_errors_stay_short() {
     assert!(error.text().len() < 64 << 10, "{}", error.text().len());
 }
 
-/// What level full notes of rows counts, too: a row may be one byte, and one in a null struct for each.
+/// What level full notes of rows counts, too: a row may be one byte, and one in a null struct for
+/// each.
 #[test]
 fn rows_that_are_noted_are_counted() {
     let keys = Int8Array::from(vec![7; 200_000]);

@@ -10,7 +10,8 @@ use arrow::ipc::writer::IpcWriteOptions;
 use super::support::*;
 use crate::arrow::decode::Level;
 
-/// An array of two rows from parts that arrow-rs would not put together. Without `nulls` none is null.
+/// An array of two rows from parts that arrow-rs would not put together. Without `nulls` none is
+/// null.
 fn raw(
     ty: DataType,
     len: usize,
@@ -307,7 +308,8 @@ fn values_under_nulls_may_be_anything() {
     }
 }
 
-/// Rule A8, level full: what lies under a null of a parent, or is chosen by no row of a union, may be anything.
+/// Rule A8, level full: what lies under a null of a parent, or is chosen by no row of a union, may
+/// be anything.
 #[test]
 fn values_under_nulls_of_parents_may_be_anything() {
     for fault in faults() {
@@ -321,7 +323,8 @@ fn values_under_nulls_of_parents_may_be_anything() {
     }
 }
 
-/// What `dipc.h` says of level full: these types have no wrong values. Arrow's own integration files have such.
+/// What `dipc.h` says of level full: these types have no wrong values. Arrow's own integration
+/// files have such.
 #[test]
 fn numbers_out_of_their_range_are_taken() {
     use DataType::*;

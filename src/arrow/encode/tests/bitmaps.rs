@@ -36,7 +36,8 @@ fn unions() -> [ArrayRef; 2] {
     })
 }
 
-/// One bitmap too many is taken where it says nothing: a column of nulls needs none, and a NULL one hides nothing.
+/// One bitmap too many is taken where it says nothing: a column of nulls needs none, and a NULL one
+/// hides nothing.
 #[test]
 fn one_bitmap_too_many_is_taken() {
     let nulls: ArrayRef = Arc::new(NullArray::new(3));
@@ -52,7 +53,8 @@ fn one_bitmap_too_many_is_taken() {
         named("sparse", sparse),
     ];
     let batch = batch_of(columns);
-    // arrow-rs exports 0 or NULL-free lists here; polars has one buffer of nulls, which may be NULL or not.
+    // arrow-rs exports 0 or NULL-free lists here; polars has one buffer of nulls, which may be NULL
+    // or not.
     for bitmap in [0, keep(&[0u8; 8]).expose_provenance()] {
         let exported = || {
             edit(export(&batch), |array| {

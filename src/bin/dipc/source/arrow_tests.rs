@@ -177,8 +177,8 @@ fn a_footer_that_lies_is_refused() {
     }
 }
 
-/// The order of the footer is that of the rows, wherever they lie; and a footer may leave its version out,
-/// as Java's did.
+/// The order of the footer is that of the rows, wherever they lie; and a footer may leave its
+/// version out, as Java's did.
 #[test]
 fn the_footer_has_the_order() {
     let (messages, mut footer) = take_apart(&three_batches());
@@ -190,8 +190,8 @@ fn the_footer_has_the_order() {
     assert_eq!(numbers.values()[..6], [15, 16, 17, 18, 19, 5]);
 }
 
-/// Additions to a dictionary count for the batches before them, too; a second dictionary in the place of
-/// the first does not exist in the file format.
+/// Additions to a dictionary count for the batches before them, too; a second dictionary in the
+/// place of the first does not exist in the file format.
 #[test]
 fn dictionaries_of_files_grow_and_are_not_replaced() {
     let kinds = |words: &[&str]| {
@@ -276,8 +276,8 @@ fn cut_files_are_refused() {
     }
 }
 
-/// What follows the end of a stream is not passed over in silence, and what follows a file leaves it
-/// without its end.
+/// What follows the end of a stream is not passed over in silence, and what follows a file leaves
+/// it without its end.
 #[test]
 fn bytes_behind_the_end_are_refused() {
     let table = batch(20);
@@ -292,8 +292,8 @@ fn bytes_behind_the_end_are_refused() {
     failure(&two);
 }
 
-/// Promise of `serve`: the streams that Arrow's implementations test each other with are read as the
-/// `arrow` crate reads them; what its fuzzers found ends in an error or in batches.
+/// Promise of `serve`: the streams that Arrow's implementations test each other with are read as
+/// the `arrow` crate reads them; what its fuzzers found ends in an error or in batches.
 #[test]
 fn golden_files_are_read() {
     calm::install();

@@ -1,8 +1,8 @@
 //! Files in the Arrow file format: a stream, and a footer that says where its messages lie.
 //!
-//! The footer decides what is read, so it is held against the messages: a block that lies outside the
-//! file, over another one or over something else, a message that no block names, and a schema that is
-//! not that of the stream are errors.
+//! The footer decides what is read, so it is held against the messages: a block that lies outside
+//! the file, over another one or over something else, a message that no block names, and a schema
+//! that is not that of the stream are errors.
 
 use std::fs::File;
 
@@ -79,7 +79,8 @@ impl FileReader {
         Ok(reader)
     }
 
-    /// Dictionaries count for all batches, wherever they lie; so each has one value, and additions to it.
+    /// Dictionaries count for all batches, wherever they lie; so each has one value, and additions
+    /// to it.
     fn read_dictionaries(&mut self, places: &[Place]) -> Result<()> {
         let mut seen = std::collections::HashSet::new();
         for place in places {
@@ -198,7 +199,8 @@ impl Footer {
     fn parse(bytes: &[u8], footer_start: u64) -> Result<Self> {
         let footer = ipc::root_as_footer_with_opts(&verifier_options(bytes.len()), bytes)
             .map_err(|error| Error::invalid_data(format!("it is not a flatbuffer: {error}")))?;
-        // Java left it out for long, so that it reads as the first; each message has its own besides.
+        // Java left it out for long, so that it reads as the first; each message has its own
+        // besides.
         if footer.version() > ipc::MetadataVersion::V5 {
             return Err(Error::unsupported(format!(
                 "metadata version V{} of the Arrow format cannot be read: V4 and V5 can",

@@ -1,6 +1,6 @@
-//! What the footer of a Parquet file may not say, looked at before the `parquet` crate reads it: fields
-//! that nest too deeply for its recursion, and columns that are not those of the schema, which it
-//! does not look at.
+//! What the footer of a Parquet file may not say, looked at before the `parquet` crate reads it:
+//! fields that nest too deeply for its recursion, and columns that are not those of the schema,
+//! which it does not look at.
 
 use anyhow::{Result, anyhow, bail};
 use arrow::ipc;
@@ -31,8 +31,9 @@ struct Leaf<'a> {
     ty: i64,
 }
 
-/// Looks at a footer. Where it has integers of 8 or 16 bits, which the `parquet` crate cuts out of the 32
-/// bits in the pages without a look at the rest, gives another that has integers of 32 bits there.
+/// Looks at a footer. Where it has integers of 8 or 16 bits, which the `parquet` crate cuts out of
+/// the 32 bits in the pages without a look at the rest, gives another that has integers of 32 bits
+/// there.
 pub fn check(bytes: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut leaves = None;
     let mut wide = Wide {
@@ -265,8 +266,8 @@ fn column(thrift: &mut Thrift<'_>, leaf: &Leaf<'_>) -> Result<Option<()>> {
     })
 }
 
-/// Metadata of the file. Arrow's schema in it is a flatbuffer, whose tables may be shared so that few
-/// bytes become many fields.
+/// Metadata of the file. Arrow's schema in it is a flatbuffer, whose tables may be shared so that
+/// few bytes become many fields.
 fn metadata(thrift: &mut Thrift<'_>) -> Result<Option<()>> {
     structs(thrift, |thrift| {
         let (mut key, mut value) = (&b""[..], &b""[..]);

@@ -140,8 +140,8 @@ fn patched(mut bytes: Vec<u8>, from: &[u8], to: &[u8]) -> Vec<u8> {
 fn columns_of_another_schema_are_refused() {
     let told = failure(&patched(parquet(&batch(5)), b"\x04word", b"\x04wurd"));
     assert!(told.contains("another column"), "{told}");
-    // The type comes first in a column's metadata: int32 is 1, int64 is 2, and zig-zag doubles both. The
-    // encodings follow.
+    // The type comes first in a column's metadata: int32 is 1, int64 is 2, and zig-zag doubles
+    // both. The encodings follow.
     let number = parquet(&batch(5));
     let at = number
         .windows(8)
@@ -171,8 +171,8 @@ fn cut_files_are_refused() {
 #[test]
 fn deep_fields_are_refused_before_they_are_followed() {
     for depth in [30, 130, 5000, 200_000] {
-        // A root, groups of one group each, and an int32: name, repetition and number of children, or
-        // type, repetition and name.
+        // A root, groups of one group each, and an int32: name, repetition and number of children,
+        // or type, repetition and name.
         let mut footer = b"\x15\x02\x19\xfc".to_vec();
         let mut count: u32 = depth + 2;
         while count > 0x7f {

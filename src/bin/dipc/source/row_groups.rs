@@ -1,7 +1,7 @@
 //! Parquet files.
 //!
-//! The `parquet` crate follows the schema of the footer by recursion, and takes the footer's word for
-//! how many rows there are; so the footer is looked at first, and the rows are counted.
+//! The `parquet` crate follows the schema of the footer by recursion, and takes the footer's word
+//! for how many rows there are; so the footer is looked at first, and the rows are counted.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};

@@ -1,5 +1,5 @@
-//! Thrift's compact protocol, as far as it takes to look into the footer of a Parquet file before the
-//! `parquet` crate does, whose recursion follows what it finds there.
+//! Thrift's compact protocol, as far as it takes to look into the footer of a Parquet file before
+//! the `parquet` crate does, whose recursion follows what it finds there.
 
 /// How deeply values may nest. Parquet's own structures need no more than a handful.
 const MAX_DEPTH: usize = 32;
@@ -37,7 +37,8 @@ impl Kind {
     }
 }
 
-/// Bytes being read. `None` of its functions: they are not what the caller or the protocol asks for.
+/// Bytes being read. `None` of its functions: they are not what the caller or the protocol asks
+/// for.
 pub struct Thrift<'a> {
     rest: &'a [u8],
     depth: usize,

@@ -423,8 +423,9 @@ pub(super) fn let_go(peer: Option<&PeerProcess>, owners: Vec<Keep>) {
     }
 }
 
-/// Keeps what regions of a GPU count against when the connection ends: the driver does not tell who has a region
-/// open. Of a peer of another user it counts until its process has ended, whatever that has said.
+/// Keeps what regions of a GPU count against when the connection ends: the driver does not tell who
+/// has a region open. Of a peer of another user it counts until its process has ended, whatever
+/// that has said.
 pub(super) fn keep_charges(peer: Option<&PeerProcess>, charges: Vec<Charge>) {
     let Some(peer) = peer.filter(|peer| !peer.is_this && !charges.is_empty()) else {
         return;

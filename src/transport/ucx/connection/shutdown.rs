@@ -27,8 +27,8 @@ impl UcxConnection {
         !matches!(flushed, Ok(None))
     }
 
-    /// Has UCX let go of everything, on another thread. What the peer was `lent` is dropped there when the
-    /// peer can reach it no more, or given back.
+    /// Has UCX let go of everything, on another thread. What the peer was `lent` is dropped there
+    /// when the peer can reach it no more, or given back.
     pub(super) fn shut_down(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         let is_fetched_from = (lent.is_some() || self.sent_large) && !self.goes_over_tcp();
         let Some(link) = self.link.take() else {
