@@ -73,7 +73,7 @@ func ExampleServer_Serve() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, dipc.ErrBusy))
 	// Output:
-	// dipc: the report is not written yet: dipc: busy
+	// dipc: the server: the report is not written yet: dipc: busy
 	// true
 }
 
