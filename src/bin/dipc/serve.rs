@@ -76,7 +76,7 @@ pub struct Args {
     max_streams: NonZeroUsize,
 
     /// Most streams that tables are read for at once, those included whose clients have gone
-    /// [default: as --max-streams, and 64 more]
+    /// [default: 64 more than --max-streams]
     #[arg(long, value_name = "N")]
     max_providers: Option<NonZeroUsize>,
 
