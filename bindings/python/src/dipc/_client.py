@@ -175,9 +175,7 @@ class Client:
             *_arguments.some_seconds(
                 {"connect_timeout": connect_timeout, "stall_timeout": stall_timeout, "spin": spin}
             ),
-            *_arguments.some(
-                {"lent_limit_bytes": lent_limit_bytes, "message_limit_bytes": message_limit_bytes}
-            ),
+            *_arguments.some({"lent_limit_bytes": lent_limit_bytes, "message_limit_bytes": message_limit_bytes}),
         ]
         if connections is not None:
             values.append(("connections", (_arguments.count(connections, "connections", 2**32 - 1),)))
