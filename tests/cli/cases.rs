@@ -16,6 +16,11 @@ const REFUSED: [(&str, &str); 9] = [
     ("deep1500.parquet", "fields nest deeper than"),
     ("schema_v6.arrow", "metadata version V6"),
     ("repeated_no_annotation.parquet", "0 rows"),
+    (
+        "no_rows_anywhere_in_the_footer.parquet",
+        "no rows by the footer",
+    ),
+    ("no_rows_but_values.parquet", "600 values"),
     ("cut-1-byte-behind-a-batch.arrows", "cut off"),
     (
         "rle-dict-uncompressed-corrupt-checksum.parquet",

@@ -144,8 +144,8 @@ def test_wrong_types_are_refused(server):
     for name, wrong in (
         ("connect_timeout", -1), ("stall_timeout", math.nan), ("window", (0, 1)), ("window", (-1, 1)),
         ("lent_limit_bytes", 2**64), ("message_limit_bytes", -1), ("connections", 2**32 + 1), ("connections", 0),
-        ("spin", -1), ("device", "floppy"), ("device", "cuda:"), ("device", "cuda:-1"), ("device", "cuda:1 "), ("device", None),
-        ("device", "cuda_host"), ("validation", None),
+        ("spin", -1), ("device", "floppy"), ("device", "cuda:"), ("device", "cuda:-1"), ("device", "cuda:1 "),
+        ("device", None), ("device", "cuda_host"), ("validation", None),
     ):  # fmt: skip
         with pytest.raises(dipc.InvalidArgumentError):
             dipc.get(server.uri, "x", **{name: wrong})

@@ -21,7 +21,7 @@ const MAX_CELL: usize = 1 << 16;
 /// begin its commands, characters that turn the direction of text, and ends of lines.
 fn steers(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The text with such characters written as `\n` or `\u{1b}`.

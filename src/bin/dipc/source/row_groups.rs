@@ -17,7 +17,9 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
+use parquet::column::page::Page;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::footer;
 
@@ -83,12 +85,34 @@ impl ParquetReader {
             return Ok(());
         };
         self.left = u64::try_from(rows)?;
+        if rows == 0 {
+            self.ensure_empty()?;
+        }
         self.current = Some(
             builder(&self.file, &self.metadata)?
                 .with_row_groups(vec![group])
                 .with_batch_size(self.batch_rows)
                 .build()?,
         );
+        Ok(())
+    }
+
+    /// The crate looks at no page of a row group that has no rows by the footer.
+    fn ensure_empty(&self) -> Result<()> {
+        let file = Arc::new(self.file.try_clone().context("cannot read the file")?);
+        for column in self.groups()[self.group].columns() {
+            let pages = SerializedPageReader::new(Arc::clone(&file), column, 0, None)?;
+            for page in pages {
+                let page = page?;
+                if !matches!(page, Page::DictionaryPage { .. }) && page.num_values() > 0 {
+                    bail!(
+                        "column {} has values in row group {}, which has no rows by the footer",
+                        column.column_path(),
+                        self.group
+                    );
+                }
+            }
+        }
         Ok(())
     }
 
@@ -221,7 +245,7 @@ fn check_rows(metadata: &ParquetMetaData) -> Result<()> {
         for column in group.columns() {
             let values = column.num_values();
             let repeats = column.column_descr().max_rep_level() > 0;
-            if values < rows || (values > rows && !repeats) {
+            if values < rows || (values > rows && (rows == 0 || !repeats)) {
                 bail!(
                     "column {} has {values} values in row group {index}, which has {rows} rows",
                     column.column_path()
