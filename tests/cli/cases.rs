@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::support::*;
 
 /// The name of a file of `tests/cases`, and what is said of it.
-const REFUSED: [(&str, &str); 9] = [
+const REFUSED: [(&str, &str); 11] = [
     ("bigendian-int32-1.arrows", "big-endian"),
     ("feather-0.17-lz4.feather", "as Arrow 0.17 did"),
     ("lz4-claims-1TiB.arrows", "1099511627776 bytes"),
