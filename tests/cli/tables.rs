@@ -3,8 +3,11 @@
 use std::io::Read as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 
 use crate::support::*;
 
@@ -205,4 +208,34 @@ fn every_listener_serves_every_ticket() {
     let (status, rest) = server.stop();
     assert!(status.success());
     assert!(rest.starts_with(&format!("ready {second}")), "{rest}");
+}
+
+/// `--max-message` holds where files are read, too: for those that are served, and for those that
+/// are compared with.
+#[test]
+fn files_have_a_limit_for_each_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("zeros.arrows");
+    let zeros: ArrayRef = Arc::new(Int64Array::from(vec![0; 1 << 20]));
+    let batch = RecordBatch::try_from_iter([("n", zeros)]).unwrap();
+    let options = IpcWriteOptions::default()
+        .try_with_compression(Some(CompressionType::ZSTD))
+        .unwrap();
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = StreamWriter::try_new_with_options(file, &batch.schema(), options).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    let path = path.to_str().unwrap();
+
+    let small = Server::start(&[path, "--max-message", "1M"]);
+    let told = failure(1, &["get", &small.uri, "zeros"]);
+    assert!(told.contains("--max-message"), "{told}");
+    let server = Server::start(&[path]);
+    let get = ["get", &server.uri, "zeros", "--verify", path];
+    assert!(run(&get).status.success());
+    let told = failure(1, &[&get[..], &["--max-message", "1M"]].concat());
+    assert!(
+        told.contains("cannot read the table to compare with"),
+        "{told}"
+    );
 }

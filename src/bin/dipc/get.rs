@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use crate::checksum::Checksum;
 use crate::report::{Report, Verified, bytes_text};
 use crate::sink::{Sink, Target};
-use crate::source::{Reader, Source};
+use crate::source::{Reader, Reading, Source};
 use crate::verify::Verify;
 use crate::{Usage, display, flight, output, signals};
 
@@ -129,7 +129,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .as_ref()
         .map(|spec| -> Result<(String, Reader)> {
             let source = Source::parse(spec)?;
-            Ok((source.to_string(), source.reader(None)?))
+            let reading = Reading {
+                message_limit: args.max_message,
+                ..Reading::default()
+            };
+            Ok((source.to_string(), source.reader(reading)?))
         })
         .transpose()?;
     let cancel = Cancel::new()?;

@@ -27,7 +27,7 @@ use tracing::{info, warn};
 use crate::flight::{self, FlightServer, Table, Tables};
 use crate::output::whole;
 use crate::report::bytes_text;
-use crate::source::{Reader, Source};
+use crate::source::{Reader, Reading, Source};
 use crate::tpch;
 use crate::{Usage, lend, listen, output, signals};
 
@@ -84,6 +84,11 @@ pub struct Args {
     /// tables together
     #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse_bytes)]
     max_memory: u64,
+
+    /// Most memory that one message of an Arrow file may take beside its body (unpacked, copied, or
+    /// as dictionaries of the file); a table that needs more is refused [default: 512M]
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
+    max_message: Option<u64>,
 
     /// Admit clients of every user, not only of the user who runs this
     #[arg(long)]
@@ -235,7 +240,7 @@ fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
         let (ticket, source) = named?;
         match tickets.entry(ticket) {
             Entry::Vacant(entry) => {
-                source.reader(None)?;
+                source.reader(Reading::default())?;
                 entry.insert(source);
             }
             Entry::Occupied(entry) => bail!(
@@ -283,31 +288,28 @@ fn offer(
     args: &Args,
     room: &mut u64,
 ) -> Result<Table> {
-    let rows = args.batch_rows.map(NonZeroUsize::get);
+    let reading = Reading {
+        batch_rows: args.batch_rows.map(NonZeroUsize::get),
+        message_limit: args.max_message,
+    };
     let name = String::from_utf8_lossy(ticket).into_owned();
     if args.device != Target::Host {
-        let batches = upload(server, ticket, source.reader(rows)?, args, room)
+        let batches = upload(server, ticket, source.reader(reading)?, args, room)
             .with_context(|| format!("cannot serve {source} from {}", args.device))?;
         info!(ticket = name, %source, batches, device = %args.device, "serving");
         // Clients of Flight alone, which know no GPUs, get it from its source.
-        return Ok(Table::Source {
-            source,
-            batch_rows: rows,
-        });
+        return Ok(Table::Source { source, reading });
     }
     if !args.arena {
         info!(ticket = name, %source, "serving");
         let provider = Box::new(SourceProvider {
             source: source.clone(),
-            batch_rows: rows,
+            reading,
         });
         server.serve(ticket, provider).map_err(|(error, _)| error)?;
-        return Ok(Table::Source {
-            source,
-            batch_rows: rows,
-        });
+        return Ok(Table::Source { source, reading });
     }
-    let reader = source.reader(rows)?;
+    let reader = source.reader(reading)?;
     let schema = reader.schema();
     let arena = arena(args, *room)?;
     let batches = lend::load(reader, &arena).with_context(|| format!("cannot serve {source}"))?;
@@ -367,14 +369,14 @@ fn upload(
 /// Opens its source anew for each stream.
 struct SourceProvider {
     source: Source,
-    batch_rows: Option<usize>,
+    reading: Reading,
 }
 
 impl Provider for SourceProvider {
     fn open(&self, _: &Request) -> dipc::error::Result<OwnedDeviceStream> {
         let reader = self
             .source
-            .reader(self.batch_rows)
+            .reader(self.reading)
             .map_err(|error| Error::new(Status::Provider, whole(&error)))?;
         Ok(export_batches(reader))
     }

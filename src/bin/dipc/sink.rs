@@ -196,7 +196,7 @@ mod tests {
     use arrow::array::{ArrayRef, Int32Array, StringViewArray};
 
     use super::*;
-    use crate::source::Source;
+    use crate::source::{Reading, Source};
 
     fn batch() -> RecordBatch {
         let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..10));
@@ -232,7 +232,7 @@ mod tests {
             symlink(&path, &link).unwrap();
             write(&link).unwrap();
             assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-            let reader = Source::File(path).reader(None).unwrap();
+            let reader = Source::File(path).reader(Reading::default()).unwrap();
             let schema = reader.schema();
             let batches = reader.collect::<Result<Vec<_>, _>>().unwrap();
             let back = arrow::compute::concat_batches(&schema, &batches).unwrap();

@@ -43,6 +43,17 @@ pub enum Format {
     ArrowStream,
 }
 
+/// How a table is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reading {
+    /// Most rows of a batch. Batches of Arrow files keep the boundaries that they have there but
+    /// for that; others have [`DEFAULT_BATCH_ROWS`] where nothing is said.
+    pub batch_rows: Option<usize>,
+    /// Most bytes that a message of an Arrow file or stream may take beside its body, as
+    /// [`DecodeOptions::message_limit`](dipc::arrow::decode::DecodeOptions), whose default it has.
+    pub message_limit: Option<u64>,
+}
+
 /// A table that can be read any number of times.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
@@ -77,14 +88,14 @@ impl Source {
         })
     }
 
-    /// Opens the table. No batch has more than `batch_rows` rows; batches of Arrow files keep the
-    /// boundaries that they have there but for that.
-    pub fn reader(&self, batch_rows: Option<usize>) -> Result<Reader> {
+    /// Opens the table.
+    pub fn reader(&self, reading: Reading) -> Result<Reader> {
         match self {
             Self::Tpch { table, scale } => {
-                Ok(table.reader(*scale, batch_rows.unwrap_or(DEFAULT_BATCH_ROWS)))
+                let rows = reading.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS);
+                Ok(table.reader(*scale, rows))
             }
-            Self::File(path) => open_file(path, batch_rows),
+            Self::File(path) => open_file(path, reading),
         }
     }
 }
@@ -106,7 +117,7 @@ fn table_names() -> String {
     names.join(", ")
 }
 
-fn open_file(path: &Path, batch_rows: Option<usize>) -> Result<Reader> {
+fn open_file(path: &Path, reading: Reading) -> Result<Reader> {
     let name = path.display().to_string();
     let metadata = fs::metadata(path).with_context(|| format!("cannot open {name}"))?;
     if metadata.is_dir() {
@@ -120,7 +131,7 @@ fn open_file(path: &Path, batch_rows: Option<usize>) -> Result<Reader> {
     let format = detect(&mut file, metadata.len()).with_context(|| name.clone())?;
     let damaged = || format!("{name} begins as {} but cannot be read", format.describe());
     // The readers of Arrow's crates panic on some damaged files instead of failing.
-    let inner = calm::catch(|| open_as(file, metadata.len(), format, batch_rows))
+    let inner = calm::catch(|| open_as(file, metadata.len(), format, reading))
         .map_err(|text| anyhow!(text))
         .and_then(|opened| opened)
         .with_context(damaged)?;
@@ -129,19 +140,19 @@ fn open_file(path: &Path, batch_rows: Option<usize>) -> Result<Reader> {
         name,
         inner: Some(inner),
         schema,
-        batch_rows,
+        batch_rows: reading.batch_rows,
         rest: None,
     }))
 }
 
-fn open_as(file: File, len: u64, format: Format, batch_rows: Option<usize>) -> Result<Reader> {
+fn open_as(file: File, len: u64, format: Format, reading: Reading) -> Result<Reader> {
     Ok(match format {
         Format::Parquet => {
-            let rows = batch_rows.unwrap_or(DEFAULT_BATCH_ROWS);
+            let rows = reading.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS);
             Box::new(ParquetReader::open(file, len, rows)?)
         }
-        Format::ArrowFile => Box::new(FileReader::open(file, len)?),
-        Format::ArrowStream => Box::new(StreamReader::open(file, len)?),
+        Format::ArrowFile => Box::new(FileReader::open(file, len, reading.message_limit)?),
+        Format::ArrowStream => Box::new(StreamReader::open(file, len, reading.message_limit)?),
     })
 }
 

@@ -59,7 +59,10 @@ pub fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
 }
 
 pub fn read(path: &Path, batch_rows: Option<usize>) -> Result<Vec<RecordBatch>> {
-    let reader = Source::File(path.to_path_buf()).reader(batch_rows)?;
+    let reader = Source::File(path.to_path_buf()).reader(Reading {
+        batch_rows,
+        ..Reading::default()
+    })?;
     Ok(reader.collect::<Result<Vec<_>, _>>()?)
 }
 

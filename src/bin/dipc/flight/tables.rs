@@ -6,7 +6,7 @@ use anyhow::Result;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::{RecordBatch, RecordBatchIterator};
 
-use crate::source::{Reader, Source};
+use crate::source::{Reader, Reading, Source};
 
 /// The tables, by their tickets.
 pub type Tables = BTreeMap<Vec<u8>, Table>;
@@ -18,8 +18,8 @@ pub enum Table {
     Source {
         /// Where it comes from.
         source: Source,
-        /// Most rows of a batch.
-        batch_rows: Option<usize>,
+        /// How it is read.
+        reading: Reading,
     },
     /// In memory, which it shares with whoever else serves it.
     Loaded {
@@ -34,7 +34,7 @@ impl Table {
     /// Reads the table from its start.
     pub fn reader(&self) -> Result<Reader> {
         match self {
-            Self::Source { source, batch_rows } => source.reader(*batch_rows),
+            Self::Source { source, reading } => source.reader(*reading),
             Self::Loaded { schema, batches } => Ok(Box::new(RecordBatchIterator::new(
                 batches.clone().into_iter().map(Ok),
                 SchemaRef::clone(schema),

@@ -316,7 +316,9 @@ fn golden_files_are_read() {
         let theirs = ipc::reader::StreamReader::try_new(bytes.as_slice(), None).unwrap();
         let schema = theirs.schema();
         let theirs = theirs.collect::<Result<Vec<_>, _>>().unwrap();
-        let ours = Source::File(path.clone()).reader(None).unwrap();
+        let ours = Source::File(path.clone())
+            .reader(Reading::default())
+            .unwrap();
         assert_eq!(ours.schema(), schema, "{}", path.display());
         assert_eq!(
             ours.collect::<Result<Vec<_>, _>>().unwrap(),

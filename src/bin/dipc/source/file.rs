@@ -48,7 +48,7 @@ impl FileReader {
     /// # Errors
     ///
     /// `InvalidData`, `Protocol` and `Unsupported` say what is wrong with it.
-    pub fn open(file: File, len: u64) -> Result<Self> {
+    pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Self> {
         let mut input = Input::new(file, len);
         let footer_start = find_footer(&mut input, len)?;
         let mut memory = HostBuffer::new(usize::try_from(len - TAIL - footer_start).unwrap_or(0))?;
@@ -58,7 +58,7 @@ impl FileReader {
             .map_err(|error| error.context("footer"))?;
 
         let schema = first_message(&mut input, footer_start)?;
-        let batches = Batches::new(&schema)?;
+        let batches = Batches::new(&schema, message_limit)?;
         if !same_fields(&read_schema(&schema)?.fields, &footer.schema.fields) {
             return Err(Error::invalid_data(
                 "the footer has another schema than the stream before it",

@@ -155,13 +155,17 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Reads the schema.
+    /// Reads the schema. `message_limit` is [`DecodeOptions::message_limit`].
     ///
     /// # Errors
     ///
     /// Those of [`Decoder::new`]; `InvalidData` for types that the `arrow` crate lacks.
-    pub fn new(schema: &Header) -> Result<Self> {
-        let decoder = Decoder::new(schema, DecodeOptions::default())?;
+    pub fn new(schema: &Header, message_limit: Option<u64>) -> Result<Self> {
+        let mut options = DecodeOptions::default();
+        if let Some(limit) = message_limit {
+            options.message_limit = limit;
+        }
+        let decoder = Decoder::new(schema, options)?;
         let schema = Arc::new(schema_from_c(&decoder.schema())?);
         Ok(Self { decoder, schema })
     }

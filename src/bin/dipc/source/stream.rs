@@ -24,12 +24,12 @@ impl StreamReader {
     /// # Errors
     ///
     /// `InvalidData`, `Protocol` and `Unsupported` say what is wrong with it.
-    pub fn open(file: File, len: u64) -> Result<Self> {
+    pub fn open(file: File, len: u64, message_limit: Option<u64>) -> Result<Self> {
         let mut input = Input::new(file, len);
         let schema = input
             .header()?
             .ok_or_else(|| Error::invalid_data("the stream ends before its schema"))?;
-        let batches = Batches::new(&schema)?;
+        let batches = Batches::new(&schema, message_limit)?;
         Ok(Self {
             at: input.at(),
             input,
