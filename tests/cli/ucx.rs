@@ -47,10 +47,10 @@ fn ended(command: &mut Command) -> Output {
 fn refused(output: &Output) -> String {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let mut lines = said.lines().filter(|line| line.starts_with("dipc: "));
-    let (Some(line), None) = (lines.next(), lines.next()) else {
-        panic!("one line of the command's own: {said}");
-    };
+    let own = |line: &&str| line.starts_with("dipc: ");
+    let lines: Vec<_> = said.lines().filter(own).collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    let line = lines[0];
     assert_said_once(line);
     line.to_owned()
 }
