@@ -196,6 +196,14 @@ fn accepting_without_descriptors_can_be_tried_again() {
 fn child_accepts() {
     let address = format!("@{}", name());
     let mut listener = listen(&address).unwrap();
+    let tcp = by_scheme("tcp").unwrap();
+    let anywhere = Uri::parse("tcp://127.0.0.1:0").unwrap();
+    let mut other = tcp.listen(&anywhere, &LinkOptions::default()).unwrap();
+    // Where nobody waits, nobody is turned away.
+    let all = use_up(0);
+    assert!(listener.accept().unwrap().is_none());
+    assert!(other.accept().unwrap().is_none());
+    drop(all);
     let taken = use_up(2);
     // A connection takes two descriptors here: the socket and the pidfd.
     let client = connect(&address).unwrap();
@@ -204,7 +212,6 @@ fn child_accepts() {
         assert_eq!(error.status(), Status::OutOfResources, "{error}");
     }
     // So does a client, over tcp too.
-    let tcp = by_scheme("tcp").unwrap();
     let elsewhere = Uri::parse("tcp://127.0.0.1:1").unwrap();
     let errors = [
         connect(&address).err().unwrap(),

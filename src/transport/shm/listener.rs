@@ -21,6 +21,7 @@ use crate::fork::Generation;
 use crate::transport::closing::{Socket, closer};
 use crate::transport::shm::connection::{Role, ShmConnection};
 use crate::transport::shm::socket::{Address, Peer, Probe, new_socket, probe};
+use crate::transport::wait::nobody_waits;
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
 /// Connections that wait to be accepted; the system may allow fewer.
@@ -139,6 +140,7 @@ impl Listener for ShmListener {
                 }
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
+                Err(Errno::MFILE | Errno::NFILE) if nobody_waits(&*self.socket) => return Ok(None),
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     let text = format!(
                         "cannot accept a connection at {}: {}; raise the limit of open files \

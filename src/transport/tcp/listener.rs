@@ -15,6 +15,7 @@ use crate::transport::patience::Patience;
 use crate::transport::tcp::connection::{Line, TcpConnection};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{End, new_socket, set_up, spare_pacing};
+use crate::transport::wait::nobody_waits;
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
 /// Connections that wait to be accepted; the system may allow fewer.
@@ -114,6 +115,7 @@ impl Listener for TcpListener {
                 Ok(socket) => return self.take(socket).map(Some),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
+                Err(Errno::MFILE | Errno::NFILE) if nobody_waits(&self.socket) => return Ok(None),
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     return Err(Error::os_as(
                         Status::OutOfResources,
