@@ -109,8 +109,8 @@ impl Node {
     }
 
     fn update(&mut self, array: &ArrayRef, check: Check<'_>) -> Result<()> {
-        // Encodings first: what is null is known only of the values they stand for. They are
-        // decoded in parts, for what they stand for can be any number of times as large.
+        // Encodings first: only the decoded values tell which rows are null. An array is decoded
+        // in parts, since its decoded form can be any number of times as large.
         match array.data_type() {
             DataType::Dictionary(_, values) => {
                 let dictionary = array.as_any_dictionary();

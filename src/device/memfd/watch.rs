@@ -92,7 +92,8 @@ fn read(inotify: &OwnedFd, kept: &mut HashMap<i32, Charge>) -> Vec<Charge> {
     }
 }
 
-/// The watches that there are, when some of what was told is lost.
+/// The numbers of the watches that the kernel still has. They tell which files are gone where the
+/// queue of events overflowed.
 fn live(inotify: &OwnedFd) -> Option<HashSet<i32>> {
     let path = format!("/proc/self/fdinfo/{}", inotify.as_raw_fd());
     let text = std::fs::read_to_string(path).ok()?;

@@ -290,7 +290,7 @@ fn a_panic_leaves_no_stream_of_a_table_behind() {
         let heard = replay(&begun);
         if late {
             begun.fetch.wait_for_schema(None).unwrap();
-            // What is left is sent when the client has taken what came first.
+            // The rest of the table is sent when the client has taken the first batches.
             panics(&begun);
         }
         ensure_broken_off(&mut begun, &heard);

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A TCP socket whose close does not end while the other end does not read.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // What is sent is more than the other end has room for.
+    // The bytes are more than the other end has room for.
     sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
     let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (far, _) = listener.accept().unwrap();

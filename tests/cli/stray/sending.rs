@@ -31,7 +31,7 @@ pub enum Stray {
 impl Stray {
     pub fn socket() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // What is sent is more than the other end has room for.
+        // The bytes are more than the other end has room for.
         sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();

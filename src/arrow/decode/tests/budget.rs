@@ -106,7 +106,7 @@ fn dictionaries_of_a_stream_share_the_limit() {
         let (_, held) = decode_within(&sent, level, 8_100_000).unwrap();
         assert_eq!(held, 8_000_000);
     }
-    // What is replaced is given back.
+    // A dictionary that is replaced gives its bytes back to the budget.
     let mut again = sent.clone();
     for _ in 0..3 {
         again.extend_from_slice(&sent[1..]);

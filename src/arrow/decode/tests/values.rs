@@ -260,7 +260,8 @@ fn sent(data: ArrayData) -> Vec<u8> {
     )
 }
 
-/// Takes a column at level full; what comes out is right to its last value. Its error, otherwise.
+/// Decodes a column at level full, and reads all of the batch that comes out. Gives the text of the
+/// decoder's error where there is one.
 fn full(bytes: &[u8], at: Place) -> Result<RecordBatch, String> {
     let decoded = decode(bytes, Level::Full, at).map_err(|error| error.text().to_owned())?;
     touch(&decoded);
@@ -289,7 +290,7 @@ fn each_fault_is_found() {
     }
 }
 
-/// Rule A8, level full: a null hides whatever its value is, and what comes out is sound even there.
+/// Rule A8, level full: a faulty value under a null is taken, and the decoded array is valid.
 #[test]
 fn values_under_nulls_may_be_anything() {
     for fault in faults() {
