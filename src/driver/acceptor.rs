@@ -111,8 +111,15 @@ impl Acceptor {
             State {
                 listener: Some(listener),
                 registration: Some(_),
+                spare,
                 ..
-            } => listener.accept(),
+            } => {
+                let accepted = listener.accept();
+                if let Ok(Some(_)) = accepted {
+                    spare.keep();
+                }
+                accepted
+            }
             _ => return false,
         };
         let taken = match accepted {

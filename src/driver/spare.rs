@@ -38,9 +38,17 @@ impl Spare {
         }
     }
 
-    /// A connection was accepted.
+    /// A connection is taken into service: the shortage is over.
     pub(super) fn there_are_others(&mut self) {
         self.short_since = None;
+    }
+
+    /// Keeps a descriptor again, where it is missing and there is one. Returns whether it is kept.
+    pub(super) fn keep(&mut self) -> bool {
+        if self.refused.is_none() && self.fd.is_none() {
+            self.fd = open();
+        }
+        self.fd.is_some()
     }
 
     /// No descriptor was left for a connection: takes one in place of the spare descriptor.
@@ -67,7 +75,8 @@ impl Spare {
     }
 
     /// Answers the request of the connection that has the descriptor, and takes that back. Returns
-    /// whether the request is still to come.
+    /// whether there is more to do: the request is to come, or the descriptor, which a closer may
+    /// still have.
     pub(super) fn answer(&mut self) -> bool {
         if let Some(connection) = &mut self.refused
             && clock::since(self.since) < PATIENCE
@@ -82,8 +91,7 @@ impl Spare {
             }
         }
         self.refused = None;
-        self.fd = self.fd.take().or_else(open);
-        false
+        !self.keep()
     }
 }
 

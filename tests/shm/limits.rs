@@ -232,54 +232,77 @@ fn child_accepts() {
 /// shm and tcp, and serves again when there are some.
 #[test]
 fn a_server_without_descriptors_says_so() {
-    in_child("limits::child_refuses");
+    in_child("limits::child_refuses_over_shm");
+    in_child("limits::child_refuses_over_tcp");
+    in_child("limits::child_refuses_a_baseline_peer");
 }
 
 #[test]
 #[ignore = "run by a_server_without_descriptors_says_so"]
-fn child_refuses() {
+fn child_refuses_over_shm() {
+    let address = name();
+    let connect = || UnixStream::connect_addr(&SocketAddr::from_abstract_name(&address).unwrap());
+    refused(&format!("shm:@{address}"), |_| connect().unwrap());
+}
+
+#[test]
+#[ignore = "run by a_server_without_descriptors_says_so"]
+fn child_refuses_over_tcp() {
+    refused("tcp://127.0.0.1:0", |uri| {
+        TcpStream::connect(&uri.address).unwrap()
+    });
+}
+
+/// Has a request refused where the client's descriptor is the last.
+fn refused<S: Read + Write>(uri: &str, connect: impl FnOnce(&Uri) -> S) {
     let server = Server::new(ServerOptions::default()).unwrap();
-    let name = name();
-    server.listen(&format!("shm:@{name}")).unwrap();
-    let uri = Uri::parse(&server.listen("tcp://127.0.0.1:0").unwrap()).unwrap();
+    let uri = server.listen(uri).unwrap();
+    // Clients stay: a descriptor that becomes free by itself would be taken for the request's.
+    let serves = || {
+        let client = Client::new(ClientOptions::default()).unwrap();
+        let answer = client.get(&[&uri], b"t", &GetOptions::default(), None);
+        assert_eq!(answer.err().unwrap().status(), Status::NotFound);
+        client
+    };
+    let before = serves();
+    let taken = use_up(1);
+    let mut socket = connect(&Uri::parse(&uri).unwrap());
     let credit = Credit {
         batches: 1,
         bytes: 1,
     };
-    let request = frame(
-        1,
-        Tags::DEFAULT.dipc_want,
-        &Request::new("t", credit).encode(),
-    );
-    let address = SocketAddr::from_abstract_name(&name).unwrap();
-    let taken = use_up(2);
-    // A baseline peer understands no error: it is disconnected (rule E7).
-    let mut shm = UnixStream::connect_addr(&address).unwrap();
-    let ticket = frame(1, Tags::DEFAULT.want_data, b"t");
-    shm.write_all(&ticket).unwrap();
-    assert_eq!(shm.read(&mut [0]).unwrap(), 0);
-    drop(shm);
-    // The descriptor of the connection before comes back when the closer has closed it.
-    let mut shm = once_free(|| UnixStream::connect_addr(&address));
-    shm.write_all(&request).unwrap();
-    let mut tcp = once_free(|| TcpStream::connect(&uri.address));
-    tcp.write_all(&request).unwrap();
-    for socket in [&mut shm as &mut dyn Read, &mut tcp] {
-        let mut told = Vec::new();
-        socket.read_to_end(&mut told).unwrap();
-        match Control::decode(&told[24..]).unwrap() {
-            Some(Control::Error { status, text, .. }) => {
-                assert_eq!(status, Status::OutOfResources.code(), "{text}");
-                assert!(text.contains("no file descriptor left"), "{text}");
-            }
-            other => panic!("{other:?}"),
+    let request = Request::new("t", credit).encode();
+    let tag = Tags::DEFAULT.dipc_want;
+    socket.write_all(&frame(1, tag, &request)).unwrap();
+    let mut told = Vec::new();
+    socket.read_to_end(&mut told).unwrap();
+    match Control::decode(&told[24..]).unwrap() {
+        Some(Control::Error { status, text, .. }) => {
+            assert_eq!(status, Status::OutOfResources.code(), "{text}");
+            assert!(text.contains("no file descriptor left"), "{text}");
         }
+        other => panic!("{other:?}"),
     }
-    drop((taken, shm, tcp));
-    let client = Client::new(ClientOptions::default()).unwrap();
-    let options = GetOptions::default();
-    let error = client.get(&[&uri.to_string()], b"t", &options, None);
-    assert_eq!(error.err().unwrap().status(), Status::NotFound);
+    drop((taken, socket));
+    drop((serves(), before));
+}
+
+/// A baseline peer understands no error: it is disconnected (rule E7). The descriptor that is kept
+/// for refusals comes back when the closer has closed the connection.
+#[test]
+#[ignore = "run by a_server_without_descriptors_says_so"]
+fn child_refuses_a_baseline_peer() {
+    let server = Server::new(ServerOptions::default()).unwrap();
+    let name = name();
+    server.listen(&format!("shm:@{name}")).unwrap();
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let _taken = use_up(1);
+    for _ in 0..3 {
+        let mut socket = once_free(|| UnixStream::connect_addr(&address));
+        let ticket = frame(1, Tags::DEFAULT.want_data, b"t");
+        socket.write_all(&ticket).unwrap();
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+    }
 }
 
 /// Past the limit on the size of files bodies travel as bytes, no ring is made, and an arena says
