@@ -7,7 +7,7 @@
 //! Call order: feed what happened (`handle_*`) or what is wanted (commands); after every such call
 //! `poll_transmit` until `None`, then `poll_event` until `None`, then `poll_timeout`.
 //!
-//! Rules are cited by the numbers of the project's protocol rules; `docs/wire.md` has the bytes of
+//! Rules are cited by their numbers in `docs/protocol.md`; `docs/wire.md` has the bytes of
 //! our extension.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
