@@ -1,10 +1,10 @@
 //! Copies of bodies between memories of the host.
 //!
-//! A body that is copied to be lent, or fetched, is read by another process. Stores that go past the caches spare the memory bus
-//! a read of every line that is written, and writing four pages by turns keeps more lines on their way at once: on a 4th
-//! generation Xeon 10.8 GB/s where the C library's `memcpy` makes 6.4. On an AMD EPYC it is 9.5 and 14.7 as long as
-//! both processors share a third cache, and 11 and 2 to 4 where they do not: each line is then taken from the cache of who read
-//! it last. A virtual machine is moved between the two (`docs/performance.md`). So both ways are timed, and the quicker one is taken.
+//! Another process reads a body that is copied to be lent, or fetched. Stores that bypass the caches
+//! spare the memory bus a read of each line that is written, and stores to four pages in turns keep
+//! more lines under way. Whether that is faster than `memcpy` depends on the processor, and on whether
+//! the two processors share a cache. A virtual machine can be moved between the two cases
+//! (`docs/performance.md`), so both ways are timed and the faster one is used.
 
 mod choice;
 

@@ -82,7 +82,7 @@ impl Drop for Peer {
     }
 }
 
-/// A frame as the protocol rules say ("Our transports", shm).
+/// A frame as `docs/protocol.md` says ("Our transports").
 fn frame(class: u8, tag: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(&tag.to_le_bytes());

@@ -50,7 +50,7 @@ fn bare_peer() -> (Box<dyn Connection>, TcpStream) {
     (connection, peer)
 }
 
-/// A frame as the protocol rules say ("Our transports", shm), made by hand.
+/// A frame as `docs/protocol.md` says ("Our transports"), made by hand.
 fn frame(class: u8, tag: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u64).to_le_bytes().to_vec();
     bytes.extend_from_slice(&tag.to_le_bytes());

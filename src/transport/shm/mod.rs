@@ -1,7 +1,7 @@
 //! Shared memory on one host: a Unix stream socket for messages, sealed memfds for bodies, and a
 //! ring (`ring.rs`) for the messages to a client that spins.
 //!
-//! See "Our transports" of the protocol rules for the bytes. Nothing here waits, except
+//! See "Our transports" of `docs/protocol.md` for the bytes. Nothing here waits, except
 //! [`connect`](Transport::connect), which takes the time that its options give it.
 
 mod connection;

@@ -1,7 +1,7 @@
 //! TCP between machines: the frames of shm, bodies always as bytes.
 //!
 //! Neither encryption nor authentication: a listener that other machines can reach must be asked
-//! for. See "Our transports" of the protocol rules for the bytes, and `docs/wire.md` for JOIN.
+//! for. See "Our transports" of `docs/protocol.md` for the bytes, and `docs/wire.md` for JOIN.
 //! Nothing here waits, except [`connect`](Transport::connect), which takes the time that its
 //! options give it.
 

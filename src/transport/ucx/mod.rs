@@ -1,6 +1,6 @@
 //! UCX: RDMA where the hardware has it, TCP or shared memory where not.
 //!
-//! What goes over the wire is what rules R1 to R6 and "Our transports" of the protocol rules say.
+//! `docs/protocol.md` has the bytes: rules R1 to R6, and "Our transports".
 //! UCX is loaded when it is first needed ([`ucx1_sys`]).
 //!
 //! | module | what it is |
