@@ -1,4 +1,4 @@
-//! The rules that the code cites are in `docs/protocol.md`.
+//! The rules that the code cites are in `docs/protocol.md`, and each has a test.
 
 #![allow(
     clippy::unwrap_used,
@@ -84,15 +84,35 @@ fn sources(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Promise of docs/protocol.md: each rule that a source cites has its heading there, once.
-#[test]
-fn each_cited_rule_is_published() {
+/// The rules that have a heading in `docs/protocol.md`.
+fn published() -> BTreeSet<(char, u32)> {
     let page = fs::read_to_string(root().join("docs/protocol.md")).unwrap();
     let mut published = BTreeSet::new();
     for heading in page.lines().filter_map(|line| line.strip_prefix("### ")) {
         let named = rule(heading).unwrap_or_else(|| panic!("`### {heading}` names no rule"));
         assert!(published.insert(named), "rule {heading} is there twice");
     }
+    published
+}
+
+/// The comments and attributes before each test in `source`.
+fn introductions(source: &str) -> Vec<String> {
+    let mut tests: Vec<_> = source.split("#[test]").collect();
+    tests.pop();
+    let introduction = |before: &str| {
+        let lines = before.trim_end().lines().rev();
+        let ours = lines.take_while(|line| line.trim().starts_with(['/', '#']));
+        let mut lines: Vec<_> = ours.collect();
+        lines.reverse();
+        lines.join("\n")
+    };
+    tests.into_iter().map(introduction).collect()
+}
+
+/// Promise of docs/protocol.md: each rule that a source cites has its heading there, once.
+#[test]
+fn each_cited_rule_is_published() {
+    let published = published();
     let mut cited = BTreeMap::new();
     for path in ["src", "tests", "include"].into_iter().flat_map(sources) {
         for rule in citations(&fs::read_to_string(&path).unwrap()) {
@@ -107,6 +127,19 @@ fn each_cited_rule_is_published() {
             path.display()
         );
     }
+}
+
+/// Promise of docs/protocol.md: the comment of some test names each rule.
+#[test]
+fn each_published_rule_has_a_test() {
+    let mut tested = BTreeSet::new();
+    for path in ["src", "tests"].into_iter().flat_map(sources) {
+        for introduction in introductions(&fs::read_to_string(&path).unwrap()) {
+            tested.extend(citations(&introduction));
+        }
+    }
+    let missing: Vec<_> = published().difference(&tested).copied().collect();
+    assert!(missing.is_empty(), "no test names these rules: {missing:?}");
 }
 
 /// The forms in which rules are cited.
