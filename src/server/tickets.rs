@@ -8,6 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
 use crate::driver::callbacks::Deferred;
 use crate::driver::produce::Table;
+use crate::driver::telling::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::ensure_ticket_fits;
 use crate::server::Request;
@@ -89,8 +90,8 @@ impl Tickets {
         let mut entries = self.entries.write();
         if entries.contains_key(ticket) {
             let text = format!(
-                "the ticket `{}` is served already; withdraw it first",
-                ticket.escape_ascii()
+                "the ticket {} is served already; withdraw it first",
+                shown(ticket)
             );
             return Err((Error::new(Status::AlreadyExists, text), thing));
         }
@@ -125,7 +126,7 @@ impl Tickets {
     fn unknown(ticket: &[u8]) -> Error {
         Error::new(
             Status::NotFound,
-            format!("the server has no ticket `{}`", ticket.escape_ascii()),
+            format!("the server has no ticket {}", shown(ticket)),
         )
     }
 }

@@ -53,3 +53,26 @@ fn a_failure_is_told_at_both_ends() {
         assert!(log.contains(words), "{words}: {log}");
     }
 }
+
+/// A ticket of any length: what is said of it at both ends is short.
+#[test]
+fn a_long_ticket_makes_no_long_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = path_in(&folder, "log");
+    let mut command = dipc();
+    command.args(["--log", "info"]);
+    command.stderr(File::create(&log).unwrap());
+    let address = address();
+    let server = Server::start_as(command, &address, &address, &["--tpch", "nation"]);
+    let ticket = "x".repeat(100_000);
+    let failed = run(&["get", &server.uri, &ticket]);
+    assert_eq!(failed.status.code(), Some(1));
+    // A baseline peer is told nothing: the log alone says why.
+    let (baseline, _) = server.uri.split_once("&dipc=1").unwrap();
+    assert_eq!(run(&["get", baseline, &ticket]).status.code(), Some(1));
+    server.stop();
+    for told in [text(&failed.stderr), fs::read_to_string(log).unwrap()] {
+        assert!(told.contains("the server has no ticket `xxx"), "{told}");
+        assert!(told.len() < 2000, "{}", told.len());
+    }
+}

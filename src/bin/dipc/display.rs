@@ -17,6 +17,9 @@ use crate::calm;
 /// Longest text of a cell. One value can be a list of any length.
 const MAX_CELL: usize = 1 << 16;
 
+/// Longest line of the log: peers have a part in it.
+const MAX_LINE: usize = 4096;
+
 /// Whether a character could change what a terminal shows of others: control characters, which
 /// begin its commands, characters that turn the direction of text, and ends of lines.
 fn steers(c: char) -> bool {
@@ -67,7 +70,7 @@ pub fn escape_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Writes log lines, each of which comes whole, escaped.
+/// Writes log lines, each of which comes whole, escaped and cut after 4 KiB.
 pub struct Escaped<W>(pub W);
 
 impl<W: io::Write> io::Write for Escaped<W> {
@@ -77,8 +80,10 @@ impl<W: io::Write> io::Write for Escaped<W> {
             Some(text) => (text, "\n"),
             None => (&*text, ""),
         };
-        self.0
-            .write_all(format!("{}{end}", escape(text)).as_bytes())?;
+        let text = escape(text);
+        let shown = &text[..text.floor_char_boundary(MAX_LINE)];
+        let cut = if shown.len() < text.len() { "…" } else { "" };
+        self.0.write_all(format!("{shown}{cut}{end}").as_bytes())?;
         Ok(line.len())
     }
 

@@ -69,6 +69,16 @@ fn log_lines_are_escaped() {
     );
 }
 
+/// A peer's text, of whatever length, makes a line of 4 KiB at most.
+#[test]
+fn log_lines_are_cut() {
+    let mut out = Vec::new();
+    let line = "\u{1b}".repeat(1 << 20) + "\n";
+    Escaped(&mut out).write_all(line.as_bytes()).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.ends_with("…\n") && text.len() < 4200, "{}", text.len());
+}
+
 /// Promise of `--head`: names and values, nested ones too, change nothing on a terminal.
 #[test]
 fn names_and_values_are_escaped() {
