@@ -2140,7 +2140,8 @@ dipc_status dipc_server_options_set_max_providers(struct dipc_server_options *op
  * Sets the most memory of regions that copies are lent from; past it bodies travel as bytes. A
  * region counts until nobody has its memory, neither this process nor any that it was lent to or
  * passed on to. All processes of another user together have half of it at most. The memory of a
- * dipc_arena does not count. Default 16 GiB.
+ * dipc_arena does not count. Default 16 GiB. Bodies that a stream's client has not read wait up to
+ * this divided by max_streams, at least 1 MiB and at most 64 MiB; then no more are made.
  *
  * @param options           Options to change; exclusive during the call.
  * @param max_region_bytes  Bytes, over all connections of the server.

@@ -112,6 +112,8 @@ pub struct ServedLink {
 /// What the lock of a connection guards.
 struct Half {
     link: Box<dyn Connection>,
+    /// Where more bytes than this wait to be written, nothing new is produced.
+    most_queued: u64,
     sender: Sender<Gathered, Hold>,
     /// The same as the link's.
     bounced: Arc<Bounced>,
@@ -190,7 +192,8 @@ const PANICKED: &str = "a call to this connection panicked: please report this b
 const REQUESTS_AT_ONCE: usize = 16;
 
 impl ServedLink {
-    /// Takes over an accepted connection and begins to watch it.
+    /// Takes over an accepted connection and begins to watch it. With more than `most_queued` bytes
+    /// waiting to be written, nothing new is produced.
     ///
     /// # Errors
     ///
@@ -200,6 +203,7 @@ impl ServedLink {
         link: Box<dyn Connection>,
         config: SenderConfig,
         region_idle: Duration,
+        most_queued: u64,
         io: &IoThread,
         host: Weak<dyn Host>,
     ) -> Result<Arc<Self>> {
@@ -221,6 +225,7 @@ impl ServedLink {
             bounced: Arc::clone(&bounced),
             half: Mutex::new(Half {
                 link,
+                most_queued,
                 sender: Sender::new(config),
                 bounced,
                 announced: HashMap::new(),

@@ -47,6 +47,17 @@ impl ServerOptions {
     /// say.
     const MORE_PROVIDERS: usize = 64;
 
+    /// Less than this makes nothing better: a stream holds a whole body anyhow.
+    const LEAST_QUEUED: u64 = 1 << 20;
+
+    /// Most bytes that wait to be written for one stream before more is produced: those of all
+    /// streams, beside one body of each, take no more memory than copies may.
+    pub(super) fn most_queued(&self) -> u64 {
+        let streams = u64::try_from(self.max_streams).unwrap_or(u64::MAX);
+        let share = self.max_bytes.checked_div(streams).unwrap_or(u64::MAX);
+        share.max(Self::LEAST_QUEUED)
+    }
+
     /// [`max_providers`](Self::max_providers), or its default.
     pub(super) fn most_providers(&self) -> usize {
         let default = self.max_streams.saturating_add(Self::MORE_PROVIDERS);
@@ -81,4 +92,27 @@ pub struct ServerStats {
     pub lent_outstanding: u64,
     /// Bytes of regions for copies that exist now.
     pub region_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// security.md: what waits to be written for all streams takes no more than `max_bytes`, beside
+    /// a little for each.
+    #[test]
+    fn waiting_bodies_share_the_bound() {
+        let most = |max_bytes, max_streams| {
+            let options = ServerOptions {
+                max_bytes,
+                max_streams,
+                ..ServerOptions::default()
+            };
+            options.most_queued()
+        };
+        assert_eq!(most(256 << 20, 64), 4 << 20);
+        assert_eq!(most(64 << 20, 1000), 1 << 20);
+        assert_eq!(most(0, 1), 1 << 20);
+        assert_eq!(most(1 << 30, 0), u64::MAX);
+    }
 }

@@ -156,6 +156,7 @@ fn begin(name: &str) -> Begun {
         Box::new(server),
         SenderConfig::default(),
         Duration::from_secs(1),
+        u64::MAX,
         &io,
         Arc::downgrade(&host),
     )

@@ -18,7 +18,7 @@ impl Half {
 
     /// So much waits to be written that nothing new is to be made.
     pub(super) fn is_crowded(&self) -> bool {
-        self.link.queued_bytes() > QUEUE_HIGH_WATER_BYTES
+        self.link.queued_bytes() > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
             || self.link.held_bytes() > HELD_HIGH_WATER_BYTES
             || self.bounced.are_enough()
     }

@@ -105,14 +105,15 @@ impl Host for Nobody {
 
 /// A connection on the thread `io`, whose queue is `queued`.
 fn serve(io: &IoThread, queued: &Arc<AtomicU64>, holds: bool) -> Arc<ServedLink> {
-    serve_counted(io, queued, holds, &Arc::default())
+    serve_counted(io, queued, holds, u64::MAX, &Arc::default())
 }
 
-/// The same, whose writes are counted.
+/// The same with a bound for the queue, whose writes are counted.
 fn serve_counted(
     io: &IoThread,
     queued: &Arc<AtomicU64>,
     holds: bool,
+    most_queued: u64,
     writes: &Arc<AtomicU64>,
 ) -> Arc<ServedLink> {
     let link = EndsWhileReceiving {
@@ -123,7 +124,7 @@ fn serve_counted(
     };
     let (config, idle) = (SenderConfig::default(), Duration::from_secs(1));
     let host = Weak::<Nobody>::new();
-    ServedLink::start(1, Box::new(link), config, idle, io, host).unwrap()
+    ServedLink::start(1, Box::new(link), config, idle, most_queued, io, host).unwrap()
 }
 
 /// Promise of `end_sending`: a baseline peer that has been served is given time to read the end, since it
@@ -160,21 +161,22 @@ fn a_baseline_peer_has_time_for_its_end() {
 /// sends came to their end in; a baseline peer's stream has nothing else that would wake it.
 #[test]
 fn room_made_while_receiving_is_told() {
-    told_of_room(QUEUE_HIGH_WATER_BYTES, false);
+    told_of_room(QUEUE_HIGH_WATER_BYTES, u64::MAX, false);
+    told_of_room(1 << 20, 1 << 20, false);
 }
 
 /// Of bytes that were made to be sent fewer wait: nobody makes lists that go out of the caches before they
 /// are written.
 #[test]
 fn less_is_made_ahead_than_may_be_queued() {
-    told_of_room(HELD_HIGH_WATER_BYTES, true);
+    told_of_room(HELD_HIGH_WATER_BYTES, u64::MAX, true);
 }
 
 /// There is room up to `most` bytes, beyond there is none, and who was told so is told when there is.
-fn told_of_room(most: u64, holds: bool) {
+fn told_of_room(most: u64, most_queued: u64, holds: bool) {
     let queued = Arc::new(AtomicU64::new(0));
     let io = IoThread::start("test", Duration::ZERO).unwrap();
-    let served = serve(&io, &queued, holds);
+    let served = serve_counted(&io, &queued, holds, most_queued, &Arc::default());
     let signal = Arc::new(Signal::default());
     served.set_signal(Arc::clone(&signal) as Arc<dyn Wake>);
     // As while a stream runs: its own bytes never keep requests from being read.
@@ -203,7 +205,7 @@ fn told_of_room(most: u64, holds: bool) {
 fn what_waits_for_more_is_written_without_it() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
     let (queued, writes) = (Arc::default(), Arc::default());
-    let served = serve_counted(&io, &queued, false, &writes);
+    let served = serve_counted(&io, &queued, false, u64::MAX, &writes);
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
     for (pause, opens) in [(0, true), (0, false), (0, false), (1, true), (5, false)] {
         let before = written();
@@ -236,7 +238,7 @@ fn what_waits_for_more_is_written_without_it() {
 fn what_a_stream_begins_with_is_written_whoever_parks() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
     let writes = Arc::default();
-    let served = serve_counted(&io, &Arc::default(), false, &writes);
+    let served = serve_counted(&io, &Arc::default(), false, u64::MAX, &writes);
     let asked = served.act(&[], |sender| {
         sender.handle_tagged(Tags::DEFAULT.want_data, b"t")
     });
