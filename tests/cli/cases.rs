@@ -137,3 +137,67 @@ fn golden_streams_are_served_equal() {
         assert_eq!(report["verified"]["equal"], true, "{path}");
     }
 }
+
+/// The most memory that a process had, in bytes.
+fn peak(child: &std::process::Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number: String = line.unwrap().chars().filter(char::is_ascii_digit).collect();
+    number.parse::<u64>().unwrap() << 10
+}
+
+/// Promise of `--max-message`: few bytes of a Parquet file, packed or repeated, take no more memory
+/// of a server, or of who compares with them, than it says.
+#[test]
+fn small_parquet_files_take_no_memory() {
+    use parquet::arrow::ArrowWriter;
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::file::properties::WriterProperties;
+
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, texts: arrow::array::StringArray, is_dictionary| {
+        let texts: arrow::array::ArrayRef = std::sync::Arc::new(texts);
+        let table = arrow::array::RecordBatch::try_from_iter([("t", texts)]).unwrap();
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_dictionary_enabled(is_dictionary)
+            .build();
+        let path = path_in(&folder, name);
+        let file = fs::File::create(&path).unwrap();
+        let mut writer = ArrowWriter::try_new(file, table.schema(), Some(properties)).unwrap();
+        writer.write(&table).unwrap();
+        writer.close().unwrap();
+        assert!(fs::metadata(&path).unwrap().len() < 100_000);
+        path
+    };
+    // One value of many bytes, and one value many times.
+    let long = "x".repeat(128 << 20);
+    let packed = write("packed.parquet", [Some(long)].into_iter().collect(), false);
+    let value = "y".repeat(50_000);
+    let values = std::iter::repeat_n(Some(value), 6_000).collect();
+    let repeated = write("repeated.parquet", values, true);
+    for limit in ["16M", "2M"] {
+        let server = Server::start(&["--max-message", limit, &packed, &repeated]);
+        let told = failure(1, &["get", &server.uri, "packed"]);
+        let said = told.contains("packed.parquet") && told.contains("raise --max-message");
+        assert!(said, "{told}");
+        let report = json(&["get", &server.uri, "repeated", "--json", "--checksum"]);
+        assert_eq!(report["rows"], 6_000);
+        assert!(peak(&server.child) < 100 << 20, "{limit}");
+    }
+    let server = Server::start(&[
+        "--max-memory",
+        "1G",
+        "--max-message",
+        "4G",
+        &packed,
+        &repeated,
+    ]);
+    for ticket in ["packed", "repeated"] {
+        let report = json(&["get", &server.uri, ticket, "--json"]);
+        assert!(report["rows"].as_u64().unwrap() > 0);
+    }
+    let verify = ["--verify", &packed, "--max-message", "2G"];
+    let equal = json(&[&["get", &server.uri, "packed", "--json"], &verify[..]].concat());
+    assert_eq!(equal["verified"]["equal"], true);
+}

@@ -8,11 +8,9 @@ use arrow::ipc;
 
 use crate::arrow::decode::budget::past_limit;
 use crate::arrow::decode::field::{Encoding, Field, Interval, Type, Unit};
+use crate::arrow::format::MAX_DEPTH;
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
-
-/// Nesting beyond this is refused: trees are walked by recursion, on stacks of the host's threads.
-const MAX_DEPTH: usize = 64;
 
 /// A stream's schema.
 #[derive(Debug)]
@@ -183,7 +181,7 @@ impl Parser {
     ) -> Result<Arc<Field>> {
         if depth >= MAX_DEPTH {
             return Err(Error::invalid_data(format!(
-                "types are nested more than {MAX_DEPTH} deep"
+                "fields nest deeper than {MAX_DEPTH} levels"
             )));
         }
         self.fields_left = self.fields_left.checked_sub(1).ok_or_else(|| {

@@ -3,9 +3,12 @@
 //! A source is opened anew for every stream, so that many clients can read it at once, each at its
 //! own pace.
 
+mod expansion;
 mod file;
 mod footer;
 mod messages;
+mod pages;
+mod room;
 mod row_groups;
 mod stream;
 mod thrift;
@@ -49,7 +52,8 @@ pub struct Reading {
     /// Most rows of a batch. Batches of Arrow files keep the boundaries that they have there but
     /// for that; others have [`DEFAULT_BATCH_ROWS`] where nothing is said.
     pub batch_rows: Option<usize>,
-    /// Most bytes that a message of an Arrow file or stream may take beside its body, as
+    /// Most bytes that a message of an Arrow file or stream, or a batch of a Parquet file, may take
+    /// beside its bytes in the file, as
     /// [`DecodeOptions::message_limit`](dipc::arrow::decode::DecodeOptions), whose default it has.
     pub message_limit: Option<u64>,
 }
@@ -97,6 +101,21 @@ impl Source {
             }
             Self::File(path) => open_file(path, reading),
         }
+    }
+
+    /// Follows the messages of an Arrow stream to its end, which nothing at its start tells. Other
+    /// files say at their end what they hold, so that opening them is enough.
+    pub fn ensure_whole(&self) -> Result<()> {
+        let Self::File(path) = self else {
+            return Ok(());
+        };
+        let name = path.display();
+        let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+        let len = file.metadata()?.len();
+        if detect(&mut file, len)? == Format::ArrowStream {
+            stream::follow(file, len).with_context(|| name.to_string())?;
+        }
+        Ok(())
     }
 }
 
@@ -147,10 +166,7 @@ fn open_file(path: &Path, reading: Reading) -> Result<Reader> {
 
 fn open_as(file: File, len: u64, format: Format, reading: Reading) -> Result<Reader> {
     Ok(match format {
-        Format::Parquet => {
-            let rows = reading.batch_rows.unwrap_or(DEFAULT_BATCH_ROWS);
-            Box::new(ParquetReader::open(file, len, rows)?)
-        }
+        Format::Parquet => Box::new(ParquetReader::open(file, len, reading)?),
         Format::ArrowFile => Box::new(FileReader::open(file, len, reading.message_limit)?),
         Format::ArrowStream => Box::new(StreamReader::open(file, len, reading.message_limit)?),
     })
@@ -285,6 +301,8 @@ impl RecordBatchReader for FileSource {
 
 #[cfg(test)]
 mod arrow_tests;
+#[cfg(test)]
+mod bomb_tests;
 #[cfg(test)]
 mod parquet_tests;
 #[cfg(test)]

@@ -272,7 +272,7 @@ fn nesting_is_bounded() {
         vec![field]
     };
     decode(|b| nested(b, 60)).unwrap();
-    for depth in [65, 100, 10_000] {
+    for depth in [61, 64, 65, 100, 10_000] {
         let error = decode(|b| nested(b, depth)).unwrap_err();
         assert!(
             matches!(error.status(), Status::InvalidData | Status::Protocol),

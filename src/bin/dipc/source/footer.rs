@@ -10,7 +10,7 @@ use dipc::proto::verifier_options;
 
 use super::thrift::{Kind, Thrift};
 
-/// How deeply fields may nest: a list of Arrow's is two of them.
+/// How deeply groups may nest below the root, and the fields in them: a list of Arrow's is two.
 const MAX_DEPTH: usize = 2 * format::MAX_DEPTH + 2;
 /// The physical type of integers of up to 32 bits.
 const INT32: i64 = 1;
@@ -181,7 +181,7 @@ fn leaves<'a>(elements: &[Element<'a>]) -> Result<Vec<Leaf<'a>>> {
             );
         };
         if rest.len() > MAX_DEPTH {
-            bail!("fields nest deeper than {MAX_DEPTH} levels");
+            bail!("fields nest deeper than {} levels", format::MAX_DEPTH);
         }
         if children > 0 {
             // The root is no part of a path.
@@ -311,7 +311,7 @@ fn arrow_schema(text: &[u8]) -> Result<()> {
 fn check_depth(field: ipc::Field<'_>, depth: usize) -> Result<()> {
     if depth > format::MAX_DEPTH {
         bail!(
-            "its metadata ARROW:schema has fields that nest deeper than {} levels",
+            "its metadata ARROW:schema is wrong: fields nest deeper than {} levels",
             format::MAX_DEPTH
         );
     }

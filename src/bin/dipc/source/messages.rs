@@ -111,6 +111,22 @@ impl Input {
         ReceivedBody::packed(header, memory)
     }
 
+    /// Passes over the body of the header just read.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` where the file is cut off; what the system says.
+    pub fn pass(&mut self, header: &Header) -> Result<()> {
+        let len = header.body_len();
+        self.ensure_there(len)?;
+        // Bodies are checked against the file, and no file has more bytes than that.
+        self.file
+            .seek_relative(i64::try_from(len).unwrap_or(i64::MAX))
+            .map_err(|error| Error::io("cannot read the file", &error))?;
+        self.at += len;
+        Ok(())
+    }
+
     /// The stream has ended, and so must the file.
     ///
     /// # Errors

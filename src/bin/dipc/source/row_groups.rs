@@ -1,7 +1,9 @@
 //! Parquet files.
 //!
 //! The `parquet` crate follows the schema of the footer by recursion, and takes the footer's word
-//! for how many rows there are; so the footer is looked at first, and the rows are counted.
+//! for how many rows there are; so the footer is looked at first, and the rows are counted. It
+//! unpacks and repeats whatever pages ask for; so these are [counted](super::room), and a batch has
+//! fewer rows where it would take too much memory.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -10,18 +12,21 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail};
 use arrow::array::ArrayRef;
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions, RecordBatchReader};
+use dipc::arrow::decode::DecodeOptions;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
 };
+use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::column::page::Page;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
-use parquet::file::serialized_reader::SerializedPageReader;
 
+use super::Reading;
 use super::footer;
+use super::pages::Group;
+use super::room::Room;
 
 /// The last bytes, and those of a file whose footer is encrypted.
 const MAGIC: &[u8] = b"PAR1";
@@ -31,27 +36,32 @@ const TAIL: u64 = 8;
 
 /// Reads row group after row group.
 pub struct ParquetReader {
-    file: File,
+    file: Arc<File>,
     metadata: ArrowReaderMetadata,
+    levels: FieldLevels,
     schema: SchemaRef,
+    room: Arc<Room>,
+    /// Rows of a batch, which become fewer where they take too much memory.
     batch_rows: usize,
-    /// The row group being read, and how many of its rows are yet to come.
+    /// The row group being read, how many of its rows were given, and how many are yet to come.
     group: usize,
+    given: u64,
     left: u64,
     current: Option<ParquetRecordBatchReader>,
+    /// Rows that come again, because they are read again in smaller batches.
+    again: u64,
 }
 
 impl ParquetReader {
     /// Reads the footer of a file of `len` bytes.
-    pub fn open(mut file: File, len: u64, batch_rows: usize) -> Result<Self> {
+    pub fn open(mut file: File, len: u64, reading: Reading) -> Result<Self> {
         let (footer, start) = read_footer(&mut file, len)?;
         let wide = footer::check(&footer).context("footer")?;
         let metadata = ParquetMetaDataReader::decode_metadata(&footer)?;
         check_rows(&metadata).context("footer")?;
         check_places(&metadata, start).context("footer")?;
         let mut metadata = for_arrow(metadata)?;
-        // The same as each row group's reader has.
-        let schema = builder(&file, &metadata)?.build()?.schema();
+        let schema = Arc::new(Schema::new(metadata.schema().fields().clone()));
         if let Some(wide) = wide {
             let wide = for_arrow(ParquetMetaDataReader::decode_metadata(&wide)?)?;
             let fields = wide.schema().fields().iter().zip(schema.fields());
@@ -60,14 +70,25 @@ impl ParquetReader {
                 metadata = wide;
             }
         }
+        let columns = metadata.parquet_schema();
+        let fields = metadata.schema().fields();
+        let levels = parquet_to_arrow_field_levels(columns, ProjectionMask::all(), Some(fields))?;
+        let limit = reading
+            .message_limit
+            .unwrap_or(DecodeOptions::default().message_limit);
+        let room = Arc::new(Room::new(limit, columns.columns(), fields));
         let mut reader = Self {
             schema,
-            file,
+            file: Arc::new(file),
             metadata,
-            batch_rows,
+            levels,
+            batch_rows: room.rows(reading.batch_rows.unwrap_or(super::DEFAULT_BATCH_ROWS)),
+            room,
             group: 0,
+            given: 0,
             left: 0,
             current: None,
+            again: 0,
         };
         reader.begin(0)?;
         Ok(reader)
@@ -84,25 +105,44 @@ impl ParquetReader {
             self.current = None;
             return Ok(());
         };
+        self.given = 0;
         self.left = u64::try_from(rows)?;
         if rows == 0 {
             self.ensure_empty()?;
         }
-        self.current = Some(
-            builder(&self.file, &self.metadata)?
-                .with_row_groups(vec![group])
-                .with_batch_size(self.batch_rows)
-                .build()?,
-        );
+        self.read()
+    }
+
+    /// The row group being read.
+    fn current_group(&self) -> Group {
+        self.room.begin_group();
+        Group {
+            file: Arc::clone(&self.file),
+            metadata: Arc::clone(self.metadata.metadata()),
+            index: self.group,
+            room: Arc::clone(&self.room),
+        }
+    }
+
+    /// Reads the row group from its start, and passes over the rows that were given.
+    fn read(&mut self) -> Result<()> {
+        let rows = usize::try_from(self.given.saturating_add(self.left)).unwrap_or(usize::MAX);
+        self.again = self.given;
+        self.current = Some(ParquetRecordBatchReader::try_new_with_row_groups(
+            &self.levels,
+            &self.current_group(),
+            // Of more rows than there are, no place is taken for the others.
+            self.batch_rows.min(rows),
+            None,
+        )?);
         Ok(())
     }
 
     /// The crate looks at no page of a row group that has no rows by the footer.
     fn ensure_empty(&self) -> Result<()> {
-        let file = Arc::new(self.file.try_clone().context("cannot read the file")?);
-        for column in self.groups()[self.group].columns() {
-            let pages = SerializedPageReader::new(Arc::clone(&file), column, 0, None)?;
-            for page in pages {
+        let group = self.current_group();
+        for (index, column) in self.groups()[self.group].columns().iter().enumerate() {
+            for page in group.pages(index)? {
                 let page = page?;
                 if !matches!(page, Page::DictionaryPage { .. }) && page.num_values() > 0 {
                     bail!(
@@ -118,7 +158,13 @@ impl ParquetReader {
 
     fn advance(&mut self) -> Result<Option<RecordBatch>> {
         while let Some(current) = &mut self.current {
-            let Some(batch) = current.next().transpose()? else {
+            self.room.begin_batch(self.batch_rows);
+            let next = current.next().transpose();
+            if let Some(bytes) = self.room.past() {
+                self.take_fewer_rows(bytes)?;
+                continue;
+            }
+            let Some(mut batch) = next? else {
                 if self.left > 0 {
                     bail!(
                         "row group {} ends {} rows before the {} that the footer says",
@@ -130,7 +176,17 @@ impl ParquetReader {
                 self.begin(self.group + 1)?;
                 continue;
             };
-            let Some(left) = self.left.checked_sub(batch.num_rows() as u64) else {
+            if self.again > 0 {
+                let known = usize::try_from(self.again)
+                    .map_or(batch.num_rows(), |again| again.min(batch.num_rows()));
+                self.again -= known as u64;
+                batch = batch.slice(known, batch.num_rows() - known);
+                if batch.num_rows() == 0 {
+                    continue;
+                }
+            }
+            let rows = batch.num_rows() as u64;
+            let Some(left) = self.left.checked_sub(rows) else {
                 bail!(
                     "row group {} has more rows than the {} that the footer says",
                     self.group,
@@ -138,9 +194,26 @@ impl ParquetReader {
                 );
             };
             self.left = left;
+            self.given += rows;
             return self.narrow(batch).map(Some);
         }
         Ok(None)
+    }
+
+    /// A batch of as many rows as before would take `bytes`.
+    fn take_fewer_rows(&mut self, bytes: u64) -> Result<()> {
+        if self.batch_rows == 1 {
+            bail!(
+                "a row near row {} of row group {} takes {bytes} bytes or more when it is unpacked, \
+                 past the limit of {} bytes for a message: raise --max-message if the file is \
+                 trusted, or write it with shorter values, lists and pages",
+                self.given,
+                self.group,
+                self.room.limit()
+            );
+        }
+        self.batch_rows /= 2;
+        self.read()
     }
 }
 
@@ -193,17 +266,6 @@ impl RecordBatchReader for ParquetReader {
 fn for_arrow(metadata: ParquetMetaData) -> Result<ArrowReaderMetadata> {
     let options = ArrowReaderOptions::default();
     Ok(ArrowReaderMetadata::try_new(Arc::new(metadata), options)?)
-}
-
-fn builder(
-    file: &File,
-    metadata: &ArrowReaderMetadata,
-) -> Result<ParquetRecordBatchReaderBuilder<File>> {
-    let file = file.try_clone().context("cannot read the file")?;
-    Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(
-        file,
-        metadata.clone(),
-    ))
 }
 
 /// The footer, and where it begins.

@@ -57,6 +57,26 @@ impl StreamReader {
     }
 }
 
+/// Reads the headers of a stream of `len` bytes, to its end.
+///
+/// # Errors
+///
+/// `InvalidData` where it is cut off, `InvalidData` and `Protocol` for what is no message.
+pub fn follow(file: File, len: u64) -> Result<()> {
+    let mut input = Input::new(file, len);
+    loop {
+        let at = input.at();
+        let next = input.header().and_then(|header| match header {
+            Some(header) => input.pass(&header).map(Some),
+            None => input.ensure_ended().map(|()| None),
+        });
+        let next = next.map_err(|error| error.context(format_args!("message at offset {at}")));
+        if next?.is_none() {
+            return Ok(());
+        }
+    }
+}
+
 impl Iterator for StreamReader {
     type Item = Result<RecordBatch, ArrowError>;
 

@@ -1,0 +1,291 @@
+//! How many bytes the texts of a Parquet page become: a dictionary's are repeated by its indices,
+//! and one that follows another may begin as that does.
+//!
+//! What is damaged counts as much as it may be at most; the `parquet` crate says what is wrong.
+
+use parquet::basic::Encoding;
+use parquet::column::page::Page;
+use parquet::errors::ParquetError;
+
+/// The lengths of a dictionary's texts.
+#[derive(Debug, Default)]
+pub struct Lengths {
+    all: Vec<u32>,
+    longest: u64,
+}
+
+impl Lengths {
+    /// Of a dictionary page.
+    pub fn of(page: &[u8], count: usize) -> Self {
+        let mut all = Vec::with_capacity(count.min(page.len() / 4));
+        let mut rest = page;
+        while all.len() < count
+            && let Some((length, behind)) = rest.split_first_chunk()
+        {
+            let length = u32::from_le_bytes(*length);
+            let Some(behind) = behind.get(length as usize..) else {
+                break;
+            };
+            all.push(length);
+            rest = behind;
+        }
+        let longest = all.iter().copied().max().unwrap_or(0).into();
+        Self { all, longest }
+    }
+
+    /// Bytes of the texts that at most `values` indices name, of which no more than `most` are
+    /// taken for a batch.
+    pub fn repeated(&self, data: &[u8], values: usize, most: usize) -> u64 {
+        // Nearly always small enough, so that nothing needs to be counted.
+        const SMALL: u64 = 1 << 20;
+        let bound = (values.min(most) as u64).saturating_mul(self.longest);
+        if bound <= SMALL {
+            return bound;
+        }
+        self.sum(data, values).map_or(bound, |sum| sum.min(bound))
+    }
+
+    fn sum(&self, data: &[u8], values: usize) -> Option<u64> {
+        let (width, mut rest) = data.split_first()?;
+        let width = u32::from(*width);
+        if width > 32 {
+            return None;
+        }
+        let length = |index: u64| {
+            let index = usize::try_from(index).ok()?;
+            self.all.get(index).copied().map(u64::from)
+        };
+        let (mut sum, mut left) = (0_u64, values as u64);
+        while left > 0 {
+            let Some(run) = varint(&mut rest).filter(|run| *run > 0) else {
+                break;
+            };
+            let packed = run & 1 == 1;
+            // Groups of eight, or as many times one.
+            let count = (run >> 1)
+                .saturating_mul(if packed { 8 } else { 1 })
+                .min(left);
+            left -= count;
+            if !packed || width == 0 {
+                let bytes = take(&mut rest, width.div_ceil(8) as usize)?;
+                let mut index = [0; 8];
+                index[..bytes.len()].copy_from_slice(bytes);
+                let each = length(u64::from_le_bytes(index))?;
+                sum = sum.saturating_add(each.saturating_mul(count));
+                continue;
+            }
+            let len = usize::try_from((run >> 1).saturating_mul(width.into())).ok()?;
+            let len = len.min(rest.len());
+            let mut bits = Bits::new(take(&mut rest, len)?);
+            for _ in 0..count {
+                let Some(index) = bits.next(width) else {
+                    break;
+                };
+                sum = sum.saturating_add(length(index)?);
+            }
+        }
+        Some(sum)
+    }
+}
+
+/// The encoding of a data page, and its bytes behind the levels.
+///
+/// # Errors
+///
+/// Levels that do not end within the page.
+pub fn values(
+    page: &Page,
+    (max_rep, max_def): (i16, i16),
+) -> Result<(Encoding, &[u8]), ParquetError> {
+    let behind = match page {
+        Page::DataPageV2 {
+            buf,
+            encoding,
+            def_levels_byte_len,
+            rep_levels_byte_len,
+            ..
+        } => {
+            let levels = u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len);
+            let levels = usize::try_from(levels).unwrap_or(usize::MAX);
+            buf.get(levels..).map(|data| (*encoding, data))
+        }
+        Page::DataPage {
+            buf,
+            encoding,
+            num_values,
+            def_level_encoding,
+            rep_level_encoding,
+            ..
+        } => {
+            let rep = skip_levels(buf, max_rep, *rep_level_encoding, *num_values);
+            let def =
+                rep.and_then(|rest| skip_levels(rest, max_def, *def_level_encoding, *num_values));
+            def.map(|data| (*encoding, data))
+        }
+        Page::DictionaryPage { buf, encoding, .. } => Some((*encoding, buf.as_ref())),
+    };
+    behind.ok_or_else(|| ParquetError::General("levels do not end within the page".to_owned()))
+}
+
+fn skip_levels(bytes: &[u8], max: i16, encoding: Encoding, values: u32) -> Option<&[u8]> {
+    if max == 0 {
+        return Some(bytes);
+    }
+    if encoding == Encoding::RLE {
+        let (length, rest) = bytes.split_first_chunk()?;
+        return rest.get(u32::from_le_bytes(*length) as usize..);
+    }
+    // Bit by bit.
+    let width = u64::from(i16::BITS - max.leading_zeros());
+    let len = u64::from(values).saturating_mul(width).div_ceil(8);
+    bytes.get(usize::try_from(len).ok()?..)
+}
+
+/// How many lengths a page of delta-encoded texts has, prefixes and suffixes together.
+pub fn delta_counts(data: &[u8], encoding: Encoding) -> u64 {
+    let count = |mut data: &[u8]| Delta::read(&mut data).map_or(0, |delta| delta.count);
+    let first = count(data);
+    match encoding {
+        // The suffixes come behind the prefixes, and are as many.
+        Encoding::DELTA_BYTE_ARRAY => first.saturating_mul(2),
+        _ => first,
+    }
+}
+
+/// Bytes of the texts of a page that say how many bytes each has in common with the one before, if
+/// no more than `most` of them are taken.
+///
+/// # Errors
+///
+/// Lengths that cannot be read.
+pub fn delta_bytes(data: &[u8], most: usize) -> Result<u64, ParquetError> {
+    let sum = || {
+        let mut rest = data;
+        let delta = Delta::read(&mut rest)?;
+        let prefixes = delta.lengths(&mut rest)?;
+        let suffixes = Delta::read(&mut rest).filter(|suffixes| suffixes.count == delta.count)?;
+        let suffixes = suffixes.lengths(&mut rest)?;
+        let (mut sum, mut longest, mut length) = (0_u64, 0_u64, 0_u64);
+        for (prefix, suffix) in prefixes.iter().zip(&suffixes) {
+            length = length
+                .min((*prefix).into())
+                .saturating_add((*suffix).into());
+            longest = longest.max(length);
+            sum = sum.saturating_add(length);
+        }
+        Some(sum.min((most as u64).saturating_mul(longest)))
+    };
+    sum().ok_or_else(|| {
+        ParquetError::General("the lengths of texts in a page are damaged".to_owned())
+    })
+}
+
+/// The head of integers that are encoded as differences.
+struct Delta {
+    /// Values of a block, and blocks within it.
+    block: u64,
+    parts: usize,
+    count: u64,
+    first: i64,
+}
+
+impl Delta {
+    fn read(rest: &mut &[u8]) -> Option<Self> {
+        Some(Self {
+            block: varint(rest)?,
+            parts: usize::try_from(varint(rest)?).ok().filter(|n| *n > 0)?,
+            count: varint(rest)?,
+            first: zigzag(rest)?,
+        })
+    }
+
+    /// Reads all values, none of which may be below 0.
+    fn lengths(&self, rest: &mut &[u8]) -> Option<Vec<u32>> {
+        let count = usize::try_from(self.count).ok()?;
+        let part = usize::try_from(self.block / self.parts as u64).ok()?;
+        if part == 0 || !part.is_multiple_of(32) {
+            return None;
+        }
+        let mut lengths = Vec::with_capacity(count);
+        let mut last = i32::try_from(self.first).ok()?;
+        if count > 0 {
+            lengths.push(u32::try_from(last).ok()?);
+        }
+        while lengths.len() < count {
+            let least = i32::try_from(zigzag(rest)?).ok()?;
+            for width in take(rest, self.parts)? {
+                // What stands for the parts behind the last value is of no part.
+                if lengths.len() == count {
+                    break;
+                }
+                let width = u32::from(*width);
+                if width > 32 {
+                    return None;
+                }
+                let len = (part / 8).checked_mul(width as usize)?.min(rest.len());
+                let mut bits = Bits::new(take(rest, len)?);
+                for _ in 0..part.min(count - lengths.len()) {
+                    let more = u32::try_from(bits.next(width)?).ok()?;
+                    last = last.wrapping_add(least).wrapping_add(more.cast_signed());
+                    lengths.push(u32::try_from(last).ok()?);
+                }
+            }
+        }
+        Some(lengths)
+    }
+}
+
+/// Numbers of a few bits each, the lowest first.
+struct Bits<'a> {
+    rest: &'a [u8],
+    held: u64,
+    count: u32,
+}
+
+impl<'a> Bits<'a> {
+    fn new(rest: &'a [u8]) -> Self {
+        Self {
+            rest,
+            held: 0,
+            count: 0,
+        }
+    }
+
+    /// The next number, of at most 32 bits.
+    fn next(&mut self, width: u32) -> Option<u64> {
+        while self.count < width {
+            let (byte, rest) = self.rest.split_first()?;
+            self.held |= u64::from(*byte) << self.count;
+            self.count += 8;
+            self.rest = rest;
+        }
+        let number = self.held & ((1 << width) - 1);
+        self.held >>= width;
+        self.count -= width;
+        Some(number)
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (taken, behind) = rest.split_at_checked(len)?;
+    *rest = behind;
+    Some(taken)
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn zigzag(rest: &mut &[u8]) -> Option<i64> {
+    let value = varint(rest)?;
+    Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+}

@@ -1,0 +1,340 @@
+//! How much memory a batch of a Parquet file may take: for its pages, unpacked, and for the arrays
+//! that are made of them.
+//!
+//! What a file says costs it nothing: few bytes unpack to many, and a run of one index repeats a
+//! value without another byte. So each page is counted when it comes, by what it can make of
+//! itself at most, before the `parquet` crate decodes it. Where that is too much for one batch,
+//! the caller takes fewer rows.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field};
+use parking_lot::Mutex;
+use parquet::basic::{ConvertedType, Encoding, LogicalType, Type};
+use parquet::column::page::Page;
+use parquet::errors::ParquetError;
+use parquet::schema::types::ColumnDescriptor;
+
+use super::expansion::{self, Lengths};
+
+/// How often the bytes that a file has for a batch may be taken for it beside the limit: packed,
+/// unpacked and in arrays, for each of a great many columns.
+const TIMES_STORED: u64 = 8;
+/// Bytes of a row's place in a column beside its value: a definition level and the validity.
+const ROW: u64 = 3;
+/// Bytes of a value's two levels.
+const LEVELS: u64 = 4;
+/// Bytes of an offset; of a text's view and the offset that it was made of.
+const OFFSET: u64 = 8;
+const VIEW: u64 = 24;
+/// Bytes of the widest decimals.
+const DECIMAL: u64 = 32;
+
+/// What a column takes for its rows and values, beside the bytes of texts.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// Bytes for each row of a batch.
+    row: u64,
+    /// Bytes for each value of a page.
+    value: u64,
+    is_text: bool,
+    is_repeated: bool,
+    max_levels: (i16, i16),
+}
+
+/// A column of the row group being read.
+#[derive(Debug, Default)]
+struct Column {
+    /// The dictionary, and the lengths of its texts.
+    dictionary: u64,
+    lengths: Lengths,
+    /// The page being read.
+    page: u64,
+    /// Bytes of both in the file.
+    dictionary_stored: u64,
+    page_stored: u64,
+    /// What the page being read can make, and all pages that the batch has begun to read.
+    last: u64,
+    made: u64,
+}
+
+impl Column {
+    fn total(&self) -> u64 {
+        self.dictionary
+            .saturating_add(self.page)
+            .saturating_add(self.made)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    columns: Vec<Column>,
+    rows: u64,
+    /// All together, and the bytes of the file among them.
+    total: u64,
+    stored: u64,
+    /// What was too much.
+    past: Option<u64>,
+}
+
+/// The room for one batch.
+#[derive(Debug)]
+pub struct Room {
+    limit: u64,
+    shapes: Vec<Shape>,
+    state: Mutex<State>,
+}
+
+impl Room {
+    /// For batches of these columns. `columns` has the fields that they make, which may ask for
+    /// more than there is in the file.
+    pub fn new(limit: u64, columns: &[Arc<ColumnDescriptor>], fields: &[Arc<Field>]) -> Self {
+        let mut lists = Vec::new();
+        for field in fields {
+            fixed_lists(field.data_type(), FixedLists::default(), &mut lists);
+        }
+        let shapes = columns
+            .iter()
+            .enumerate()
+            .map(|(index, column)| shape(column, lists.get(index).copied().unwrap_or_default()))
+            .collect();
+        Self {
+            limit,
+            shapes,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Bytes that a batch may take.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How many rows of at most `rows` may be asked for, by their fixed widths.
+    pub fn rows(&self, rows: usize) -> usize {
+        let row = self.shapes.iter().map(|shape| shape.row);
+        let row = row.fold(0, u64::saturating_add).max(1);
+        let most = usize::try_from(self.limit / row).unwrap_or(usize::MAX);
+        rows.min(most).max(1)
+    }
+
+    /// Begins with a row group.
+    pub fn begin_group(&self) {
+        let mut state = self.state.lock();
+        *state = State::default();
+        state
+            .columns
+            .resize_with(self.shapes.len(), Column::default);
+    }
+
+    /// Begins with a batch.
+    pub fn begin_batch(&self, rows: usize) {
+        let state = &mut *self.state.lock();
+        state.rows = rows as u64;
+        let row = self.shapes.iter().map(|shape| shape.row);
+        state.total = row.fold(0, u64::saturating_add).saturating_mul(state.rows);
+        state.stored = 0;
+        for column in &mut state.columns {
+            column.made = column.last;
+            state.total = state.total.saturating_add(column.total());
+            let stored = column.dictionary_stored.saturating_add(column.page_stored);
+            state.stored = state.stored.saturating_add(stored);
+        }
+    }
+
+    /// How many bytes were too much, if that is why reading failed.
+    pub fn past(&self) -> Option<u64> {
+        self.state.lock().past.take()
+    }
+
+    /// A page will be unpacked.
+    pub fn add_page(
+        &self,
+        column: usize,
+        is_dictionary: bool,
+        packed: u64,
+        unpacked: u64,
+    ) -> Result<(), ParquetError> {
+        let bytes = packed.saturating_add(unpacked);
+        self.change(column, packed, |column| {
+            if is_dictionary {
+                // And decoded.
+                column.dictionary = bytes.saturating_add(unpacked);
+                column.dictionary_stored = packed;
+            } else {
+                column.page = bytes;
+                column.page_stored = packed;
+                column.last = 0;
+            }
+            Ok(())
+        })
+    }
+
+    /// A page was unpacked, and will be decoded.
+    pub fn add_values(&self, index: usize, page: &Page) -> Result<(), ParquetError> {
+        let shape = self.shapes[index];
+        if let Page::DictionaryPage {
+            buf, num_values, ..
+        } = page
+        {
+            return self.change(index, 0, |column| {
+                // A text has its length before it.
+                let (least, place) = if shape.is_text {
+                    (4, VIEW)
+                } else {
+                    (1, LEVELS)
+                };
+                let count = u64::from(*num_values);
+                if count.saturating_mul(least) > buf.len() as u64 {
+                    return Err(ParquetError::General(format!(
+                        "a dictionary of {} bytes cannot have {num_values} values",
+                        buf.len()
+                    )));
+                }
+                let places = count.saturating_mul(place);
+                column.dictionary = column.dictionary.saturating_add(places);
+                if shape.is_text {
+                    column.lengths = Lengths::of(buf, *num_values as usize);
+                }
+                Ok(())
+            });
+        }
+        let (encoding, data) = expansion::values(page, shape.max_levels)?;
+        let values = page.num_values() as usize;
+        let is_delta = matches!(
+            encoding,
+            Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY
+        );
+        if is_delta {
+            // The crate decodes all lengths at once.
+            let count = expansion::delta_counts(data, encoding);
+            self.change(index, 0, |column| {
+                column.page = column.page.saturating_add(count.saturating_mul(4));
+                Ok(())
+            })?;
+        }
+        let rows = self.state.lock().rows;
+        self.change(index, 0, |column| {
+            let mut made = 0;
+            if shape.is_repeated {
+                made = (values as u64).saturating_mul(shape.value);
+            }
+            let most = match shape.is_repeated {
+                true => usize::MAX,
+                false => usize::try_from(rows).unwrap_or(usize::MAX),
+            };
+            let bytes = match encoding {
+                Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY => {
+                    column.lengths.repeated(data, values, most)
+                }
+                Encoding::DELTA_BYTE_ARRAY => expansion::delta_bytes(data, most)?,
+                _ => data.len() as u64,
+            };
+            if shape.is_text {
+                made = made.saturating_add(bytes);
+            }
+            column.last = made;
+            column.made = column.made.saturating_add(made);
+            Ok(())
+        })
+    }
+
+    /// Changes a column, of which `stored` more bytes were read, and holds the new total against
+    /// the limit.
+    fn change(
+        &self,
+        index: usize,
+        stored: u64,
+        change: impl FnOnce(&mut Column) -> Result<(), ParquetError>,
+    ) -> Result<(), ParquetError> {
+        let state = &mut *self.state.lock();
+        let column = &mut state.columns[index];
+        let before = column.total();
+        change(column)?;
+        state.total = (state.total.saturating_sub(before)).saturating_add(column.total());
+        state.stored = state.stored.saturating_add(stored);
+        let stored = state.stored.saturating_mul(TIMES_STORED);
+        let limit = self.limit.saturating_add(stored);
+        if state.total > limit {
+            state.past = Some(state.total);
+            return Err(ParquetError::General(format!(
+                "{} bytes pass the limit of {limit} bytes",
+                state.total
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn shape(column: &ColumnDescriptor, lists: FixedLists) -> Shape {
+    let is_decimal = column.converted_type() == ConvertedType::DECIMAL
+        || matches!(column.logical_type_ref(), Some(LogicalType::Decimal { .. }));
+    // In the page's own type, and in Arrow's.
+    let physical = match column.physical_type() {
+        Type::BOOLEAN => 1,
+        Type::INT32 | Type::FLOAT => 4,
+        Type::INT64 | Type::DOUBLE => 8,
+        Type::INT96 => 12,
+        Type::BYTE_ARRAY => VIEW,
+        Type::FIXED_LEN_BYTE_ARRAY => u64::try_from(column.type_length()).unwrap_or(0),
+    };
+    let width = match is_decimal {
+        true => physical + DECIMAL,
+        false => physical + physical.max(OFFSET),
+    };
+    let levels = (column.max_rep_level(), column.max_def_level());
+    let is_repeated = levels.0 > 0;
+    let depth = u64::try_from(levels.0).unwrap_or(0);
+    let value = width + LEVELS + OFFSET * depth;
+    Shape {
+        row: match is_repeated {
+            // Lists that are null, which have as many values as others.
+            true => OFFSET + lists.of_row.saturating_mul(width),
+            false => width + ROW,
+        },
+        value: value.saturating_mul(lists.of_value.saturating_add(1)),
+        is_text: column.physical_type() == Type::BYTE_ARRAY,
+        is_repeated,
+        max_levels: levels,
+    }
+}
+
+/// How many values the lists of fixed size around a column have, null ones too, of which a file
+/// says nothing but that.
+#[derive(Debug, Clone, Copy, Default)]
+struct FixedLists {
+    /// In each row.
+    of_row: u64,
+    /// For each value of the file: in lists of other lists.
+    of_value: u64,
+    is_repeated: bool,
+}
+
+/// Adds those of each column of a type.
+fn fixed_lists(ty: &DataType, mut lists: FixedLists, all: &mut Vec<FixedLists>) {
+    match ty {
+        DataType::Struct(fields) => {
+            for field in fields {
+                fixed_lists(field.data_type(), lists, all);
+            }
+        }
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::ListView(field)
+        | DataType::LargeListView(field)
+        | DataType::Map(field, _) => {
+            lists.is_repeated = true;
+            fixed_lists(field.data_type(), lists, all);
+        }
+        DataType::FixedSizeList(field, size) => {
+            let size = u64::try_from(*size).unwrap_or(0);
+            let count = match lists.is_repeated {
+                true => &mut lists.of_value,
+                false => &mut lists.of_row,
+            };
+            *count = (*count).max(1).saturating_mul(size);
+            fixed_lists(field.data_type(), lists, all);
+        }
+        _ => all.push(lists),
+    }
+}
