@@ -1,6 +1,8 @@
 //! What cannot be done, each with its exit status and a text that says why.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
 use crate::support::*;
 
@@ -231,4 +233,234 @@ fn info_says_what_works_and_why_not() {
     let shown = text(&run(&["info"]).stdout);
     assert!(shown.contains("transport shm  works"), "{shown}");
     assert!(shown.contains("device    cpu  works"), "{shown}");
+}
+
+/// Promise of the help: a number or a time that cannot be 0 is refused, with the least one; every
+/// other 0 is said there.
+#[test]
+fn zeros_are_refused_or_mean_something() {
+    let at = address();
+    let serve = ["serve", "--listen", &at, "--tpch", "nation"];
+    for (option, least) in [
+        ("--max-streams", "the least is 1"),
+        ("--max-providers", "the least is 1"),
+        ("--batch-rows", "the least is 1"),
+        ("--scale", "above 0"),
+        ("--max-message", "the least is 64K"),
+    ] {
+        let told = failure(2, &[&serve[..], &[option, "0"]].concat());
+        assert!(told.contains(option) && told.contains(least), "{told}");
+    }
+    let get = ["get", &at, "nation"];
+    for (option, least) in [
+        ("--timeout", "the least is 1us"),
+        ("--connections", "1..=64"),
+        ("--max-message", "the least is 64K"),
+    ] {
+        for zero in ["0", "0s", "0.0ms", "1e-20"] {
+            if option == "--timeout" || zero == "0" {
+                let told = failure(2, &[&get[..], &[option, zero]].concat());
+                assert!(told.contains(option), "{told}");
+                assert!(told.contains(least) || zero == "1e-20", "{told}");
+            }
+        }
+    }
+    let zeros = ["--spin", "0", "--drain", "0", "--max-memory", "0"];
+    let server = Server::start(&[&["--tpch", "nation"], &zeros[..]].concat());
+    for zeros in [
+        &["--head", "0"][..],
+        &["--spin", "0", "--max-message", "64K"],
+    ] {
+        let output = run(&[&["get", &server.uri, "nation"], zeros].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let serve = text(&run(&["serve", "--help"]).stdout);
+    let get = text(&run(&["get", "--help"]).stdout);
+    for (help, options) in [
+        (serve, &["--spin", "--drain", "--max-memory"][..]),
+        (get, &["--spin", "--head"]),
+    ] {
+        for option in options {
+            let at = help.find(option).unwrap();
+            let rest = &help[at..];
+            let end = rest[2..]
+                .find("\n      --")
+                .map_or(rest.len(), |end| end + 2);
+            assert!(rest[..end].contains("0: "), "{option}");
+        }
+    }
+}
+
+/// Promise of the help: `--head` and `--json` do not go together, and both say so.
+#[test]
+fn a_conflict_is_in_the_help() {
+    let help = text(&run(&["get", "--help"]).stdout);
+    assert!(
+        help.contains("not with --json") && help.contains("not with --head"),
+        "{help}"
+    );
+}
+
+/// Promise of `serve`: an address that is given twice is said as such, and nothing is ready before.
+#[test]
+fn an_address_given_twice_is_said() {
+    let at = address();
+    for second in [at.clone(), format!("{at}?free_data=5")] {
+        let args = [
+            "serve", "--listen", &at, "--listen", &second, "--tpch", "nation",
+        ];
+        let output = run(&args);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(
+            told.contains("twice") || told.contains("are one address"),
+            "{told}"
+        );
+        assert_eq!(text(&output.stdout), "");
+    }
+    // What cannot be listened at is said before anything is ready.
+    let server = Server::start(&["--tpch", "nation"]);
+    let args = [
+        "serve",
+        "--listen",
+        &at,
+        "--listen",
+        &server.uri,
+        "--tpch",
+        "nation",
+    ];
+    let output = run(&args);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "");
+}
+
+/// Promise of `serve`: what is ready can be reached. With too few descriptors it says so at once.
+#[test]
+fn too_few_descriptors_are_said_at_the_start() {
+    let (mut refused, mut ready) = (0, 0);
+    for any in ["shm:@", "tcp://127.0.0.1:0"] {
+        for limit in (8..40).step_by(8) {
+            let place = if any == "shm:@" {
+                address()
+            } else {
+                any.to_owned()
+            };
+            let mut child = std::process::Command::new("sh")
+                .args(["-c", r#"ulimit -n "$0"; exec "$@""#])
+                .arg(limit.to_string())
+                .arg(env!("CARGO_BIN_EXE_dipc"))
+                .args(["serve", "--listen", &place, "--tpch", "nation"])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut line = String::new();
+            let stdout = child.stdout.as_mut().unwrap();
+            BufReader::new(stdout).read_line(&mut line).unwrap();
+            if let Some(uri) = line.trim_end().strip_prefix("ready ") {
+                ready += 1;
+                let output = run(&["get", uri, "nation", "--timeout", "60s"]);
+                assert!(output.status.success(), "{limit}: {}", text(&output.stderr));
+                signal(&child, rustix::process::Signal::TERM);
+                child.wait().unwrap();
+            } else {
+                refused += 1;
+                let output = child.wait_with_output().unwrap();
+                let told = text(&output.stderr);
+                assert_eq!(
+                    (output.status.code(), line.as_str()),
+                    (Some(1), ""),
+                    "{told}"
+                );
+                assert!(told.contains("ulimit -n"), "{limit}: {told}");
+            }
+        }
+    }
+    assert!(refused > 0 && ready > 0, "{refused} {ready}");
+}
+
+/// Promise of `serve`: what cannot be sent, or ends in the middle, is refused at the start.
+#[test]
+fn files_that_cannot_be_sent_are_refused_at_the_start() {
+    use arrow::array::{ArrayRef, Int8Array, ListArray, RecordBatch, StructArray};
+    use arrow::buffer::OffsetBuffer;
+    use arrow::datatypes::Field;
+    use std::sync::Arc;
+
+    let folder = tempfile::tempdir().unwrap();
+    let nested = |depth: usize, in_lists: bool| {
+        let mut array: ArrayRef = Arc::new(Int8Array::from(vec![1]));
+        for _ in 1..depth {
+            let field = Arc::new(Field::new("f", array.data_type().clone(), true));
+            array = match in_lists {
+                true => Arc::new(ListArray::new(
+                    field,
+                    OffsetBuffer::from_lengths([1]),
+                    array,
+                    None,
+                )),
+                false => Arc::new(StructArray::from(vec![(field, array)])),
+            };
+        }
+        RecordBatch::try_from_iter([("f", array)]).unwrap()
+    };
+    let refused = |path: &str, said: &str| {
+        let output = run(&["serve", "--listen", &address(), path]);
+        let told = text(&output.stderr);
+        assert_eq!(
+            (output.status.code(), text(&output.stdout).as_str()),
+            (Some(1), ""),
+            "{told}"
+        );
+        assert!(told.contains(said) && told.contains(path), "{told}");
+    };
+    let path = path_in(&folder, "t");
+    for in_lists in [true, false] {
+        for write in [write_stream, write_arrow, write_parquet] {
+            write(Path::new(&path), &nested(60, in_lists));
+            let server = Server::start(&[&path]);
+            let report = json(&["get", &server.uri, "t", "--json", "--verify", &path]);
+            assert_eq!(report["verified"]["equal"], true);
+            for depth in [61, 64] {
+                write(Path::new(&path), &nested(depth, in_lists));
+                refused(&path, "fields nest deeper than 60 levels");
+            }
+        }
+    }
+    write_stream(Path::new(&path), &table(1000));
+    let whole = std::fs::read(&path).unwrap();
+    for cut in [whole.len() - 20, whole.len() / 2] {
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        refused(&path, "cut off");
+    }
+    std::fs::write(&path, [&whole[..], b"more"].concat()).unwrap();
+    refused(&path, "4 bytes follow");
+}
+
+/// Promise of `--arena`: its errors name the option or the limit that is at fault, and no other.
+#[test]
+fn a_full_arena_names_its_limit() {
+    let table = ["--tpch", "lineitem", "--scale", "0.01", "--arena"];
+    let at = address();
+    let serve = [&["serve", "--listen", &at], &table[..]].concat();
+    let told = failure(1, &[&serve[..], &["--max-memory", "1M"]].concat());
+    assert!(told.contains("raise it, or leave out --arena"), "{told}");
+    assert!(
+        told.contains("--max-memory") && !told.contains("release"),
+        "{told}"
+    );
+    let limited = std::process::Command::new("sh")
+        .args([
+            "-c",
+            r#"ulimit -f 100; exec "$0" "$@""#,
+            env!("CARGO_BIN_EXE_dipc"),
+        ])
+        .args(&serve)
+        .output()
+        .unwrap();
+    let told = text(&limited.stderr);
+    assert!(
+        told.contains("ulimit -f") && !told.contains("--max-memory"),
+        "{told}"
+    );
 }

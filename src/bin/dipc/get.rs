@@ -44,7 +44,8 @@ pub struct Args {
     #[arg(long)]
     trusted_network: bool,
 
-    /// Print the first N rows as a table, times of a named zone in UTC (at most 1000000)
+    /// Print the first N rows as a table, times of a named zone in UTC (0 to 1000000; 0: the columns
+    /// alone); not with --json
     #[arg(long, value_name = "N", conflicts_with = "json", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     head: Option<u32>,
 
@@ -67,8 +68,8 @@ pub struct Args {
     device: Device,
 
     /// How long to wait for the connection and the server's first answer, and whenever it says
-    /// nothing later (10s to connect and no limit after that, where this is not given)
-    #[arg(long, value_name = "TIME", value_parser = crate::parse_duration)]
+    /// nothing later, from 1us on (10s to connect and no limit after that, where this is not given)
+    #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
     timeout: Option<Duration>,
 
     /// Accept a server of any user, not only of the user who runs this
@@ -77,15 +78,16 @@ pub struct Args {
 
     /// Most memory that one message may take here beside its body (unpacked, copied, or as
     /// dictionaries of the stream), as 512M; what needs more is an error (512M, and 16G for a
-    /// server of the same user over shm, where this is not given)
-    #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
+    /// server of the same user over shm, where this is not given; the least is 64K). A batch of
+    /// the Parquet file of --verify may take as much
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse_message)]
     max_message: Option<u64>,
 
     /// Connections that carry the stream, where the transport can use several (tcp)
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
     connections: u16,
 
-    /// How long to look for data before sleeping; uses a whole core meanwhile
+    /// How long to look for data before sleeping (0: not at all); uses a whole core meanwhile
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
     spin: Duration,
 
@@ -93,7 +95,7 @@ pub struct Args {
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
     settings: Vec<(String, String)>,
 
-    /// Print JSON
+    /// Print JSON; not with --head, whose rows are a text
     #[arg(long)]
     json: bool,
 }

@@ -2,19 +2,22 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, anyhow};
 use arrow::array::{Array as _, ArrayData, ArrayRef, AsArray as _, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use dipc::arena::Arena;
+use dipc::error::{Error, Status};
 
+use crate::report::bytes_text;
 use crate::source::Reader;
 
-/// Reads a table to its end into `arena`.
-pub fn load(reader: Reader, arena: &Arena) -> Result<Vec<RecordBatch>> {
+/// Reads a table to its end into `arena`, which may take `room` bytes.
+pub fn load(reader: Reader, arena: &Arena, room: u64) -> Result<Vec<RecordBatch>> {
     let mut mover = Mover {
         arena,
+        room,
         before: HashMap::new(),
         now: HashMap::new(),
     };
@@ -23,6 +26,20 @@ pub fn load(reader: Reader, arena: &Arena) -> Result<Vec<RecordBatch>> {
         batches.push(mover.batch(&batch?)?);
     }
     Ok(batches)
+}
+
+/// What was wrong with an arena that may take `room` bytes. Its own remedy, arrays that are released,
+/// is none of a server that keeps its tables.
+pub fn explained(error: Error, room: u64) -> anyhow::Error {
+    let is_full = error.status() == Status::OutOfMemory && error.text().contains("max_bytes");
+    if is_full {
+        return anyhow!(
+            "the tables need more lendable memory than --max-memory allows ({} are left for this one): \
+             raise it, or leave out --arena",
+            bytes_text(room)
+        );
+    }
+    anyhow::Error::from(error).context("cannot hold the table in lendable memory")
 }
 
 /// Address and length of a buffer.
@@ -35,6 +52,7 @@ type Place = (usize, usize);
 /// with the copies, so that no other buffer can come to lie at the same address meanwhile.
 struct Mover<'a> {
     arena: &'a Arena,
+    room: u64,
     before: HashMap<Place, (Buffer, Buffer)>,
     now: HashMap<Place, (Buffer, Buffer)>,
 }
@@ -94,9 +112,8 @@ impl Mover<'_> {
         let pair = match self.before.remove(&place) {
             Some(pair) => pair,
             None => {
-                let copy = self.arena.buffer_from(buffer).context(
-                    "cannot hold the table in lendable memory, which --max-memory bounds",
-                )?;
+                let copy = self.arena.buffer_from(buffer);
+                let copy = copy.map_err(|error| explained(error, self.room))?;
                 (buffer.clone(), copy)
             }
         };
@@ -177,7 +194,7 @@ mod tests {
     fn load_all(batches: Vec<RecordBatch>, arena: &Arena) -> Vec<RecordBatch> {
         let schema = batches[0].schema();
         let reader = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
-        load(Box::new(reader), arena).unwrap()
+        load(Box::new(reader), arena, u64::MAX).unwrap()
     }
 
     fn check_lendable(data: &ArrayData) {
@@ -234,8 +251,8 @@ mod tests {
         };
         let arena = Arena::new(DeviceKind::CPU, options).unwrap();
         let reader = RecordBatchIterator::new([Ok(batch())], batch().schema());
-        let error = load(Box::new(reader), &arena).unwrap_err();
-        assert!(format!("{error:#}").contains("max_bytes"), "{error:#}");
+        let error = load(Box::new(reader), &arena, 8192).unwrap_err();
+        assert!(format!("{error:#}").contains("--max-memory"), "{error:#}");
         assert_eq!(arena.used_bytes(), 0);
     }
 }

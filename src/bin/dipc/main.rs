@@ -11,6 +11,7 @@ mod get;
 mod info;
 mod lend;
 mod lengths;
+mod listening;
 mod output;
 mod report;
 mod serve;
@@ -21,6 +22,7 @@ mod tpch;
 mod verify;
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -152,6 +154,23 @@ fn parse_duration(text: &str) -> Result<Duration> {
     Duration::try_from_secs_f64(number * scale).map_err(|error| anyhow!("{text:?}: {error}"))
 }
 
+/// Reads a time to wait for something.
+fn parse_timeout(text: &str) -> Result<Duration> {
+    match parse_duration(text)? {
+        Duration::ZERO => bail!("a time-out of 0 lets nothing come; the least is 1us"),
+        timeout => Ok(timeout),
+    }
+}
+
+/// Reads a number of things of which there must be one.
+fn parse_count(text: &str) -> Result<NonZeroUsize> {
+    match text.parse::<usize>().map(NonZeroUsize::new) {
+        Ok(Some(count)) => Ok(count),
+        Ok(None) => bail!("the least is 1"),
+        Err(error) => bail!("{text:?} is not a whole number from 1 on: {error}"),
+    }
+}
+
 /// Reads `NAME=VALUE`.
 fn parse_setting(text: &str) -> Result<(String, String)> {
     match text.split_once('=') {
@@ -199,6 +218,17 @@ fn parse_bytes(text: &str) -> Result<u64> {
     number
         .checked_mul(1 << shift)
         .ok_or_else(|| anyhow!("{text} is more than there is"))
+}
+
+/// The least that a message may take: a schema is one, too.
+const LEAST_MESSAGE: u64 = 64 << 10;
+
+/// Reads how many bytes a message may take.
+fn parse_message(text: &str) -> Result<u64> {
+    match parse_bytes(text)? {
+        bytes if bytes < LEAST_MESSAGE => bail!("the least is {}K", LEAST_MESSAGE >> 10),
+        bytes => Ok(bytes),
+    }
 }
 
 #[cfg(test)]

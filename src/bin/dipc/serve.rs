@@ -15,7 +15,9 @@ use anyhow::{Context as _, Result, bail};
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::stream::DeviceStreamReader;
 use dipc::arrow::transfer::{move_into, move_to};
-use dipc::arrow::{OwnedDeviceStream, batch_to_c, export_batches, schema_to_c};
+use dipc::arrow::{
+    EncodeOptions, Encoder, OwnedDeviceStream, batch_to_c, export_batches, schema_to_c,
+};
 use dipc::device::{DeviceKind, Target};
 use dipc::error::{Error, Status};
 use dipc::proto::Role;
@@ -29,7 +31,7 @@ use crate::output::whole;
 use crate::report::bytes_text;
 use crate::source::{Reader, Reading, Source};
 use crate::tpch;
-use crate::{Usage, lend, listen, output, signals};
+use crate::{Usage, lend, listen, listening, output, signals};
 
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
@@ -57,8 +59,8 @@ pub struct Args {
     #[arg(long, value_name = "F", default_value = "1", value_parser = tpch::parse_scale)]
     scale: f64,
 
-    /// Read every table into lendable memory before serving: fetching then copies nothing, and the
-    /// tables must fit into memory
+    /// Read every table into lendable memory before serving, into which the tables must fit: what is
+    /// lent from there is not copied (small bodies, and those of clients elsewhere, are sent)
     #[arg(long)]
     arena: bool,
 
@@ -67,27 +69,29 @@ pub struct Args {
     #[arg(long, value_name = "WHERE", default_value = "host")]
     device: Target,
 
-    /// Most rows of a batch
-    #[arg(long, value_name = "N")]
+    /// Most rows of a batch; a batch of a Parquet file has fewer where it would take more than
+    /// --max-message
+    #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     batch_rows: Option<NonZeroUsize>,
 
     /// Most streams served at once
-    #[arg(long, value_name = "N", default_value = "64")]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = crate::parse_count)]
     max_streams: NonZeroUsize,
 
     /// Most streams that tables are read for at once, those included whose clients have gone
     /// [default: 64 more than --max-streams]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     max_providers: Option<NonZeroUsize>,
 
-    /// Most memory for lending (16G, 512M): so much for copies, and with --arena as much for all
-    /// tables together
+    /// Most memory for lending, as 512M (0: none, bodies are sent as bytes): so much for copies, and
+    /// with --arena as much again for all tables together, twice as much in all
     #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse_bytes)]
     max_memory: u64,
 
     /// Most memory that one message of an Arrow file may take beside its body (unpacked, copied, or
-    /// as dictionaries of the file); a table that needs more is refused [default: 512M]
-    #[arg(long, value_name = "BYTES", value_parser = crate::parse_bytes)]
+    /// as dictionaries of the file), or a batch of a Parquet file beside its bytes there; a table
+    /// that needs more is refused [default: 512M; the least is 64K]
+    #[arg(long, value_name = "BYTES", value_parser = crate::parse_message)]
     max_message: Option<u64>,
 
     /// Admit clients of every user, not only of the user who runs this
@@ -112,7 +116,7 @@ pub struct Args {
     #[arg(long)]
     roles: bool,
 
-    /// How long to look for requests before sleeping; uses a whole core meanwhile
+    /// How long to look for requests before sleeping (0: not at all); uses a whole core meanwhile
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = crate::parse_duration)]
     spin: Duration,
 
@@ -120,8 +124,8 @@ pub struct Args {
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = crate::parse_setting)]
     settings: Vec<(String, String)>,
 
-    /// How long streams under way may go on after the first SIGINT or SIGTERM; a second one ends
-    /// them at once
+    /// How long streams under way may go on after the first SIGINT or SIGTERM (0: they end at once,
+    /// as by a second one)
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = crate::parse_duration)]
     drain: Duration,
 
@@ -144,6 +148,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Err(Usage(text.to_owned()).into());
     }
     args.device.ensure_available()?;
+    listening::ensure_distinct(&args.listen, args.flight.as_deref())?;
     let tickets = tickets(args)?;
     // Before anything that a signal should undo.
     let (stop_sender, stops) = mpsc::channel();
@@ -190,9 +195,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     }
+    // Nothing is ready before everything is.
+    let mut lines = Vec::new();
     for uri in &args.listen {
         let bound = listen(&server, uri)?;
-        announce(&bound, &server, args)?;
+        lines.push(announcement(&bound, &server, args)?);
     }
     let flight = flight
         .map(|listener| {
@@ -201,7 +208,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         })
         .transpose()?;
     if let Some(flight) = &flight {
-        announce_flight(flight, args)?;
+        lines.push(flight_announcement(flight, args)?);
+    }
+    listening::ensure_descriptors()?;
+    for line in lines {
+        tell(&line)?;
     }
     // An error means that the watching thread is gone, which it never is.
     let _ = stops.recv();
@@ -225,7 +236,7 @@ fn flight_locations(server: &Server, roles: bool) -> Vec<String> {
 }
 
 /// What is served under each ticket. Every source is opened once, so that a file that cannot be
-/// read is known now and not when a client asks.
+/// read or sent is known now and not when a client asks.
 fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
     let files = args.files.iter().map(|arg| named_file(arg));
     let tables = args.tpch.iter().map(|table| {
@@ -240,7 +251,7 @@ fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
         let (ticket, source) = named?;
         match tickets.entry(ticket) {
             Entry::Vacant(entry) => {
-                source.reader(Reading::default())?;
+                ensure_sendable(&source, reading(args))?;
                 entry.insert(source);
             }
             Entry::Occupied(entry) => bail!(
@@ -255,6 +266,24 @@ fn tickets(args: &Args) -> Result<BTreeMap<Vec<u8>, Source>> {
         return Err(Usage(text).into());
     }
     Ok(tickets)
+}
+
+/// How the sources are read.
+fn reading(args: &Args) -> Reading {
+    Reading {
+        batch_rows: args.batch_rows.map(NonZeroUsize::get),
+        message_limit: args.max_message,
+    }
+}
+
+/// Finds what can be known of a source without reading its batches.
+fn ensure_sendable(source: &Source, reading: Reading) -> Result<()> {
+    let schema = source.reader(reading)?.schema();
+    source.ensure_whole()?;
+    schema_to_c(&schema)
+        .and_then(|schema| Encoder::new(&schema, EncodeOptions::default()))
+        .with_context(|| format!("cannot serve {source}"))?;
+    Ok(())
 }
 
 /// Reads `[NAME=]FILE`. What is the name of a file as a whole is one.
@@ -288,10 +317,7 @@ fn offer(
     args: &Args,
     room: &mut u64,
 ) -> Result<Table> {
-    let reading = Reading {
-        batch_rows: args.batch_rows.map(NonZeroUsize::get),
-        message_limit: args.max_message,
-    };
+    let reading = reading(args);
     let name = String::from_utf8_lossy(ticket).into_owned();
     if args.device != Target::Host {
         let batches = upload(server, ticket, source.reader(reading)?, args, room)
@@ -312,7 +338,8 @@ fn offer(
     let reader = source.reader(reading)?;
     let schema = reader.schema();
     let arena = arena(args, *room)?;
-    let batches = lend::load(reader, &arena).with_context(|| format!("cannot serve {source}"))?;
+    let batches =
+        lend::load(reader, &arena, *room).with_context(|| format!("cannot serve {source}"))?;
     *room = room.saturating_sub(arena.mapped_bytes());
     let count = batches.len();
     let exported = batches.iter().cloned().map(batch_to_c).collect();
@@ -348,12 +375,15 @@ fn upload(
     let host = Box::new(DeviceStreamReader::new(export_batches(reader)));
     let arena = args.arena.then(|| arena(args, *room)).transpose()?;
     let mut moved = match arena.as_ref().and_then(Arena::room) {
-        Some(place) => move_into(host, place)?,
+        Some(place) => move_into(host, place).map_err(|error| lend::explained(error, *room))?,
         None => move_to(host, args.device)?,
     };
     let schema = moved.schema()?;
     let mut batches = Vec::new();
-    while let Some(batch) = moved.next()? {
+    while let Some(batch) = moved
+        .next()
+        .map_err(|error| lend::explained(error, *room))?
+    {
         batches.push(batch);
     }
     if let Some(arena) = &arena {
@@ -395,7 +425,7 @@ struct Ready<'a> {
     tickets: Vec<String>,
 }
 
-fn announce(uri: &str, server: &Server, args: &Args) -> Result<()> {
+fn announcement(uri: &str, server: &Server, args: &Args) -> Result<String> {
     // It is the newest listener's.
     let location = |role| server.locations(role).pop().unwrap_or_default();
     let (metadata, data) = (location(Role::Metadata), location(Role::Data));
@@ -403,7 +433,7 @@ fn announce(uri: &str, server: &Server, args: &Args) -> Result<()> {
     let tickets = tickets
         .iter()
         .map(|ticket| String::from_utf8_lossy(ticket).into_owned());
-    let text = if args.json {
+    Ok(if args.json {
         output::json(&Ready {
             ready: uri,
             metadata,
@@ -414,8 +444,7 @@ fn announce(uri: &str, server: &Server, args: &Args) -> Result<()> {
         format!("ready {uri}\nmetadata {metadata}\ndata {data}")
     } else {
         format!("ready {uri}")
-    };
-    tell(&text)
+    })
 }
 
 #[derive(Serialize)]
@@ -423,9 +452,9 @@ struct FlightReady {
     flight: String,
 }
 
-fn announce_flight(flight: &FlightServer, args: &Args) -> Result<()> {
+fn flight_announcement(flight: &FlightServer, args: &Args) -> Result<String> {
     let flight = flight.uri();
-    tell(&if args.json {
+    Ok(if args.json {
         output::json(&FlightReady { flight })?
     } else {
         format!("flight {flight}")

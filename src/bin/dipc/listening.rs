@@ -1,0 +1,160 @@
+//! What must hold before a server says that it is ready.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::Usage;
+
+/// Descriptors that must be left: for the connections of one client, what is lent to it, and the
+/// file that it reads.
+const DESCRIPTORS: usize = 16;
+
+/// Where one of the server's listeners will be.
+#[derive(Debug, PartialEq)]
+enum Place<'a> {
+    Name(&'a str),
+    Path(PathBuf),
+    Port { at: SocketAddr, is_ucx: bool },
+}
+
+impl<'a> Place<'a> {
+    /// Where a URI leads; `None` for any port, and where listening says what is wrong.
+    fn of(uri: &'a str) -> Option<Self> {
+        let (scheme, rest) = uri.split_once(':')?;
+        let rest = rest.split('?').next().unwrap_or(rest);
+        match scheme {
+            "shm" if rest.starts_with('@') => Some(Self::Name(rest)),
+            "shm" => {
+                let path = Path::new(rest.strip_prefix("//").unwrap_or(rest));
+                let folder = fs::canonicalize(path.parent()?).ok()?;
+                Some(Self::Path(folder.join(path.file_name()?)))
+            }
+            "tcp" | "ucx" => Self::port(rest.strip_prefix("//")?, scheme == "ucx"),
+            _ => None,
+        }
+    }
+
+    fn port(address: &str, is_ucx: bool) -> Option<Self> {
+        let at = address.to_socket_addrs().ok()?.next()?;
+        (at.port() > 0).then_some(Self::Port { at, is_ucx })
+    }
+
+    /// Whether one listener cannot be there beside the other.
+    fn is_taken_by(&self, other: &Self) -> bool {
+        match (self, other) {
+            (
+                Self::Port { at, is_ucx },
+                Self::Port {
+                    at: to,
+                    is_ucx: to_ucx,
+                },
+            ) => {
+                let every = at.ip().is_unspecified() || to.ip().is_unspecified();
+                // UCX shares a port with a listener at another of the machine's addresses.
+                let is_wide = every && at.is_ipv4() == to.is_ipv4() && !is_ucx && !to_ucx;
+                at.port() == to.port() && (at.ip() == to.ip() || is_wide)
+            }
+            _ => self == other,
+        }
+    }
+}
+
+/// The addresses of `--listen` and of `--flight` are not one and the same.
+///
+/// # Errors
+///
+/// Names the two.
+pub fn ensure_distinct(listen: &[String], flight: Option<&str>) -> Result<()> {
+    let listen = listen.iter().map(|uri| (uri.as_str(), Place::of(uri)));
+    let flight = flight.map(|address| (address, Place::port(address, false)));
+    let mut before: Vec<(&str, Place<'_>)> = Vec::new();
+    for (text, place) in listen.chain(flight) {
+        let Some(place) = place else {
+            continue;
+        };
+        if let Some((first, _)) = before.iter().find(|(_, first)| place.is_taken_by(first)) {
+            let text = match *first == text {
+                true => format!("the address {text} is given twice; give it once"),
+                false => format!("{first} and {text} are one address; give one of them"),
+            };
+            return Err(Usage(text).into());
+        }
+        before.push((text, place));
+    }
+    Ok(())
+}
+
+/// A client can be served: without descriptors, connections wait in the listener for ever.
+///
+/// # Errors
+///
+/// Names the limit.
+pub fn ensure_descriptors() -> Result<()> {
+    let mut open = Vec::new();
+    while open.len() < DESCRIPTORS {
+        match File::open("/dev/null") {
+            Ok(file) => open.push(file),
+            Err(error)
+                if [libc::EMFILE, libc::ENFILE]
+                    .map(Some)
+                    .contains(&error.raw_os_error()) =>
+            {
+                bail!(
+                    "{} file descriptors are left, and a client may need {DESCRIPTORS}: raise the \
+                     limit of open files (ulimit -n)",
+                    open.len()
+                );
+            }
+            Err(error) => return Err(error).context("cannot open /dev/null"),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(listen: &[&str], flight: Option<&str>) -> Result<()> {
+        let listen: Vec<_> = listen.iter().map(|&uri| uri.to_owned()).collect();
+        ensure_distinct(&listen, flight)
+    }
+
+    /// Promise of `serve`: an address that is given twice, however it is written, is said.
+    #[test]
+    fn one_address_is_not_taken_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = format!("shm:{}/s", folder.path().display());
+        let same = format!("shm:{}/../{}/s?x=1", folder.path().display(), {
+            folder.path().file_name().unwrap().to_str().unwrap()
+        });
+        for pair in [
+            ["shm:@a", "shm:@a"],
+            ["shm:@a", "shm:@a?x=1"],
+            [&path, &same],
+            ["tcp://127.0.0.1:4000", "tcp://127.0.0.1:4000"],
+            ["tcp://127.0.0.1:4000", "ucx://127.0.0.1:4000"],
+            ["tcp://0.0.0.0:4000", "tcp://127.0.0.1:4000"],
+            ["tcp://[::1]:4000", "tcp://[0:0::1]:4000"],
+        ] {
+            let error = outcome(&pair, None).unwrap_err();
+            assert!(error.is::<Usage>(), "{pair:?}");
+            assert!(error.to_string().contains(pair[0]), "{error}");
+        }
+        let error = outcome(&["tcp://127.0.0.1:4000"], Some("127.0.0.1:4000"));
+        assert!(error.unwrap_err().to_string().contains("one address"));
+        for pair in [
+            ["shm:@a", "shm:@b"],
+            ["tcp://127.0.0.1:0", "tcp://127.0.0.1:0"],
+            ["tcp://127.0.0.1:4000", "tcp://127.0.0.1:4001"],
+            ["tcp://127.0.0.1:4000", "tcp://127.0.0.2:4000"],
+            ["tcp://127.0.0.1:4000", "tcp://[::1]:4000"],
+            ["nothing", "nothing"],
+        ] {
+            outcome(&pair, Some("127.0.0.1:5000")).unwrap();
+        }
+    }
+}
