@@ -8,13 +8,14 @@ PYTHON = .tools/venv/bin/python
 # A toolchain that rustup has just installed may not be in the PATH yet.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help demo test test-slow gpu-check lint bench bench-quick bench-build docs package install
+.PHONY: help demo test test-slow gpu-check gpu-bundle lint bench bench-quick bench-build docs package install
 
 help:
 	@echo 'make demo       serve a table in one process, fetch it in another, compare'
 	@echo 'make test       all tests but the slow ones'
 	@echo 'make test-slow  sanitizers, fuzzing, loom (CONTRIBUTING.md says which)'
 	@echo 'make gpu-check  tests and figures that need a GPU; without one, over a fake driver'
+	@echo 'make gpu-bundle  the same for a machine without cargo or compiler, into build/gpu-bundle'
 	@echo 'make lint       format, clippy, documentation, header, shell scripts'
 	@echo 'make bench      libdipc beside its peers, into docs/benchmarks (half an hour; bench-quick: 3)'
 	@echo 'make docs       the book and the C reference, into build/docs'
@@ -44,6 +45,10 @@ test-slow:
 gpu-check:
 	@tools/setup.sh test
 	CARGO_FLAGS='$(CARGO_FLAGS)' tools/gpu-check.sh
+
+gpu-bundle:
+	@tools/setup.sh test
+	CARGO_FLAGS='$(CARGO_FLAGS)' tools/gpu-bundle.sh build/gpu-bundle
 
 lint:
 	@tools/setup.sh lint

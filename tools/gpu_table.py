@@ -1,9 +1,9 @@
 """The table of `make gpu-check`: what `dipc bench` and the tests told, beside the goals.
 
-    tools/gpu_table.py NAME LINES TESTS SANITIZER
+    tools/gpu_table.py NAME LINES TESTS SANITIZER TENSORS
 
-NAME: of the GPU. LINES: what `dipc bench --json` printed. TESTS: what the tests printed. SANITIZER: what
-became of compute-sanitizer.
+NAME: of the GPU. LINES: what `dipc bench --json` printed. TESTS: what the tests printed. SANITIZER, TENSORS:
+what became of compute-sanitizer, and of the tensors of PyTorch and CuPy.
 """
 
 import json
@@ -95,7 +95,7 @@ def ran(tests):
     return ("tests", "", f"{passed} passed, {failed} failed", f"{left_out} cases or parts left out", "")
 
 
-def main(name, lines_path, tests_path, sanitizer):
+def main(name, lines_path, tests_path, sanitizer, tensors):
     with open(lines_path, encoding="utf-8") as file:
         lines = [json.loads(text) for text in file]
     with open(tests_path, encoding="utf-8", errors="replace") as file:
@@ -113,6 +113,7 @@ def main(name, lines_path, tests_path, sanitizer):
         cells = (cell.ljust(width) for cell, width in zip(row, widths))
         print("  ".join(cells).rstrip())
     print(f"compute-sanitizer: {sanitizer}")
+    print(f"tensors between processes: {tensors}")
 
 
 if __name__ == "__main__":

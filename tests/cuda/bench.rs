@@ -4,10 +4,10 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::fake;
+use crate::{fake, places};
 
 fn bench(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dipc"));
+    let mut command = Command::new(places::command());
     command.args(["bench", "--json"]).args(arguments);
     command.env("LD_LIBRARY_PATH", fake::folder());
     command.output().unwrap()

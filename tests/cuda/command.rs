@@ -6,11 +6,11 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::fake;
+use crate::{fake, places};
 
 /// The command with the fake driver, and with what else is to be in its environment.
 fn dipc(variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dipc"));
+    let mut command = Command::new(places::command());
     command
         .stdin(Stdio::null())
         .env("LD_LIBRARY_PATH", fake::folder())

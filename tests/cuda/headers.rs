@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -19,7 +19,7 @@ use dipc::arrow::{
 use dipc::device::cuda::{Device, DeviceMemory, PinnedMemory, Purpose, Stream, SyncEvent};
 use dipc::error::Status;
 
-use crate::{Case, fake, run};
+use crate::{Case, fake, places, run};
 
 pub const CASES: &[Case] = &[
     ("golden", headers_are_the_hosts),
@@ -135,17 +135,14 @@ fn assert_same(host: &EncodedMessage, device: &EncodedMessage, what: &str) {
 }
 
 pub fn files() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let golden = std::env::var_os("DIPC_GOLDEN")
-        .map_or_else(|| root.join("../shared/golden"), PathBuf::from)
-        .join("streams");
+    let [ours, golden] = places::vectors();
     if !golden.is_dir() {
         println!(
             "skipped in part: no folder {}; DIPC_GOLDEN names another",
             golden.display()
         );
     }
-    let mut files: Vec<_> = [root.join("tests/vectors"), golden]
+    let mut files: Vec<_> = [ours, golden]
         .into_iter()
         .filter_map(|folder| std::fs::read_dir(folder).ok())
         .flatten()

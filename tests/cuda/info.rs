@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::{fake, is_left_out};
 
 fn info(variables: &[(&str, &str)]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_dipc"))
+    let output = Command::new(crate::places::command())
         .arg("info")
         .env("LD_LIBRARY_PATH", fake::folder())
         .envs(variables.iter().copied())

@@ -38,8 +38,7 @@ fn driver_is_loaded() {
 
 #[test]
 fn without_a_driver_the_text_says_what_to_install() {
-    let empty = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("no_cuda");
-    std::fs::create_dir_all(&empty).unwrap();
+    let empty = crate::places::scratch("no_cuda");
     run_in("none", &empty, &[]);
 }
 

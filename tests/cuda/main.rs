@@ -37,6 +37,7 @@ mod lent_kinds;
 mod lent_reader;
 mod loading;
 mod moving;
+mod places;
 mod processes;
 mod producer;
 mod raw_client;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
@@ -328,8 +327,7 @@ fn what_cannot_be_moved_stays() {
 /// Without a driver that is what is said, and host streams go their way.
 #[test]
 fn without_a_driver_arrays_of_cuda_are_refused() {
-    let nothing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no_cuda_to_move");
-    std::fs::create_dir_all(&nothing).unwrap();
+    let nothing = crate::places::scratch("no_cuda_to_move");
     // A machine with a driver would find its own: the name is there, and no library.
     std::fs::write(nothing.join("libcuda.so.1"), "").unwrap();
     run_in("move-alone", &nothing, &[]);

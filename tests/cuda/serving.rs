@@ -291,8 +291,7 @@ fn tables_on_a_gpu_are_published() {
 
 #[test]
 fn a_server_without_a_driver_says_so() {
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-driver-here");
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = crate::places::scratch("no-driver-here");
     crate::run_in("no-driver-served", &folder, &[]);
 }
 

@@ -1,7 +1,6 @@
 //! Bodies in a GPU's memory over UCX: PyPI's, whose CUDA modules run over the fake driver too.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -19,7 +18,7 @@ use dipc::transport::{self, Connection, Incoming, LinkOptions, Listener, Outgoin
 
 use crate::serving::eventually;
 use crate::tables::{Place, Table, numbers, read};
-use crate::{Case, child_of, fake, has_the_systems_driver, run};
+use crate::{Case, child_of, fake, has_the_systems_driver, places, run};
 
 pub const CASES: &[Case] = &[
     ("ucx-bodies", bodies_go_between_gpus),
@@ -30,17 +29,6 @@ pub const CASES: &[Case] = &[
     ("ucx-tables", tables_go_between_gpus),
     ("ucx-server", server),
 ];
-
-/// PyPI's UCX, in the environment that `tools/setup.sh test` makes.
-pub fn library() -> Option<String> {
-    let lib = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/lib");
-    let pythons = std::fs::read_dir(lib).ok()?;
-    let found = pythons
-        .filter_map(|python| Some(python.ok()?.path()))
-        .map(|python| python.join("site-packages/libucx/lib/libucp.so.0"))
-        .find(|library| library.exists())?;
-    Some(found.display().to_string())
-}
 
 /// Whether this is a run of tools/test-slow.sh under a sanitizer, which UCX is not made for.
 fn is_sanitized() -> bool {
@@ -54,7 +42,7 @@ fn with_ucx(name: &str, variables: &[(&str, &str)]) {
         println!("skipped: UCX does not run, or leaks, under a sanitizer");
         return;
     }
-    let Some(library) = library() else {
+    let Some(library) = places::ucx() else {
         println!("skipped: libucx-cu12 is not in .tools (tools/setup.sh test)");
         return;
     };
