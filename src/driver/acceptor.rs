@@ -6,7 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::driver::clock;
-use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::driver::io::{Interest, IoThread, Registration, Source, TimerKey};
+use crate::driver::refusing::Refused;
 use crate::driver::spare::Spare;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
@@ -21,6 +22,7 @@ pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<()> + Send + Sync>
 pub struct Acceptor {
     io: IoThread,
     me: Weak<Self>,
+    tags: RoleTags,
     on_accept: OnAccept,
     state: Mutex<State>,
 }
@@ -32,6 +34,10 @@ struct State {
     registration: Option<Registration>,
     /// Calls since the last connection that gave none.
     in_vain: u32,
+    /// When the acceptor is called next; one timer, whatever it is for.
+    timer: Option<TimerKey>,
+    /// Those whose requests are to be answered by a refusal.
+    refused: Vec<Refused>,
     /// For the time when no descriptor is left.
     spare: Spare,
     /// About connections that were not accepted.
@@ -40,10 +46,13 @@ struct State {
 
 /// How long to leave a listener alone that gives nothing but errors, or is said to have something and
 /// has not. What the process is short of may be there then; and an epoll that goes on reporting the
-/// listener would spin.
+/// listener would spin. Connections that are refused are looked at as often.
 const PAUSE: Duration = Duration::from_millis(100);
 /// As many calls in vain, one after the other, are the listener's fault and not the peers'.
 const MOST_IN_VAIN: u32 = 64;
+/// Connections that are refused at a time and told so; others are closed without a word. They are
+/// those of strangers, and hold descriptors.
+const MOST_REFUSED: usize = 8;
 /// Connections accepted before those that are there have their turn.
 const CONNECTIONS_AT_ONCE: usize = 64;
 
@@ -62,12 +71,15 @@ impl Acceptor {
         let acceptor = Arc::new_cyclic(|me| Self {
             io: io.clone(),
             me: Weak::clone(me),
+            tags,
             on_accept,
             state: Mutex::new(State {
                 listener: Some(listener),
                 registration: None,
                 in_vain: 0,
-                spare: Spare::new(tags),
+                timer: None,
+                refused: Vec::new(),
+                spare: Spare::new(),
                 lines: Lines::default(),
             }),
         });
@@ -81,6 +93,7 @@ impl Acceptor {
         let mut state = self.state.lock();
         state.registration = None;
         state.listener = None;
+        state.refused.clear();
         state.spare.close();
     }
 
@@ -102,7 +115,27 @@ impl Acceptor {
     fn pause(&self, state: &mut State) {
         state.registration = None;
         state.in_vain = 0;
-        self.io.call_at(clock::after(PAUSE), self.source());
+        self.call_later(state);
+    }
+
+    fn call_later(&self, state: &mut State) {
+        if state.timer.is_none() {
+            state.timer = Some(self.io.call_at(clock::after(PAUSE), self.source()));
+        }
+    }
+
+    /// Answers the peer that the listener has refused, now or later.
+    fn refuse(&self, state: &mut State) {
+        let refused = state.listener.as_mut().and_then(|it| it.refused());
+        if let Some((connection, why)) = refused
+            && state.refused.len() < MOST_REFUSED
+        {
+            let mut refused = Refused::new(connection, why);
+            if refused.answer(self.tags) {
+                state.refused.push(refused);
+                self.call_later(state);
+            }
+        }
     }
 
     /// Accepts one connection. Returns whether there may be another one.
@@ -143,6 +176,7 @@ impl Acceptor {
         let mut pauses = state.in_vain >= MOST_IN_VAIN;
         if let Err(error) = &taken {
             say_not_accepted(&state.lines, error);
+            self.refuse(&mut state);
             let status = error.status();
             pauses |= matches!(status, Status::OutOfResources | Status::OutOfMemory);
             let State {
@@ -151,7 +185,7 @@ impl Acceptor {
             if status == Status::OutOfResources
                 && let Some(listener) = listener
             {
-                spare.take_one(listener.as_mut());
+                spare.take_one(listener.as_mut(), self.tags);
             }
         }
         if pauses {
@@ -187,8 +221,11 @@ impl Source for Acceptor {
     fn timer(&self) {
         {
             let mut state = self.state.lock();
-            if state.listener.is_some() && state.spare.answer() {
-                self.io.call_at(clock::after(PAUSE), self.source());
+            state.timer = None;
+            state.refused.retain_mut(|it| it.answer(self.tags));
+            let is_open = state.listener.is_some();
+            if is_open && (state.spare.answer(self.tags) || !state.refused.is_empty()) {
+                self.call_later(&mut state);
             }
             if let Err(error) = self.watch(&mut state) {
                 say_not_accepted(&state.lines, &error);

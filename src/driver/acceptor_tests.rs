@@ -14,13 +14,20 @@ use crate::transport::{LinkOptions, Watched, by_scheme};
 /// More calls than this, and nobody will end them.
 const FOR_EVER: usize = 100_000;
 
-type Accept = dyn FnMut() -> Result<Option<Box<dyn Connection>>> + Send;
+type Accepted = Result<Option<Box<dyn Connection>>>;
+type Accept = dyn FnMut() -> Accepted + Send;
+type ToRefuse = dyn FnMut() -> Box<dyn Connection> + Send;
+type Peers = Arc<Mutex<Vec<Box<dyn Connection>>>>;
 
 /// A listener whose descriptor is always ready, and that does what a test says.
 struct Scripted {
     fd: Arc<dyn Watched>,
     calls: Arc<AtomicUsize>,
     accept: Box<Accept>,
+    /// Gives those that it accepts to be refused, or refuses; none of them without it.
+    to_refuse: Option<Box<ToRefuse>>,
+    /// The last call of `accept` has refused somebody.
+    has_refused: bool,
 }
 
 impl Listener for Scripted {
@@ -35,7 +42,23 @@ impl Listener for Scripted {
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
         let calls = self.calls.fetch_add(1, Ordering::SeqCst);
         assert!(calls < FOR_EVER, "it is called for ever");
-        (self.accept)()
+        let accepted = (self.accept)();
+        let refuses = |error: &Error| error.status() == Status::Permission;
+        self.has_refused = accepted.as_ref().err().is_some_and(refuses);
+        accepted
+    }
+
+    fn refused(&mut self) -> Option<(Box<dyn Connection>, Error)> {
+        let give = self.to_refuse.as_mut().filter(|_| self.has_refused)?;
+        Some((give(), Error::new(Status::Permission, "not you")))
+    }
+
+    fn takes_one_descriptor(&self) -> bool {
+        self.to_refuse.is_some()
+    }
+
+    fn accept_to_refuse(&mut self) -> Accepted {
+        Ok(self.to_refuse.as_mut().map(|give| give()))
     }
 }
 
@@ -48,14 +71,14 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(accept: impl FnMut() -> Result<Option<Box<dyn Connection>>> + Send + 'static) -> Self {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Self::at(Arc::new(eventfd(1, flags).unwrap()), accept)
+    fn new(accept: impl FnMut() -> Accepted + Send + 'static) -> Self {
+        Self::at(always_ready(), accept, None)
     }
 
     fn at(
         fd: Arc<dyn Watched>,
-        accept: impl FnMut() -> Result<Option<Box<dyn Connection>>> + Send + 'static,
+        accept: impl FnMut() -> Accepted + Send + 'static,
+        to_refuse: Option<Box<ToRefuse>>,
     ) -> Self {
         let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
         let (accepts, accepted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -63,6 +86,8 @@ impl Subject {
             fd,
             calls: Arc::clone(&accepts),
             accept: Box::new(accept),
+            to_refuse,
+            has_refused: false,
         };
         let count = Arc::clone(&accepted);
         let on_accept = move |_| {
@@ -94,6 +119,11 @@ impl Subject {
     }
 }
 
+fn always_ready() -> Arc<dyn Watched> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    Arc::new(eventfd(1, flags).unwrap())
+}
+
 fn wait_until(done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -107,13 +137,30 @@ fn wait_until(done: impl Fn() -> bool) {
 
 /// A connection of a peer that hangs up at once.
 fn connection() -> Box<dyn Connection> {
+    pair().0
+}
+
+/// A connection, and its peer.
+fn pair() -> (Box<dyn Connection>, Box<dyn Connection>) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let uri = Uri::parse(&format!("mem:@acceptor-{number}")).unwrap();
     let mem = by_scheme("mem").unwrap();
     let mut listener = mem.listen(&uri, &LinkOptions::default()).unwrap();
-    let _peer = mem.connect(&uri, &LinkOptions::default()).unwrap();
-    listener.accept().unwrap().unwrap()
+    let peer = mem.connect(&uri, &LinkOptions::default()).unwrap();
+    (listener.accept().unwrap().unwrap(), peer)
+}
+
+/// Gives connections whose peers say nothing, and these.
+fn silent() -> (Box<ToRefuse>, Peers) {
+    let peers = Peers::default();
+    let kept = Arc::clone(&peers);
+    let give = move || {
+        let (connection, peer) = pair();
+        kept.lock().push(peer);
+        connection
+    };
+    (Box::new(give), peers)
 }
 
 /// `Listener::accept`: whatever a listener fails of and however long, the I/O thread does not spin, and
@@ -145,7 +192,7 @@ fn a_listener_whose_socket_was_taken_away_does_not_spin() {
     let shm = by_scheme("shm").unwrap();
     let mut listener = shm.listen(&uri, &LinkOptions::default()).unwrap();
     rustix::net::shutdown(listener.fd(), Shutdown::Both).unwrap();
-    let subject = Subject::at(listener.fd(), move || listener.accept());
+    let subject = Subject::at(listener.fd(), move || listener.accept(), None);
     subject.assert_does_not_spin();
 }
 
@@ -186,4 +233,38 @@ fn refusals_are_logged_in_a_bounded_number_of_lines() {
         }
     });
     assert_eq!(logged, MOST_LINES as usize);
+}
+
+/// Peers that are refused and say nothing are few at a time, and closed after a while.
+#[test]
+fn few_refused_peers_are_waited_for() {
+    let (give, peers) = silent();
+    let mut left = 3 * MOST_REFUSED;
+    let accept = move || {
+        left = left.saturating_sub(1);
+        match left {
+            0 => Ok(None),
+            _ => Err(Error::new(Status::Permission, "another user")),
+        }
+    };
+    let subject = Subject::at(always_ready(), accept, Some(give));
+    let open = || {
+        let mut peers = peers.lock();
+        peers.retain_mut(|peer| peer.receive().is_ok());
+        peers.len()
+    };
+    wait_until(|| subject.accepts.load(Ordering::SeqCst) >= 3 * MOST_REFUSED);
+    assert!(open() <= MOST_REFUSED);
+    wait_until(|| open() == 0);
+}
+
+/// A shortage of descriptors with clients that say nothing sets one timer, however long it lasts.
+#[test]
+fn a_shortage_sets_one_timer() {
+    let (give, peers) = silent();
+    let accept = || Err(Error::new(Status::OutOfResources, "no descriptor"));
+    let subject = Subject::at(always_ready(), accept, Some(give));
+    // One is taken after the other.
+    wait_until(|| peers.lock().len() > 1);
+    assert!(subject.io.waiting() <= 1, "{}", subject.io.waiting());
 }

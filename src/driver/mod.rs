@@ -34,6 +34,7 @@ pub mod fetch;
 pub mod io;
 pub mod link;
 pub mod produce;
+mod refusing;
 pub mod served;
 pub mod signal;
 mod spare;

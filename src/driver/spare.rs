@@ -7,34 +7,29 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::driver::clock;
+use crate::driver::refusing::Refused;
 use crate::error::{Error, Status};
-use crate::proto::{Control, RoleTags, Timestamp};
-use crate::transport::{Connection, Incoming, Listener, Outgoing};
+use crate::proto::{RoleTags, Timestamp};
+use crate::transport::Listener;
 
 /// How long there is to be none before clients are refused: who has them may give some back soon.
 const SHORTAGE: Duration = Duration::from_secs(1);
-/// How long a client has for its request, to which the refusal is the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The descriptor, and the connection that has it.
+/// The descriptor, or the connection that has it.
+#[derive(Default)]
 pub(super) struct Spare {
-    tags: RoleTags,
     fd: Option<OwnedFd>,
-    refused: Option<Box<dyn Connection>>,
-    since: Timestamp,
+    refused: Option<Refused>,
     /// Since when none was left.
     short_since: Option<Timestamp>,
 }
 
 impl Spare {
     /// Without a descriptor where there is none: clients wait then.
-    pub(super) fn new(tags: RoleTags) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            tags,
             fd: open(),
-            refused: None,
-            since: Timestamp::default(),
-            short_since: None,
+            ..Self::default()
         }
     }
 
@@ -52,7 +47,7 @@ impl Spare {
     }
 
     /// No descriptor was left for a connection: takes one in place of the spare descriptor.
-    pub(super) fn take_one(&mut self, listener: &mut dyn Listener) {
+    pub(super) fn take_one(&mut self, listener: &mut dyn Listener, tags: RoleTags) {
         let now = clock::now();
         let since = *self.short_since.get_or_insert(now);
         let has_lasted = now.saturating_since(since) >= SHORTAGE;
@@ -62,10 +57,12 @@ impl Spare {
         if self.fd.take().or_else(open).is_none() {
             return;
         }
-        // Where another thread was quicker there is another time.
-        self.refused = listener.accept().ok().flatten();
-        self.since = now;
-        self.answer();
+        self.refused = match listener.accept_to_refuse() {
+            Ok(connection) => connection.map(|connection| Refused::new(connection, shortage())),
+            // Where another thread was quicker there is another time.
+            Err(_) => (listener.refused()).map(|(connection, why)| Refused::new(connection, why)),
+        };
+        self.answer(tags);
     }
 
     /// Nobody is refused any more.
@@ -77,18 +74,9 @@ impl Spare {
     /// Answers the request of the connection that has the descriptor, and takes that back. Returns
     /// whether there is more to do: the request is to come, or the descriptor, which a closer may
     /// still have.
-    pub(super) fn answer(&mut self) -> bool {
-        if let Some(connection) = &mut self.refused
-            && clock::since(self.since) < PATIENCE
-        {
-            match connection.receive() {
-                Ok(None) => return true,
-                Ok(Some(Incoming::Tagged { tag, .. })) => {
-                    refuse(connection.as_mut(), self.tags, tag)
-                }
-                // Nobody to be answered.
-                Ok(Some(_)) | Err(_) => {}
-            }
+    pub(super) fn answer(&mut self, tags: RoleTags) -> bool {
+        if self.refused.as_mut().is_some_and(|it| it.answer(tags)) {
+            return true;
         }
         self.refused = None;
         !self.keep()
@@ -100,22 +88,10 @@ fn open() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
-/// Rule E7: a baseline peer is disconnected, and no more.
-fn refuse(connection: &mut dyn Connection, tags: RoleTags, tag: u64) {
-    if !matches!(tags.request(tag), Some((_, true))) {
-        return;
-    }
-    let error = Error::new(
+fn shortage() -> Error {
+    Error::new(
         Status::OutOfResources,
-        "the server has no file descriptor left for this connection: try again later, or raise its limit \
-         of open files (ulimit -n)",
-    );
-    let bytes = Control::Error {
-        status: error.status().code(),
-        seq: 0,
-        text: error.text().to_owned(),
-    }
-    .encode();
-    // Who has gone need not hear it.
-    let _ = connection.send(Outgoing::Control { bytes, fd: None });
+        "the server has no file descriptor left for this connection: try again later, or raise its \
+         limit of open files (ulimit -n)",
+    )
 }

@@ -153,9 +153,25 @@ pub trait Listener: Send {
     /// `OutOfMemory`: wait). Which it is need not be known: whoever calls again bounds how often.
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>>;
 
+    /// The connection, if any, whose peer the last call of [`accept`](Self::accept) refused, and
+    /// what that peer is to be told in answer to its request. Nothing else is done for it.
+    fn refused(&mut self) -> Option<(Box<dyn Connection>, Error)> {
+        None
+    }
+
     /// Whether one descriptor is enough for a connection that is answered and closed.
     fn takes_one_descriptor(&self) -> bool {
         false
+    }
+
+    /// Accepts a connection that is only going to be refused. One that turns out to be a part of a
+    /// connection of several sockets is answered over the one that brings the request.
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept).
+    fn accept_to_refuse(&mut self) -> Result<Option<Box<dyn Connection>>> {
+        self.accept()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
@@ -107,6 +108,27 @@ pub fn address() -> String {
 pub fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, signal).unwrap();
+}
+
+/// Some user that this process is not.
+pub const OTHER_USER: u32 = 54_321;
+
+/// Connects as another user, where this process may.
+pub fn connect_as_another(address: &SocketAddr) -> Option<UnixStream> {
+    let connect = || {
+        // The user of this thread alone: the C library's function changes that of all.
+        let unchanged = libc::c_long::from(-1);
+        let other = libc::c_long::from(OTHER_USER);
+        // SAFETY: sets the effective uid of the calling thread; no memory is involved.
+        let set = unsafe { libc::syscall(libc::SYS_setresuid, unchanged, other, unchanged) };
+        if set != 0 {
+            eprintln!("skipped: this process cannot be another user");
+            return None;
+        }
+        Some(UnixStream::connect_addr(address).unwrap())
+    };
+    // It ends as the other user.
+    std::thread::scope(|scope| scope.spawn(connect).join().unwrap())
 }
 
 /// Waits for the process to end by itself.

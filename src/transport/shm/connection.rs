@@ -41,7 +41,7 @@ pub struct ShmConnection {
     ring_asked: bool,
     /// Client: it looks for messages ([`Connection::wake`]).
     awake: bool,
-    /// A RING has come, of which there is one.
+    /// A RING has come, of which there is one, or none is to come.
     ring_came: bool,
 }
 
@@ -112,6 +112,21 @@ impl ShmConnection {
             awake: false,
             ring_came: false,
         })
+    }
+
+    /// Takes over the socket of a peer that is not admitted. It is given no memory, and no ring.
+    ///
+    /// # Errors
+    ///
+    /// `Permission` when too much of what its user has sent is still to be closed.
+    pub fn to_refuse(socket: Socket, options: &LinkOptions) -> Result<Self> {
+        let options = LinkOptions {
+            any_user: true,
+            ..options.clone()
+        };
+        let mut connection = Self::new(socket, &options, Role::Server)?;
+        connection.ring_came = true;
+        Ok(connection)
     }
 
     /// Client: the server is one of libdipc's. It is to be asked for a ring once some messages have

@@ -36,6 +36,8 @@ pub struct ShmListener {
     address: String,
     options: LinkOptions,
     generation: Generation,
+    /// Of another user, until it is asked for.
+    refused: Option<(Box<dyn Connection>, Error)>,
     /// Dropped, and with it removed, before the socket is closed.
     _owned: Option<Owned>,
 }
@@ -81,6 +83,7 @@ impl ShmListener {
             address: bare,
             options: options.clone(),
             generation,
+            refused: None,
             _owned: owned,
         })
     }
@@ -90,6 +93,18 @@ impl ShmListener {
     fn accept_socket(&self) -> Result<Socket, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         rustix::net::accept_with(&self.socket, flags).map(Socket::new)
+    }
+
+    /// Takes over an accepted socket.
+    fn take(&mut self, socket: Socket) -> Result<Box<dyn Connection>> {
+        let peer = Peer::of(&socket)?;
+        if let Err(error) = peer.ensure_admitted(self.options.any_user) {
+            let connection = ShmConnection::to_refuse(socket, &self.options).ok();
+            self.refused = connection.map(|refused| (Box::new(refused) as _, peer.refusal()));
+            return Err(error);
+        }
+        let connection = ShmConnection::new(socket, &self.options, Role::Server)?;
+        Ok(Box::new(connection))
     }
 }
 
@@ -122,22 +137,21 @@ impl Listener for ShmListener {
         self.address.clone()
     }
 
+    fn refused(&mut self) -> Option<(Box<dyn Connection>, Error)> {
+        self.refused.take()
+    }
+
     fn takes_one_descriptor(&self) -> bool {
         true
     }
 
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
         self.generation.ensure_same_process()?;
+        self.refused = None;
         closer::ensure_any_room()?;
         loop {
             match self.accept_socket() {
-                Ok(socket) => {
-                    return Ok(Some(Box::new(ShmConnection::new(
-                        socket,
-                        &self.options,
-                        Role::Server,
-                    )?)));
-                }
+                Ok(socket) => return self.take(socket).map(Some),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
                 Err(Errno::MFILE | Errno::NFILE) if nobody_waits(&*self.socket) => return Ok(None),

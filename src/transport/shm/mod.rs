@@ -132,6 +132,14 @@ fn connect_error(address: &Address, errno: Errno, timeout: Duration) -> Error {
             Status::Unreachable,
             format!("no server listens at {address}: the file there is not a socket"),
         ),
+        (Errno::ACCESS, Address::Path(_)) => Error::os(
+            format_args!(
+                "this user may not connect to {address}: unless it was started with any_user \
+                 (dipc_server_options_set_any_user, --any-user), a server admits its own user \
+                 alone; or a folder on the way there is closed to this user"
+            ),
+            errno,
+        ),
         (Errno::PROTOTYPE, _) => Error::new(
             Status::Unreachable,
             format!("the socket at {address} is not a libdipc server's"),

@@ -159,6 +159,26 @@ impl Peer {
     }
 }
 
+impl Peer {
+    /// What a client is told that is not admitted.
+    pub fn refusal(self) -> Error {
+        let own = rustix::process::geteuid().as_raw();
+        let cause = if self.uid == own {
+            format!(
+                "its user namespace has no number for this user, nor perhaps for its own, and {own} \
+                 stands for all such users"
+            )
+        } else {
+            format!("its uid is {own}, and this process has uid {}", self.uid)
+        };
+        let text = format!(
+            "the server admits its own user alone: {cause}; to have it admit every user, start it \
+             with any_user (dipc_server_options_set_any_user, --any-user)"
+        );
+        Error::new(Status::Permission, text)
+    }
+}
+
 impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "pid {}, uid {}", self.pid, self.uid)

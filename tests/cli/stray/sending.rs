@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
 
 use super::fuse::StuckFile;
+use crate::support::connect_as_another;
 
 /// `SO_PASSRIGHTS`, by which the system bars descriptors.
 const SO_PASSRIGHTS: libc::c_int = 83;
@@ -73,10 +74,14 @@ impl Stray {
     }
 }
 
-/// A connection to an abstract address.
-pub fn connect(address: &str) -> UnixStream {
+/// A connection to an abstract address; of another user, where this process can be one.
+pub fn connect(address: &str, other: bool) -> Option<UnixStream> {
     let name = address.strip_prefix("shm:@").unwrap();
-    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    match other {
+        true => connect_as_another(&address),
+        false => Some(UnixStream::connect_addr(&address).unwrap()),
+    }
 }
 
 /// A frame without a tag ("Our transports", shm).
