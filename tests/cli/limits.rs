@@ -1,8 +1,12 @@
 //! A host that limits the size of files is met by an error, or another way, and never by a signal
-//! (SIGXFSZ).
+//! (SIGXFSZ); and so is one that limits their number.
 
+use std::fs::{DirEntry, read_dir};
+use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
+use dipc::proto::Uri;
 use dipc::transport;
 
 use crate::support::*;
@@ -83,4 +87,86 @@ fn a_ucx_client_with_small_files_fetches() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// Most descriptors of a server that is to have too few.
+const MOST_OPEN: usize = 64;
+
+/// The descriptors of a server that count: it may have been given others, past its limit.
+fn count_open(server: &Server) -> usize {
+    let fds = read_dir(format!("/proc/{}/fd", server.child.id())).unwrap();
+    let number = |fd: std::io::Result<DirEntry>| text(fd.unwrap().file_name().as_bytes()).parse();
+    let numbers = fds.map(|fd| number(fd).unwrap());
+    numbers.filter(|number: &usize| *number < MOST_OPEN).count()
+}
+
+/// Has a server with few descriptors use all of them up but for `left`, by connections that stay as
+/// long as the result.
+fn use_up(server: &Server, uri: &str, left: usize) -> Vec<TcpStream> {
+    let address = Uri::parse(uri).unwrap().address;
+    let mut taken = Vec::new();
+    loop {
+        let open = count_open(server);
+        if open + left >= MOST_OPEN {
+            return taken;
+        }
+        taken.push(TcpStream::connect(&address).unwrap());
+        until("it is accepted", || count_open(server) > open);
+    }
+}
+
+/// A server that may have few descriptors, and the URIs of both its listeners.
+fn with_few_descriptors() -> (Server, String, String) {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", r#"ulimit -n "$0"; exec "$@""#])
+        .arg(MOST_OPEN.to_string())
+        .arg(env!("CARGO_BIN_EXE_dipc"));
+    let shm = address();
+    let args = ["--tpch", "nation", "--listen", "tcp://127.0.0.1:0"];
+    let mut server = Server::start_as(command, &shm, &shm, &args);
+    let line = server.line();
+    let tcp = line.strip_prefix("ready ").unwrap().to_owned();
+    let shm = server.uri.clone();
+    (server, shm, tcp)
+}
+
+/// A client of several connections is told that the server has not enough descriptors for them,
+/// wherever they are at their end.
+#[test]
+fn a_server_without_descriptors_for_every_connection_says_so() {
+    let mut refusals = 0;
+    for left in 0..8 {
+        let (server, _, tcp) = with_few_descriptors();
+        let taken = use_up(&server, &tcp, left);
+        let get = ["get", &tcp, "nation", "--connections", "4"];
+        let output = run(&get);
+        let said = text(&output.stderr);
+        if !output.status.success() {
+            assert!(said.contains("the server"), "{left}: {said}");
+            assert!(said.contains("file descriptor"), "{left}: {said}");
+            assert!(said.contains("ulimit -n"), "{left}: {said}");
+            refusals += 1;
+        }
+        drop(taken);
+        until("it serves again", || run(&get).status.success());
+    }
+    // Each of four sockets takes one, and what joins them two.
+    assert_eq!(refusals, 6);
+}
+
+/// Each listener of a server tells its clients so, and goes on doing so.
+#[test]
+fn every_listener_without_descriptors_says_so() {
+    let (server, shm, tcp) = with_few_descriptors();
+    let _taken = use_up(&server, &tcp, 0);
+    for uri in [&shm, &tcp, &shm, &tcp, &tcp, &shm] {
+        let mut said = String::new();
+        // A descriptor of a client that was refused may come back a little later, and be another's.
+        until("it is refused", || {
+            said = text(&run(&["get", uri, "nation"]).stderr);
+            !said.is_empty()
+        });
+        assert!(said.contains("the server has no file descriptor"), "{said}");
+    }
 }

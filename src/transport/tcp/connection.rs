@@ -77,14 +77,23 @@ pub struct TcpConnection {
     line: Option<Line>,
     socket: Arc<dyn Watched>,
     peer: String,
-    /// At a server, until the first message: where sockets of one stream find each other.
-    joins: Option<(Weak<Groups>, IpAddr)>,
+    /// At a server, until the first message.
+    joins: Option<Joins>,
+}
+
+/// The groups that a socket may turn out to be of.
+pub struct Joins {
+    /// Where sockets of one stream find each other.
+    pub groups: Weak<Groups>,
+    /// Where the socket came from.
+    pub from: IpAddr,
+    /// The connection is only going to be refused, and so is that of which it is a part.
+    pub refused: bool,
 }
 
 impl TcpConnection {
-    /// Takes over a socket. At a server, `joins` are the groups that it may turn out to be of, and
-    /// where it came from.
-    pub fn new(line: Line, joins: Option<(Weak<Groups>, IpAddr)>) -> Self {
+    /// Takes over a socket; `joins` at a server alone.
+    pub fn new(line: Line, joins: Option<Joins>) -> Self {
         Self {
             socket: Arc::clone(line.channel.socket()),
             peer: line.channel.peer().to_owned(),
@@ -102,7 +111,7 @@ impl TcpConnection {
 
     /// The socket goes to its group, unless the message is another one.
     fn take_join(&mut self, message: Incoming) -> Result<Option<Incoming>> {
-        let Some((groups, from)) = self.joins.take() else {
+        let Some(joins) = self.joins.take() else {
             return Ok(Some(message));
         };
         let join = match &message {
@@ -112,11 +121,18 @@ impl TcpConnection {
         let Some(join) = join else {
             return Ok(Some(message));
         };
-        let groups = groups.upgrade().ok_or_else(|| {
+        let groups = joins.groups.upgrade().ok_or_else(|| {
             Error::disconnected("the listener has gone before every socket of the stream had come")
         })?;
         match self.line.take() {
-            Some(line) => groups.add(join, from, line).and(Err(joined())),
+            Some(line) if joins.refused => match groups.give_up(join, joins.from, line) {
+                Some(first) => {
+                    *self = Self::new(first, None);
+                    self.receive()
+                }
+                None => Err(joined()),
+            },
+            Some(line) => groups.add(join, joins.from, line).and(Err(joined())),
             None => Err(joined()),
         }
     }

@@ -96,10 +96,14 @@ pub struct Groups {
 struct State {
     /// Oldest first.
     waiting: VecDeque<Group>,
-    whole: VecDeque<JoinedConnection>,
+    whole: VecDeque<Whole>,
     /// About groups that were closed, which a peer can have any number of.
     said: Lines,
 }
+
+/// What has become of a group: a connection or, where the system has not enough for one, the socket
+/// that brings its request.
+pub type Whole = Result<JoinedConnection, (Error, Option<Line>)>;
 
 struct Group {
     id: u128,
@@ -166,7 +170,10 @@ impl Groups {
             && let Some(group) = state.waiting.remove(at)
         {
             let lines = group.lines.into_iter().flatten().collect();
-            state.whole.push_back(JoinedConnection::new(lines)?);
+            let whole = JoinedConnection::new(lines);
+            state
+                .whole
+                .push_back(whole.map_err(|(error, lines)| (error, first(lines))));
             // A full counter is a wake-up already under way.
             let _ = rustix::io::write(&self.whole, &1_u64.to_ne_bytes());
         }
@@ -175,8 +182,22 @@ impl Groups {
         Ok(())
     }
 
+    /// Gives up the group of a socket that is not served, or of which another one is not. Returns
+    /// the socket that brings the request, if it has come.
+    pub fn give_up(&self, join: Join, from: IpAddr, line: Line) -> Option<Line> {
+        let mut state = self.state.lock();
+        let fits = |group: &Group| group.id == join.group && group.from == from;
+        let known = state.waiting.iter().position(fits);
+        let group = known.and_then(|at| state.waiting.remove(at));
+        self.set_timer(&state);
+        match join.index {
+            0 => Some(line),
+            _ => group.and_then(|group| first(group.lines)?),
+        }
+    }
+
     /// The next connection whose sockets have all come. Closes those that have waited for too long.
-    pub fn next(&self) -> Option<JoinedConnection> {
+    pub fn next(&self) -> Option<Whole> {
         let mut state = self.state.lock();
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.whole, &mut counter);
@@ -218,6 +239,11 @@ impl Groups {
             tracing::error!("a listener cannot watch for sockets that come late: {errno}");
         }
     }
+}
+
+/// The socket that brings everything but bodies.
+fn first<T>(lines: Vec<T>) -> Option<T> {
+    lines.into_iter().next()
 }
 
 impl State {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -43,22 +44,33 @@ struct Part {
     watched: Option<EventFlags>,
 }
 
+/// What watches sockets, and the timer for their end in it.
+fn watch(lines: &[Line]) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let end_timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let data = EventData::new_u64(0);
+    epoll::add(&epoll, &end_timer, data, EventFlags::IN)?;
+    for line in lines {
+        epoll::add(&epoll, line.channel.socket(), data, EventFlags::IN)?;
+    }
+    Ok((epoll, end_timer))
+}
+
 impl JoinedConnection {
     /// Takes over the sockets, in the order of their numbers; two at least.
     ///
     /// # Errors
     ///
-    /// Of the system: no descriptors are left.
-    pub fn new(lines: Vec<Line>) -> Result<Self> {
-        let failed = |errno| Error::os("cannot set up a connection of several sockets", errno);
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let end_timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
-        let data = EventData::new_u64(0);
-        epoll::add(&epoll, &end_timer, data, EventFlags::IN).map_err(failed)?;
-        for line in &lines {
-            epoll::add(&epoll, line.channel.socket(), data, EventFlags::IN).map_err(failed)?;
-        }
+    /// Of the system: no descriptors are left. With the sockets given back.
+    pub fn new(lines: Vec<Line>) -> Result<Self, (Error, Vec<Line>)> {
+        let (epoll, end_timer) = match watch(&lines) {
+            Ok(made) => made,
+            Err(errno) => {
+                let doing = "cannot set up a connection of several sockets";
+                return Err((Error::os(doing, errno), lines));
+            }
+        };
         let peer = lines.first().map_or("", |line| line.channel.peer());
         let peer = format!("{peer} over {} sockets", lines.len());
         let parts = lines.into_iter().map(|line| Part {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::address::{Address, is_loopback};
 use crate::transport::patience::Patience;
-use crate::transport::tcp::connection::{Line, TcpConnection};
+use crate::transport::tcp::connection::{Joins, Line, TcpConnection};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{End, new_socket, set_up, spare_pacing};
 use crate::transport::wait::nobody_waits;
@@ -32,6 +32,8 @@ pub struct TcpListener {
     unexpected_bytes: u64,
     patience: Patience,
     generation: Generation,
+    /// The system had not enough for it, until it is asked for.
+    refused: Option<(Box<dyn Connection>, Error)>,
 }
 
 impl TcpListener {
@@ -75,10 +77,11 @@ impl TcpListener {
             unexpected_bytes: options.unexpected_bytes,
             patience,
             generation,
+            refused: None,
         })
     }
 
-    fn take(&self, socket: OwnedFd) -> Result<Box<dyn Connection>> {
+    fn take(&self, socket: OwnedFd, refused: bool) -> Result<Box<dyn Connection>> {
         set_up(&socket, End::Server, self.patience)?;
         let peer = rustix::net::getpeername(&socket)
             .and_then(|peer| peer.map_or(Err(Errno::NOTCONN), SocketAddr::try_from))
@@ -86,33 +89,20 @@ impl TcpListener {
         spare_pacing(&socket, &peer);
         let mut line = Line::new(socket, peer, self.unexpected_bytes, self.patience);
         line.channel.reader().expect_requests();
-        let joins = Some((Arc::downgrade(&self.groups), peer.ip()));
-        Ok(Box::new(TcpConnection::new(line, joins)))
-    }
-}
-
-impl Listener for TcpListener {
-    fn fd(&self) -> Arc<dyn Watched> {
-        Arc::clone(&self.epoll) as _
+        let joins = Joins {
+            groups: Arc::downgrade(&self.groups),
+            from: peer.ip(),
+            refused,
+        };
+        Ok(Box::new(TcpConnection::new(line, Some(joins))))
     }
 
-    fn address(&self) -> String {
-        self.address.clone()
-    }
-
-    fn takes_one_descriptor(&self) -> bool {
-        true
-    }
-
-    fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
-        self.generation.ensure_same_process()?;
-        if let Some(joined) = self.groups.next() {
-            return Ok(Some(Box::new(joined)));
-        }
+    /// The next socket as a connection, or as one that is only going to be refused.
+    fn accept_socket(&self, to_refuse: bool) -> Result<Option<Box<dyn Connection>>> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         loop {
             match rustix::net::accept_with(&self.socket, flags) {
-                Ok(socket) => return self.take(socket).map(Some),
+                Ok(socket) => return self.take(socket, to_refuse).map(Some),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
                 Err(Errno::MFILE | Errno::NFILE) if nobody_waits(&self.socket) => return Ok(None),
@@ -135,6 +125,43 @@ impl Listener for TcpListener {
                     ));
                 }
             }
+        }
+    }
+}
+
+impl Listener for TcpListener {
+    fn fd(&self) -> Arc<dyn Watched> {
+        Arc::clone(&self.epoll) as _
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn refused(&mut self) -> Option<(Box<dyn Connection>, Error)> {
+        self.refused.take()
+    }
+
+    fn takes_one_descriptor(&self) -> bool {
+        true
+    }
+
+    fn accept_to_refuse(&mut self) -> Result<Option<Box<dyn Connection>>> {
+        self.generation.ensure_same_process()?;
+        self.accept_socket(true)
+    }
+
+    fn accept(&mut self) -> Result<Option<Box<dyn Connection>>> {
+        self.generation.ensure_same_process()?;
+        self.refused = None;
+        match self.groups.next() {
+            Some(Ok(joined)) => Ok(Some(Box::new(joined))),
+            Some(Err((error, first))) => {
+                let refused = first.map(|line| Box::new(TcpConnection::new(line, None)) as _);
+                self.refused = refused.map(|connection| (connection, error.clone()));
+                Err(error)
+            }
+            None => self.accept_socket(false),
         }
     }
 }

@@ -61,7 +61,8 @@ impl Transport for Tcp {
         let mut lines = connect(&Address::of(uri)?, count.max(1), options)?;
         if lines.len() > 1 {
             join(&mut lines)?;
-            return Ok(Box::new(JoinedConnection::new(lines)?));
+            let joined = JoinedConnection::new(lines).map_err(|(error, _)| error)?;
+            return Ok(Box::new(joined));
         }
         match lines.pop() {
             Some(line) => Ok(Box::new(TcpConnection::new(line, None))),
