@@ -654,7 +654,8 @@ impl ArrayReader for Stream {
         let header = self
             .schema
             .as_ref()
-            .ok_or_else(|| Error::protocol("the stream has no schema (rule M4)"))?;
+            // Rule M4.
+            .ok_or_else(|| Error::protocol("the stream has no schema"))?;
         Ok(Decoder::new(header, self.decode)?.schema())
     }
 

@@ -125,6 +125,8 @@ pub struct Error {
     os_error: Option<i32>,
     /// The error that this one says more about.
     cause: Option<std::sync::Arc<Error>>,
+    /// The rule of the protocol that a peer broke, by its name, which says nothing to users.
+    rule: Option<&'static str>,
 }
 
 impl Error {
@@ -141,6 +143,7 @@ impl Error {
             text: text.into_boxed_str(),
             os_error: None,
             cause: None,
+            rule: None,
         }
     }
 
@@ -177,6 +180,7 @@ impl Error {
             text: format!("{doing}: {source}").into_boxed_str(),
             os_error: Some(errno.raw_os_error()),
             cause: None,
+            rule: None,
         }
     }
 
@@ -207,6 +211,7 @@ impl Error {
             status: self.status,
             text,
             os_error: self.os_error,
+            rule: self.rule,
             cause: Some(std::sync::Arc::new(self)),
         }
     }
@@ -225,6 +230,19 @@ impl Error {
     /// The text: one line, without a newline.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// A peer broke `rule`, as `D6`.
+    pub fn of_rule(rule: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            rule: Some(rule),
+            ..Self::new(Status::Protocol, text)
+        }
+    }
+
+    /// The rule of the protocol that a peer broke, where it is known.
+    pub fn rule(&self) -> Option<&'static str> {
+        self.rule
     }
 
     /// `errno` of the system call that failed, where one did.

@@ -304,3 +304,37 @@ fn the_library_has_its_soname_and_is_never_unmapped() {
         "{dynamic}"
     );
 }
+
+/// Texts are for users, who have no list of rules; comments cite them.
+#[test]
+fn no_text_cites_a_rule() {
+    let mut folders = vec![root().join("src")];
+    let mut texts = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "tests" {
+                folders.push(path);
+            } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+                let source = fs::read_to_string(&path).unwrap();
+                let code = source.split("#[cfg(test)]").next().unwrap();
+                for line in code.lines() {
+                    // A comment, or the part before one.
+                    let line = line.split("// ").next().unwrap().trim_start();
+                    if line.starts_with("//") {
+                        continue;
+                    }
+                    texts += line.matches('"').count();
+                    let cites = line.match_indices("rule ").any(|(at, word)| {
+                        let mut name = line[at + word.len()..].chars();
+                        name.next().is_some_and(|c| c.is_ascii_uppercase())
+                            && name.next().is_some_and(|c| c.is_ascii_digit())
+                    });
+                    assert!(!cites, "{}: {line}", path.display());
+                }
+            }
+        }
+    }
+    assert!(texts > 1000, "{texts}");
+}

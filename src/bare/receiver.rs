@@ -437,7 +437,8 @@ impl BareReceiver {
         };
         let Some(decoder) = &mut self.decoder else {
             return Err(Error::protocol(
-                "a message came before the schema (rule M4)",
+                // Rule M4.
+                "a message came before the schema",
             ));
         };
         if header.kind() == HeaderKind::Dictionary {

@@ -188,7 +188,8 @@ impl BareSender {
         if !self.may_send() {
             return Err(Error::new(
                 Status::Busy,
-                "the client's window is full: hand in its control messages and try again (rule E5)",
+                // Rule E5.
+                "the client's window is full: hand in its control messages and try again",
             ));
         }
         Ok(())

@@ -527,8 +527,8 @@ impl Fetch {
                 }
                 Ok(None) if turn.is_waiting() && self.has_one_link() => {
                     return Err(Broken::Rule(Error::protocol(
-                        "the server sent a large body before its header, on one connection (rule \
-                         D1)",
+                        // Rule D1.
+                        "the server sent a large body before its header, on one connection",
                     )));
                 }
                 Ok(None) => break,

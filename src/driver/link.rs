@@ -379,7 +379,8 @@ impl FetchLink {
                 }
                 None if state.link.is_waiting() => {
                     return Err(Error::protocol(
-                        "the server sent a body while no stream was asked for (rule E4)",
+                        // Rule E4.
+                        "the server sent a body while no stream was asked for",
                     ));
                 }
                 // The server waits for that, so that this side loses nothing which it has not read.
@@ -394,7 +395,8 @@ impl FetchLink {
                         && !is_unknown(&message)?;
                     if counts {
                         return Err(Error::protocol(
-                            "the server sent a message while no stream was asked for (rule E4)",
+                            // Rule E4.
+                            "the server sent a message while no stream was asked for",
                         ));
                     }
                 }

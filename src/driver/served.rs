@@ -617,7 +617,8 @@ impl ServedLink {
                     half.deliver(message)
                 }
                 Ok(None) if half.link.is_waiting() => Err(Error::protocol(
-                    "the client sent a body, which only servers send (rule D1)",
+                    // Rule D1.
+                    "the client sent a body, which only servers send",
                 )),
                 Ok(None) => {
                     // Where something came, that was it; the end of the peer's process is told again.

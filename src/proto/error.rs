@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, Status};
+use crate::error::Error;
 
 /// The peer broke a rule of the protocol; the rule is part of the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl ProtocolError {
 
 impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (rule {})", self.text, self.rule)
+        f.write_str(&self.text)
     }
 }
 
@@ -41,6 +41,6 @@ impl std::error::Error for ProtocolError {}
 
 impl From<ProtocolError> for Error {
     fn from(error: ProtocolError) -> Self {
-        Self::new(Status::Protocol, error.to_string())
+        Self::of_rule(error.rule, error.text)
     }
 }

@@ -165,12 +165,13 @@ fn validate(named: &[(&str, Option<u64>)]) -> Result<(), Error> {
         if tag & !BODY_TAG_BITS == 0 {
             return invalid(format!(
                 "{name}={tag} could be mistaken for the tag of a body: set a bit among 32 to 55 or \
-                 57 to 63 (rule U4)"
+                 57 to 63"
             ));
         }
         if let Some((other, _)) = seen.iter().find(|(_, earlier)| *earlier == tag) {
             return invalid(format!(
-                "{other} and {name} are both {tag}: they must differ (rule U4)"
+                // Rule U4.
+                "{other} and {name} are both {tag}: they must differ"
             ));
         }
         seen.push((name, tag));
@@ -268,8 +269,9 @@ impl RoleTags {
                     return Err(Error::new(
                         Status::InvalidUri,
                         format!(
+                            // Rule U3.
                             "tag {tag} of the role {} is used by {other} too: give each role tags \
-                             of its own (rule U3)",
+                             of its own",
                             role.as_str()
                         ),
                     ));
@@ -374,6 +376,12 @@ mod tests {
                 .starts_with("want_data and dipc_want are both")
         );
         let clash = RoleTags::DEFAULT.with(Role::Data, Tags::DEFAULT);
-        assert!(clash.validate().unwrap_err().text().contains("rule U3"));
+        assert!(
+            clash
+                .validate()
+                .unwrap_err()
+                .text()
+                .contains("tags of its own")
+        );
     }
 }

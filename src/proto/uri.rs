@@ -98,8 +98,8 @@ impl Uri {
                 match uri.role {
                     None | Some(Role::Both) => Ok(vec![uri]),
                     Some(role) => Err(invalid(format!(
-                        "`{one}` serves the {} stream only: give the URI of the other stream too \
-                         (rule U3)",
+                        // Rule U3.
+                        "`{one}` serves the {} stream only: give the URI of the other stream too",
                         role.as_str()
                     ))),
                 }
@@ -116,13 +116,13 @@ impl Uri {
                     (Some(Role::Metadata), Some(Role::Data)) => Ok(vec![first, second]),
                     (Some(Role::Data), Some(Role::Metadata)) => Ok(vec![second, first]),
                     _ => Err(invalid(
-                        "two URIs must serve metadata and data, one each: check their dipc_role \
-                         (rule U3)",
+                        // Rule U3.
+                        "two URIs must serve metadata and data, one each: check their dipc_role",
                     )),
                 }
             }
             _ => Err(invalid(format!(
-                "{} URIs given: a stream has one, or two (metadata, then data; rule U3)",
+                "{} URIs given: a stream has one, or two (metadata, then data)",
                 texts.len()
             ))),
         }
@@ -369,8 +369,9 @@ impl Parameters {
         ];
         if let Some((name, _)) = stray.iter().find(|(_, given)| bare && *given) {
             return Err(invalid(format!(
+                // Rule U1.
                 "parameter want_data is missing, though {name} is given: copy the whole URI that \
-                 the server printed (rule U1)"
+                 the server printed"
             )));
         }
         // Rules U1, U5: with neither want_data nor dipc, a libdipc server with its defaults.

@@ -253,13 +253,15 @@ impl Connection for MemConnection {
 
     fn map_region(&mut self, id: u16, _handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
         Err(Error::protocol(format!(
-            "region {id} on a connection that has none (rule E3)"
+            // Rule E3.
+            "region {id} on a connection that has none"
         )))
     }
 
     fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
         Err(Error::protocol(format!(
-            "region {id} on a connection that has none (rule E3)"
+            // Rule E3.
+            "region {id} on a connection that has none"
         )))
     }
 
@@ -274,7 +276,8 @@ impl Connection for MemConnection {
             }
             let (body, bytes) = find(&lent, span).ok_or_else(|| {
                 Error::protocol(format!(
-                    "{} bytes at {:#x} are not lent (rule A8)",
+                    // Rule A8.
+                    "{} bytes at {:#x} are not lent",
                     span.length, span.address
                 ))
             })?;

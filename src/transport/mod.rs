@@ -477,7 +477,8 @@ pub trait Connection: Send {
     fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
         let (_, _) = (event, handle);
         Err(Error::protocol(format!(
-            "READY for message {seq} on a connection that carries no memory of GPUs (rule E3)"
+            // Rule E3.
+            "READY for message {seq} on a connection that carries no memory of GPUs"
         )))
     }
 

@@ -83,7 +83,8 @@ impl ReceivedBody {
     pub fn packed(header: &Header, memory: HostBuffer) -> Result<Self> {
         let outside = || {
             Error::protocol(format!(
-                "a body of {} bytes came where its header says {} (rule D3)",
+                // Rule D3.
+                "a body of {} bytes came where its header says {}",
                 memory.len(),
                 header.body_len()
             ))
@@ -122,6 +123,7 @@ pub(super) fn ensure_matches(header: &Header, body: &ReceivedBody) -> Result<()>
         return Ok(());
     }
     Err(Error::protocol(
-        "the buffers of the body are not those of its header (rule A1)",
+        // Rule A1.
+        "the buffers of the body are not those of its header",
     ))
 }

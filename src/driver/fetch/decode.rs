@@ -63,7 +63,8 @@ impl Fetch {
         }
         let Some(decoder) = &mut self.decoder else {
             return Err(Error::protocol(
-                "a record batch came before the schema (rule M4)",
+                // Rule M4.
+                "a record batch came before the schema",
             ));
         };
         if header.kind() == HeaderKind::Dictionary {

@@ -51,7 +51,7 @@ impl Packed {
 fn packed_on_gpu(header: &Header, body: GpuBody) -> Result<ReceivedBody> {
     let outside = || {
         Error::protocol(format!(
-            "a body of {} bytes came where its header says {} (rule D3)",
+            "a body of {} bytes came where its header says {}",
             body.len(),
             header.body_len()
         ))

@@ -51,7 +51,8 @@ impl Half {
             }
             Incoming::Metadata(_) | Incoming::Body { .. } | Incoming::GpuBody { .. } => {
                 Err(Error::protocol(
-                    "the client sent a metadata or body message, which only servers send (rule M1)",
+                    // Rule M1.
+                    "the client sent a metadata or body message, which only servers send",
                 ))
             }
         }

@@ -160,10 +160,7 @@ fn put_list(receiver: &mut TestReceiver, seq: u32, address: u64) -> Result<(), E
 fn rule(result: Result<(), Error>) -> String {
     let error = result.unwrap_err();
     assert_eq!(error.status(), Status::Protocol, "{error}");
-    let text = error.text();
-    text[text.rfind("(rule ").unwrap()..]
-        .trim_matches(['(', ')'])
-        .to_owned()
+    format!("rule {}", error.rule().unwrap())
 }
 
 /// Rules M1, E1: what is asked, of whom: the ticket alone of a public peer, a request of ours.

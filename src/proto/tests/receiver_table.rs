@@ -225,7 +225,10 @@ fn every_state_and_every_event() {
                 .1;
             let outcome = match step(&mut receiver) {
                 Ok(()) => "ok".to_owned(),
-                Err(error) => error.to_string(),
+                Err(error) => match error.rule() {
+                    Some(rule) => format!("{error} (rule {rule})"),
+                    None => error.to_string(),
+                },
             };
             let over = if receiver.is_over_on_wire() {
                 ", over on the wire"

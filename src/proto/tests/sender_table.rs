@@ -217,7 +217,10 @@ fn every_state_and_every_event() {
             let result = step(&mut sender);
             let outcome = match result {
                 Ok(()) => "ok".to_owned(),
-                Err(error) => error.to_string(),
+                Err(error) => match error.rule() {
+                    Some(rule) => format!("{error} (rule {rule})"),
+                    None => error.to_string(),
+                },
             };
             write!(
                 table,

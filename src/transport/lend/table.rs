@@ -176,12 +176,13 @@ impl RegionTable {
         let fd = fd.map(|fd| Foreign::new(fd, self.user));
         if id == 0 {
             return Err(Error::protocol(
-                "the peer announced a region with the id 0 (rule E3)",
+                // Rule E3.
+                "the peer announced a region with the id 0",
             ));
         }
         if self.regions.contains_key(&id) {
             return Err(Error::protocol(format!(
-                "the peer announced region {id} twice (rule E3: an id is free again only after \
+                "the peer announced region {id} twice (an id is free again only after \
                  REGION_GONE)"
             )));
         }

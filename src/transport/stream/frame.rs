@@ -408,7 +408,7 @@ impl FrameReader {
             if length != expected {
                 return Err(Error::protocol(format!(
                     "{what} of {length} bytes came for message {seq}, whose header asks for \
-                     {expected} (rule D8)"
+                     {expected}"
                 )));
             }
         } else {

@@ -52,7 +52,8 @@ pub(super) fn is_asked(control: &[u8]) -> Result<bool> {
     match control {
         [BUNDLES_KIND] => Ok(true),
         [BUNDLES_KIND, ..] => Err(Error::protocol(format!(
-            "the client sent a BUNDLES of {} bytes; it has 1 (rule E3)",
+            // Rule E3.
+            "the client sent a BUNDLES of {} bytes; it has 1",
             control.len()
         ))),
         _ => Ok(false),

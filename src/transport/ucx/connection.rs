@@ -579,8 +579,9 @@ impl Connection for UcxConnection {
         match &mut self.pulls {
             Some(pulls) => pulls.resolve(seq, &spans),
             None => Err(Error::protocol(format!(
+                // Rule U2.
                 "message {seq} came with a list of addresses, and nothing is lent on this \
-                 connection (rule U2)"
+                 connection"
             ))),
         }
     }
@@ -604,7 +605,8 @@ impl Connection for UcxConnection {
 
 fn no_regions(id: u16) -> Error {
     Error::protocol(format!(
-        "region {id} on a connection that has none (rule E3)"
+        // Rule E3.
+        "region {id} on a connection that has none"
     ))
 }
 

@@ -151,7 +151,7 @@ impl Pulls {
             // Rule A1, and before any memory is taken.
             return Err(Error::protocol(format!(
                 "the address list of message {seq} names {total} bytes; its header announces \
-                 {packed} (rule A1)"
+                 {packed}"
             )));
         }
         let list = List {
@@ -170,8 +170,9 @@ impl Pulls {
             None => self.begin(line, list),
             Some(span) if !self.announces || split_address(span.address).0 == 0 => {
                 Err(Error::protocol(format!(
+                    // Rule U2.
                     "the address list of message {} names {:#x}, which is in no region and cannot \
-                     be reached by a remote_handle of the server's URI (rule U2)",
+                     be reached by a remote_handle of the server's URI",
                     list.seq, span.address
                 )))
             }
@@ -213,7 +214,8 @@ impl Pulls {
         } = list;
         let too_long = || {
             Error::protocol(format!(
-                "the address list of message {seq} names more than its {packed} bytes (rule A1)"
+                // Rule A1.
+                "the address list of message {seq} names more than its {packed} bytes"
             ))
         };
         let (mut offsets, mut end) = (Vec::with_capacity(spans.len()), 0u64);
@@ -384,12 +386,13 @@ impl Pulls {
     ) -> Result<Vec<Incoming>> {
         if id == 0 {
             return Err(Error::protocol(
-                "the server announced a region with the id 0 (rule E3)",
+                // Rule E3.
+                "the server announced a region with the id 0",
             ));
         }
         if self.regions.contains_key(&id) {
             return Err(Error::protocol(format!(
-                "the server announced region {id} twice (rule E3: an id is free again only after \
+                "the server announced region {id} twice (an id is free again only after \
                  REGION_GONE)"
             )));
         }
@@ -444,8 +447,9 @@ impl Pulls {
             .filter(|pulled| pulled.buffers.len() == spans.len())
             .ok_or_else(|| {
                 Error::protocol(format!(
+                    // Rule U2.
                     "message {seq} came with a list of addresses, and nothing is lent on this \
-                     connection (rule U2)"
+                     connection"
                 ))
             })?;
         Ok(Resolved {

@@ -427,7 +427,8 @@ fn has_come(worker: &Worker, seq: u32) -> bool {
 
 fn wrong_length(seq: u32, length: usize, announced: u64) -> Error {
     Error::protocol(format!(
-        "the body of message {seq} has {length} bytes; its header announces {announced} (rule D8)"
+        // Rule D8.
+        "the body of message {seq} has {length} bytes; its header announces {announced}"
     ))
 }
 

@@ -295,10 +295,13 @@ fn bodies_must_match_their_headers() {
     let mut body = place(&header, &messages[1].1, Place::Packed, &Arc::default());
     body.buffers.pop();
     let error = decoder.batch(&header, &body).unwrap_err();
-    assert!(error.text().contains("A1"), "{error}");
+    assert!(error.text().contains("not those of its header"), "{error}");
     let short = HostBuffer::new(messages[1].1.len() - 1).unwrap();
     let error = ReceivedBody::packed(&header, short).err().unwrap();
-    assert!(error.text().contains("D3"), "{error}");
+    assert!(
+        error.text().contains("came where its header says"),
+        "{error}"
+    );
     let mut memory = HostBuffer::new(messages[1].1.len()).unwrap();
     memory.as_mut_slice().copy_from_slice(&messages[1].1);
     let body = ReceivedBody::packed(&header, memory).unwrap();
