@@ -59,8 +59,8 @@ pub struct Args {
     #[arg(long, value_name = "F", default_value = "1", value_parser = tpch::parse_scale)]
     scale: f64,
 
-    /// Read every table into lendable memory before serving, into which the tables must fit: what is
-    /// lent from there is not copied (small bodies, and those of clients elsewhere, are sent)
+    /// Read every table into lendable memory before serving, into which the tables must fit:
+    /// what is lent from there is not copied (small bodies, and those of clients elsewhere, are sent)
     #[arg(long)]
     arena: bool,
 

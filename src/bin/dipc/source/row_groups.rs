@@ -204,9 +204,9 @@ impl ParquetReader {
     fn take_fewer_rows(&mut self, bytes: u64) -> Result<()> {
         if self.batch_rows == 1 {
             bail!(
-                "a row near row {} of row group {} takes {bytes} bytes or more when it is unpacked, \
-                 past the limit of {} bytes for a message: raise --max-message if the file is \
-                 trusted, or write it with shorter values, lists and pages",
+                "a row near row {} of row group {} takes {bytes} bytes or more when it \
+                 is unpacked, past the limit of {} bytes for a message: raise --max-message if \
+                 the file is trusted, or write it with shorter values, lists and pages",
                 self.given,
                 self.group,
                 self.room.limit()
