@@ -174,7 +174,7 @@ fn tables_in_an_arena_on_a_gpu_are_lent() {
     let output = dipc(&[]).arg("serve").args(args).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("max_bytes"), "{told}");
+    assert!(told.contains("--max-memory"), "{told}");
 }
 
 /// Promise of `--device`: over the network tables go through the host at both ends.
