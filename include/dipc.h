@@ -302,7 +302,8 @@ struct ArrowDeviceArrayStream {
 #define DIPC_LOG_INFO 3
 
 /**
- * What the library decides: requests that it refuses, connections that end, and why.
+ * What the library decides: clients' connections and what they are asked for, requests that are
+ * refused, connections that end, and why.
  */
 #define DIPC_LOG_DEBUG 4
 

@@ -386,6 +386,11 @@ impl Inner {
         // Connections made otherwise are other connections.
         let key = (Arc::clone(&known.name), options.connections);
         if keep && let Some(link) = self.pool.lock().take(&key.0, key.1) {
+            tracing::debug!(
+                "the connection to {} ({}) is used again",
+                uri.bare(),
+                link.peer()
+            );
             return Ok(Connected {
                 link,
                 reused: true,
@@ -403,6 +408,7 @@ impl Inner {
             ..LinkOptions::default()
         };
         let connection = transport.connect(uri, &link_options)?;
+        tracing::debug!("connected to {} ({})", uri.bare(), connection.peer());
         self.connections.fetch_add(1, Ordering::Relaxed);
         let link = FetchLink::new(connection, uri.tags.free_data, &self.io);
         Ok(Connected {
@@ -461,6 +467,8 @@ impl Inner {
             return Err((error, answered));
         }
         let device_type = fetch.target().device_type();
+        let (peer, level) = (fetch.peer(), decode.level);
+        tracing::debug!("{peer} serves the stream, which is checked at level {level:?}");
         Ok(Stream {
             schema: fetch.schema(),
             decode,

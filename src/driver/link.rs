@@ -689,6 +689,7 @@ impl State {
 
     fn close(&mut self, error: Error) {
         if self.closed.is_none() {
+            tracing::debug!("the connection to {} ends: {error}", self.link.peer());
             self.closed = Some(error);
             self.registration = None;
             self.link.close();
@@ -733,8 +734,15 @@ impl Drop for FetchLink {
             return;
         }
         let _ = self.send(None);
+        let state = self.state.get_mut();
+        if state.closed.is_none() {
+            tracing::debug!(
+                "the connection to {} ends: nothing needs it",
+                state.link.peer()
+            );
+        }
         // Not cut: the connection's own end closes what it mapped first.
-        drop(self.state.get_mut().registration.take());
+        drop(state.registration.take());
     }
 }
 

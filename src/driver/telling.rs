@@ -54,6 +54,15 @@ impl Account {
         }))
     }
 
+    /// Counts a message that was sent: a record batch, with its rows, or a dictionary.
+    pub fn sent(&mut self, is_batch: bool, rows: usize, body_len: u64) {
+        if is_batch {
+            self.batches += 1;
+            self.rows += rows as u64;
+        }
+        self.bytes += body_len;
+    }
+
     /// Tells that the stream has ended well.
     pub fn end(&self) {
         tracing::info!("{} has ended: DIPC_OK after {}", self.name, self.figures());
@@ -82,8 +91,15 @@ impl Account {
             bytes,
             ..
         } = self;
-        format!("{batches} batches, {rows} rows, {bytes} bytes")
+        let (batches, rows) = (counted(*batches, "batch", "es"), counted(*rows, "row", "s"));
+        format!("{batches}, {rows}, {}", counted(*bytes, "byte", "s"))
     }
+}
+
+/// So many of them, which are called `one` with `plural` behind it.
+fn counted(number: u64, one: &str, plural: &str) -> String {
+    let plural = if number == 1 { "" } else { plural };
+    format!("{number} {one}{plural}")
 }
 
 /// The name of a status; a number of the host's is the provider's.

@@ -20,7 +20,8 @@ pub const DIPC_LOG_WARN: i32 = 2;
 /// Servers listen and stop; streams begin and end, at both ends a line each, with ticket, peer, status, batches,
 /// rows and bytes.
 pub const DIPC_LOG_INFO: i32 = 3;
-/// What the library decides: requests that it refuses, connections that end, and why.
+/// What the library decides: clients' connections and what they are asked for, requests that are
+/// refused, connections that end, and why.
 pub const DIPC_LOG_DEBUG: i32 = 4;
 /// Every message: which way it goes, its kind, number and length.
 pub const DIPC_LOG_TRACE: i32 = 5;

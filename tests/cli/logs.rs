@@ -21,6 +21,27 @@ fn a_dependency_logs_nothing() {
     }
 }
 
+/// `--log debug`: a fetch without any trouble shows to whom it is connected, and that it is served.
+#[test]
+fn a_good_fetch_is_told() {
+    let server = Server::start(&["--tpch", "nation"]);
+    let got = run(&["--log", "debug", "get", &server.uri, "nation"]);
+    assert!(got.status.success());
+    let told = text(&got.stderr);
+    let begins = format!(
+        "DEBUG connected to {} (pid ",
+        server.uri.split('?').next().unwrap()
+    );
+    for words in [
+        &begins,
+        "DEBUG pid ",
+        "serves the stream",
+        " ends: nothing needs it",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
 /// A file that the server cannot open: the error says whose it is, and the server's log has it as a
 /// warning, with the stream's begin and end at info.
 #[test]
@@ -47,7 +68,7 @@ fn a_failure_is_told_at_both_ends() {
     let log = fs::read_to_string(log).unwrap();
     for words in [
         "INFO stream 1 of `gone` to pid ",
-        "DIPC_OK after 1 batches, 10 rows, ",
+        "DIPC_OK after 1 batch, 10 rows, ",
         "WARN stream 2 of `gone` to pid ",
     ] {
         assert!(log.contains(words), "{words}: {log}");

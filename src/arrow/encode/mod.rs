@@ -68,6 +68,8 @@ pub struct EncodedMessage {
     /// Flatbuffer bytes of the IPC `Message`; often the same memory as the last message's, where the bytes
     /// are the same.
     pub header: Arc<[u8]>,
+    /// Rows of a record batch, values of a dictionary.
+    pub rows: usize,
     /// Length of the packed body, padding included.
     pub body_len: u64,
     /// The buffers, one for each entry of the header (rule A1).
@@ -352,6 +354,7 @@ impl Encoder {
             Ok(EncodedMessage {
                 kind,
                 header,
+                rows,
                 body_len,
                 buffers: Buffers::from_slice(&plan.buffers),
                 owner: EncodedOwner::new(owner, scratch, placed),

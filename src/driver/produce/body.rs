@@ -47,23 +47,37 @@ const SMALL_SENT: u64 = 8 << 10;
 pub(super) struct Ready {
     kind: HeaderKind,
     header: Arc<[u8]>,
-    body_len: u64,
+    figures: Figures,
     placed: Placed,
 }
 
+/// How much there is in a message.
+#[derive(Clone, Copy)]
+pub(super) struct Figures {
+    /// Rows of a record batch, values of a dictionary.
+    pub(super) rows: usize,
+    /// Bytes of the body.
+    pub(super) body_len: u64,
+}
+
 impl Ready {
-    pub(super) fn new(kind: HeaderKind, header: Arc<[u8]>, body_len: u64, placed: Placed) -> Self {
+    pub(super) fn new(
+        kind: HeaderKind,
+        header: Arc<[u8]>,
+        figures: Figures,
+        placed: Placed,
+    ) -> Self {
         Self {
             kind,
             header,
-            body_len,
+            figures,
             placed,
         }
     }
 
-    /// Bytes of its body.
-    pub(super) fn body_len(&self) -> u64 {
-        self.body_len
+    /// How much there is in it.
+    pub(super) fn figures(&self) -> Figures {
+        self.figures
     }
 
     /// Whether its body is lent where the producer has it.
@@ -78,7 +92,7 @@ impl Ready {
 
     /// Whether to copy or to send its body takes about as long as a system call, or less.
     pub(super) fn is_small(&self) -> bool {
-        self.body_len
+        self.figures.body_len
             <= match self.placed.body {
                 OutBody::Elsewhere | OutBody::Lent { in_place: true, .. } => u64::MAX,
                 OutBody::Lent { .. } => SMALL_IN_REGION,
@@ -98,7 +112,7 @@ impl Ready {
     /// Whether the client's credit lets it be sent now, where there was room [in place](Room::InPlace)
     /// alone and its body does not lie there (rule E5).
     pub(super) fn has_room(&self, link: &ServedLink) -> Result<bool> {
-        link.has_room(Some(self.body_len), false)
+        link.has_room(Some(self.figures.body_len), false)
     }
 
     /// Sends it, and gives what it is.
@@ -106,9 +120,10 @@ impl Ready {
         let Self {
             kind,
             header,
-            body_len,
+            figures,
             placed,
         } = self;
+        let body_len = figures.body_len;
         let Placed {
             body,
             announce,

@@ -40,7 +40,7 @@ use crate::proto::{
     BODY_KIND_LIST, BODY_KIND_PACKED, HeaderKind, OutBody, Role, StreamInfo, Timestamp, VERSION,
 };
 use crate::transport::{BodyPolicy, Owner};
-use body::{Placed, Ready, Room, place, room_for};
+use body::{Figures, Placed, Ready, Room, place, room_for};
 use pace::Pace;
 
 /// Counters of a server, shared by its streams.
@@ -262,13 +262,9 @@ impl Production {
             let error = Error::invalid_argument("the stream has no schema yet: start it first");
             return Err((error, array));
         };
-        let rows = u64::try_from(array.raw().array.length).unwrap_or_default();
         let messages = encoder
             .try_encode(array, custom_metadata)
             .map_err(|refused| *refused)?;
-        if let Some(account) = &mut self.account {
-            account.rows += rows;
-        }
         let absent = self.cursors.iter().any(|cursor| cursor.link.is_none());
         for message in messages {
             let is_batch = message.kind == HeaderKind::RecordBatch;
@@ -536,10 +532,12 @@ impl Production {
         let EncodedMessage {
             kind,
             header,
+            rows,
             body_len,
             ..
         } = message;
-        Ok(Ready::new(kind, header, body_len, placed))
+        let figures = Figures { rows, body_len };
+        Ok(Ready::new(kind, header, figures, placed))
     }
 
     fn send_waiting(&mut self, index: usize, link: &ServedLink) -> Result<()> {
@@ -547,7 +545,7 @@ impl Production {
         let Some(ready) = cursor.waiting.take() else {
             return Ok(());
         };
-        let bytes = ready.body_len();
+        let figures = ready.figures();
         let kind = ready.send(link)?;
         if cursor.role == Role::Metadata {
             return Ok(());
@@ -558,8 +556,7 @@ impl Production {
             batches.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(account) = &mut self.account {
-            account.batches += u64::from(is_batch);
-            account.bytes += bytes;
+            account.sent(is_batch, figures.rows, figures.body_len);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::arrow::{EncodedMessage, Encoder, OwnedDeviceArray, share};
 use crate::device::DeviceKind;
 use crate::driver::callbacks::{Deferred, HostOwner};
 use crate::driver::io::{Source, guarded};
-use crate::driver::produce::body::{Ready, Room, is_lendable, place, room_for};
+use crate::driver::produce::body::{Figures, Ready, Room, is_lendable, place, room_for};
 use crate::driver::produce::{ProduceOptions, stream_info};
 use crate::driver::served::ServedLink;
 use crate::driver::signal::Wake;
@@ -38,8 +38,6 @@ pub struct Table {
     schema: Arc<[u8]>,
     device_type: i32,
     messages: Vec<EncodedMessage>,
-    /// Rows of each message: none in a dictionary.
-    rows: Vec<u64>,
     /// The largest body, and the largest of those that do not lie in lendable memory.
     largest: u64,
     largest_to_copy: u64,
@@ -56,7 +54,6 @@ impl Table {
             schema: Arc::clone(encoder.schema_header()),
             device_type,
             messages: Vec::with_capacity(batches.len()),
-            rows: Vec::with_capacity(batches.len()),
             largest: 0,
             largest_to_copy: 0,
         };
@@ -74,9 +71,6 @@ impl Table {
                 if !is_lendable(&message) {
                     table.largest_to_copy = table.largest_to_copy.max(message.body_len);
                 }
-                let rows = u64::try_from(batch.raw().array.length).unwrap_or_default();
-                let is_batch = message.kind == HeaderKind::RecordBatch;
-                table.rows.push(if is_batch { rows } else { 0 });
                 table.messages.push(message);
             }
         }
@@ -254,15 +248,15 @@ impl Replay {
             if copies > COPIES_AT_ONCE {
                 break;
             }
-            let rows = table.rows.get(state.next).copied().unwrap_or_default();
-            if let Some(account) = &mut state.account {
-                account.rows += rows;
-            }
             state.next += 1;
             let owner = || HostOwner::share(&self.table);
             let placed = place(&self.options, &self.link, message, owner)?;
             let header = Arc::clone(&message.header);
-            let ready = Ready::new(message.kind, header, message.body_len, placed);
+            let figures = Figures {
+                rows: message.rows,
+                body_len: message.body_len,
+            };
+            let ready = Ready::new(message.kind, header, figures, placed);
             // What is announced is moved later, but for what the call copies and what was copied here.
             let announced = self.link.announces_bodies()
                 && message.body_len > SMALL_BODY_BYTES
@@ -281,15 +275,14 @@ impl Replay {
     }
 
     fn send(&self, state: &mut State, ready: Ready) -> Result<()> {
-        let bytes = ready.body_len();
+        let figures = ready.figures();
         let is_batch = ready.send(&self.link)? == HeaderKind::RecordBatch;
         if is_batch {
             let batches = &self.options.counters.batches;
             batches.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(account) = &mut state.account {
-            account.batches += u64::from(is_batch);
-            account.bytes += bytes;
+            account.sent(is_batch, figures.rows, figures.body_len);
         }
         Ok(())
     }
