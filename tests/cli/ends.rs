@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -132,9 +132,34 @@ fn an_interrupt_cancels_a_fetch() {
     let server = large();
     let client = long_fetch(&server, folder.path());
     signal(&client, Signal::INT);
-    assert!(fail_of(client).contains("cancelled"));
+    assert!(fail_of(client).contains("interrupted"));
     assert!(names(folder.path()).is_empty());
     assert!(run(&["get", &server.uri, "nation"]).status.success());
+}
+
+/// The same where the server has not answered yet.
+#[test]
+fn an_interrupt_ends_the_wait_for_a_server() {
+    let server = Server::start(&["--tpch", "nation"]);
+    signal(&server.child, Signal::STOP);
+    for sent in [Signal::INT, Signal::TERM] {
+        let client = dipc()
+            .args(["get", &server.uri, "nation", "--timeout", "100s"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let tasks = format!("/proc/{}/task", client.id());
+        until("it catches signals, and waits", || {
+            let name = |task: &PathBuf| fs::read_to_string(task.join("comm"));
+            let tasks = names(Path::new(&tasks));
+            let mut threads = tasks.iter().filter_map(|task| name(task).ok());
+            threads.any(|name| name == "dipc-signals\n")
+        });
+        signal(&client, sent);
+        let told = fail_of(client);
+        assert!(told.starts_with("dipc: interrupted"), "{told}");
+    }
 }
 
 /// Promise of `--output`: a disk that is full is an error, and leaves no half file. A limit on the
@@ -173,6 +198,7 @@ fn a_stopped_server_is_told_of() {
         signal(&server.child, Signal::STOP);
         let told = failure(1, &["get", "--timeout", "1s", &server.uri, "nation"]);
         assert!(told.contains("has not answered within 1s"), "{told}");
+        assert!(told.ends_with("; --timeout sets this time\n"), "{told}");
         signal(&server.child, Signal::CONT);
         assert!(run(&["get", &server.uri, "nation"]).status.success());
     }

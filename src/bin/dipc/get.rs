@@ -16,7 +16,7 @@ use dipc::arrow::{BatchReader, OwnedDeviceArray, OwnedSchema};
 use dipc::cancel::Cancel;
 use dipc::client::{Client, ClientOptions, GetOptions, Stream, StreamStats};
 use dipc::device::{DeviceKind, Target as Device, cuda};
-use dipc::error::{Error, Status};
+use dipc::error::Error;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 
@@ -141,7 +141,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let cancel = Cancel::new()?;
     let first = cancel.clone();
     signals::watch(move || first.cancel(), || std::process::exit(1))?;
+    fetch(args, &uris, ticket, expected, &cancel).map_err(|error| {
+        if cancel.is_cancelled() && !error.is::<output::Closed>() {
+            return anyhow!("interrupted before the end of the table; nothing was written");
+        }
+        error
+    })
+}
 
+/// Fetches a table, and does with it what `args` say.
+fn fetch(
+    args: &Args,
+    uris: &[&str],
+    ticket: &str,
+    expected: Option<(String, Reader)>,
+    cancel: &Cancel,
+) -> Result<ExitCode> {
     let start = Instant::now();
     let client = Client::new(ClientOptions {
         any_user: args.any_user,
@@ -159,8 +174,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         options.connect_timeout = timeout;
         options.stall_timeout = Some(timeout);
     }
-    let stream: Box<dyn Counted> = match uris.as_slice() {
-        [uri] if by_flight => Box::new(flight::Fetch::open(flight::Request {
+    let stream: Box<dyn Counted> = match uris {
+        [uri] if flight::is_flight(uri) => Box::new(flight::Fetch::open(flight::Request {
             uri,
             name: ticket,
             command: args.command,
@@ -169,19 +184,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             options,
             cancel: cancel.clone(),
         })?),
-        uris => Box::new(client.get(uris, ticket.as_bytes(), &options, Some(&cancel))?),
+        uris => Box::new(client.get(uris, ticket.as_bytes(), &options, Some(cancel))?),
     };
     let mut fetch = Fetch::new(stream, start.elapsed())?;
     let mut work = Work::new(args, &fetch.schema(), expected)?;
     let progress = Progress::new(args.json);
     while let Some(batch) = fetch.next()? {
-        work.take(&batch, &cancel)?;
+        work.take(&batch, cancel)?;
         progress.show(&fetch.stats());
     }
     progress.clear();
 
     let mut report = Report {
-        ticket: ticket.clone(),
+        ticket: ticket.to_owned(),
         ..Report::default()
     };
     fetch.report(&mut report);
@@ -331,7 +346,7 @@ impl Fetch {
     fn next(&mut self) -> Result<Option<RecordBatch>> {
         let outcome = self.reader.next_batch();
         // The C struct keeps the text and loses the status; the stream's own error has both.
-        outcome.map_err(|error| explain(self.seen.lock().error.take().unwrap_or(error)))
+        outcome.map_err(|error| self.seen.lock().error.take().unwrap_or(error).into())
     }
 
     fn stats(&self) -> StreamStats {
@@ -352,13 +367,6 @@ impl Fetch {
         report.device = seen.device.map(|device| device.to_string());
         report.taken = std::mem::take(&mut seen.taken);
     }
-}
-
-fn explain(error: Error) -> anyhow::Error {
-    if error.status() == Status::Cancelled {
-        return anyhow!("cancelled before the end of the table; nothing was written");
-    }
-    error.into()
 }
 
 /// What is done with the rows.

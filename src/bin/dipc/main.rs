@@ -29,6 +29,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use arrow::error::ArrowError;
 use clap::{CommandFactory as _, Parser, Subcommand, error::ErrorKind};
+use dipc::error::{Error, Status};
 use dipc::server::Server;
 use dipc::transport::Settings;
 use tracing::level_filters::LevelFilter;
@@ -116,14 +117,19 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Err(error) => {
-            output::complain(&format!("{}{}", output::whole(&error), remedy(&error)));
+            output::complain(&format!(
+                "{}{}",
+                output::whole(&error),
+                remedy(name, &error)
+            ));
             ExitCode::FAILURE
         }
     }
 }
 
-/// What to do about an error that does not say it.
-fn remedy(error: &anyhow::Error) -> &'static str {
+/// What to do about an error of the subcommand `name` that does not say it, as an error of the
+/// library does not know of options of the command.
+fn remedy(name: &str, error: &anyhow::Error) -> &'static str {
     let is_too_large = |error: &(dyn std::error::Error + 'static)| {
         let inner = match error.downcast_ref() {
             Some(ArrowError::IoError(_, inner)) => Some(inner),
@@ -131,8 +137,21 @@ fn remedy(error: &anyhow::Error) -> &'static str {
         };
         inner.is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
     };
+    // The times that a server keeps are its own.
+    let is_late = |error: &(dyn std::error::Error + 'static)| {
+        (error.downcast_ref::<Error>()).is_some_and(|error| {
+            error.status() == Status::Timeout && !error.text().starts_with("the server: ")
+        })
+    };
     if error.chain().any(is_too_large) {
         "; raise the limit on the size of files (ulimit -f)"
+    } else if name == "get"
+        && error.chain().any(is_late)
+        && !error
+            .chain()
+            .any(|part| part.to_string().contains("--timeout"))
+    {
+        "; --timeout sets this time"
     } else {
         ""
     }
