@@ -1284,14 +1284,15 @@ dipc_status dipc_server_options_set_trusted_network(struct dipc_server_options *
  * UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
  * `peer` (the default: a dead peer is noticed) or `none` (faster on some transports);
  * `tcp.keepalive` and `ucx.keepalive`, the seconds after which a machine that does not answer is
- * taken for dead (60). A key that UCX does not have, or takes from the environment alone, is an
- * error where ucx is first used.
+ * taken for dead (60). A key or a value that UCX does not take is an error here where that can be
+ * known without loading UCX, else where ucx is first used.
  *
  * @param options  Options to change; exclusive during the call.
  * @param name     The scheme, a dot, and the name; UTF-8.
  * @param value    The value; UTF-8.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it, or it
+ *         does not take the value.
  */
 dipc_status dipc_server_options_set_transport(struct dipc_server_options *options,
                                               const char *name,
@@ -1303,14 +1304,15 @@ dipc_status dipc_server_options_set_transport(struct dipc_server_options *option
  * UCX_ (as `ucx.TLS` with `tcp`); `ucx.library`, the path of libucp to load; `ucx.error_handling`,
  * `peer` (the default: a dead peer is noticed) or `none` (faster on some transports);
  * `tcp.keepalive` and `ucx.keepalive`, the seconds after which a machine that does not answer is
- * taken for dead (60). A key that UCX does not have, or takes from the environment alone, is an
- * error where ucx is first used.
+ * taken for dead (60). A key or a value that UCX does not take is an error here where that can be
+ * known without loading UCX, else where ucx is first used.
  *
  * @param options  Options to change; exclusive during the call.
  * @param name     The scheme, a dot, and the name; UTF-8.
  * @param value    The value; UTF-8.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
- * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it.
+ * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: no transport has it, or it
+ *         does not take the value.
  */
 dipc_status dipc_client_options_set_transport(struct dipc_client_options *options,
                                               const char *name,

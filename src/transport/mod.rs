@@ -61,10 +61,15 @@ pub trait Transport: Send + Sync {
     /// `Unsupported`, with a text that says what is missing and how to get it.
     fn available(&self) -> Result<()>;
 
-    /// Whether it has a setting of that name (scheme, dot, name).
-    fn knows_setting(&self, name: &str) -> bool {
-        let _ = name;
-        false
+    /// Whether it has a setting of that name (scheme, dot, name), as far as it is known before the
+    /// transport is used.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the setting does not take the value, or cannot be given in this way.
+    fn takes_setting(&self, name: &str, value: &str) -> Result<bool> {
+        let _ = (name, value);
+        Ok(false)
     }
 
     /// What `dipc info` says of it, where there is more to say than that it works: versions,

@@ -91,11 +91,18 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: no transport of this build has such a setting.
+    /// `InvalidArgument`: no transport of this build has such a setting, or it does not take the
+    /// value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        let known = ALL
-            .iter()
-            .any(|transport| transport.knows_setting(name) && !value.contains('\0'));
+        if value.contains('\0') {
+            return Err(Error::invalid_argument(format!(
+                "the value of the setting `{name}` has a zero byte in it"
+            )));
+        }
+        let mut known = false;
+        for transport in ALL {
+            known |= transport.takes_setting(name, value)?;
+        }
         if !known {
             return Err(Error::invalid_argument(format!(
                 "no transport has a setting `{name}`; there are `ucx.KEY` for each key of UCX's \
@@ -256,6 +263,7 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Status;
 
     /// `LinkOptions::region_idle`: what no clock can count to, and what would have a server look without
     /// a pause, is brought to what can be done.
@@ -273,5 +281,48 @@ mod tests {
         ] {
             assert_eq!(idle(asked).region_idle_time(), given);
         }
+    }
+
+    /// What can be known of a setting before its transport is used is checked where it is set,
+    /// whichever transport is used then.
+    #[test]
+    fn settings_are_checked_where_they_are_set() {
+        let mut settings = Settings::default();
+        for (name, value) in [
+            ("tcp.keepalive", "5"),
+            ("ucx.keepalive", "5"),
+            ("ucx.error_handling", "none"),
+            ("ucx.library", "libucp.so.0"),
+            ("ucx.TLS", "tcp"),
+            ("ucx.LOG_FILE_FILTER", "*"),
+        ] {
+            settings.set(name, value).unwrap();
+        }
+        let sound = settings.clone();
+        for (name, value, told) in [
+            ("tcp.keepalive", "soon", "tcp.keepalive is `soon`"),
+            ("ucx.keepalive", "0", "ucx.keepalive is `0`"),
+            (
+                "ucx.error_handling",
+                "maybe",
+                "ucx.error_handling is `maybe`",
+            ),
+            ("ucx.MEM_EVENTS", "n", "set UCX_MEM_EVENTS"),
+            ("ucx.LOG_FILE", "x", "set UCX_LOG_FILE"),
+            ("ucx.TLS", "a\0b", "zero byte"),
+            ("tcp.KEEPALIVE", "5", "no transport has"),
+            ("tcp.", "5", "no transport has"),
+            ("shm.keepalive", "5", "no transport has"),
+            ("ucx.tls", "tcp", "no transport has"),
+            ("ucx.", "tcp", "no transport has"),
+            ("UCX_TLS", "tcp", "no transport has"),
+            ("TLS", "tcp", "no transport has"),
+            ("", "", "no transport has"),
+        ] {
+            let error = settings.set(name, value).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument, "{name}: {error}");
+            assert!(error.text().contains(told), "{name}: {error}");
+        }
+        assert_eq!(settings, sound);
     }
 }

@@ -27,9 +27,16 @@ impl Patience {
     /// `InvalidArgument` when it is not a whole number of seconds, up to a day.
     pub fn of(options: &LinkOptions, scheme: &str) -> Result<Self> {
         let mut settings = options.settings.of(scheme);
-        let Some((_, value)) = settings.find(|(name, _)| *name == PATIENCE_SETTING) else {
-            return Ok(Self::DEFAULT);
-        };
+        let set = settings.find(|(name, _)| *name == PATIENCE_SETTING);
+        set.map_or(Ok(Self::DEFAULT), |(_, value)| Self::parse(value, scheme))
+    }
+
+    /// What a value of the setting means.
+    ///
+    /// # Errors
+    ///
+    /// As [`of`](Self::of).
+    pub fn parse(value: &str, scheme: &str) -> Result<Self> {
         match value.parse() {
             Ok(seconds @ 1..=86_400) => Ok(Self(Duration::from_secs(seconds))),
             _ => Err(Error::invalid_argument(format!(

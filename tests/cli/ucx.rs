@@ -1,6 +1,7 @@
 //! ucx between processes: networks that are cut, ports that a killed server had, settings that UCX
 //! does not have, and file descriptors that run out. With each UCX of the machine.
 
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -163,33 +164,38 @@ fn a_killed_server_listens_again_at_once() {
     }
 }
 
-/// A setting that UCX does not have, or takes from the environment alone, is an error that names
-/// it, at both ends.
+/// A setting that UCX does not have, or takes from the environment alone, and a value that it does
+/// not take, are errors that name them, at both ends.
 #[test]
 fn settings_that_ucx_does_not_take_are_named() {
     for library in ucx_libraries() {
         let server = start(
             &library,
-            &["--tpch", "nation", "--set", "ucx.TCP_CM_REUSEADDR=y"],
+            &["--tpch", "region", "--set", "ucx.TCP_CM_REUSEADDR=y"],
         );
         let uri = server.uri.as_str();
-        let listen = [
-            "serve",
-            "--listen",
-            "ucx://127.0.0.1:0",
-            TRUSTED,
-            "--tpch",
-            "nation",
-        ];
+        let listen = ["serve", "--listen", "ucx://127.0.0.1:0", TRUSTED];
+        let listen = [&listen[..], &["--tpch", "region"]].concat();
         for (setting, name) in [
             ("ucx.NOSUCHKEY=1", "NOSUCHKEY"),
             ("ucx.TCP_NO_SUCH_KEY=1", "TCP_NO_SUCH_KEY"),
             ("ucx.MEM_EVENTS=n", "UCX_MEM_EVENTS"),
+            ("ucx.TCP_TX_SEG_SIZE=abc", "Expected: memory units"),
+            ("ucx.TCP_CM_REUSEADDR=maybe", "Expected: <y|n>"),
+            ("ucx.NET_DEVICES=nodev", "ucx.NET_DEVICES=nodev"),
+            ("ucx.TLS=tcp,nosuch", "ucx.WARN_INVALID_CONFIG=n"),
         ] {
-            let set = ["--set", setting];
-            let told = refused(&get(&library, &[&[uri, "nation"], &set[..]].concat()));
+            let told = refused(&get(&library, &[uri, "region", "--set", setting]));
             assert!(told.contains(name), "{told}");
-            let told = refused(&ended(with(&library).args(listen).args(set)));
+        }
+        for (setting, name) in [
+            ("ucx.NOSUCHKEY=1", "NOSUCHKEY"),
+            ("ucx.TCP_TX_SEG_SIZE=abc", "ucx.TCP_TX_SEG_SIZE=abc"),
+            ("ucx.NET_DEVICES=nodev", "ucx.NET_DEVICES=nodev"),
+        ] {
+            let told = refused(&ended(
+                with(&library).args(&listen).args(["--set", setting]),
+            ));
             assert!(told.contains(name), "{told}");
         }
         for setting in [
@@ -197,17 +203,40 @@ fn settings_that_ucx_does_not_take_are_named() {
             "ucx.RNDV_THRESH=64k",
             "ucx.LOG_LEVEL=error",
         ] {
-            let output = get(&library, &[uri, "nation", "--set", setting]);
+            let output = get(&library, &[uri, "region", "--set", setting]);
             assert!(
                 output.status.success(),
                 "{setting}: {}",
                 text(&output.stderr)
             );
         }
-        // Of what libdipc sets by itself nothing is without effect.
-        let output = get(&library, &[uri, "nation", "--log", "info"]);
-        let told = text(&output.stderr);
-        assert!(!told.contains("invalid configuration"), "{told}");
+    }
+}
+
+/// What libdipc sets by itself is nobody's mistake, also where UCX opens no transport that has it.
+#[test]
+fn the_own_settings_are_not_complained_of() {
+    for library in ucx_libraries() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut told = Vec::new();
+        for set in [&[][..], &["--set", "ucx.TLS=posix"]] {
+            let mut command = with(&library);
+            command.stderr(File::create(&log).unwrap());
+            let args = [TRUSTED, "--tpch", "nation", "--log", "debug"];
+            let args = [&args, set].concat();
+            let server = Server::start_as(command, LOOPBACK, "ucx://127.0.0.1:0", &args);
+            if set.is_empty() {
+                let output = get(&library, &[&server.uri, "nation", "--log", "debug"]);
+                assert!(output.status.success());
+                told.push(text(&output.stderr));
+            }
+            drop(server);
+            told.push(fs::read_to_string(&log).unwrap());
+        }
+        for told in told {
+            assert!(!told.contains("invalid configuration"), "{told}");
+        }
     }
 }
 

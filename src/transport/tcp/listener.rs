@@ -178,7 +178,10 @@ fn remote_refused(address: &Address, candidate: &SocketAddr) -> Error {
 }
 
 /// Listens at one address; gives the port, too.
-fn bind(address: &Address, candidate: &SocketAddr) -> Result<(OwnedFd, u16)> {
+fn bind(
+    address: &Address,
+    candidate: &SocketAddr,
+) -> Result<(OwnedFd, u16)> {
     let failed = |errno| match errno {
         Errno::ADDRINUSE => Error::os_as(
             Status::AddressInUse,

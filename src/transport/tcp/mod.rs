@@ -37,8 +37,12 @@ impl Transport for Tcp {
         Ok(())
     }
 
-    fn knows_setting(&self, name: &str) -> bool {
-        name.strip_prefix("tcp.") == Some(PATIENCE_SETTING)
+    fn takes_setting(&self, name: &str, value: &str) -> Result<bool> {
+        let is_patience = name.strip_prefix("tcp.") == Some(PATIENCE_SETTING);
+        if is_patience {
+            Patience::parse(value, "tcp")?;
+        }
+        Ok(is_patience)
     }
 
     fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {

@@ -10,22 +10,21 @@ use parking_lot::Mutex;
 use ucx1_sys::{
     Api, UCP_ATTR_FIELD_MEMORY_TYPES, UCP_ERR_HANDLING_MODE_NONE, UCP_ERR_HANDLING_MODE_PEER,
     UCP_FEATURE_AM, UCP_FEATURE_TAG, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES,
-    UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_LOG_LEVEL_DIAG, UCS_LOG_LEVEL_ERROR,
-    UCS_LOG_LEVEL_FATAL, UCS_LOG_LEVEL_INFO, UCS_LOG_LEVEL_WARN, UCS_MEMORY_TYPE_CUDA, UCS_OK,
-    ucp_context_attr_t, ucp_context_h, ucp_err_handling_mode_t, ucp_params_t, ucs_log_level_t,
+    UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_MEMORY_TYPE_CUDA, UCS_OK, ucp_context_attr_t,
+    ucp_context_h, ucp_err_handling_mode_t, ucp_params_t,
 };
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::lines::Lines;
 use crate::transport::Settings;
-use crate::transport::patience::PATIENCE_SETTING;
+use crate::transport::patience::{PATIENCE_SETTING, Patience};
 use crate::transport::ucx::ending;
-use crate::transport::ucx::error::{error, version_text};
+use crate::transport::ucx::error::version_text;
 use crate::transport::ucx::info;
 use crate::transport::ucx::limit;
+use crate::transport::ucx::log::{keep_lines_of, log};
 use crate::transport::ucx::room;
-use crate::transport::ucx::settings::{Config, ensure_taken};
+use crate::transport::ucx::settings::{Config, Given, ensure_taken, is_of_the_process};
 
 /// The setting that names the library to load.
 const LIBRARY: &str = "library";
@@ -88,6 +87,8 @@ pub(super) struct Context {
     reuses_addresses: bool,
     /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
+    /// What UCX was told by settings.
+    given: Given,
     /// File descriptors that a worker and its endpoint may take.
     worker_descriptors: u64,
     generation: Generation,
@@ -105,9 +106,37 @@ type Key = (Vec<(String, String)>, bool, u64);
 static CONTEXTS: Lazy<Mutex<HashMap<Key, Weak<Context>>>> = Lazy::new(Mutex::default);
 
 /// Whether a setting, without its scheme, is one that UCX or this module may know.
-pub(super) fn knows_setting(name: &str) -> bool {
-    let is_key = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    OURS.contains(&name) || (!name.is_empty() && name.chars().all(is_key))
+///
+/// # Errors
+///
+/// `InvalidArgument`: UCX takes it from the environment alone, or one of this module does not take
+/// the value.
+pub(super) fn takes_setting(name: &str, value: &str) -> Result<bool> {
+    match name {
+        LIBRARY => Ok(true),
+        ERROR_HANDLING => error_mode(value).map(|_| true),
+        PATIENCE_SETTING => Patience::parse(value, "ucx").map(|_| true),
+        _ if is_of_the_process(name) => Err(Error::invalid_argument(format!(
+            "UCX takes this setting from the environment alone: set UCX_{name} there before the \
+             process starts, in place of ucx.{name}"
+        ))),
+        _ => {
+            let is_key = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+            Ok(!name.is_empty() && name.chars().all(is_key))
+        }
+    }
+}
+
+/// What a value of [`ERROR_HANDLING`] means.
+fn error_mode(value: &str) -> Result<ucp_err_handling_mode_t> {
+    match value {
+        "peer" => Ok(UCP_ERR_HANDLING_MODE_PEER),
+        "none" => Ok(UCP_ERR_HANDLING_MODE_NONE),
+        other => Err(Error::invalid_argument(format!(
+            "ucx.error_handling is `{other}`; it is `peer`, the default, or `none`, which does not \
+             notice a dead peer and lets UCX use more kinds of shared memory"
+        ))),
+    }
 }
 
 /// Loads UCX, or says what is missing.
@@ -149,35 +178,6 @@ pub(super) fn of_settings(settings: &Settings) -> Result<&'static Api> {
     load(library)
 }
 
-/// UCX's log in ours. What UCX calls an error is often a peer's death, which the connection's own
-/// error tells: so each level is a step lower here.
-///
-/// Each peer that goes may bring several lines about.
-fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
-    static ERRORS: Lines = Lines::new();
-    static WARNINGS: Lines = Lines::new();
-    match level {
-        _ if is_of_an_end(text) => tracing::debug!(target: "dipc::ucx", "UCX: {text}"),
-        UCS_LOG_LEVEL_FATAL => tracing::error!(target: "dipc::ucx", "UCX: {text}"),
-        UCS_LOG_LEVEL_ERROR => {
-            ERRORS.say(|more| tracing::warn!(target: "dipc::ucx", "UCX: {text}{more}"));
-        }
-        UCS_LOG_LEVEL_WARN => {
-            WARNINGS.say(|more| tracing::info!(target: "dipc::ucx", "UCX: {text}{more}"));
-        }
-        UCS_LOG_LEVEL_DIAG | UCS_LOG_LEVEL_INFO => {
-            tracing::debug!(target: "dipc::ucx", "UCX: {text}")
-        }
-        _ => tracing::trace!(target: "dipc::ucx", "UCX: {text}"),
-    }
-}
-
-/// Whether UCX says no more than that an endpoint is closed whose peer has left: several times for
-/// each.
-fn is_of_an_end(text: &str) -> bool {
-    text.contains("error during flush")
-}
-
 impl Context {
     /// The context for these settings and the family of an address, with the features that kind 0
     /// needs and `extra_features`.
@@ -196,16 +196,8 @@ impl Context {
         };
         let is_set = |name: &str| value(name).is_some() || is_in_environment(name);
         let api = of_settings(settings)?;
-        let error_mode = match value(ERROR_HANDLING) {
-            None | Some("peer") => UCP_ERR_HANDLING_MODE_PEER,
-            Some("none") => UCP_ERR_HANDLING_MODE_NONE,
-            Some(other) => {
-                return Err(Error::invalid_argument(format!(
-                    "ucx.error_handling is `{other}`; it is `peer`, the default, or `none`, which \
-                     does not notice a dead peer and lets UCX use more kinds of shared memory"
-                )));
-            }
-        };
+        let error_mode =
+            value(ERROR_HANDLING).map_or(Ok(UCP_ERR_HANDLING_MODE_PEER), error_mode)?;
         if ipv6 && api.version() < OBEYS_TCP_FAMILIES {
             return Err(Error::unsupported(format!(
                 "UCX {} cannot be used with IPv6 addresses: give an IPv4 address, or install UCX \
@@ -220,7 +212,9 @@ impl Context {
         }
         let over_tcp = goes_over_tcp(api, error_mode);
         room::ensure(room::OF_A_CONTEXT)?;
-        let handle = init(api, &ours, ipv6, extra_features, over_tcp)?;
+        let theirs = ours.iter().filter(|(name, _)| !OURS.contains(&&**name));
+        let given = Given::new(theirs.cloned());
+        let handle = init(api, &given, ipv6, extra_features, over_tcp)?;
         let mut context = Self {
             api,
             handle,
@@ -230,6 +224,7 @@ impl Context {
             threshold_is_set: is_set(RENDEZVOUS),
             reuses_addresses: says_yes(value(REUSES_ADDRESS), REUSES_ADDRESS),
             knows_cuda: knows_cuda(api, handle),
+            given,
             worker_descriptors: 0,
             generation: Generation::now(),
         };
@@ -276,6 +271,11 @@ impl Context {
         self.reuses_addresses
     }
 
+    /// What UCX was told by settings, which it reads again for each worker.
+    pub(super) fn given(&self) -> &Given {
+        &self.given
+    }
+
     /// How many file descriptors a worker and its endpoint may take.
     pub(super) fn worker_descriptors(&self) -> u64 {
         self.worker_descriptors
@@ -311,7 +311,7 @@ fn goes_over_tcp(api: &Api, error_mode: ucp_err_handling_mode_t) -> bool {
 
 fn init(
     api: &'static Api,
-    settings: &[(String, String)],
+    given: &Given,
     ipv6: bool,
     extra_features: u64,
     over_tcp: bool,
@@ -325,7 +325,7 @@ fn init(
     if over_tcp && !is_in_environment(RENDEZVOUS) {
         config.set(RENDEZVOUS, TCP_RENDEZVOUS)?;
     }
-    let is_set = |key| is_in_environment(key) || settings.iter().any(|(name, _)| name == key);
+    let is_set = |key| is_in_environment(key) || given.iter().any(|(name, _)| name == key);
     if !is_set(TCP_SEGMENT) && !is_set(TCP_RECEIVED_SEGMENT) {
         // Without tcp in the build there is no such setting.
         let _ = config.set(TCP_SEGMENT, TCP_SEGMENT_BYTES);
@@ -340,12 +340,7 @@ fn init(
     if ipv6 {
         config.set(TCP_FAMILIES, "inet6,inet")?;
     }
-    let theirs = || {
-        settings
-            .iter()
-            .filter(|(name, _)| !OURS.contains(&name.as_str()))
-    };
-    for (name, value) in theirs() {
+    for (name, value) in given.iter() {
         config.set(name, value)?;
     }
     let params = ucp_params_t {
@@ -356,16 +351,17 @@ fn init(
     };
     let mut handle = std::ptr::null_mut();
     let _held_off = limit::hold_off();
-    // SAFETY: both structs are readable, what the mask names is set; `handle` is writable.
-    let status = unsafe { api.ucp_init(&raw const params, config.handle(), &raw mut handle) };
-    if status != UCS_OK {
-        return Err(error(api, "cannot initialise UCX", status));
-    }
-    ensure_taken(api, theirs().map(|(name, _)| name.as_str())).inspect_err(|_| {
+    let (status, kept) = keep_lines_of(|| {
+        // SAFETY: both structs are readable, what the mask names is set; `handle` is writable.
+        unsafe { api.ucp_init(&raw const params, config.handle(), &raw mut handle) }
+    });
+    let judged = given.judge(api, "cannot initialise UCX", status, kept);
+    let judged = judged.and_then(|()| ensure_taken(api, given.iter().map(|(name, _)| name)));
+    if judged.is_err() && status == UCS_OK {
         // SAFETY: made above, and nobody else has it.
         unsafe { api.ucp_cleanup(handle) };
-    })?;
-    Ok(handle)
+    }
+    judged.map(|()| handle)
 }
 
 /// Whether a context takes pointers to memory of a GPU, and is sure to know them as such.

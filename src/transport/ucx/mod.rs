@@ -6,7 +6,8 @@
 //! | module | what it is |
 //! |---|---|
 //! | `context` | UCX with its settings, shared by all connections that have the same |
-//! | `settings` | which settings there are, and by which names UCX takes them |
+//! | `settings` | which settings there are, by which names UCX takes them, and with which values |
+//! | `log` | UCX's log, for ours and for whoever called UCX |
 //! | `room` | file descriptors, which UCX does not count |
 //! | `silence` | networks that are cut |
 //! | `worker` | what makes progress, and what to sleep on |
@@ -35,6 +36,7 @@ mod key;
 mod lending;
 mod limit;
 mod listener;
+mod log;
 mod pace;
 mod plain;
 mod pull;
@@ -80,9 +82,9 @@ impl Transport for Ucx {
         info::describe()
     }
 
-    fn knows_setting(&self, name: &str) -> bool {
+    fn takes_setting(&self, name: &str, value: &str) -> Result<bool> {
         name.strip_prefix("ucx.")
-            .is_some_and(context::knows_setting)
+            .map_or(Ok(false), |name| context::takes_setting(name, value))
     }
 
     fn listen(&self, uri: &Uri, options: &LinkOptions) -> Result<Box<dyn Listener>> {

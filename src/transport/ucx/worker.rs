@@ -22,6 +22,7 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::limit;
+use crate::transport::ucx::log::keep_lines_of;
 use crate::transport::ucx::room;
 use crate::transport::wait::wait;
 
@@ -91,12 +92,18 @@ impl Worker {
         };
         let mut handle = std::ptr::null_mut();
         let _held_off = limit::hold_off();
-        // SAFETY: the context lives as long as `context`; the masked field is set; `handle` is
-        // writable.
-        let status =
-            unsafe { api.ucp_worker_create(context.handle(), &raw const params, &raw mut handle) };
-        if status != UCS_OK {
-            return Err(error(api, "cannot make a worker of UCX", status));
+        let (status, kept) = keep_lines_of(|| {
+            // SAFETY: the context lives as long as `context`; the masked field is set; `handle` is
+            // writable.
+            unsafe { api.ucp_worker_create(context.handle(), &raw const params, &raw mut handle) }
+        });
+        let judged = (context.given()).judge(api, "cannot make a worker of UCX", status, kept);
+        if let Err(failed) = judged {
+            if status == UCS_OK {
+                // SAFETY: made above, and nobody else has it.
+                unsafe { api.ucp_worker_destroy(handle) };
+            }
+            return Err(failed);
         }
         let mut worker = Self {
             context,
