@@ -213,6 +213,24 @@ fn settings_that_ucx_does_not_take_are_named() {
     }
 }
 
+/// Where nobody can listen the text says why, as over tcp.
+#[test]
+fn an_address_that_cannot_be_listened_at_is_told() {
+    for library in ucx_libraries() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        for (address, told) in [
+            ("192.0.2.1:0".to_owned(), "is no address of this machine"),
+            (format!("127.0.0.1:{port}"), "is taken by another process"),
+        ] {
+            let at = format!("ucx://{address}");
+            let args = ["serve", "--listen", &at, TRUSTED, "--tpch", "region"];
+            let said = refused(&ended(with(&library).args(args)));
+            assert!(said.contains(told) && said.contains(&at), "{said}");
+        }
+    }
+}
+
 /// What libdipc sets by itself is nobody's mistake, also where UCX opens no transport that has it.
 #[test]
 fn the_own_settings_are_not_complained_of() {

@@ -178,7 +178,7 @@ fn remote_refused(address: &Address, candidate: &SocketAddr) -> Error {
 }
 
 /// Listens at one address; gives the port, too.
-fn bind(
+pub(in crate::transport) fn bind(
     address: &Address,
     candidate: &SocketAddr,
 ) -> Result<(OwnedFd, u16)> {

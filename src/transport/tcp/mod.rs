@@ -13,6 +13,8 @@ mod socket;
 
 use std::time::Instant;
 
+pub(super) use listener::bind;
+
 use crate::error::{Error, Result};
 use crate::proto::Uri;
 use crate::transport::address::Address;

@@ -19,6 +19,7 @@ use crate::fork::Generation;
 use crate::proto::Uri;
 use crate::transport::address::Address;
 use crate::transport::patience::Patience;
+use crate::transport::tcp::bind;
 use crate::transport::ucx::connection::UcxConnection;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::{error, version_text};
@@ -168,6 +169,8 @@ fn listen(
     if status == UCS_ERR_BUSY {
         return Err(taken(address, worker.context().reuses_addresses()));
     }
+    // UCX gives one status for most reasons, where the system names them.
+    bind(address, &target)?;
     let doing = format_args!("cannot listen at {address}");
     Err(error(worker.api(), doing, status))
 }
