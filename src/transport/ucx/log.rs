@@ -109,15 +109,18 @@ fn write(level: ucs_log_level_t, text: &str) {
     }
 }
 
-/// Whether UCX says no more than that an endpoint is closed whose peer has left: several times for
-/// each.
+/// Whether UCX says no more than that a peer has left, several times for each: its endpoint is
+/// closed, or bodies that it sent to a stream that is over are dropped.
 fn is_of_an_end(text: &str) -> bool {
     text.contains("error during flush")
+        || (text.starts_with("unexpected tag-receive descriptor")
+            && text.ends_with("was not matched"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines;
 
     /// Lines are kept for the call that they belong to, each once, and only errors and warnings;
     /// other threads' and what comes later are logged.
@@ -136,6 +139,18 @@ mod tests {
         });
         assert_eq!(kept.texts().collect::<Vec<_>>(), ["one", "two"]);
         assert!(!keep(UCS_LOG_LEVEL_ERROR, "later"));
+    }
+
+    /// What UCX says of each peer that leaves is for finding faults alone.
+    #[test]
+    fn ends_are_not_told() {
+        let told = |text| lines::testing::count(|| write(UCS_LOG_LEVEL_WARN, text));
+        assert_eq!(told("error during flush: Endpoint timeout"), 0);
+        assert_eq!(
+            told("unexpected tag-receive descriptor 0x5581 was not matched"),
+            0
+        );
+        assert_eq!(told("failed to create keepalive timer fd"), 1);
     }
 
     /// Settings for transports that are not opened are no fault of anybody.
