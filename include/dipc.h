@@ -500,8 +500,8 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_BYTES_LENT 5
 
 /**
- * Body bytes copied on the host, since the start: into regions, to be lent from there, or to be sent by UCX: into one
- * piece over TCP, into huge pages where a client has the system copy them. Bodies of up to 1 KiB that are sent are copies.
+ * Body bytes copied on the host, since the start: into regions, to be lent from there, or into one
+ * piece, to be sent by UCX over TCP. Bodies of up to 1 KiB that are sent are copies.
  */
 #define DIPC_SERVER_STAT_BYTES_COPIED 6
 

@@ -1,6 +1,6 @@
 //! Copies of bodies between memories of the host.
 //!
-//! Another process reads a body that is copied to be lent, or fetched. Stores that bypass the caches
+//! Another process reads a body that is copied to be lent. Stores that bypass the caches
 //! spare the memory bus a read of each line that is written, and stores to four pages in turns keep
 //! more lines under way. Whether that is faster than `memcpy` depends on the processor, and on whether
 //! the two processors share a cache. A virtual machine can be moved between the two cases
@@ -10,8 +10,7 @@ mod choice;
 
 use std::time::Instant;
 
-use choice::Choice;
-pub use choice::Way;
+use choice::{Choice, Way};
 
 /// Bodies of at least this many bytes may be streamed. To copy a smaller one takes little beside what is done for a body
 /// otherwise, and to read the clock twice would take long beside the copy.
@@ -37,11 +36,6 @@ impl BodyCopy {
             way: choice.map_or(Way::Cached, Choice::next),
             timed: choice.map(|choice| (choice, len, Instant::now())),
         }
-    }
-
-    /// Begins with a body that is copied in this way.
-    pub fn by(way: Way) -> Self {
-        Self { way, timed: None }
     }
 
     /// Copies a buffer of the body.
@@ -179,7 +173,10 @@ mod tests {
         ) {
             let source: Vec<u8> = (0..=250u8).cycle().take(from + len).collect();
             let mut target = vec![0xAA; to + len + 100];
-            let mut copy = BodyCopy::by(Way::Streaming);
+            let mut copy = BodyCopy {
+                way: Way::Streaming,
+                timed: None,
+            };
             // SAFETY: both vectors have room for `len` bytes behind these offsets.
             unsafe { copy.add(source[from..].as_ptr(), target[to..].as_mut_ptr(), len) };
             drop(copy);

@@ -4,7 +4,6 @@ use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use crate::device::BufferRef;
-use crate::device::huge;
 use crate::device::recycle::{self, Block};
 use crate::error::{Error, Result};
 
@@ -27,8 +26,6 @@ enum Memory {
     Heap(NonNull<u8>),
     /// Memory that other bodies use in turn: a large buffer that was made [`to_fill`](HostBuffer::to_fill).
     Block(Block),
-    /// Huge pages: it was made [`to_be_fetched`](HostBuffer::to_be_fetched).
-    Huge(huge::Block),
 }
 
 /// The alignment of every [`HostBuffer`], in bytes.
@@ -117,23 +114,6 @@ impl HostBuffer {
         })
     }
 
-    /// The same in memory that other processes are quick to read, if there is room for it now.
-    pub fn to_be_fetched(len: usize) -> Option<Self> {
-        let block = huge::Block::take(len)?;
-        Some(Self {
-            data: block.data(),
-            len,
-            memory: Memory::Huge(block),
-        })
-    }
-
-    /// Gives the memory up. Where it was made [to be fetched](Self::to_be_fetched) it is not used again, and whoever still fetches it fails.
-    pub fn abandon(mut self) {
-        if let Memory::Huge(block) = std::mem::replace(&mut self.memory, Memory::None) {
-            block.abandon();
-        }
-    }
-
     /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
@@ -175,7 +155,7 @@ fn heap_layout(len: usize) -> Option<Layout> {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.memory, Memory::None) {
-            Memory::None | Memory::Huge(_) => {}
+            Memory::None => {}
             Memory::Block(block) => block.give_back(),
             Memory::Heap(base) => {
                 if let Some(layout) = heap_layout(self.len) {

@@ -9,7 +9,6 @@ mod blocks;
 pub mod copy;
 pub mod cuda;
 mod host;
-pub(crate) mod huge;
 pub(crate) mod lendable;
 pub(crate) mod memfd;
 mod recycle;

@@ -1,7 +1,6 @@
 //! One connection at a server: a transport's connection and the sending state machine under one
 //! lock.
 
-mod bounced;
 mod corking;
 mod half;
 mod leaving;
@@ -16,14 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bounced::Bounced;
-pub use bounced::{Attempt, Bouncing};
 use corking::Cork;
 use parking_lot::Mutex;
 use reading::Reading;
 
+use crate::device::BufferRef;
 use crate::device::cuda::GpuBody;
-use crate::device::{BufferRef, HostBuffer};
 use crate::driver::callbacks::HostOwner;
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
@@ -104,8 +101,6 @@ pub struct ServedLink {
     me: Weak<Self>,
     /// A thread of its own drives the stream now served.
     driven: AtomicBool,
-    /// Bodies on their way out of memory that they were copied into.
-    bounced: Arc<Bounced>,
     half: Mutex<Half>,
 }
 
@@ -115,8 +110,6 @@ struct Half {
     /// Where more bytes than this wait to be written, nothing new is produced.
     most_queued: u64,
     sender: Sender<Gathered, Hold>,
-    /// The same as the link's.
-    bounced: Arc<Bounced>,
     /// Descriptors of regions whose REGION message has not left the state machine.
     announced: HashMap<u16, Arc<OwnedFd>>,
     registration: Option<Registration>,
@@ -208,7 +201,6 @@ impl ServedLink {
         host: Weak<dyn Host>,
     ) -> Result<Arc<Self>> {
         let readiness = link.readiness();
-        let bounced = Arc::<Bounced>::default();
         let served = Arc::new_cyclic(|me| Self {
             id,
             peer: link.peer().to_owned(),
@@ -222,12 +214,10 @@ impl ServedLink {
             host,
             me: Weak::clone(me),
             driven: AtomicBool::new(false),
-            bounced: Arc::clone(&bounced),
             half: Mutex::new(Half {
                 link,
                 most_queued,
                 sender: Sender::new(config),
-                bounced,
                 announced: HashMap::new(),
                 registration: None,
                 looked_at: false,
@@ -312,21 +302,6 @@ impl ServedLink {
     /// [`Connection::copies_up_to`].
     pub fn copies_up_to(&self) -> u64 {
         self.half.lock().link.copies_up_to()
-    }
-
-    /// [`Connection::is_fetched_by_pages`].
-    pub fn is_fetched_by_pages(&self, body_len: u64) -> bool {
-        self.announces_bodies && self.half.lock().link.is_fetched_by_pages(body_len)
-    }
-
-    /// How a body of `len` bytes is to be copied for it.
-    pub fn way_to_bounce(&self, len: u64) -> Attempt {
-        self.bounced.attempt(len)
-    }
-
-    /// Keeps a body that was copied to be fetched until what this gives is dropped: there are few of them at a time.
-    pub fn bounce(&self, body: HostBuffer, attempt: Attempt) -> Bouncing {
-        Bounced::add(&self.bounced, body, attempt)
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.
@@ -564,7 +539,6 @@ impl ServedLink {
             lender.abandon();
         }
         let lent = half.sender.handle_disconnect();
-        half.bounced.abandon();
         let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
         effects.given_up = half.link.close_lent(lent);
         half.registration = None;

@@ -148,8 +148,7 @@ impl Shared {
                 .get()
                 .is_some_and(|table| table.suits(link, self.options.body, asked.extension, alone))
         {
-            let (mut options, table) = (self.produce(self.callbacks()?), Arc::clone(table));
-            options.bounces = alone;
+            let (options, table) = (self.produce(self.callbacks()?), Arc::clone(table));
             Replay::start(link, ticket, table, options, ending(&slot), Box::new(slot));
             return Ok(());
         }
@@ -194,7 +193,6 @@ impl Shared {
             },
             body: self.options.body,
             callbacks,
-            bounces: true,
             counters: Arc::clone(&self.counters),
         }
     }

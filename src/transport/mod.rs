@@ -416,13 +416,6 @@ pub trait Connection: Send {
         u64::MAX
     }
 
-    /// Whether a body of `len` bytes leaves sooner copied into memory made
-    /// [to be fetched](crate::device::HostBuffer::to_be_fetched), since the peer has it copied by the system out of small pages.
-    fn is_fetched_by_pages(&self, len: u64) -> bool {
-        let _ = len;
-        false
-    }
-
     /// Whether a body came that was not announced and is too large to be read on the chance: nothing
     /// more is read before [`post_body`](Self::post_body) announces it or
     /// [`clear_posted`](Self::clear_posted) has it thrown away, and the descriptor stays readable.

@@ -15,7 +15,7 @@ use dipc::proto::{BodyKind, body_tag};
 use dipc::server::Request;
 use dipc::transport::{Incoming, Outgoing, Payload};
 
-use crate::common::{FnProvider, batch, counting, import, read_all, stream_of};
+use crate::common::{FnProvider, import, stream_of};
 use crate::pair::Pair;
 use crate::{eventually, pair, serve, works};
 
@@ -103,53 +103,6 @@ fn pass(settings: &[(&str, &str)], spin: Duration, rows: usize) {
     }
     assert!(stream.next().unwrap().is_none());
     eventually("all is back", || alive.load(Ordering::SeqCst) == 0);
-}
-
-/// "Nothing is copied that need not be": where the system copies bodies for the client, pinning each small page, they are copied
-/// into huge pages first, as far as there is room, whatever the client keeps meanwhile. Where a setting has them moved another way, or
-/// all memory has huge pages, they are not.
-#[test]
-fn what_is_fetched_by_pages_is_copied_first() {
-    if !works() {
-        return;
-    }
-    let setting = "/sys/kernel/mm/transparent_hugepage/enabled";
-    let ucx = dipc::transport::by_scheme("ucx").unwrap().describe();
-    let has_cma = ucx.iter().any(|(_, text)| text.contains("cma/"));
-    if !has_cma {
-        println!("this UCX finds no cma: nothing is copied first");
-    }
-    let pays =
-        has_cma && !std::fs::read_to_string(setting).is_ok_and(|text| text.contains("[always]"));
-    let by_memory = [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")];
-    let written = [&by_memory[..], &[("ucx.RNDV_SCHEME", "put_zcopy")]].concat();
-    for (settings, copies) in [(by_memory.to_vec(), pays), (written, false)] {
-        // Shorter ones and longer ones are sent from where they are.
-        for (rows, copies) in [
-            (1000, false),
-            (4096, copies),
-            (128 << 10, copies),
-            (2 << 20, false),
-        ] {
-            let (server, client) = pair(&settings, Duration::ZERO);
-            let uri = server.listen("ucx://127.0.0.1:0").unwrap();
-            let count = if rows > 1 << 20 { 3 } else { 40 };
-            serve(&server, "t", counting(count, rows));
-            let options = GetOptions::default();
-            let mut stream = client.get(&[&uri], b"t", &options, None).unwrap();
-            let kept = read_all(&mut stream).unwrap();
-            let expected = (0..count).map(|index| batch(index * rows as i64, rows));
-            assert!(kept.into_iter().eq(expected), "{rows} rows");
-            let stats = server.stats();
-            let (copied, sent) = (stats.bytes_copied, stats.bytes_sent);
-            println!("{settings:?}, {rows} rows: {copied} of {sent} bytes were copied");
-            if copies {
-                assert!(copied > sent / 2);
-            } else {
-                assert_eq!(copied, 0);
-            }
-        }
-    }
 }
 
 /// Memory of a producer that uses it again as soon as it is given back.

@@ -20,16 +20,6 @@ pub enum Way {
     Cached,
 }
 
-impl Way {
-    /// The other one.
-    pub fn other(self) -> Self {
-        match self {
-            Self::Streaming => Self::Cached,
-            Self::Cached => Self::Streaming,
-        }
-    }
-}
-
 /// What is known of copies of one size. Threads that note something at once may lose one of the notes.
 #[derive(Debug)]
 // A line of the caches, so that threads that copy bodies of different sizes do not share one.

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use crate::arena;
 use crate::arrow::EncodedMessage;
-use crate::device::copy::{BodyCopy, Way};
 use crate::device::{BufferRef, HostBuffer};
 use crate::driver::callbacks::HostOwner;
 use crate::driver::produce::stage::stage;
@@ -230,7 +229,7 @@ pub(super) fn place(
             note_copy();
             Gathered::Copied(copy_small(message))
         }
-        None => match copy_on_host(options, link, message) {
+        None => match copy_on_host(link, message) {
             Some(copy) => {
                 note_copy();
                 copy
@@ -255,36 +254,20 @@ pub(super) fn place(
 
 /// A copy of a packed body of the host, where the connection is better off with one. Without memory for it the
 /// body goes from where it lies.
-fn copy_on_host(
-    options: &ProduceOptions,
-    link: &ServedLink,
-    message: &EncodedMessage,
-) -> Option<Gathered> {
-    let len = usize::try_from(message.body_len).ok()?;
-    if message.body_len >= link.whole_from() {
-        let parts = gather(message);
-        if lie_together(&parts) {
-            return None;
-        }
-        // The system copies it into the connection's socket, at this processor.
-        let whole = HostBuffer::to_fill(len).ok()?;
-        let whole = put_together(&parts, BodyCopy::by(Way::Cached), whole)?;
-        return Some(Gathered::Host {
-            parts: vec![whole.as_ref()],
-            owner: Box::new(whole),
-        });
+fn copy_on_host(link: &ServedLink, message: &EncodedMessage) -> Option<Gathered> {
+    if message.body_len < link.whole_from() {
+        return None;
     }
-    // What lies in an arena has huge pages already.
-    if options.bounces && link.is_fetched_by_pages(message.body_len) && !is_lendable(message) {
-        let whole = HostBuffer::to_be_fetched(len)?;
-        let attempt = link.way_to_bounce(message.body_len);
-        let whole = put_together(&gather(message), attempt.copy(), whole)?;
-        return Some(Gathered::Host {
-            parts: vec![whole.as_ref()],
-            owner: Box::new(link.bounce(whole, attempt)),
-        });
+    let parts = gather(message);
+    if lie_together(&parts) {
+        return None;
     }
-    None
+    let whole = HostBuffer::to_fill(usize::try_from(message.body_len).ok()?).ok()?;
+    let whole = put_together(&parts, whole)?;
+    Some(Gathered::Host {
+        parts: vec![whole.as_ref()],
+        owner: Box::new(whole),
+    })
 }
 
 /// The bytes of a small body (rule D3).
@@ -317,18 +300,13 @@ fn lie_together(parts: &[BufferRef]) -> bool {
 }
 
 /// Copies runs, which are as long as `whole` together, one behind the other.
-fn put_together(
-    parts: &[BufferRef],
-    mut copy: BodyCopy,
-    mut whole: HostBuffer,
-) -> Option<HostBuffer> {
+fn put_together(parts: &[BufferRef], mut whole: HostBuffer) -> Option<HostBuffer> {
     let mut rest = whole.as_mut_slice();
     for part in parts {
         let (run, behind) = rest.split_at_mut_checked(part.len)?;
-        // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not written to, as
-        // Arrow's C data interface asks of a producer ("immutable"). `run` is as long, a part of memory of our own, and nobody is
-        // told of it before this returns and `copy` is dropped.
-        unsafe { copy.add(part.data, run.as_mut_ptr(), part.len) };
+        // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not
+        // written to, as Arrow's C data interface asks of a producer ("immutable").
+        run.copy_from_slice(unsafe { part.as_slice() });
         rest = behind;
     }
     rest.is_empty().then_some(whole)
@@ -410,12 +388,7 @@ mod tests {
         let runs = |at: usize, next: usize| [&bytes[..at], &bytes[next..]].map(BufferRef::of);
         let apart = runs(20_000, 30_000);
         assert!(!lie_together(&apart));
-        let whole = put_together(
-            &apart,
-            BodyCopy::new(60_001),
-            HostBuffer::to_fill(60_001).unwrap(),
-        )
-        .unwrap();
+        let whole = put_together(&apart, HostBuffer::to_fill(60_001).unwrap()).unwrap();
         assert_eq!(
             whole.as_slice(),
             [&bytes[..20_000], &bytes[30_000..]].concat()

@@ -136,9 +136,6 @@ pub struct ProduceOptions {
     pub body: BodyPolicy,
     /// Where the producer's arrays are released.
     pub callbacks: Callbacks,
-    /// Bodies may be copied into huge pages where that makes their consumer faster. Not on a thread that many
-    /// streams share when this one begins: their consumers fetch side by side.
-    pub bounces: bool,
     /// Where figures are counted.
     pub counters: Arc<Counters>,
 }

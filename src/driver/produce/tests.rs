@@ -191,7 +191,6 @@ fn begin(name: &str) -> Begun {
         encode: EncodeOptions::default(),
         body: BodyPolicy::Auto,
         callbacks,
-        bounces: true,
         counters: Arc::default(),
     };
     Begun {

@@ -20,7 +20,6 @@ impl Half {
     pub(super) fn is_crowded(&self) -> bool {
         self.link.queued_bytes() > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
             || self.link.held_bytes() > HELD_HIGH_WATER_BYTES
-            || self.bounced.are_enough()
     }
 
     pub(super) fn retire_regions(&mut self, ids: Vec<u16>) {

@@ -508,11 +508,7 @@ impl Connection for UcxConnection {
     }
 
     fn is_fetched_from(&self) -> bool {
-        matches!(self.way(), Some(Way::Fetched | Way::FetchedByPages))
-    }
-
-    fn is_fetched_by_pages(&self, len: u64) -> bool {
-        self.bounces(len)
+        self.way() == Some(Way::Fetched)
     }
 
     fn announces_bodies(&self) -> bool {

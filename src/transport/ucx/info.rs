@@ -53,8 +53,6 @@ pub(super) enum Way {
     /// The peer fetches them by itself out of the sender's memory: then all that the sender still has to do with one
     /// is to learn its end.
     Fetched,
-    /// The same, by the system (cma), which pins each page of them.
-    FetchedByPages,
 }
 
 /// How large messages get to the peer of an endpoint.
@@ -83,9 +81,7 @@ fn way_of(printed: &str) -> Way {
     let all = |lanes: &[&str], transport| {
         !lanes.is_empty() && lanes.iter().all(|line| line.contains(transport))
     };
-    if all(&large, ":cma/") {
-        Way::FetchedByPages
-    } else if all(&large, ":tcp/") && all(&unasked, ":tcp/") {
+    if all(&large, ":tcp/") && all(&unasked, ":tcp/") {
         Way::OverTcp
     } else if large.is_empty() || large.iter().any(|line| line.contains(":tcp/")) {
         Way::Written
@@ -189,7 +185,7 @@ mod tests {
         let cma = "#    lane[1]:  3:cma/memory.0 md[2]  -> md[2]/cma/sysdev[255] rma_bw#0\n";
         let xpmem = "#    lane[1]:  3:xpmem/memory.0 md[2]  -> md[2]/xpmem/sysdev[255] rma_bw#0\n";
         let tcp = "#    lane[0]:  0:tcp/lo.0 md[0]  -> md[0]/tcp/sysdev[255] rma_bw#0 am am_bw#0\n";
-        assert_eq!(way_of(&[posix, cma].concat()), Way::FetchedByPages);
+        assert_eq!(way_of(&[posix, cma].concat()), Way::Fetched);
         assert_eq!(way_of(&[posix, xpmem].concat()), Way::Fetched);
         assert_eq!(way_of(&[cma, xpmem].concat()), Way::Fetched);
         assert_eq!(way_of(tcp), Way::OverTcp);

@@ -1,16 +1,9 @@
 //! How large messages get to the peer, and what that means for those who make them.
 
-use std::ops::RangeInclusive;
-
 use super::{Link, UcxConnection};
-use crate::device::huge;
 use crate::transport::ucx::bundle;
 use crate::transport::ucx::gather::TOGETHER_BYTES;
 use crate::transport::ucx::info::{self, Way};
-
-/// Bodies of these lengths are better copied into huge pages before they are fetched by small ones. UCX itself copies
-/// shorter ones, and longer ones do not fit twice.
-const BOUNCED: RangeInclusive<u64> = 32 << 10..=huge::MOST_BYTES as u64;
 
 impl UcxConnection {
     /// How large messages get to the peer. `None`: there was none yet, and UCX may still be connecting the two.
@@ -60,14 +53,5 @@ impl UcxConnection {
             false => TOGETHER_BYTES,
         };
         most as u64 + 1
-    }
-
-    /// Whether a body of `len` bytes is fetched by small pages, and better copied into huge ones first.
-    pub(super) fn bounces(&self, len: u64) -> bool {
-        let asks = |link: &Link| !link.worker.context().threshold_is_set();
-        BOUNCED.contains(&len)
-            && self.way() == Some(Way::FetchedByPages)
-            && self.link.as_ref().is_some_and(asks)
-            && huge::pays()
     }
 }
