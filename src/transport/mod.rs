@@ -382,12 +382,6 @@ pub trait Connection: Send {
         false
     }
 
-    /// Whether the peer fetches large bodies by itself: what is queued of them leaves although nobody turns the
-    /// connection meanwhile. Small messages may still wait for that.
-    fn is_fetched_from(&self) -> bool {
-        false
-    }
-
     /// Whether what comes is taken in as many pieces as there are looks: who does not spin asks the descriptor, and takes more at once.
     fn comes_in_pieces(&self) -> bool {
         false

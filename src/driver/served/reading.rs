@@ -15,9 +15,6 @@ use crate::driver::clock;
 use crate::driver::io::Interest;
 use crate::proto::{SenderState, Timestamp};
 
-/// How long a batch may take, to make and to send, for the stream's thread to read beside it. For a slower one a wake of the
-/// I/O thread for every half window costs little, and two threads do more than one.
-const QUICK: Duration = Duration::from_micros(50);
 /// How long the I/O thread leaves the reading to a thread that does not read.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// A stream's thread that comes back so soon after the I/O thread has read waited for what that read.
@@ -65,26 +62,13 @@ impl Half {
 }
 
 impl ServedLink {
-    /// How long a stream's thread may be away after which it still reads for itself. Where the I/O thread spins, a
-    /// wake of it by each answer of a client that fetches would come in the way of the client, or of the stream. Not
-    /// longer than the I/O thread leaves it the reading: who comes back later may have waited for what that read.
-    pub fn quick(&self) -> Duration {
-        let spin = self.io.spin();
-        if spin > QUICK && self.half.lock().link.is_fetched_from() {
-            spin.min(PATIENCE)
-        } else {
-            QUICK
-        }
-    }
-
     /// What the I/O thread is to be told of.
     pub(super) fn interest(&self, half: &Half) -> Interest {
         let flooded = half.is_flooded();
         let parked = half.parked && half.sender.state() == SenderState::Idle;
         if !self.readiness.socket {
             // What is queued may leave only while somebody turns the connection.
-            let left =
-                half.link.queued_bytes() == 0 || half.link.is_fetched_from() || half.is_corked();
+            let left = half.link.queued_bytes() == 0 || half.is_corked();
             return if flooded || parked || (half.reading.is_by_thread() && left) {
                 Interest::Nothing
             } else {
@@ -108,12 +92,8 @@ impl ServedLink {
         {
             let mut half = self.half.lock();
             let half = &mut *half;
-            // Bodies that were fetched are released as soon as those of a quick batch.
-            let fetched = || half.link.queued_bytes() > 0 && half.link.is_fetched_from();
             // While batches wait to leave together, with them.
-            let due = at_once
-                || (half.sender.is_half_used() && !half.is_corked())
-                || (self.io.spin() > QUICK && fetched());
+            let due = at_once || (half.sender.is_half_used() && !half.is_corked());
             if half.closed.is_some() || !due {
                 return;
             }

@@ -1,6 +1,5 @@
 //! One connection to one peer: a worker of its own and one endpoint (rule R2).
 
-mod large;
 mod progress;
 mod sending;
 mod shutdown;
@@ -26,9 +25,7 @@ use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
-use crate::transport::ucx::info::Way;
 use crate::transport::ucx::key::Key;
-use crate::transport::ucx::pace::Pace;
 use crate::transport::ucx::pull::{Line, Pulls};
 use crate::transport::ucx::shared::{Peer, Shared, Told};
 use crate::transport::ucx::silence;
@@ -73,11 +70,10 @@ pub struct UcxConnection {
     moves: u64,
     /// The peer is on this machine.
     is_here: bool,
-    pace: Pace,
     /// A message has been sent that UCX did not take whole.
     sent_large: bool,
-    /// How such messages get to the peer, once it was asked.
-    way: Cell<Option<Way>>,
+    /// Whether all goes over tcp, once UCX was asked.
+    over_tcp: Cell<Option<bool>>,
     peer: String,
     /// Why nothing more comes, once the inbox is empty.
     over: Option<Error>,
@@ -167,9 +163,8 @@ impl UcxConnection {
             queued_bytes: 0,
             moves: 0,
             is_here: (peer.parse()).is_ok_and(|address: SocketAddr| is_loopback(&address)),
-            pace: Pace::default(),
             sent_large: false,
-            way: Cell::default(),
+            over_tcp: Cell::default(),
             peer,
             over: None,
             generation: Generation::now(),
@@ -277,22 +272,9 @@ impl UcxConnection {
             if self.awake {
                 return Ok(None);
             }
-            // Where the peer does not fetch, or UCX copies by way of the host, bytes move on by turns alone.
-            let fetched = self.gpu.is_none() && self.is_fetched_from();
-            let fetched_bytes = if fetched { self.queued_bytes } else { 0 };
             let Some(link) = &mut self.link else {
                 return Err(closed());
             };
-            if let Some(pause) = self.pace.pause(fetched_bytes) {
-                match link.worker.pause(pause) {
-                    Ok(()) => {
-                        self.rests = true;
-                        return Ok(None);
-                    }
-                    Err(error) => self.over = Some(error),
-                }
-                continue;
-            }
             match link.worker.rest() {
                 // Callbacks may have run while it was asked for rest.
                 Ok(asleep) => {
@@ -505,10 +487,6 @@ impl Connection for UcxConnection {
 
     fn comes_in_pieces(&self) -> bool {
         self.goes_over_tcp()
-    }
-
-    fn is_fetched_from(&self) -> bool {
-        self.way() == Some(Way::Fetched)
     }
 
     fn announces_bodies(&self) -> bool {

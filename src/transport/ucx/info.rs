@@ -2,11 +2,8 @@
 
 use std::ffi::c_void;
 
-use ucx1_sys::Api;
-
 use crate::transport::Settings;
 use crate::transport::ucx::context::{Context, KNOWS_POSIX_ERROR_HANDLING};
-use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::version_text;
 
 /// Version, library, and the transports and devices that UCX finds, one line each.
@@ -41,53 +38,6 @@ pub(super) fn has_remote_reads(context: &Context) -> bool {
 /// Whether a transport is one of InfiniBand's or RoCE's that read memory: the connected ones.
 fn reads(transport: &str) -> bool {
     transport.starts_with("rc_") || transport.starts_with("dc_")
-}
-
-/// How large messages get to the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// The sender writes them, or nothing is known of it.
-    Written,
-    /// The same, and through sockets alone.
-    OverTcp,
-    /// The peer fetches them by itself out of the sender's memory: then all that the sender still has to do with one
-    /// is to learn its end.
-    Fetched,
-}
-
-/// How large messages get to the peer of an endpoint.
-pub(super) fn way(api: &Api, endpoint: Endpoint) -> Way {
-    way_of(&printed(|stream| {
-        // SAFETY: the endpoint lives, and the stream is open for writing.
-        unsafe { api.ucp_ep_print_info(endpoint.handle(), stream) }
-    }))
-}
-
-/// The same by what UCX prints of an endpoint: lines with `lane`, a transport and what it is for. Large messages go over
-/// the lanes for `rma_bw`, what is sent unasked over those for `am`; over tcp the sender writes them.
-fn way_of(printed: &str) -> Way {
-    let lanes = |purposes: &[&str]| -> Vec<&str> {
-        let is_for = |word: &str| {
-            word.split('#')
-                .next()
-                .is_some_and(|it| purposes.contains(&it))
-        };
-        let lanes = printed.lines().filter(|line| line.contains("lane["));
-        lanes
-            .filter(|line| line.split_whitespace().any(is_for))
-            .collect()
-    };
-    let (large, unasked) = (lanes(&["rma_bw"]), lanes(&["am", "am_bw"]));
-    let all = |lanes: &[&str], transport| {
-        !lanes.is_empty() && lanes.iter().all(|line| line.contains(transport))
-    };
-    if all(&large, ":tcp/") && all(&unasked, ":tcp/") {
-        Way::OverTcp
-    } else if large.is_empty() || large.iter().any(|line| line.contains(":tcp/")) {
-        Way::Written
-    } else {
-        Way::Fetched
-    }
 }
 
 /// The transports and devices that UCX finds.
@@ -175,24 +125,6 @@ mod tests {
                        #      resource 0  :  md 0  dev 0  flags -- self/memory0\n\
                        #      resource 1  :  md 1  dev 1  flags -- tcp/lo\n#\n# memory: 0MB\n";
         assert_eq!(resources(printed), ["self/memory0", "tcp/lo"]);
-    }
-
-    /// Large messages are fetched where every lane for them reads memory, and over tcp they are not.
-    #[test]
-    fn the_way_to_a_peer_is_known() {
-        let posix =
-            "#    lane[0]:  2:posix/memory.0 md[1]  -> md[1]/posix/sysdev[255] amo#0 am am_bw#0\n";
-        let cma = "#    lane[1]:  3:cma/memory.0 md[2]  -> md[2]/cma/sysdev[255] rma_bw#0\n";
-        let xpmem = "#    lane[1]:  3:xpmem/memory.0 md[2]  -> md[2]/xpmem/sysdev[255] rma_bw#0\n";
-        let tcp = "#    lane[0]:  0:tcp/lo.0 md[0]  -> md[0]/tcp/sysdev[255] rma_bw#0 am am_bw#0\n";
-        assert_eq!(way_of(&[posix, cma].concat()), Way::Fetched);
-        assert_eq!(way_of(&[posix, xpmem].concat()), Way::Fetched);
-        assert_eq!(way_of(&[cma, xpmem].concat()), Way::Fetched);
-        assert_eq!(way_of(tcp), Way::OverTcp);
-        // What is sent unasked goes through memory.
-        assert_eq!(way_of(&[posix, tcp].concat()), Way::Written);
-        assert_eq!(way_of(&[tcp, cma].concat()), Way::Written);
-        assert_eq!((way_of(posix), way_of("")), (Way::Written, Way::Written));
     }
 
     /// Reads by a device are those of InfiniBand's connected transports.

@@ -37,7 +37,6 @@ mod lending;
 mod limit;
 mod listener;
 mod log;
-mod pace;
 mod plain;
 mod pull;
 mod room;

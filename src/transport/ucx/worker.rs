@@ -44,8 +44,6 @@ pub(super) struct Worker {
     descriptor: RawFd,
     timer: OwnedFd,
     timer_set: bool,
-    /// UCX's own descriptor is not listened to: the timer alone tells when to look again.
-    paused: bool,
     /// Whether somebody may sleep on the descriptor and has not been woken since. Where not, the
     /// descriptor is readable.
     asleep: bool,
@@ -112,7 +110,6 @@ impl Worker {
             descriptor: -1,
             timer,
             timer_set: false,
-            paused: false,
             asleep: true,
         };
         // SAFETY: the worker lives; the descriptor is writable.
@@ -196,7 +193,6 @@ impl Worker {
             // Stopped, and forgotten where it had run out: it would keep the descriptor readable.
             self.set_timer(Duration::ZERO)?;
         }
-        self.listen(true)?;
         for _ in 0..BUSY_TRIES {
             if self.arm()? == Armed::Yes {
                 return Ok(true);
@@ -210,36 +206,6 @@ impl Worker {
         Ok(true)
     }
 
-    /// Goes to sleep for as long as that, whatever comes meanwhile: nobody pays for a wake.
-    ///
-    /// # Errors
-    ///
-    /// The system cannot: the worker is of no use any more.
-    pub(super) fn pause(&mut self, pause: Duration) -> Result<()> {
-        self.asleep = true;
-        self.listen(false)?;
-        self.timer_set = true;
-        self.set_timer(pause)
-    }
-
-    /// Has UCX's descriptor make ours readable, or not.
-    fn listen(&mut self, listens: bool) -> Result<()> {
-        if self.paused != listens {
-            return Ok(());
-        }
-        let flags = if listens {
-            EventFlags::IN
-        } else {
-            EventFlags::empty()
-        };
-        // SAFETY: as in `new`.
-        let ucx = unsafe { BorrowedFd::borrow_raw(self.descriptor) };
-        epoll::modify(&self.ready, ucx, EventData::new_u64(0), flags)
-            .map_err(|errno| Error::os("cannot sleep on a worker of UCX", errno))?;
-        self.paused = !listens;
-        Ok(())
-    }
-
     /// Something is under way: has whoever sleeps wake when it comes on, or at once where that cannot
     /// be had.
     ///
@@ -247,8 +213,7 @@ impl Worker {
     ///
     /// As [`arm`](Self::arm).
     pub(super) fn see_to(&mut self) -> Result<()> {
-        // A pause is over soon.
-        if self.asleep && !self.paused && self.arm()? == Armed::Busy {
+        if self.asleep && self.arm()? == Armed::Busy {
             self.signal();
         }
         Ok(())
@@ -270,12 +235,6 @@ impl Worker {
     /// [`rest`](Self::rest), so that one system call is enough for all that happens before.
     pub(super) fn signal(&mut self) {
         if !std::mem::take(&mut self.asleep) {
-            return;
-        }
-        if self.paused {
-            if let Err(error) = self.set_timer(Duration::from_nanos(1)) {
-                tracing::error!("a pause of UCX cannot be ended: {error}");
-            }
             return;
         }
         // SAFETY: the worker lives; this call may come from any thread.

@@ -98,9 +98,6 @@ impl UcxConnection {
                 let request = finished.request;
                 if let Work::Send(sending) = &finished.work {
                     self.queued_bytes -= sending.len() as u64;
-                    if !request.is_null() {
-                        self.pace.note_end();
-                    }
                 }
                 let mut line = Line {
                     worker: &mut *worker,

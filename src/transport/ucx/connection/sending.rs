@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::transport::ucx::active::Class;
 use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::endpoint::Endpoint;
-use crate::transport::ucx::gather::Sending;
+use crate::transport::ucx::gather::{Sending, TOGETHER_BYTES};
 use crate::transport::ucx::shared::{Ends, Started, Work};
 use crate::transport::{Outgoing, sends_host_memory_only};
 
@@ -22,6 +22,53 @@ use crate::transport::{Outgoing, sends_host_memory_only};
 const LARGE: usize = 4096;
 
 impl UcxConnection {
+    /// Whether all that is sent goes over tcp. False as long as that is not known.
+    pub(super) fn goes_over_tcp(&self) -> bool {
+        let Some(Link { worker, endpoint }) = &self.link else {
+            return false;
+        };
+        if worker.context().goes_over_tcp() {
+            return true;
+        }
+        // Before the first large message UCX may still be connecting the two.
+        let asks = self.sent_large && self.over.is_none() && self.generation.is_same_process();
+        asks && self.over_tcp.get().unwrap_or_else(|| {
+            let over_tcp = endpoint.goes_over_tcp(self.api);
+            self.over_tcp.set(Some(over_tcp));
+            over_tcp
+        })
+    }
+
+    /// Whether the peer is sent large messages in bundles: over tcp, where the user has not said how
+    /// they go.
+    fn bundles_large(&self) -> bool {
+        let context = self.link.as_ref().map(|link| link.worker.context());
+        let is_told = context.is_some_and(|it| it.scheme_is_set() || it.threshold_is_set());
+        self.bundle.is_some() && !is_told && self.goes_over_tcp()
+    }
+
+    /// Up to how many bytes a message travels in a bundle.
+    pub(super) fn most_in_a_bundle(&self) -> usize {
+        match self.bundles_large() {
+            true => bundle::MOST_MESSAGE_BYTES_OVER_TCP,
+            false => bundle::MOST_MESSAGE_BYTES,
+        }
+    }
+
+    /// [`Connection::whole_from`](crate::transport::Connection::whole_from).
+    pub(super) fn least_to_put_together(&self) -> u64 {
+        // UCX packs several runs into pieces that it copies, each with a system call over tcp; one run goes
+        // from where it lies. In a bundle they lie together.
+        if !self.goes_over_tcp() {
+            return u64::MAX;
+        }
+        let most = match self.bundles_large() {
+            true => bundle::MOST_MESSAGE_BYTES_OVER_TCP,
+            false => TOGETHER_BYTES,
+        };
+        most as u64 + 1
+    }
+
     /// Starts to send. What is not over at once needs progress, for which whoever sleeps is woken.
     pub(super) fn post(
         &mut self,
