@@ -439,7 +439,7 @@ impl Control {
             GOAWAY => ("GOAWAY", payload.is_empty().then_some(Self::GoAway)),
             PENDING => ("PENDING", Self::pending(payload)),
             // Rule E3: unknown kinds are ignored. 8 is JOIN, which the tcp transport reads itself,
-            // 10 RING, which shm does, and 13 BUNDLES and 14 PADDING, which ucx does.
+            // 10 RING, which shm does, and 13 BUNDLES, which ucx does.
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {

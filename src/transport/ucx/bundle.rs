@@ -15,13 +15,6 @@ use crate::transport::{Incoming, Outgoing, Payload, sends_host_memory_only};
 /// bundles.
 pub(super) const BUNDLES_KIND: u8 = 13;
 
-/// The first byte of PADDING, a control message that says nothing.
-const PADDING_KIND: u8 = 14;
-
-/// Over tcp a bundle is at least so long. What is shorter than 536 bytes (the least that a segment has room for) Linux takes for
-/// typed by a person, and has the receiver acknowledge it before it is handed out: 2 us more in 6.
-pub(super) const LEAST_BYTES_OVER_TCP: usize = 560;
-
 /// A message that is longer goes by itself: its bytes would be copied once more for nothing.
 pub(super) const MOST_MESSAGE_BYTES: usize = 16 << 10;
 /// The same over tcp. What UCX sends by itself there, it sends in pieces of 8 KiB or by rendezvous, whose answers
@@ -141,22 +134,16 @@ pub(super) fn is_in_runs(message: &Outgoing) -> bool {
     )
 }
 
-/// The bytes of a bundle of these messages, with PADDING where they are fewer than `least`, in the memory of
-/// `bundle`.
+/// The bytes of a bundle of these messages, in the memory of `bundle`.
 ///
 /// # Errors
 ///
 /// `Unsupported`: one lies in a GPU's memory, for which there is [no room](Bundle::room_for).
-pub(super) fn together(
-    messages: &[Outgoing],
-    least: usize,
-    mut bundle: Vec<u8>,
-) -> Result<Vec<u8>> {
+pub(super) fn together(messages: &[Outgoing], mut bundle: Vec<u8>) -> Result<Vec<u8>> {
     let room = |message| Bundle::room_for(message, MOST_MESSAGE_BYTES_OVER_TCP);
     let lengths = messages.iter().filter_map(room);
-    let length: usize = lengths.sum();
     bundle.clear();
-    bundle.reserve(length.max(least + HEADER_BYTES));
+    bundle.reserve(lengths.sum());
     for message in messages {
         let at = bundle.len();
         bundle.extend_from_slice(&[0; HEADER_BYTES]);
@@ -180,11 +167,6 @@ pub(super) fn together(
         let header = encode_header(length as u64, tag, class);
         bundle[at..at + HEADER_BYTES].copy_from_slice(&header);
     }
-    if bundle.len() < least {
-        let length = (least - bundle.len()).saturating_sub(HEADER_BYTES).max(1);
-        bundle.extend_from_slice(&encode_header(length as u64, 0, Class::Control));
-        bundle.resize(bundle.len() + length, PADDING_KIND);
-    }
     Ok(bundle)
 }
 
@@ -200,13 +182,13 @@ fn is_list(tag: u64) -> bool {
 pub(super) fn split(mut bundle: &[u8], messages: &mut Vec<Incoming>) -> Result<()> {
     while !bundle.is_empty() {
         let message = next(&mut bundle);
-        messages.extend(message.map_err(|error| error.context("a bundle of the server's"))?);
+        messages.push(message.map_err(|error| error.context("a bundle of the server's"))?);
     }
     Ok(())
 }
 
-/// Takes the first message off a bundle; PADDING is none.
-fn next(bundle: &mut &[u8]) -> Result<Option<Incoming>> {
+/// Takes the first message off a bundle.
+fn next(bundle: &mut &[u8]) -> Result<Incoming> {
     let cut = || Error::protocol("it ends in the middle of a message");
     let (header, rest) = bundle.split_first_chunk().ok_or_else(cut)?;
     let head = Head::decode(header, MAX_METADATA_BYTES, false)?;
@@ -214,7 +196,7 @@ fn next(bundle: &mut &[u8]) -> Result<Option<Incoming>> {
     let length = usize::try_from(length).map_err(|_| cut())?;
     let (bytes, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
     *bundle = rest;
-    Ok(Some(match head {
+    Ok(match head {
         Head::Body {
             seq,
             kind: BodyKind::Packed,
@@ -234,10 +216,6 @@ fn next(bundle: &mut &[u8]) -> Result<Option<Incoming>> {
         Head::Bytes {
             class: Class::Control,
             ..
-        } if bytes.first() == Some(&PADDING_KIND) => return Ok(None),
-        Head::Bytes {
-            class: Class::Control,
-            ..
         } => Incoming::Control {
             bytes: bytes.into(),
             fd: None,
@@ -246,7 +224,7 @@ fn next(bundle: &mut &[u8]) -> Result<Option<Incoming>> {
             tag,
             bytes: bytes.into(),
         },
-    }))
+    })
 }
 
 #[cfg(test)]
@@ -280,7 +258,7 @@ mod tests {
     }
 
     fn sealed(messages: Vec<Outgoing>) -> Vec<u8> {
-        together(&pushed(messages).take(), 0, Vec::new()).unwrap()
+        together(&pushed(messages).take(), Vec::new()).unwrap()
     }
 
     /// docs/wire.md, "Several messages in one": a bundle brings each class of message as it was, in order;
@@ -310,7 +288,7 @@ mod tests {
         ]);
         let waiting = bundle.len();
         let messages = bundle.take();
-        let bytes = together(&messages, 0, Vec::new()).unwrap();
+        let bytes = together(&messages, Vec::new()).unwrap();
         assert_eq!(bytes.len(), waiting);
         assert_eq!((bundle.len(), Arc::strong_count(&owner)), (0, 2));
         bundle.use_again(messages);
@@ -340,22 +318,6 @@ mod tests {
             (*tag, &other[..], none.len()),
             (0xABCD << 44, &[7; 32][..], 0)
         );
-    }
-
-    /// docs/wire.md, PADDING: a short bundle is made longer, without a message more for its client.
-    #[test]
-    fn a_short_bundle_is_padded() {
-        for (header, length) in [(10, 560), (506, 560), (530, 584), (531, 560), (900, 929)] {
-            let mut messages = pushed(vec![metadata(&vec![7; header])]);
-            let bytes = together(&messages.take(), LEAST_BYTES_OVER_TCP, Vec::new()).unwrap();
-            assert_eq!(bytes.len(), length, "a header of {header} bytes");
-            let mut came = Vec::new();
-            split(&bytes, &mut came).unwrap();
-            let [Incoming::Metadata(message)] = &came[..] else {
-                panic!("{came:?}");
-            };
-            assert_eq!(message.len(), 5 + header);
-        }
     }
 
     /// docs/wire.md: long messages and lists never join others.

@@ -157,12 +157,8 @@ impl UcxConnection {
     fn send_together(&mut self, messages: &[Outgoing]) -> Result<()> {
         let gpu = self.gpu.clone();
         let _current = enter(gpu.as_ref())?;
-        let least = match &self.link {
-            Some(link) if link.worker.context().goes_over_tcp() => bundle::LEAST_BYTES_OVER_TCP,
-            _ => 0,
-        };
         let room = self.bundle.as_mut().map(Bundle::take_kept);
-        let bytes = bundle::together(messages, least, room.unwrap_or_default())?;
+        let bytes = bundle::together(messages, room.unwrap_or_default())?;
         self.post_active(Class::Bundle, Sending::bytes(bytes))
     }
 
