@@ -500,8 +500,8 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_BYTES_LENT 5
 
 /**
- * Body bytes copied on the host, since the start: into regions, to be lent from there, or into one
- * piece, to be sent by UCX over TCP. Bodies of up to 1 KiB that are sent are copies.
+ * Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies of up
+ * to 1 KiB that are sent are copies.
  */
 #define DIPC_SERVER_STAT_BYTES_COPIED 6
 

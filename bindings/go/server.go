@@ -244,7 +244,7 @@ type ServerStats struct {
 	StreamsServed   uint64 // begun since the start
 	Batches         uint64 // sent since the start
 	BytesLent       uint64 // body bytes lent where they lay
-	BytesCopied     uint64 // body bytes copied on the host: into shared memory that is lent, or into one piece that UCX sends over TCP
+	BytesCopied     uint64 // body bytes copied on the host: into shared memory that is lent; bodies of up to 1 KiB that are sent are copies
 	BytesSent       uint64 // body bytes sent through connections
 	LentOutstanding uint64 // buffers lent and not yet given back
 	RegionBytes     uint64 // bytes of regions for copies that exist now

@@ -14,15 +14,15 @@ use crate::driver::telling;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Control, FreeMessage, FreeQueue, HeaderParser, Return, Span, Timestamp};
-use crate::transport::{Connection, Incoming, Outgoing, Payload, Readiness, Resolved, Unmapped};
+use crate::transport::{
+    Connection, Incoming, Outgoing, Payload, Profile, Readiness, Resolved, Unmapped,
+};
 
 /// One connection at a client.
 pub struct FetchLink {
     peer: String,
     same_user: bool,
-    ordered: bool,
-    /// [`Connection::comes_in_pieces`].
-    pieces: bool,
+    profile: Profile,
     readiness: Readiness,
     /// Before `state`, so that the thread outlives what it watches.
     io: IoThread,
@@ -90,8 +90,7 @@ impl FetchLink {
         Arc::new_cyclic(|me| Self {
             peer: link.peer().to_owned(),
             same_user: link.same_user(),
-            ordered: link.is_ordered(),
-            pieces: link.comes_in_pieces(),
+            profile: link.profile(),
             readiness: link.readiness(),
             io: io.clone(),
             me: Weak::clone(me),
@@ -286,7 +285,7 @@ impl FetchLink {
 
     /// Whether what the server sent first arrives first.
     pub fn is_ordered(&self) -> bool {
-        self.ordered
+        self.profile.is_ordered
     }
 
     fn has_ended(&self) -> Error {
@@ -412,7 +411,7 @@ impl FetchLink {
         let registration = {
             let mut state = self.state.lock();
             state.link.begin_stream();
-            if !self.pieces {
+            if !self.profile.comes_in_pieces {
                 state.link.wake();
             }
             state.registration.take()
@@ -422,7 +421,7 @@ impl FetchLink {
 
     /// The consumer has slept, and looks for messages again.
     pub fn look_again(&self) {
-        if !self.pieces {
+        if !self.profile.comes_in_pieces {
             self.wake();
         }
     }

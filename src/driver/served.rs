@@ -30,7 +30,7 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{
     Bytes, Request, Role, Sender, SenderConfig, SenderEvent, SenderState, Timestamp,
 };
-use crate::transport::{Connection, Lender, Owner, Readiness, RegionNotice};
+use crate::transport::{Connection, Lender, Owner, Profile, Readiness, RegionNotice};
 
 /// A packed body on its way to a transport.
 pub enum Gathered {
@@ -41,7 +41,7 @@ pub enum Gathered {
         /// Keeps the runs alive.
         owner: Box<dyn Send>,
     },
-    /// From a GPU, over a connection that [sends from there](ServedLink::sends_gpu).
+    /// From a GPU, over a connection that [sends from there](Profile::sends_gpu).
     Gpu(GpuBody),
     /// Few bytes, which are a copy.
     Copied(Bytes),
@@ -90,10 +90,7 @@ pub struct ServedLink {
     id: u64,
     peer: String,
     readiness: Readiness,
-    sends_gpu: bool,
-    announces_bodies: bool,
-    /// The I/O thread can look for messages here ([`Connection::is_for_looking`]).
-    looks: bool,
+    profile: Profile,
     lender: Option<Arc<dyn Lender>>,
     region_idle: Duration,
     io: IoThread,
@@ -205,9 +202,7 @@ impl ServedLink {
             id,
             peer: link.peer().to_owned(),
             readiness: readiness.clone(),
-            sends_gpu: link.sends_gpu(),
-            announces_bodies: link.announces_bodies(),
-            looks: link.is_for_looking(),
+            profile: link.profile(),
             lender: link.lender(),
             region_idle,
             io: io.clone(),
@@ -242,7 +237,7 @@ impl ServedLink {
             let mut half = served.half.lock();
             let fds = fds.into_iter().flatten();
             let registration = io.register(served.source(), fds, Interest::Read)?;
-            if half.link.is_for_looking() {
+            if served.profile.is_for_looking {
                 registration.look_too(served.source());
             }
             half.registration = Some(registration);
@@ -281,27 +276,9 @@ impl ServedLink {
         lender.for_baseline()
     }
 
-    /// Whether packed bodies can be sent from a GPU's memory.
-    pub fn sends_gpu(&self) -> bool {
-        self.sends_gpu
-    }
-
-    /// Whether sending a body takes the sender's thread no time worth counting, whatever its size.
-    pub fn announces_bodies(&self) -> bool {
-        self.announces_bodies
-    }
-
-    /// From how many bytes on a body in several runs of memory is better copied into one.
-    pub fn whole_from(&self) -> u64 {
-        if !self.announces_bodies {
-            return u64::MAX;
-        }
-        self.half.lock().link.whole_from()
-    }
-
-    /// [`Connection::copies_up_to`].
-    pub fn copies_up_to(&self) -> u64 {
-        self.half.lock().link.copies_up_to()
+    /// How the connection behaves.
+    pub fn profile(&self) -> Profile {
+        self.profile
     }
 
     /// Who is to be woken from now on when credit, room or the connection's life changes.
@@ -658,7 +635,7 @@ impl Source for ServedLink {
     }
 
     fn is_to_be_looked_at(&self) -> bool {
-        self.looks && !self.driven.load(Ordering::Relaxed)
+        self.profile.is_for_looking && !self.driven.load(Ordering::Relaxed)
     }
 
     fn look(&self) -> bool {

@@ -243,6 +243,40 @@ pub enum Unmapped {
     Later,
 }
 
+/// How a connection behaves from its beginning to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Profile {
+    /// The message that the peer sent first arrives first. Where not, the next stream may begin only
+    /// when every message of the last one has arrived.
+    pub is_ordered: bool,
+    /// The peer can read messages that have reached it also after this side's
+    /// [`close`](Connection::close). Where not, only the peer knows when nothing is lost.
+    pub is_read_after_close: bool,
+    /// Packed bodies can be sent from where they lie in a GPU's memory ([`Outgoing::GpuBody`]).
+    /// Where not, they have to be copied to the host first.
+    pub sends_gpu: bool,
+    /// To look is cheaper than to ask the descriptor: a thread that spins looks by itself.
+    pub is_for_looking: bool,
+    /// Each [`receive`](Connection::receive) takes in one more part of a body. A caller that does not
+    /// spin waits for the descriptor, and then reads a larger part.
+    pub comes_in_pieces: bool,
+    /// From how many bytes on a body is announced by the call that sends it, and moved while the
+    /// connection is turned. `None`: the call writes every body.
+    pub announces_from: Option<u64>,
+}
+
+impl Profile {
+    /// A socket's, and that of any connection that says no other.
+    pub const ORDINARY: Self = Self {
+        is_ordered: true,
+        is_read_after_close: true,
+        sends_gpu: false,
+        is_for_looking: false,
+        comes_in_pieces: false,
+        announces_from: None,
+    };
+}
+
 /// One connection to one peer. Every call returns at once.
 pub trait Connection: Send {
     /// Who the peer is, for logs and `dipc_request_peer`: `pid 4711, uid 1000`.
@@ -254,6 +288,11 @@ pub trait Connection: Send {
 
     /// What to sleep on.
     fn readiness(&self) -> Readiness;
+
+    /// How the connection behaves, always the same.
+    fn profile(&self) -> Profile {
+        Profile::ORDINARY
+    }
 
     /// Queues a message and writes as much as goes without blocking. A control message of a client
     /// may wait until one of the server's has come.
@@ -304,12 +343,6 @@ pub trait Connection: Send {
         self.queued_bytes() == 0
     }
 
-    /// Whether the peer can read what has reached it also after this side's [`close`](Self::close). Where
-    /// not, only the peer knows when nothing is lost.
-    fn is_read_after_close(&self) -> bool {
-        true
-    }
-
     /// Client: a stream is about to be asked for. From now on the server may announce memory, until
     /// [`end_stream`](Self::end_stream).
     fn begin_stream(&mut self) {}
@@ -329,12 +362,6 @@ pub trait Connection: Send {
     /// 0 where the transport cannot tell, or a look would be too long for what a network brings.
     fn moved(&self) -> u64 {
         0
-    }
-
-    /// Whether packed bodies can be sent from where they lie in a GPU's memory
-    /// ([`Outgoing::GpuBody`]). Where not, they have to be copied to the host first.
-    fn sends_gpu(&self) -> bool {
-        false
     }
 
     /// Where the bodies that are announced from now on shall go: into a GPU's memory, or the host's
@@ -382,44 +409,10 @@ pub trait Connection: Send {
         false
     }
 
-    /// Whether what comes is taken in as many pieces as there are looks: who does not spin asks the descriptor, and takes more at once.
-    fn comes_in_pieces(&self) -> bool {
-        false
-    }
-
-    /// Whether looking is cheaper than asking the descriptor: a thread that spins looks by itself.
-    fn is_for_looking(&self) -> bool {
-        false
-    }
-
-    /// Whether a body costs its sender the same whatever its size: it is announced, and moved while
-    /// the connection is turned.
-    fn announces_bodies(&self) -> bool {
-        false
-    }
-
-    /// Up to how many bytes a body is copied by the call that sends it, where the connection
-    /// [announces bodies](Self::announces_bodies).
-    fn copies_up_to(&self) -> u64 {
-        0
-    }
-
-    /// From how many bytes on a body in several runs of memory is better copied into one than sent as it is, where the
-    /// connection [announces bodies](Self::announces_bodies).
-    fn whole_from(&self) -> u64 {
-        u64::MAX
-    }
-
     /// Whether a body came that was not announced and is too large to be read on the chance: nothing
     /// more is read before [`post_body`](Self::post_body) announces it or
     /// [`clear_posted`](Self::clear_posted) has it thrown away, and the descriptor stays readable.
     fn is_waiting(&self) -> bool;
-
-    /// Whether what the peer sent first arrives first. Where not, the next stream may begin only
-    /// when every message of the last one has arrived.
-    fn is_ordered(&self) -> bool {
-        true
-    }
 
     /// Asks the system whether the peer's machine still answers, where a connection may outlive it
     /// unnoticed. Gives the time after which it is worth asking again, while a stream is served.

@@ -160,7 +160,7 @@ fn bodies_go_between_gpus() {
     // What UCX takes by itself, and what it takes between machines.
     for tls in ["", "tcp,cuda_copy"] {
         let mut pair = Pair::new(tls);
-        assert!(pair.server.sends_gpu() && pair.client.sends_gpu());
+        assert!(pair.server.profile().sends_gpu && pair.client.profile().sends_gpu);
         let mut seq: u32 = 0;
         for len in [1, 4096, 16 << 10, 100_001, (4 << 20) + 64] {
             for (sends, wants) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -221,7 +221,7 @@ fn nothing_without_cuda() {
     }
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
-    assert!(!pair.server.sends_gpu());
+    assert!(!pair.server.profile().sends_gpu);
     let error = pair
         .server
         .send(from_gpu(on_gpu(&device, b"never sent"), 1))

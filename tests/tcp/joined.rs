@@ -76,7 +76,7 @@ fn pair(count: u16) -> (Box<dyn Connection>, Box<dyn Connection>) {
 #[test]
 fn bodies_are_spread_by_their_numbers() {
     let (mut server, mut peers) = by_hand(3);
-    assert!(!server.is_ordered() && !server.readiness().socket);
+    assert!(!server.profile().is_ordered && !server.readiness().socket);
     let local = peers[0].local_addr().unwrap().to_string();
     assert!(server.peer().contains(&local), "{}", server.peer());
     for seq in 0..6u8 {

@@ -198,7 +198,7 @@ fn connections_are_bounded_and_for_our_servers_only() {
         plain.local_addr().unwrap()
     );
     let client = connect(&uri, &many(4)).unwrap();
-    assert!(client.is_ordered());
+    assert!(client.profile().is_ordered);
     let (server, _) = plain.accept().unwrap();
     plain.set_nonblocking(true).unwrap();
     assert!(plain.accept().is_err(), "one socket, not four");

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::arena;
 use crate::arrow::EncodedMessage;
-use crate::device::{BufferRef, HostBuffer};
+use crate::device::BufferRef;
 use crate::driver::callbacks::HostOwner;
 use crate::driver::produce::stage::stage;
 use crate::driver::produce::{ProduceOptions, on_gpu};
@@ -21,8 +21,6 @@ pub(super) struct Placed {
     pub(super) body: OutBody<Gathered, Hold>,
     pub(super) announce: Vec<RegionNotice>,
     pub(super) ready: Option<ReadyNotice>,
-    /// It was copied on the host, and is sent from there.
-    pub(super) copied: bool,
 }
 
 impl Placed {
@@ -32,7 +30,6 @@ impl Placed {
             body,
             announce: Vec::new(),
             ready: None,
-            copied: false,
         }
     }
 }
@@ -84,11 +81,6 @@ impl Ready {
         matches!(self.placed.body, OutBody::Lent { in_place: true, .. })
     }
 
-    /// Whether its body was copied, to be sent from there.
-    pub(super) fn is_copied(&self) -> bool {
-        self.placed.copied
-    }
-
     /// Whether to copy or to send its body takes about as long as a system call, or less.
     pub(super) fn is_small(&self) -> bool {
         self.figures.body_len
@@ -127,7 +119,6 @@ impl Ready {
             body,
             announce,
             ready,
-            copied: _,
         } = placed;
         link.act(&announce, |sender| {
             if let Some(ready) = ready {
@@ -205,15 +196,8 @@ pub(super) fn place(
             },
             announce,
             ready,
-            copied: false,
         });
     }
-    let mut copied = false;
-    let mut note_copy = || {
-        copied = true;
-        let bytes = &counters.bytes_copied;
-        bytes.fetch_add(message.body_len, Ordering::Relaxed);
-    };
     let payload = match gpu {
         Some(gpu) => match on_gpu::gather(counters, link, message, gpu.stream)? {
             Some(body) => Gathered::Gpu(body),
@@ -226,48 +210,22 @@ pub(super) fn place(
             }
         },
         None if message.body_len <= COPIED_BYTES as u64 => {
-            note_copy();
+            let bytes = &counters.bytes_copied;
+            bytes.fetch_add(message.body_len, Ordering::Relaxed);
             Gathered::Copied(copy_small(message))
         }
-        None => match copy_on_host(link, message) {
-            Some(copy) => {
-                note_copy();
-                copy
-            }
-            None => Gathered::Host {
-                parts: gather(message),
-                owner: Box::new(owner()),
-            },
+        None => Gathered::Host {
+            parts: gather(message),
+            owner: Box::new(owner()),
         },
     };
     counters
         .bytes_sent
         .fetch_add(message.body_len, Ordering::Relaxed);
-    Ok(Placed {
-        copied,
-        ..Placed::of(OutBody::Packed {
-            len: message.body_len,
-            payload,
-        })
-    })
-}
-
-/// A copy of a packed body of the host, where the connection is better off with one. Without memory for it the
-/// body goes from where it lies.
-fn copy_on_host(link: &ServedLink, message: &EncodedMessage) -> Option<Gathered> {
-    if message.body_len < link.whole_from() {
-        return None;
-    }
-    let parts = gather(message);
-    if lie_together(&parts) {
-        return None;
-    }
-    let whole = HostBuffer::to_fill(usize::try_from(message.body_len).ok()?).ok()?;
-    let whole = put_together(&parts, whole)?;
-    Some(Gathered::Host {
-        parts: vec![whole.as_ref()],
-        owner: Box::new(whole),
-    })
+    Ok(Placed::of(OutBody::Packed {
+        len: message.body_len,
+        payload,
+    }))
 }
 
 /// The bytes of a small body (rule D3).
@@ -291,25 +249,6 @@ fn copy_small(message: &EncodedMessage) -> Bytes {
 pub(super) fn is_lendable(message: &EncodedMessage) -> bool {
     let mut buffers = message.buffers.iter().filter(|buffer| buffer.len > 0);
     buffers.all(|buffer| arena::find(buffer.data, buffer.len).is_some())
-}
-
-fn lie_together(parts: &[BufferRef]) -> bool {
-    parts
-        .windows(2)
-        .all(|pair| matches!(pair, [one, next] if one.data.wrapping_add(one.len) == next.data))
-}
-
-/// Copies runs, which are as long as `whole` together, one behind the other.
-fn put_together(parts: &[BufferRef], mut whole: HostBuffer) -> Option<HostBuffer> {
-    let mut rest = whole.as_mut_slice();
-    for part in parts {
-        let (run, behind) = rest.split_at_mut_checked(part.len)?;
-        // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not
-        // written to, as Arrow's C data interface asks of a producer ("immutable").
-        run.copy_from_slice(unsafe { part.as_slice() });
-        rest = behind;
-    }
-    rest.is_empty().then_some(whole)
 }
 
 /// What the client's credit lets be sent now (rule E5).
@@ -375,25 +314,4 @@ pub(crate) fn gather(message: &EncodedMessage) -> Vec<BufferRef> {
     }
     pad_to(&mut parts, &mut at, message.body_len);
     parts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `Connection::whole_from`: runs become one, byte for byte; what is one run already needs no copy.
-    #[test]
-    fn runs_that_do_not_lie_together_are_put_together() {
-        let bytes = [vec![1_u8; 40_000], vec![2; 30_001]].concat();
-        let runs = |at: usize, next: usize| [&bytes[..at], &bytes[next..]].map(BufferRef::of);
-        let apart = runs(20_000, 30_000);
-        assert!(!lie_together(&apart));
-        let whole = put_together(&apart, HostBuffer::to_fill(60_001).unwrap()).unwrap();
-        assert_eq!(
-            whole.as_slice(),
-            [&bytes[..20_000], &bytes[30_000..]].concat()
-        );
-        assert!(lie_together(&runs(20_000, 20_000)));
-        assert!(lie_together(&[BufferRef::of(&bytes)]));
-    }
 }

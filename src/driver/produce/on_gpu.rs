@@ -28,7 +28,7 @@ pub(super) fn gather(
     message: &EncodedMessage,
     stream: &Arc<Stream>,
 ) -> Result<Option<GpuBody>> {
-    if !link.sends_gpu() || message.body_len < LEAST_BYTES {
+    if !link.profile().sends_gpu || message.body_len < LEAST_BYTES {
         return Ok(None);
     }
     let too_long = || Error::out_of_memory("a body is longer than any memory");

@@ -88,7 +88,7 @@ impl Table {
     ) -> bool {
         let lends = policy != BodyPolicy::Packed && link.lender().is_some();
         // What is announced is not copied, unless it is to be lent wherever it lies.
-        if link.announces_bodies() && !(lends && policy == BodyPolicy::Lent) {
+        if link.profile().announces_from.is_some() && !(lends && policy == BodyPolicy::Lent) {
             return true;
         }
         // Baseline peers are lent copies alone.
@@ -257,11 +257,10 @@ impl Replay {
                 body_len: message.body_len,
             };
             let ready = Ready::new(message.kind, header, figures, placed);
-            // What is announced is moved later, but for what the call copies and what was copied here.
-            let announced = self.link.announces_bodies()
-                && message.body_len > SMALL_BODY_BYTES
-                && message.body_len > self.link.copies_up_to()
-                && !ready.is_copied();
+            let profile = self.link.profile();
+            let announced = profile
+                .announces_from
+                .is_some_and(|least| message.body_len >= least);
             if !ready.is_in_place() && !announced {
                 copies += message.body_len;
             }

@@ -19,7 +19,7 @@ impl ServedLink {
             match half.sender.state() {
                 _ if half.closed.is_some() => true,
                 SenderState::Requested | SenderState::Streaming => false,
-                _ if half.link.is_read_after_close() => half.link.finish(),
+                _ if self.profile.is_read_after_close => half.link.finish(),
                 _ => self.dismiss(&mut half, &mut effects),
             }
         };

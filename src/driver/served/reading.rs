@@ -103,7 +103,7 @@ impl ServedLink {
             }
             let until = clock::after(PATIENCE);
             half.reading.until = Some(until);
-            if self.looks && !std::mem::replace(&mut half.looked_at, true) {
+            if self.profile.is_for_looking && !std::mem::replace(&mut half.looked_at, true) {
                 half.link.wake();
             }
             if half.reading.timer.is_none() {

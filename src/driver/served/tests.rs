@@ -58,8 +58,11 @@ impl Connection for EndsWhileReceiving {
         if self.holds { self.queued_bytes() } else { 0 }
     }
 
-    fn is_read_after_close(&self) -> bool {
-        false
+    fn profile(&self) -> Profile {
+        Profile {
+            is_read_after_close: false,
+            ..Profile::ORDINARY
+        }
     }
 
     fn post_body(&mut self, _: u32, _: u64, _: u64) {}

@@ -17,7 +17,9 @@ use rustix::time::{
 use crate::error::{Error, Result};
 use crate::proto::{Span, body_of_tag};
 use crate::transport::tcp::connection::{Line, no_regions, resolve_nothing};
-use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped};
+use crate::transport::{
+    Connection, Incoming, Lender, Outgoing, Profile, Readiness, Resolved, Unmapped,
+};
 
 /// How long the other sockets may go on when the peer has ended one: what it sent before it closed
 /// them all can still be under way on some.
@@ -207,6 +209,13 @@ impl Connection for JoinedConnection {
         }
     }
 
+    fn profile(&self) -> Profile {
+        Profile {
+            is_ordered: false,
+            ..Profile::ORDINARY
+        }
+    }
+
     fn send(&mut self, message: Outgoing) -> Result<()> {
         self.ensure_open()?;
         let index = match &message {
@@ -294,10 +303,6 @@ impl Connection for JoinedConnection {
         self.parts
             .first()
             .is_some_and(|part| part.line.channel.is_waiting())
-    }
-
-    fn is_ordered(&self) -> bool {
-        false
     }
 
     fn probe(&mut self) -> Result<Option<Duration>> {

@@ -31,7 +31,9 @@ use crate::transport::ucx::shared::{Peer, Shared, Told};
 use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
-use crate::transport::{Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped};
+use crate::transport::{
+    Connection, Incoming, Lender, Outgoing, Profile, Readiness, Resolved, Unmapped,
+};
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
 const ROUNDS_AT_ONCE: usize = 256;
@@ -344,6 +346,20 @@ impl Connection for UcxConnection {
         }
     }
 
+    fn profile(&self) -> Profile {
+        let context = self.link.as_ref().map(|link| link.worker.context());
+        Profile {
+            is_ordered: false,
+            // UCX drops what it has of an endpoint that fails.
+            is_read_after_close: false,
+            sends_gpu: self.knows_cuda,
+            is_for_looking: true,
+            comes_in_pieces: context.is_some_and(|it| it.goes_over_tcp()),
+            // Shorter ones may travel in a bundle, which is a copy.
+            announces_from: Some(bundle::MOST_MESSAGE_BYTES_OVER_TCP as u64 + 1),
+        }
+    }
+
     fn send(&mut self, message: Outgoing) -> Result<()> {
         self.queue(message)?;
         self.write_queued()
@@ -399,11 +415,6 @@ impl Connection for UcxConnection {
         self.queued_bytes() == 0 && self.has_left()
     }
 
-    fn is_read_after_close(&self) -> bool {
-        // UCX drops what it has of an endpoint that fails.
-        false
-    }
-
     fn expects_more(&self) -> bool {
         !self.inbox.is_empty() || self.tagged.awaits()
     }
@@ -447,10 +458,6 @@ impl Connection for UcxConnection {
         }
     }
 
-    fn sends_gpu(&self) -> bool {
-        self.knows_cuda
-    }
-
     fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
         let gpu = gpu.filter(|_| self.knows_cuda).cloned();
         self.tagged.receive_on(gpu.clone());
@@ -481,32 +488,8 @@ impl Connection for UcxConnection {
         }
     }
 
-    fn is_for_looking(&self) -> bool {
-        true
-    }
-
-    fn comes_in_pieces(&self) -> bool {
-        self.goes_over_tcp()
-    }
-
-    fn announces_bodies(&self) -> bool {
-        true
-    }
-
-    fn whole_from(&self) -> u64 {
-        self.least_to_put_together()
-    }
-
-    fn copies_up_to(&self) -> u64 {
-        self.most_in_a_bundle() as u64
-    }
-
     fn is_waiting(&self) -> bool {
         // A body that comes early waits in UCX, a large one at the sender.
-        false
-    }
-
-    fn is_ordered(&self) -> bool {
         false
     }
 

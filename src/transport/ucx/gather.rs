@@ -8,8 +8,8 @@ use ucx1_sys::{
     ucp_dt_make_contig, ucp_request_param_t,
 };
 
-use crate::device::BufferRef;
 use crate::device::cuda::GpuBody;
+use crate::device::{BufferRef, HostBuffer};
 use crate::transport::Payload;
 
 /// Bodies up to this many bytes are put together here: that costs less than describing their runs.
@@ -35,6 +35,7 @@ pub(super) struct Sending {
 
 enum Memory {
     Bytes(Vec<u8>),
+    Whole(HostBuffer),
     Runs(Vec<Run>),
     Gpu(GpuBody),
 }
@@ -60,13 +61,13 @@ impl Sending {
         }
     }
 
-    /// Takes a tagged message.
-    pub(super) fn payload(payload: Payload) -> Self {
+    /// Takes a tagged message. Over tcp, one that lies in several runs of memory is put together.
+    pub(super) fn payload(payload: Payload, over_tcp: bool) -> Self {
         match payload {
             // In memory that does not move with the message.
             Payload::Bytes(bytes) => Self::bytes(bytes.into_vec()),
             Payload::Shared(bytes) => Self::bytes(bytes.to_vec()),
-            Payload::Gather { parts, owner } => Self::gather(&parts, owner),
+            Payload::Gather { parts, owner } => Self::gather(&parts, owner, over_tcp),
         }
     }
 
@@ -79,7 +80,7 @@ impl Sending {
         }
     }
 
-    fn gather(parts: &[BufferRef], owner: Box<dyn Send>) -> Self {
+    fn gather(parts: &[BufferRef], owner: Box<dyn Send>, over_tcp: bool) -> Self {
         let length = parts.iter().map(|part| part.len).sum();
         if length <= TOGETHER_BYTES {
             let mut bytes = Vec::with_capacity(length);
@@ -103,6 +104,17 @@ impl Sending {
                 }),
             }
         }
+        // UCX packs runs into short pieces, each of which is a system call over tcp.
+        if over_tcp
+            && runs.len() > 1
+            && let Some(whole) = put_together(parts, length)
+        {
+            return Self {
+                memory: Memory::Whole(whole),
+                _owner: None,
+                length,
+            };
+        }
         Self {
             memory: Memory::Runs(runs),
             _owner: Some(owner),
@@ -114,7 +126,7 @@ impl Sending {
     pub(super) fn into_bytes(self) -> Vec<u8> {
         match self.memory {
             Memory::Bytes(bytes) => bytes,
-            Memory::Runs(_) | Memory::Gpu(_) => Vec::new(),
+            Memory::Whole(_) | Memory::Runs(_) | Memory::Gpu(_) => Vec::new(),
         }
     }
 
@@ -134,6 +146,10 @@ impl Sending {
         };
         match &self.memory {
             Memory::Bytes(bytes) => (bytes.as_ptr().cast(), bytes.len(), params),
+            Memory::Whole(whole) => {
+                let bytes = whole.as_slice();
+                (bytes.as_ptr().cast(), bytes.len(), params)
+            }
             Memory::Gpu(body) => {
                 // Said, not left to be found out: libraries number what is beyond the known kinds
                 // differently, and looking would take a call of the driver's.
@@ -154,6 +170,20 @@ impl Sending {
     }
 }
 
+/// Copies runs, which have `length` bytes in all, one behind the other. `None`: there is no memory
+/// for that.
+fn put_together(parts: &[BufferRef], length: usize) -> Option<HostBuffer> {
+    let mut whole = HostBuffer::to_fill(length).ok()?;
+    let mut rest = whole.as_mut_slice();
+    for part in parts {
+        let (run, behind) = rest.split_at_mut_checked(part.len)?;
+        // SAFETY: as in `gather`: the caller has the owner.
+        run.copy_from_slice(unsafe { part.as_slice() });
+        rest = behind;
+    }
+    rest.is_empty().then_some(whole)
+}
+
 /// Where a body lies, as UCX takes it.
 pub(super) fn address_of(body: &GpuBody) -> *mut c_void {
     std::ptr::without_provenance_mut(usize::try_from(body.address()).unwrap_or(0))
@@ -164,10 +194,11 @@ mod tests {
     use super::*;
 
     fn gathered(parts: &[BufferRef]) -> Sending {
-        Sending::payload(Payload::Gather {
+        let payload = Payload::Gather {
             parts: parts.to_vec(),
             owner: Box::new(()),
-        })
+        };
+        Sending::payload(payload, false)
     }
 
     /// Design, "Nothing is copied that need not be": runs that lie together are one buffer, sent
@@ -192,13 +223,39 @@ mod tests {
     fn a_small_body_is_put_together() {
         let parts = [vec![1_u8; 3], vec![2; 2]];
         let owner = std::sync::Arc::new(());
-        let sending = Sending::payload(Payload::Gather {
+        let payload = Payload::Gather {
             parts: parts.iter().map(|part| BufferRef::of(part)).collect(),
             owner: Box::new(std::sync::Arc::clone(&owner)),
-        });
+        };
+        let sending = Sending::payload(payload, false);
         assert!(matches!(&sending.memory, Memory::Bytes(bytes) if bytes == &[1, 1, 1, 2, 2]));
         drop(sending);
         assert_eq!(std::sync::Arc::strong_count(&owner), 1);
+    }
+
+    /// Over tcp a body in several runs becomes one, byte for byte, and its owner is let go; what is
+    /// one run already is sent from where it is.
+    #[test]
+    fn over_tcp_a_body_is_one_run() {
+        let bytes = [vec![1_u8; 40_000], vec![2; 30_001]].concat();
+        let owner = std::sync::Arc::new(());
+        let sending = |at: usize, next: usize| {
+            let parts = [&bytes[..at], &bytes[next..]].map(BufferRef::of).to_vec();
+            let owner = Box::new(std::sync::Arc::clone(&owner));
+            Sending::payload(Payload::Gather { parts, owner }, true)
+        };
+        let apart = sending(20_000, 30_000);
+        let Memory::Whole(whole) = &apart.memory else {
+            panic!("it is in runs");
+        };
+        let expected = [&bytes[..20_000], &bytes[30_000..]].concat();
+        assert_eq!(whole.as_slice(), expected);
+        let (buffer, count, params) = apart.describe();
+        assert_eq!((buffer, count), (whole.as_slice().as_ptr().cast(), 60_001));
+        assert_eq!(params.datatype, ucp_dt_make_contig(1));
+        assert_eq!(std::sync::Arc::strong_count(&owner), 1);
+        let (buffer, count, _) = sending(20_000, 20_000).describe();
+        assert_eq!((buffer, count), (bytes.as_ptr().cast(), bytes.len()));
     }
 
     /// An empty body is a message of no bytes (rule D1).

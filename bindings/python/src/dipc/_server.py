@@ -37,7 +37,7 @@ class ServerStats(NamedTuple):
     bytes_lent: int
     """Body bytes lent where they lay."""
     bytes_copied: int
-    """Body bytes copied on the host: into shared memory that is lent, or into one piece that UCX sends over TCP."""
+    """Body bytes copied on the host: into shared memory that is lent; bodies of up to 1 KiB that are sent are copies."""
     bytes_sent: int
     """Body bytes sent through connections."""
     lent_outstanding: int

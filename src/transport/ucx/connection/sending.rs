@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::transport::ucx::active::Class;
 use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::endpoint::Endpoint;
-use crate::transport::ucx::gather::{Sending, TOGETHER_BYTES};
+use crate::transport::ucx::gather::Sending;
 use crate::transport::ucx::shared::{Ends, Started, Work};
 use crate::transport::{Outgoing, sends_host_memory_only};
 
@@ -53,20 +53,6 @@ impl UcxConnection {
             true => bundle::MOST_MESSAGE_BYTES_OVER_TCP,
             false => bundle::MOST_MESSAGE_BYTES,
         }
-    }
-
-    /// [`Connection::whole_from`](crate::transport::Connection::whole_from).
-    pub(super) fn least_to_put_together(&self) -> u64 {
-        // UCX packs several runs into pieces that it copies, each with a system call over tcp; one run goes
-        // from where it lies. In a bundle they lie together.
-        if !self.goes_over_tcp() {
-            return u64::MAX;
-        }
-        let most = match self.bundles_large() {
-            true => bundle::MOST_MESSAGE_BYTES_OVER_TCP,
-            false => TOGETHER_BYTES,
-        };
-        most as u64 + 1
     }
 
     /// Starts to send. What is not over at once needs progress, for which whoever sleeps is woken.
@@ -128,7 +114,9 @@ impl UcxConnection {
                 self.send_active(Class::Metadata, [prefix.as_slice(), header].concat())
             }
             Outgoing::Control { bytes, fd: _ } => self.send_control(bytes),
-            Outgoing::Tagged { tag, payload } => self.send_tagged(tag, Sending::payload(payload)),
+            Outgoing::Tagged { tag, payload } => {
+                self.send_tagged(tag, Sending::payload(payload, self.goes_over_tcp()))
+            }
             Outgoing::GpuBody { .. } if !self.knows_cuda => Err(sends_host_memory_only()),
             Outgoing::GpuBody { tag, body } => self.send_tagged(tag, Sending::gpu(body)),
         }
