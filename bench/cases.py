@@ -89,10 +89,8 @@ IPERF3 = ("iperf3", "iperf3 -C reno")
 # Shared memory and UCX, too: what a slow consumer makes wait is not the same on each.
 SLOW = (*DIPC, "dipc ucx tcp")
 REFERENCE_SIZES = (128 * KIB, 2 * MIB, 32 * MIB)
-# How UCX reaches the other process. Debian's UCX 1.13 has no shared memory in the error mode PEER.
-UCX = ("tcp", "posix+cma", "sysv+cma")
-# posix and sysv differ little: both only carry what cma then reads.
-QUICK_UCX = ("tcp", "posix+cma")
+# How UCX reaches the other process. Between processes of one host users have shm: UCX's shared memory is not measured.
+UCX = ("tcp",)
 
 
 def size_text(size: int) -> str:
@@ -144,7 +142,7 @@ def _throughput(sizes: tuple[int, ...], paths: tuple[str, ...]) -> list[Group]:
                 (("memcpy",), replace(untouched, op="memcpy")),
                 (("process_vm_readv",), replace(untouched, op="process_vm_readv")),
                 (IPERF3 if size <= 2 * MIB else (), untouched),
-                (DIPC + dipc_ucx(QUICK_UCX) + FLIGHT, summed),
+                (DIPC + dipc_ucx(UCX) + FLIGHT, summed),
                 (("sum",), replace(untouched, op="sum")),
                 (("Arrow C stream",), replace(untouched, op="arrow_stream")),
             )
@@ -288,16 +286,15 @@ def _long() -> list[Group]:
 
 def matrix(*, quick: bool) -> list[Group]:
     """All groups of a run, in the order in which they are measured."""
-    paths = QUICK_UCX if quick else UCX
     groups = [
-        *_throughput(QUICK_SIZES if quick else SIZES, paths),
-        *_latency(QUICK_LATENCY_SIZES if quick else LATENCY_SIZES, paths),
+        *_throughput(QUICK_SIZES if quick else SIZES, UCX),
+        *_latency(QUICK_LATENCY_SIZES if quick else LATENCY_SIZES, UCX),
         *_metadata((10, 1_000) if quick else (10, 100, 1_000)),
         *_headers((1_000,) if quick else (10, 1_000)),
         *_shape(quick=quick),
         *_slow_consumer(),
         *_long(),
-        *_reference((2 * MIB,) if quick else REFERENCE_SIZES, paths),
+        *_reference((2 * MIB,) if quick else REFERENCE_SIZES, UCX),
     ]
     # Each run also starts processes and fills memory, so that less than this saves nothing. What says how long it takes
     # keeps that.

@@ -33,15 +33,10 @@ def parse_transports(output: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class UcxPath:
-    """UCX's transports that take the bytes, and whether a dead peer is noticed.
-
-    Debian's UCX 1.13 has no shared memory that notices, so the same error mode is asked of both programs. Connecting
-    to a listener takes tcp, too; then the others are faster and take everything.
-    """
+    """UCX's transports that take the bytes. Both programs are asked for the error mode that notices a dead peer."""
 
     name: str
     transports: tuple[str, ...]
-    notices_death: bool
 
     def missing(self) -> str | None:
         if find_program("ucx_info") is None:
@@ -51,10 +46,9 @@ class UcxPath:
 
     def dipc_settings(self) -> list[str]:
         """What `--set` tells libdipc."""
-        mode = "peer" if self.notices_death else "none"
         return [
             f"ucx.TLS={','.join(self.transports)}",
-            f"ucx.error_handling={mode}",
+            "ucx.error_handling=peer",
         ]
 
     def environment(self) -> dict[str, str]:
@@ -64,11 +58,7 @@ class UcxPath:
 
 def paths() -> tuple[UcxPath, ...]:
     """Every way to another process of this machine that is measured."""
-    return (
-        UcxPath("tcp", ("tcp",), notices_death=True),
-        UcxPath("posix+cma", ("posix", "cma", "tcp"), notices_death=False),
-        UcxPath("sysv+cma", ("sysv", "cma", "tcp"), notices_death=False),
-    )
+    return (UcxPath("tcp", ("tcp",)),)
 
 
 def parse(output: str) -> dict[str, float]:
@@ -117,8 +107,7 @@ class Perftest:
             wait_for_listener(server, port)
             arguments = ["ucx_perftest", "127.0.0.1", "-p", str(port), "-t", test, "-s", str(size)]
             arguments += ["-n", str(iterations), "-w", str(max(2, iterations // 10)), "-f", "-v"]
-            if self._path.notices_death:
-                arguments.append("-e")
+            arguments.append("-e")
             raw = parse(run(arguments, timeout=30, environment=environment))
         self._pace[test, size] = raw["overall_lat"] * 1e-6 * (2 if test == "tag_lat" else 1)
         return raw
@@ -154,8 +143,7 @@ class Walk:
         return self._measure(size, max(10, int(case.seconds / self._pace[size])))
 
     def _measure(self, size: int, count: int) -> Result:
-        mode = "peer" if self._path.notices_death else "none"
-        arguments = [str(WALK), str(size), str(count), str(WALKED_BYTES), mode]
+        arguments = [str(WALK), str(size), str(count), str(WALKED_BYTES), "peer"]
         result = parse_walk(run(arguments, timeout=30, environment=self._path.environment()))
         self._pace[size] = 1 / result.figures["batches_per_second"]
         return result
