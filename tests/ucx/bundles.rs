@@ -33,7 +33,12 @@ fn control() -> Outgoing {
 
 /// Both ends, once the server has heard that bundles may come: UCX keeps no order between that and the end of connecting.
 fn bundling() -> Pair {
-    let mut pair = Pair::new();
+    bundling_with(&[])
+}
+
+/// The same with these settings.
+fn bundling_with(settings: &[(&str, &str)]) -> Pair {
+    let mut pair = Pair::with(settings, "");
     pair.server.send(control()).unwrap();
     assert!(matches!(pair.next().unwrap(), Incoming::Control { .. }));
     let start = Instant::now();
@@ -120,6 +125,41 @@ fn small_messages_leave_together() {
     }
     assert!(pair.server.flush().unwrap());
     assert_eq!(pair.server.queued_bytes(), 0);
+}
+
+/// docs/wire.md: where everything goes over tcp, longer messages wait, too. UCX from 1.14 on says that
+/// once a message has gone that it did not take whole; where UCX takes memory as well, none wait.
+#[test]
+fn longer_messages_leave_together_over_tcp() {
+    if !works() {
+        return;
+    }
+    let ucx = dipc::transport::by_scheme("ucx").unwrap().describe();
+    let version = ucx.iter().find(|(name, _)| name == "version").unwrap();
+    if version.1.starts_with("1.12.") || version.1.starts_with("1.13.") {
+        println!("skipped: UCX {} does not tell its transports", version.1);
+        return;
+    }
+    for (transports, waits) in [("tcp", true), ("posix,tcp", false)] {
+        let mut pair = bundling_with(&[("ucx.TLS", transports)]);
+        for (seq, length) in [(1, 600_000), (2, 100_000)] {
+            pair.server.queue(metadata(seq)).unwrap();
+            pair.server.queue(body(seq, length)).unwrap();
+            if seq == 2 {
+                assert_eq!(hears(&mut pair), !waits, "{transports}");
+            }
+            pair.server.write_queued().unwrap();
+            pair.client.post_body(u32::from(seq), length as u64, 32);
+            let (number, memory) = loop {
+                match pair.next().unwrap() {
+                    Incoming::Body { seq, memory } => break (seq, memory),
+                    Incoming::Metadata(_) => {}
+                    message => panic!("{message:?}"),
+                }
+            };
+            assert_eq!((number, memory.len()), (u32::from(seq), length));
+        }
+    }
 }
 
 /// Numbers restart with every stream (rule E4): a body of a stream that was cut does not stand for one of the next.
