@@ -543,10 +543,6 @@ impl Fetch {
                     turn.post_body(seq, packed, list);
                 });
             }
-            // Who looks for a batch gets it before another look is paid for.
-            if !self.spin.is_zero() && !turn.expects_more() && self.receiver.batches_here() > 0 {
-                break;
-            }
         }
         Ok(read)
     }

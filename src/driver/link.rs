@@ -634,11 +634,6 @@ impl Turn<'_> {
     pub fn is_waiting(&self) -> bool {
         self.state.link.is_waiting()
     }
-
-    /// See [`Connection::expects_more`].
-    pub fn expects_more(&self) -> bool {
-        self.state.link.expects_more()
-    }
 }
 
 impl State {

@@ -392,12 +392,6 @@ pub trait Connection: Send {
     /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
     fn receive(&mut self) -> Result<Option<Incoming>>;
 
-    /// Whether the next message has been taken in already, or bodies are on their way that were announced: then
-    /// asking again is worth a look. `true` where the transport cannot say.
-    fn expects_more(&self) -> bool {
-        true
-    }
-
     /// The caller looks for messages, and does not wait for the descriptor, until it says
     /// [`doze`](Self::doze): messages may come without a system call, and the descriptor need not tell
     /// of them meanwhile.

@@ -415,10 +415,6 @@ impl Connection for UcxConnection {
         self.queued_bytes() == 0 && self.has_left()
     }
 
-    fn expects_more(&self) -> bool {
-        !self.inbox.is_empty() || self.tagged.awaits()
-    }
-
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
         if self.ensure_usable().is_err() {
             return;

@@ -148,11 +148,6 @@ impl Tagged {
         true
     }
 
-    /// Whether a body was announced that has not come.
-    pub(super) fn awaits(&self) -> bool {
-        !self.expected.is_empty() || !self.posted.is_empty()
-    }
-
     /// Takes note of a packed body that came in a bundle: nothing is received for it any more.
     ///
     /// # Errors
