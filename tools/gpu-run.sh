@@ -57,7 +57,7 @@ if [ "$driver" = fake ]; then
 elif command -v compute-sanitizer >/dev/null; then
   say "compute-sanitizer"
   if compute-sanitizer --tool memcheck --target-processes all --error-exitcode 99 \
-    bin/cuda-tests --test-threads=1 headers:: values:: >"$out/sanitizer" 2>&1; then
+    bin/cuda-tests --test-threads=1 headers:: values:: --skip a_read_that_faults >"$out/sanitizer" 2>&1; then
     sanitizer="no errors (memcheck; headers, values)"
   else
     sanitizer="errors: $out/sanitizer"

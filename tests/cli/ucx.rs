@@ -130,6 +130,39 @@ fn the_patience_over_ucx_is_a_number() {
     assert!(told.contains("ucx.keepalive"), "{told}");
 }
 
+/// A client that gives up while it connects ends by itself, however far the connection has come.
+#[test]
+fn clients_give_up_while_they_connect() {
+    for library in ucx_libraries() {
+        let server = start(&library, &["--tpch", "region"]);
+        let give_up = || {
+            for _ in 0..20 {
+                let clients = [20, 60, 120, 240].map(|most| {
+                    let timeout = format!("{}ms", fastrand::u64(10..most));
+                    let args = ["get", &server.uri, "region", "--timeout", &timeout];
+                    let mut get = with(&library);
+                    get.args(args).stdout(Stdio::null()).stderr(Stdio::null());
+                    get.spawn().unwrap()
+                });
+                for mut client in clients {
+                    let status = wait(&mut client);
+                    assert!(status.code().is_some(), "{status}");
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let clients = scope.spawn(give_up);
+            // A server that stops again and again leaves a connection at any point.
+            while !clients.is_finished() {
+                signal(&server.child, Signal::STOP);
+                std::thread::sleep(Duration::from_micros(fastrand::u64(500..60_000)));
+                signal(&server.child, Signal::CONT);
+                std::thread::sleep(Duration::from_micros(fastrand::u64(500..20_000)));
+            }
+        });
+    }
+}
+
 /// A server that is killed while a client is connected can be started again at once at the same
 /// port; where somebody has said that UCX shall not do that, the text names what to change.
 #[test]

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::device::cuda::Device;
-use crate::transport::ucx::endpoint::{Endpoint, Pending};
+use crate::transport::ucx::endpoint::Endpoint;
+use crate::transport::ucx::pending::Pending;
 use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::shared::{Shared, Told};
 use crate::transport::ucx::tagged::Tagged;
@@ -179,8 +180,10 @@ impl Closing {
                 if !is_gone && pending.check().is_none() && now < *until {
                     return Stepped::Waits;
                 }
-                pending.forget();
-                self.step = Step::Fetch { gone_until: None };
+                let fetch = Step::Fetch { gone_until: None };
+                if let Step::Flush { pending, .. } = std::mem::replace(&mut self.step, fetch) {
+                    worker.leave_flush(pending);
+                }
             }
             Step::Fetch { gone_until } => {
                 tagged.clear(worker);
@@ -191,10 +194,15 @@ impl Closing {
                     return Stepped::Waits;
                 }
                 let by_force = is_gone || lent.is_none() || !*is_fetched_from;
+                let is_flushing = worker.is_flushing();
                 let forced = by_force
                     .then(|| endpoint.begin_close(worker, true))
                     .flatten();
                 let pending = match forced {
+                    // UCX may have freed the endpoint, and would go on with a flush that uses it
+                    // (seen with 1.22, while the endpoint connects): the worker, which ends the
+                    // flush, is destroyed before it is turned again.
+                    Some(_) if is_flushing => return Stepped::Over,
                     Some(pending) => pending,
                     // The endpoint has no error mode. UCX then forgets the endpoint and not what is
                     // under way on it: an answer to that would be looked up at the endpoint that is
@@ -258,7 +266,8 @@ impl Closing {
         // The keys go before the worker.
         drop(pulls);
         if worker.destroy() {
-            // SAFETY: the worker is destroyed, and the peer is gone where anything was under way.
+            // SAFETY: the worker is destroyed, so that UCX is done with what was under way; and of
+            // that the peer fetches nothing: it is gone, or never did.
             unsafe { shared.forget_under_way() };
         }
         drop(lent);

@@ -1,8 +1,7 @@
 //! One end of a connection: made, flushed and closed.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char};
 use std::net::SocketAddr;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,14 +14,14 @@ use ucx1_sys::{
     UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_CONN_REQUEST, UCP_EP_PARAM_FIELD_ERR_HANDLER,
     UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE, UCP_EP_PARAM_FIELD_FLAGS, UCP_EP_PARAM_FIELD_SOCK_ADDR,
     UCP_EP_PARAMS_FLAGS_CLIENT_SERVER, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, UCP_OP_ATTR_FIELD_FLAGS,
-    UCS_ERR_INVALID_PARAM, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS,
-    ucp_conn_request_h, ucp_ep_attr_t, ucp_ep_h, ucp_ep_params_t, ucp_err_handler_t,
-    ucp_request_param_t, ucs_status_ptr_t, ucs_status_t,
+    UCS_ERR_INVALID_PARAM, UCS_OK, UCS_PTR_STATUS, ucp_conn_request_h, ucp_ep_attr_t, ucp_ep_h,
+    ucp_ep_params_t, ucp_err_handler_t, ucp_request_param_t, ucs_status_t,
 };
 
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::transport::ucx::error::{error, not_connected};
+use crate::transport::ucx::pending::Pending;
 use crate::transport::ucx::shared::{Shared, on_endpoint_failure};
 use crate::transport::ucx::sockaddr::{from_raw, with_raw};
 use crate::transport::ucx::worker::Worker;
@@ -180,10 +179,12 @@ impl Endpoint {
         let mut pending = self.begin_flush(worker);
         let failed = || shared.with(|state| state.failed);
         let mut ended = None;
-        worker.drive(deadline, cancel, || {
+        let driven = worker.drive(deadline, cancel, || {
             ended = pending.check();
             ended.is_some() || failed().is_some()
-        })?;
+        });
+        worker.leave_flush(pending);
+        driven?;
         // The reason is with the error handler; the flush knows only that it was cancelled.
         Ok(failed().or(ended))
     }
@@ -193,13 +194,16 @@ impl Endpoint {
         let params = ucp_request_param_t::default();
         // SAFETY: the endpoint lives; the parameters ask for nothing.
         let returned = unsafe { worker.api().ucp_ep_flush_nbx(self.0, &raw const params) };
-        Pending::new(worker, returned)
+        Pending::new(worker.api(), returned)
     }
 
     /// Begins to close the endpoint: by force, operations under way end with an error, and nobody
     /// is waited for; else the peer is told, and its answer waited for. `None`: UCX takes no force
     /// where the endpoint has no error mode. The endpoint is not used after a call that gives
     /// something.
+    ///
+    /// Closed by force while the worker [is flushing](Worker::is_flushing), the worker is not turned
+    /// any more, but destroyed.
     pub(super) fn begin_close(self, worker: &mut Worker, by_force: bool) -> Option<Pending> {
         let params = ucp_request_param_t {
             op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,
@@ -209,7 +213,7 @@ impl Endpoint {
         // SAFETY: the endpoint lives, and is not used after a call that does not fail.
         let returned = unsafe { worker.api().ucp_ep_close_nbx(self.0, &raw const params) };
         let refused = by_force && UCS_PTR_STATUS(returned) == UCS_ERR_INVALID_PARAM;
-        (!refused).then(|| Pending::new(worker, returned))
+        (!refused).then(|| Pending::new(worker.api(), returned))
     }
 }
 
@@ -217,58 +221,4 @@ impl Endpoint {
 fn is(string: *const c_char, text: &CStr) -> bool {
     // SAFETY: a string that UCX gave ends with a zero and lives as long as its context.
     !string.is_null() && unsafe { CStr::from_ptr(string) } == text
-}
-
-/// A request of no data. Dropped while it is under way, it goes on.
-pub(super) struct Pending {
-    api: &'static Api,
-    /// `None` once it has ended.
-    request: Option<NonNull<c_void>>,
-    status: ucs_status_t,
-}
-
-// SAFETY: a request belongs to its worker and not to a thread; the owner of both uses them, one
-// thread at a time.
-unsafe impl Send for Pending {}
-
-impl Pending {
-    fn new(worker: &Worker, returned: ucs_status_ptr_t) -> Self {
-        let is_pending = UCS_PTR_IS_PTR(returned);
-        Self {
-            api: worker.api(),
-            request: NonNull::new(returned).filter(|_| is_pending),
-            status: if is_pending {
-                UCS_INPROGRESS
-            } else {
-                UCS_PTR_STATUS(returned)
-            },
-        }
-    }
-
-    /// How it has ended, if it has. Its worker must not be destroyed before.
-    pub(super) fn check(&mut self) -> Option<ucs_status_t> {
-        if let Some(request) = self.request {
-            // SAFETY: a request that is not freed yet.
-            self.status = unsafe { self.api.ucp_request_check_status(request.as_ptr()) };
-        }
-        if self.status == UCS_INPROGRESS {
-            return None;
-        }
-        self.forget();
-        Some(self.status)
-    }
-
-    /// Takes no more interest in it. As [`check`](Self::check).
-    pub(super) fn forget(&mut self) {
-        if let Some(request) = self.request.take() {
-            // SAFETY: not freed before; UCX keeps what is still under way to itself.
-            unsafe { self.api.ucp_request_free(request.as_ptr()) };
-        }
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        self.forget();
-    }
 }

@@ -37,6 +37,7 @@ mod lending;
 mod limit;
 mod listener;
 mod log;
+mod pending;
 mod plain;
 mod pull;
 mod room;

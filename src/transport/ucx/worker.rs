@@ -23,6 +23,7 @@ use crate::transport::ucx::ending;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::limit;
 use crate::transport::ucx::log::keep_lines_of;
+use crate::transport::ucx::pending::Pending;
 use crate::transport::ucx::room;
 use crate::transport::wait::wait;
 
@@ -47,6 +48,8 @@ pub(super) struct Worker {
     /// Whether somebody may sleep on the descriptor and has not been woken since. Where not, the
     /// descriptor is readable.
     asleep: bool,
+    /// Flushes that nobody waits for any more, under way when they were last looked at.
+    flushes: Vec<Pending>,
 }
 
 /// Readable for ever: what the descriptor of a connection that is over is given to watch.
@@ -111,6 +114,7 @@ impl Worker {
             timer,
             timer_set: false,
             asleep: true,
+            flushes: Vec::new(),
         };
         // SAFETY: the worker lives; the descriptor is writable.
         let status = unsafe { api.ucp_worker_get_efd(handle, &raw mut worker.descriptor) };
@@ -284,15 +288,28 @@ impl Worker {
         }
     }
 
+    /// Nobody waits for the end of a flush any more, which may still be to come.
+    pub(super) fn leave_flush(&mut self, flush: Pending) {
+        self.flushes.push(flush);
+        self.is_flushing();
+    }
+
+    /// Whether a flush is under way that nobody waits for.
+    pub(super) fn is_flushing(&mut self) -> bool {
+        self.flushes.retain_mut(|flush| flush.check().is_none());
+        !self.flushes.is_empty()
+    }
     /// Destroys the worker, every endpoint of which is closed, and returns whether it could: not at the end
     /// of the process. UCX forgets what was still under way.
     pub(super) fn destroy(self) -> bool {
         self.wake_for_ever();
         let Some(_held_off) = ending::hold_off() else {
+            std::mem::forget(self.flushes);
             return false;
         };
+        drop(self.flushes);
         // SAFETY: `self` is consumed, so that nobody uses the handle after this.
-        unsafe { self.api().ucp_worker_destroy(self.handle) };
+        unsafe { self.context.api().ucp_worker_destroy(self.handle) };
         true
     }
 }
