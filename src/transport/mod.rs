@@ -15,6 +15,7 @@
 //! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
 //! is done when `tests/conformance` passes with it.
 
+mod accept;
 mod address;
 mod closing;
 mod lend;

@@ -1,4 +1,4 @@
-//! Waiting, as only a client does that connects, and looking without waiting.
+//! Waiting, as only a client does that connects.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -38,10 +38,4 @@ pub fn wait(
             Err(errno) => return Err(errno),
         }
     }
-}
-
-/// Whether nobody waits to be accepted. The system looks for a free descriptor first, and says
-/// that none is left whether somebody waits or not.
-pub fn nobody_waits(listener: &impl AsFd) -> bool {
-    wait(listener, PollFlags::IN, Duration::ZERO, None) == Ok(false)
 }

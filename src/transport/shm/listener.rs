@@ -18,10 +18,10 @@ use rustix::net::{Shutdown, SocketFlags};
 use crate::device::memfd;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::transport::accept::accept;
 use crate::transport::closing::{Socket, closer};
 use crate::transport::shm::connection::{Role, ShmConnection};
 use crate::transport::shm::socket::{Address, Peer, Probe, new_socket, probe};
-use crate::transport::wait::nobody_waits;
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
 /// Connections that wait to be accepted; the system may allow fewer.
@@ -90,9 +90,8 @@ impl ShmListener {
 }
 
 impl ShmListener {
-    fn accept_socket(&self) -> Result<Socket, Errno> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        rustix::net::accept_with(&self.socket, flags).map(Socket::new)
+    fn accept_socket(&self) -> Result<Option<Socket>> {
+        Ok(accept(&*self.socket, &self.address)?.map(Socket::new))
     }
 
     /// Takes over an accepted socket.
@@ -117,13 +116,9 @@ impl Drop for ShmListener {
         // What waits to be accepted is closed for the users who sent it, so that the socket itself
         // is closed in no time. Nobody comes meanwhile.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-        loop {
-            match self.accept_socket() {
-                // The socket then knows whose it is.
-                Ok(socket) => drop(Peer::of(&socket)),
-                Err(Errno::INTR) => {}
-                Err(_) => return,
-            }
+        while let Ok(Some(socket)) = self.accept_socket() {
+            // The socket then knows whose it is.
+            drop(Peer::of(&socket));
         }
     }
 }
@@ -149,27 +144,8 @@ impl Listener for ShmListener {
         self.generation.ensure_same_process()?;
         self.refused = None;
         closer::ensure_any_room()?;
-        loop {
-            match self.accept_socket() {
-                Ok(socket) => return self.take(socket).map(Some),
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => {}
-                Err(Errno::MFILE | Errno::NFILE) if nobody_waits(&*self.socket) => return Ok(None),
-                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                    let text = format!(
-                        "cannot accept a connection at {}: {}; raise the limit of open files \
-                         (ulimit -n) or let connections end",
-                        self.address,
-                        std::io::Error::from(errno)
-                    );
-                    return Err(Error::new(Status::OutOfResources, text));
-                }
-                Err(errno) => {
-                    let doing = format_args!("cannot accept a connection at {}", self.address);
-                    return Err(Error::os(doing, errno));
-                }
-            }
-        }
+        let socket = self.accept_socket()?;
+        socket.map(|socket| self.take(socket)).transpose()
     }
 }
 

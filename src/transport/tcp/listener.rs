@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, sockopt};
+use rustix::net::sockopt;
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::transport::accept::accept;
 use crate::transport::address::{Address, is_loopback};
 use crate::transport::patience::Patience;
 use crate::transport::tcp::connection::{Joins, Line, TcpConnection};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{End, new_socket, set_up, spare_pacing};
-use crate::transport::wait::nobody_waits;
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
 /// Connections that wait to be accepted; the system may allow fewer.
@@ -99,33 +99,10 @@ impl TcpListener {
 
     /// The next socket as a connection, or as one that is only going to be refused.
     fn accept_socket(&self, to_refuse: bool) -> Result<Option<Box<dyn Connection>>> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        loop {
-            match rustix::net::accept_with(&self.socket, flags) {
-                Ok(socket) => return self.take(socket, to_refuse).map(Some),
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(Errno::INTR) => {}
-                Err(Errno::MFILE | Errno::NFILE) if nobody_waits(&self.socket) => return Ok(None),
-                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                    return Err(Error::os_as(
-                        Status::OutOfResources,
-                        format_args!(
-                            "cannot accept a connection at {}; raise the limit of open files \
-                             (ulimit -n)",
-                            self.address
-                        ),
-                        errno,
-                    ));
-                }
-                // What the network says of a peer that has gone meanwhile comes out here, too.
-                Err(errno) => {
-                    return Err(Error::os(
-                        format_args!("cannot accept a connection at {}", self.address),
-                        errno,
-                    ));
-                }
-            }
-        }
+        let socket = accept(&self.socket, &self.address)?;
+        socket
+            .map(|socket| self.take(socket, to_refuse))
+            .transpose()
     }
 }
 
