@@ -1,5 +1,6 @@
 //! A worker of UCX, and what to sleep on until it has something to do.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -304,7 +305,7 @@ impl Worker {
     pub(super) fn destroy(self) -> bool {
         self.wake_for_ever();
         let Some(_held_off) = ending::hold_off() else {
-            std::mem::forget(self.flushes);
+            let _left = ManuallyDrop::new(self.flushes);
             return false;
         };
         drop(self.flushes);
