@@ -24,7 +24,7 @@ pub enum Outgoing {
         payload: Payload,
     },
     /// Tagged: a packed body that lies in a GPU's memory whole, padding included, and can be read.
-    /// Only where [`Connection::sends_gpu`](super::Connection::sends_gpu) says so.
+    /// Only where the [profile](super::Profile::sends_gpu) says so.
     GpuBody {
         /// The whole 64-bit tag.
         tag: u64,
