@@ -147,12 +147,12 @@ impl Peer {
             format!(
                 "the peer ({self}) may be any user: this process's user namespace has no number for \
                  it, nor perhaps for this process, and {own} stands for all such users; map the \
-                 users into the namespace, or admit every user explicitly"
+                 users into the namespace, or admit every user (any_user, --any-user)"
             )
         } else {
             format!(
-                "the peer ({self}) is another user than this process (uid {own}); admit every user \
-                 explicitly if that is meant"
+                "the peer ({self}) is another user than this process (uid {own}): admit every user at \
+                 both ends (any_user, --any-user), if that is meant"
             )
         };
         Err(Error::new(Status::Permission, text))

@@ -136,7 +136,8 @@ impl Peer {
     pub fn info(&self, descriptor: FlightDescriptor) -> Result<FlightInfo> {
         let mut client = self.client.clone();
         let call = client.get_flight_info(descriptor);
-        self.answer(self.caller.wait(self.caller.stall_timeout, call))
+        // The system takes connections for a server that is stopped.
+        self.answer(self.caller.wait(Some(self.caller.connect_timeout), call))
             .map(tonic::Response::into_inner)
     }
 
