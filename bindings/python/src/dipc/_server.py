@@ -37,7 +37,7 @@ class ServerStats(NamedTuple):
     bytes_lent: int
     """Body bytes lent where they lay."""
     bytes_copied: int
-    """Body bytes copied on the host: into shared memory that is lent; bodies of up to 1 KiB that are sent are copies."""
+    """Body bytes copied on the host: into shared memory that is lent, or bodies of up to 1 KiB that are sent."""
     bytes_sent: int
     """Body bytes sent through connections."""
     lent_outstanding: int
