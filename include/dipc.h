@@ -290,14 +290,15 @@ struct ArrowDeviceArrayStream {
 #define DIPC_LOG_ERROR 1
 
 /**
- * Something is wrong and was coped with: a provider that failed, with its words; a peer that was refused
- * for want of room. Of what peers can bring about at will only some is told, and how much was left out.
+ * Something is wrong and was coped with: a provider that failed, with its words; a peer that was
+ * refused for want of room. Of what peers can bring about at will only some is told, and how much
+ * was left out.
  */
 #define DIPC_LOG_WARN 2
 
 /**
- * Servers listen and stop; streams begin and end, at both ends a line each, with ticket, peer, status, batches,
- * rows and bytes.
+ * Servers listen and stop; streams begin and end, at both ends a line each, with ticket, peer,
+ * status, batches, rows and bytes.
  */
 #define DIPC_LOG_INFO 3
 
@@ -500,8 +501,8 @@ struct ArrowDeviceArrayStream {
 #define DIPC_SERVER_STAT_BYTES_LENT 5
 
 /**
- * Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies of up
- * to 1 KiB that are sent are copies.
+ * Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies of
+ * up to 1 KiB that are sent are copies.
  */
 #define DIPC_SERVER_STAT_BYTES_COPIED 6
 
@@ -955,8 +956,8 @@ dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
  * Gives a block back. Memory that a client may still read is not used again before it is given
  * back by the client too.
  *
- * A client that was lent a region can read all of it for as long as it keeps it, whatever was freed
- * there: overwrite a block before it is freed if nobody is to read it afterwards.
+ * A client that was lent a region can read all of it for as long as it keeps it, whatever was
+ * freed there: overwrite a block before it is freed if nobody is to read it afterwards.
  *
  * A block of a CUDA device may be given out again at once: work on it must be done.
  *
@@ -1734,8 +1735,8 @@ dipc_status dipc_request_finish(const struct dipc_request *request,
 /**
  * Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call on
  * another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns non-zero,
- * or its stream an errno: the client gets these words in place of others, behind "the server: "; its
- * dipc_error_source() has them alone.
+ * or its stream an errno: the client gets these words in place of others, behind "the server: ";
+ * its dipc_error_source() has them alone.
  *
  * @param request  Request.
  * @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
@@ -2128,9 +2129,9 @@ dipc_status dipc_server_options_set_max_streams(struct dipc_server_options *opti
  * Sets how many streams providers may be busy with at once, or the host in the pull form, those
  * included whose clients have gone; past it a request for such a ticket is refused with
  * DIPC_ERR_BUSY. So clients that come and go cannot pile up threads in a provider that is stuck:
- * one that waits should also wait for dipc_request_cancel_fd(). Until the provider returns, a client
- * that stays uses another connection; it closes the stream's when the server has said nothing for
- * its stall timeout, or 60 s. Default: max_streams and 64 more.
+ * one that waits should also wait for dipc_request_cancel_fd(). Until the provider returns, a
+ * client that stays uses another connection; it closes the stream's when the server has said
+ * nothing for its stall timeout, or 60 s. Default: max_streams and 64 more.
  *
  * @param options        Options to change; exclusive during the call.
  * @param max_providers  Streams; at least 1.

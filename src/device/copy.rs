@@ -2,8 +2,8 @@
 //!
 //! Another process reads a body that is copied to be lent. Stores that bypass the caches
 //! spare the memory bus a read of each line that is written, and stores to four pages in turns keep
-//! more lines under way. Whether that is faster than `memcpy` depends on the processor, and on whether
-//! the two processors share a cache. A virtual machine can be moved between the two cases
+//! more lines under way. Whether that is faster than `memcpy` depends on the processor, and on
+//! whether the two processors share a cache. A virtual machine can be moved between the two cases
 //! (`docs/performance.md`), so both ways are timed and the faster one is used.
 
 mod choice;

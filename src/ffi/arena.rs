@@ -213,8 +213,8 @@ pub unsafe extern "C" fn dipc_arena_alloc(
 /// Gives a block back. Memory that a client may still read is not used again before it is given
 /// back by the client too.
 ///
-/// A client that was lent a region can read all of it for as long as it keeps it, whatever was freed
-/// there: overwrite a block before it is freed if nobody is to read it afterwards.
+/// A client that was lent a region can read all of it for as long as it keeps it, whatever was
+/// freed there: overwrite a block before it is freed if nobody is to read it afterwards.
 ///
 /// A block of a CUDA device may be given out again at once: work on it must be done.
 ///

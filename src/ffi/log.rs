@@ -14,11 +14,12 @@ use crate::log::{self, Entry, Sink};
 
 /// Something failed that no call could report.
 pub const DIPC_LOG_ERROR: i32 = 1;
-/// Something is wrong and was coped with: a provider that failed, with its words; a peer that was refused
-/// for want of room. Of what peers can bring about at will only some is told, and how much was left out.
+/// Something is wrong and was coped with: a provider that failed, with its words; a peer that was
+/// refused for want of room. Of what peers can bring about at will only some is told, and how much
+/// was left out.
 pub const DIPC_LOG_WARN: i32 = 2;
-/// Servers listen and stop; streams begin and end, at both ends a line each, with ticket, peer, status, batches,
-/// rows and bytes.
+/// Servers listen and stop; streams begin and end, at both ends a line each, with ticket, peer,
+/// status, batches, rows and bytes.
 pub const DIPC_LOG_INFO: i32 = 3;
 /// What the library decides: clients' connections and what they are asked for, requests that are
 /// refused, connections that end, and why.

@@ -285,8 +285,8 @@ pub unsafe extern "C" fn dipc_request_finish(
 
 /// Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call on
 /// another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns non-zero,
-/// or its stream an errno: the client gets these words in place of others, behind "the server: "; its
-/// dipc_error_source() has them alone.
+/// or its stream an errno: the client gets these words in place of others, behind "the server: ";
+/// its dipc_error_source() has them alone.
 ///
 /// @param request  Request.
 /// @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which

@@ -45,8 +45,8 @@ pub const DIPC_SERVER_STAT_STREAMS_SERVED: i32 = 3;
 pub const DIPC_SERVER_STAT_BATCHES: i32 = 4;
 /// Body bytes lent where they lay, since the start.
 pub const DIPC_SERVER_STAT_BYTES_LENT: i32 = 5;
-/// Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies of up
-/// to 1 KiB that are sent are copies.
+/// Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies of
+/// up to 1 KiB that are sent are copies.
 pub const DIPC_SERVER_STAT_BYTES_COPIED: i32 = 6;
 /// Body bytes sent through connections, since the start.
 pub const DIPC_SERVER_STAT_BYTES_SENT: i32 = 7;

@@ -98,9 +98,9 @@ pub unsafe extern "C" fn dipc_server_options_set_max_streams(
 /// Sets how many streams providers may be busy with at once, or the host in the pull form, those
 /// included whose clients have gone; past it a request for such a ticket is refused with
 /// DIPC_ERR_BUSY. So clients that come and go cannot pile up threads in a provider that is stuck:
-/// one that waits should also wait for dipc_request_cancel_fd(). Until the provider returns, a client
-/// that stays uses another connection; it closes the stream's when the server has said nothing for
-/// its stall timeout, or 60 s. Default: max_streams and 64 more.
+/// one that waits should also wait for dipc_request_cancel_fd(). Until the provider returns, a
+/// client that stays uses another connection; it closes the stream's when the server has said
+/// nothing for its stall timeout, or 60 s. Default: max_streams and 64 more.
 ///
 /// @param options        Options to change; exclusive during the call.
 /// @param max_providers  Streams; at least 1.

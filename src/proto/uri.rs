@@ -178,8 +178,8 @@ impl Uri {
     }
 }
 
-/// Takes the zone out of an IPv6 address (`[fe80::1%eth0]`), since URLs have no zones. The `%` may
-/// be written as such, or as `%25` (RFC 6874).
+/// Takes the zone out of an IPv6 address (`[fe80::1%eth0]`): the crate for URLs refuses zones. A
+/// URI has the `%` before the zone as `%` or as `%25` (RFC 6874).
 fn split_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), Error> {
     let is_scheme = |scheme: &str| !scheme.contains([':', '/', '?', '#']);
     let parts = text

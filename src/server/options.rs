@@ -78,8 +78,8 @@ pub struct ServerStats {
     pub batches: u64,
     /// Body bytes lent where they lay, since the start.
     pub bytes_lent: u64,
-    /// Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies of
-    /// up to 1 KiB that are sent are copies.
+    /// Body bytes copied on the host, since the start: into regions, to be lent from there. Bodies
+    /// of up to 1 KiB that are sent are copies.
     pub bytes_copied: u64,
     /// Body bytes sent through connections, since the start.
     pub bytes_sent: u64,

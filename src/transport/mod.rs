@@ -247,8 +247,8 @@ pub enum Unmapped {
 /// How a connection behaves from its beginning to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Profile {
-    /// The message that the peer sent first arrives first. Where not, the next stream may begin only
-    /// when every message of the last one has arrived.
+    /// The message that the peer sent first arrives first. Where not, the next stream may begin
+    /// only when every message of the last one has arrived.
     pub is_ordered: bool,
     /// The peer can read messages that have reached it also after this side's
     /// [`close`](Connection::close). Where not, only the peer knows when nothing is lost.
@@ -258,8 +258,8 @@ pub struct Profile {
     pub sends_gpu: bool,
     /// To look is cheaper than to ask the descriptor: a thread that spins looks by itself.
     pub is_for_looking: bool,
-    /// Each [`receive`](Connection::receive) takes in one more part of a body. A caller that does not
-    /// spin waits for the descriptor, and then reads a larger part.
+    /// Each [`receive`](Connection::receive) takes in one more part of a body. A caller that does
+    /// not spin waits for the descriptor, and then reads a larger part.
     pub comes_in_pieces: bool,
     /// From how many bytes on a body is announced by the call that sends it, and moved while the
     /// connection is turned. `None`: the call writes every body.

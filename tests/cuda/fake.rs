@@ -10,8 +10,8 @@ use dipc::device::cuda::later;
 
 use crate::places;
 
-/// Builds the fake driver, for each set of flags once for each process, and gives its folder. Beside
-/// the system's driver nothing is built: what needs a fake one is left out.
+/// Builds the fake driver, for each set of flags once for each process, and gives its folder.
+/// Beside the system's driver nothing is built: what needs a fake one is left out.
 pub fn build(name: &str, flags: &[&str]) -> PathBuf {
     let folder = places::scratch(name);
     if crate::has_the_systems_driver() {

@@ -127,8 +127,9 @@ fn small_messages_leave_together() {
     assert_eq!(pair.server.queued_bytes(), 0);
 }
 
-/// docs/wire.md: where everything goes over tcp, longer messages wait, too. UCX from 1.14 on says that
-/// once a message has gone that it did not take whole; where UCX takes memory as well, none wait.
+/// docs/wire.md: where everything goes over tcp, longer messages wait, too. UCX from 1.14 on says
+/// that once a message has gone that it did not take whole; where UCX takes memory as well, none
+/// wait.
 #[test]
 fn longer_messages_leave_together_over_tcp() {
     if !works() {

@@ -44,8 +44,8 @@ pub struct Args {
     #[arg(long)]
     trusted_network: bool,
 
-    /// Print the first N rows as a table, times of a named zone in UTC (0 to 1000000; 0: the columns
-    /// alone); not with --json
+    /// Print the first N rows as a table, times of a named zone in UTC (0 to 1000000; 0: the
+    /// columns alone); not with --json
     #[arg(long, value_name = "N", conflicts_with = "json", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     head: Option<u32>,
 
@@ -67,8 +67,8 @@ pub struct Args {
     #[arg(long, value_name = "WHERE", default_value = "host")]
     device: Device,
 
-    /// How long to wait for the connection and the server's first answer, and whenever it says
-    /// nothing later, from 1us on (10s to connect and no limit after that, where this is not given)
+    /// How long the server may take to accept and answer, and how long it may say nothing later; at
+    /// least 1us (without this option 10s to accept and answer, and no limit later)
     #[arg(long, value_name = "TIME", value_parser = crate::parse_timeout)]
     timeout: Option<Duration>,
 

@@ -28,8 +28,8 @@ pub fn load(reader: Reader, arena: &Arena, room: u64) -> Result<Vec<RecordBatch>
     Ok(batches)
 }
 
-/// What was wrong with an arena that may take `room` bytes. Its own remedy, arrays that are released,
-/// is none of a server that keeps its tables.
+/// What was wrong with an arena that may take `room` bytes. Its own remedy, arrays that are
+/// released, is none of a server that keeps its tables.
 pub fn explained(error: Error, room: u64) -> anyhow::Error {
     let is_full = error.status() == Status::OutOfMemory && error.text().contains("max_bytes");
     if is_full {

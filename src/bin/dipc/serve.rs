@@ -60,7 +60,8 @@ pub struct Args {
     scale: f64,
 
     /// Read every table into lendable memory before serving, into which the tables must fit:
-    /// what is lent from there is not copied (small bodies, and those of clients elsewhere, are sent)
+    /// what is lent from there is not copied (small bodies, and those of clients elsewhere, are
+    /// sent)
     #[arg(long)]
     arena: bool,
 
@@ -83,8 +84,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = crate::parse_count)]
     max_providers: Option<NonZeroUsize>,
 
-    /// Most memory for lending, as 512M (0: none, bodies are sent as bytes): so much for copies, and
-    /// with --arena as much again for all tables together, twice as much in all
+    /// Most memory for lending, as 512M (0: none, bodies are sent as bytes): so much for copies,
+    /// and with --arena as much again for all tables together, twice as much in all
     #[arg(long, value_name = "BYTES", default_value = "16G", value_parser = crate::parse_bytes)]
     max_memory: u64,
 

@@ -50,7 +50,8 @@ pub struct Counters {
     pub batches: AtomicU64,
     /// Body bytes lent where they lay.
     pub bytes_lent: AtomicU64,
-    /// Body bytes copied on the host: into regions, to be lent from there, or small ones to be sent.
+    /// Body bytes copied on the host: into regions, to be lent from there, or small ones to be
+    /// sent.
     pub bytes_copied: AtomicU64,
     /// Body bytes sent through the connection.
     pub bytes_sent: AtomicU64,

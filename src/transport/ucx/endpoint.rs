@@ -202,8 +202,8 @@ impl Endpoint {
     /// where the endpoint has no error mode. The endpoint is not used after a call that gives
     /// something.
     ///
-    /// Closed by force while the worker [is flushing](Worker::is_flushing), the worker is not turned
-    /// any more, but destroyed.
+    /// Closed by force while the worker [is flushing](Worker::is_flushing), the worker is not
+    /// turned any more, but destroyed.
     pub(super) fn begin_close(self, worker: &mut Worker, by_force: bool) -> Option<Pending> {
         let params = ucp_request_param_t {
             op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,

@@ -69,7 +69,8 @@ fn count_open() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What is open is counted, and more than is left is refused with both numbers.
+    /// Open descriptors are counted. A request for more than are left is refused, and the text has
+    /// both numbers.
     #[test]
     fn descriptors_are_counted() {
         let before = count_open().unwrap();

@@ -217,8 +217,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: the setting does not take the value. A name that is unknown is not
-    /// noticed before [`ensure_taken`].
+    /// `InvalidArgument`: the setting does not take the value. [`ensure_taken`] finds unknown names
+    /// later.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let no_zero = |_| Error::invalid_argument("a setting of UCX has a zero byte in it");
         let key = CString::new(name_within(self.api.version(), name)).map_err(no_zero)?;

@@ -39,8 +39,8 @@ impl UcxConnection {
         })
     }
 
-    /// Whether the peer is sent large messages in bundles: over tcp, where the user has not said how
-    /// they go.
+    /// Whether the peer is sent large messages in bundles: over tcp, where the user has not said
+    /// how they go.
     fn bundles_large(&self) -> bool {
         let context = self.link.as_ref().map(|link| link.worker.context());
         let is_told = context.is_some_and(|it| it.scheme_is_set() || it.threshold_is_set());
