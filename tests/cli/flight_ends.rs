@@ -65,6 +65,22 @@ fn signals_drain_and_then_cut() {
     }
 }
 
+/// Promise of `--timeout`: where it is not given, a Flight server has the time to connect for its
+/// first answer. The system takes connections for a server that is stopped.
+#[test]
+fn a_stopped_server_is_given_up() {
+    let server = Server::start_flight(&["--tpch", "nation"]);
+    signal(&server.child, Signal::STOP);
+    let mut get = dipc();
+    get.args(["get", &server.uri, "nation"]);
+    get.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut client = get.spawn().unwrap();
+    assert_eq!(wait(&mut client).code(), Some(1));
+    let told = text(&client.wait_with_output().unwrap().stderr);
+    assert!(told.contains("10s") && told.contains("--timeout"), "{told}");
+    signal(&server.child, Signal::CONT);
+}
+
 /// A server without anything to do stops at once, also while a client keeps its connection.
 #[test]
 fn a_connection_without_calls_does_not_hold_the_server() {

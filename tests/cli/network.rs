@@ -257,6 +257,18 @@ fn tables_arrive_over_a_slow_and_lossy_link() {
     }
 }
 
+impl Link {
+    /// The server lets go of its client, goes on, and with nothing to wait for stops at once.
+    pub fn lets_go_and_stops(&self, server: &mut Server) {
+        until("the server has let go of the client", || {
+            self.connections(&self.server) == 0
+        });
+        assert!(server.child.try_wait().unwrap().is_none());
+        signal(&server.child, Signal::TERM);
+        assert!(wait(&mut server.child).success());
+    }
+}
+
 /// A link that is cut in the middle of a stream ends it at both ends within the time that
 /// `tcp.keepalive` gives, though nobody closes a socket; the server serves on.
 #[test]
@@ -276,13 +288,7 @@ fn a_cut_link_ends_the_stream_at_both_ends() {
             "{told}"
         );
         assert!(names(folder.path()).is_empty());
-        until("the server has let go of the client", || {
-            link.connections(&link.server) == 0
-        });
-        assert!(server.child.try_wait().unwrap().is_none());
-        // With nothing to wait for, it stops at once.
-        signal(&server.child, Signal::TERM);
-        assert!(wait(&mut server.child).success());
+        link.lets_go_and_stops(&mut server);
     }
 }
 

@@ -88,12 +88,7 @@ fn a_cut_network_is_noticed_over_ucx() {
         link.pass_on(false).unwrap();
         let told = fail_of(client);
         assert!(told.contains(SERVER), "{told}");
-        until("the server has let go of the client", || {
-            link.connections(&link.server) == 0
-        });
-        assert!(server.child.try_wait().unwrap().is_none());
-        signal(&server.child, Signal::TERM);
-        assert!(wait(&mut server.child).success());
+        link.lets_go_and_stops(&mut server);
     }
 }
 
