@@ -514,6 +514,11 @@ impl Registration {
         }
     }
 
+    /// What the first descriptor is watched for.
+    pub fn interest(&self) -> Interest {
+        self.interest
+    }
+
     /// Changes what the first descriptor is watched for.
     pub fn set_interest(&mut self, interest: Interest) {
         if self.interest == interest {

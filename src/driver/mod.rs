@@ -39,3 +39,4 @@ pub mod served;
 pub mod signal;
 mod spare;
 pub mod telling;
+pub mod turning;

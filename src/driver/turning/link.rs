@@ -1,0 +1,315 @@
+//! One connection, its lock, and the I/O thread's part in it.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::ownership::Owner;
+use super::{Bell, Budget, Turn, Turner, Wants};
+use crate::driver::clock;
+use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::error::{Error, Status};
+use crate::fork::Generation;
+use crate::proto::Timestamp;
+use crate::transport::{Profile, Readiness};
+
+/// Turns of one connection by the I/O thread before other connections have theirs.
+const TURNS_AT_ONCE: usize = 16;
+
+/// One connection.
+pub struct Link<T: Turn> {
+    /// What needs no lock.
+    pub beside: T::Beside,
+    peer: String,
+    readiness: Readiness,
+    profile: Profile,
+    io: IoThread,
+    generation: Generation,
+    me: Weak<Self>,
+    held: Mutex<Held<T>>,
+}
+
+/// What the lock guards.
+pub(super) struct Held<T> {
+    pub(super) end: T,
+    pub(super) owner: Owner,
+    /// Wakes the holder, where it has said how.
+    pub(super) bell: Option<Arc<Bell>>,
+    /// What the I/O thread's epoll watches. There may be some left of the time before a holder
+    /// took the connection: the first event ends that.
+    registration: Option<Registration>,
+    /// The first time at which the I/O thread is to look after the connection.
+    timer: Option<Timestamp>,
+}
+
+impl<T: Turn> Link<T> {
+    /// A connection that the I/O thread owns, but does not watch before its first
+    /// [turn](Source::turn).
+    pub fn new(
+        end: T,
+        beside: T::Beside,
+        (peer, readiness, profile): (String, Readiness, Profile),
+        io: &IoThread,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            beside,
+            peer,
+            readiness,
+            profile,
+            io: io.clone(),
+            generation: Generation::now(),
+            me: Weak::clone(me),
+            held: Mutex::new(Held {
+                end,
+                owner: Owner::IoThread,
+                bell: None,
+                registration: None,
+                timer: None,
+            }),
+        })
+    }
+
+    /// Who the peer is.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// What to sleep on.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// How the connection behaves.
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// The I/O thread that watches it.
+    pub fn io(&self) -> &IoThread {
+        &self.io
+    }
+
+    /// The process that made it.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Takes the connection from the I/O thread; `None` where there is a holder already.
+    pub fn take(&self) -> Option<Turner<T>> {
+        let me = self.me.upgrade()?;
+        let taken = self.held.lock().owner.take();
+        taken.then(|| Turner::new(me))
+    }
+
+    /// Looks at the state. Nothing is changed, so that the owner need not hear of it.
+    pub fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.held.lock().end)
+    }
+
+    /// Changes the state from a thread that does not own the connection, and tells the owner.
+    pub fn interfere<R>(&self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> R {
+        let mut effects = T::Effects::default();
+        let result = {
+            let mut held = self.held.lock();
+            let result = step(&mut held.end, &mut effects);
+            self.tell_owner(&mut held, &mut effects);
+            result
+        };
+        self.settle(effects);
+        result
+    }
+
+    /// [`interfere`](Self::interfere), unless another thread has the lock: `None` then.
+    pub fn try_interfere<R>(&self, step: impl FnOnce(&mut T, &mut T::Effects) -> R) -> Option<R> {
+        let mut effects = T::Effects::default();
+        let result = {
+            let mut held = self.held.try_lock()?;
+            let result = step(&mut held.end, &mut effects);
+            self.tell_owner(&mut held, &mut effects);
+            result
+        };
+        self.settle(effects);
+        Some(result)
+    }
+
+    /// For calls of the I/O thread.
+    pub fn source(&self) -> Weak<dyn Source> {
+        Weak::clone(&self.me) as Weak<Self>
+    }
+
+    /// For [`Turner`] alone.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Held<T>> {
+        self.held.lock()
+    }
+
+    /// The token is dropped: the I/O thread owns the connection again.
+    pub(super) fn give_back(&self) {
+        if !self.generation.is_same_process() {
+            return;
+        }
+        let mut effects = T::Effects::default();
+        let soon = {
+            let mut held = self.held.lock();
+            held.owner.give_back();
+            held.bell = None;
+            let wants = held.end.wants();
+            self.watch(&mut held, wants, &mut effects);
+            wants.soon
+        };
+        self.settle(effects);
+        if soon {
+            self.io.call_soon(self.source());
+        }
+    }
+
+    /// The holder has entered the host's code: has the I/O thread look after the connection in time.
+    pub(super) fn watch_host(&self, held: &mut Held<T>, now: Timestamp, effects: &mut T::Effects) {
+        if held.owner.admit_io(now) {
+            let wants = held.end.wants();
+            self.watch(held, wants, effects);
+        } else {
+            self.set_timer(held, held.owner.deputy_at());
+        }
+    }
+
+    fn tell_owner(&self, held: &mut Held<T>, effects: &mut T::Effects) {
+        if held.owner.admit_io(clock::now()) {
+            let wants = held.end.wants();
+            self.watch(held, wants, effects);
+        } else if let Some(bell) = &held.bell {
+            bell.ring();
+        }
+    }
+
+    /// The I/O thread owns the connection: has its epoll watch for what the connection waits for.
+    fn watch(&self, held: &mut Held<T>, wants: Wants, effects: &mut T::Effects) {
+        if held.end.is_over() {
+            held.registration = None;
+            return;
+        }
+        let interest = self.interest(wants);
+        match &mut held.registration {
+            Some(registration) => registration.set_interest(interest),
+            None => {
+                let fds = [
+                    Some(Arc::clone(&self.readiness.fd)),
+                    self.readiness.peer_death.clone(),
+                ];
+                match self
+                    .io
+                    .register(self.source(), fds.into_iter().flatten(), interest)
+                {
+                    Ok(registration) => held.registration = Some(registration),
+                    Err(error) => held.end.fail(error, effects),
+                }
+            }
+        }
+        let at = [wants.at, held.end.next_upkeep()]
+            .into_iter()
+            .flatten()
+            .min();
+        self.set_timer(held, at);
+    }
+
+    /// What the descriptor is watched for. One that is no socket tells of both by being readable.
+    fn interest(&self, wants: Wants) -> Interest {
+        match (wants.read, wants.write) {
+            (false, false) => Interest::Nothing,
+            (true, true) if self.readiness.socket => Interest::ReadWrite,
+            (false, true) if self.readiness.socket => Interest::Write,
+            _ => Interest::Read,
+        }
+    }
+
+    /// An event came for a connection that the I/O thread does not own: the descriptors are not
+    /// watched any more. The end of the peer is told whatever is watched for.
+    fn ignore(held: &mut Held<T>) {
+        if let Some(registration) = &mut held.registration {
+            if registration.interest() == Interest::Nothing {
+                held.registration = None;
+            } else {
+                registration.set_interest(Interest::Nothing);
+            }
+        }
+    }
+
+    /// Has the I/O thread look after the connection at `at`, or before.
+    fn set_timer(&self, held: &mut Held<T>, at: Option<Timestamp>) {
+        if let Some(at) = at
+            && held.timer.is_none_or(|set| at < set)
+        {
+            held.timer = Some(at);
+            self.io.call_at(at, self.source());
+        }
+    }
+
+    fn settle(&self, effects: T::Effects) {
+        if let Some(me) = self.me.upgrade() {
+            T::settle(&me, effects);
+        }
+    }
+
+    /// One turn by the I/O thread, if it owns the connection. Returns whether another one may have
+    /// something to do now.
+    fn turn_as_io(&self, is_first: bool) -> bool {
+        let mut effects = T::Effects::default();
+        let soon = {
+            let mut held = self.held.lock();
+            if !held.owner.admit_io(clock::now()) {
+                if is_first {
+                    Self::ignore(&mut held);
+                }
+                return false;
+            }
+            let wants = match held.owner {
+                Owner::Deputy => held.end.turn_as_deputy(Budget::SHARED, &mut effects),
+                _ => held.end.turn(Budget::SHARED, &mut effects),
+            };
+            self.watch(&mut held, wants, &mut effects);
+            wants.soon
+        };
+        self.settle(effects);
+        soon
+    }
+}
+
+impl<T: Turn> Source for Link<T> {
+    fn ready(&self) {
+        for turn in 0..TURNS_AT_ONCE {
+            if !self.turn_as_io(turn == 0) {
+                return;
+            }
+        }
+        self.io.call_soon(self.source());
+    }
+
+    fn turn(&self) {
+        self.ready();
+    }
+
+    fn timer(&self) {
+        let now = clock::now();
+        let mut effects = T::Effects::default();
+        let is_io = {
+            let mut held = self.held.lock();
+            held.timer.take_if(|at| *at <= now);
+            if !held.end.is_over() {
+                held.end.upkeep(now, &mut effects);
+            }
+            let is_io = held.owner.admit_io(now);
+            let next = [held.end.next_upkeep(), held.owner.deputy_at()];
+            self.set_timer(&mut held, next.into_iter().flatten().min());
+            is_io
+        };
+        self.settle(effects);
+        if is_io {
+            self.ready();
+        }
+    }
+
+    fn panicked(&self) {
+        let text = "a call to this connection panicked: please report this bug";
+        let error = Error::new(Status::Panic, text);
+        self.interfere(|end, effects| end.fail(error, effects));
+    }
+}

@@ -1,0 +1,81 @@
+//! Turning a connection: reading, writing and upkeep, by one owner at a time.
+//!
+//! [`Link`] holds one connection of a server or of a client under its lock. One function turns the
+//! connection, [`Turn::turn`], for every transport and both ends. Its callers are the I/O thread,
+//! which owns the connection while nobody holds the [`Turner`], and the holder of that token.
+
+mod bell;
+mod link;
+mod ownership;
+mod turner;
+
+pub use bell::Bell;
+pub use link::Link;
+pub use turner::Turner;
+
+use crate::error::Error;
+use crate::proto::Timestamp;
+
+/// How much one turn may do before other connections have theirs.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    /// Messages read, and as many produced.
+    pub messages: usize,
+    /// Bytes of bodies read, and as many copied or written by this thread to be sent.
+    pub bytes: u64,
+}
+
+impl Budget {
+    /// A turn on a thread that serves many connections.
+    pub const SHARED: Self = Self {
+        messages: 256,
+        bytes: 1 << 20,
+    };
+}
+
+/// What an owner waits for after a turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Something to read.
+    pub read: bool,
+    /// Room to write.
+    pub write: bool,
+    /// A time at which the connection is turned whatever the descriptors say.
+    pub at: Option<Timestamp>,
+    /// Nothing: the budget ended the turn, and there may be more to do now.
+    pub soon: bool,
+}
+
+/// One end of a connection: the state that only the owner changes.
+pub trait Turn: Send + Sized + 'static {
+    /// What does not need the lock.
+    type Beside: Send + Sync;
+    /// What a turn brings about that is done once the lock is released.
+    type Effects: Default;
+
+    /// One turn: writes, reads and answers as much as goes without blocking and as `budget` allows.
+    fn turn(&mut self, budget: Budget, effects: &mut Self::Effects) -> Wants;
+
+    /// What the I/O thread does in place of a holder that is in the host's code.
+    fn turn_as_deputy(&mut self, budget: Budget, effects: &mut Self::Effects) -> Wants {
+        self.turn(budget, effects)
+    }
+
+    /// What an owner would wait for now.
+    fn wants(&self) -> Wants;
+
+    /// Does what is due at `now`, whoever owns the connection.
+    fn upkeep(&mut self, now: Timestamp, effects: &mut Self::Effects);
+
+    /// When something is due next.
+    fn next_upkeep(&self) -> Option<Timestamp>;
+
+    /// Ends the connection: it cannot be watched, or a turn of it panicked.
+    fn fail(&mut self, error: Error, effects: &mut Self::Effects);
+
+    /// Whether the connection is over.
+    fn is_over(&self) -> bool;
+
+    /// Does the effects of a turn. No lock of a connection is held.
+    fn settle(link: &std::sync::Arc<Link<Self>>, effects: Self::Effects);
+}

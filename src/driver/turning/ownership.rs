@@ -1,0 +1,113 @@
+//! Who turns a connection.
+//!
+//! A connection has one owner at a time. The right to turn a connection is a value, the
+//! [`Turner`](super::Turner): there is none while the I/O thread owns the connection, and one
+//! otherwise. The holder of the token is the thread of a stream, a thread that waits for the next
+//! request, a client's pool, or a host that pushes batches.
+//!
+//! ```text
+//!                 take                         enter_host
+//!   IoThread ──────────────▶ Holder ────────────────────────────▶ Host
+//!       ▲                     │  ▲                                 │ │
+//!       └─────────────────────┘  └──────────────── hold ───────────┘ │ admit_io, too late
+//!               give_back        └──────────────── hold ── Deputy ◀──┘
+//! ```
+//!
+//! A holder in the host's code may stay there for as long as the host likes, while the peer
+//! cancels, returns memory or dies. So the holder names a time when it enters the host's code. From
+//! then on the I/O thread stands in, until the holder is back.
+
+use crate::proto::Timestamp;
+
+/// The owner of a connection. Kept under the connection's lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The I/O thread, whose epoll watches the descriptors.
+    IoThread,
+    /// The holder of the token. It turns the connection, or sleeps on the descriptors itself.
+    Holder,
+    /// The holder, which is in the host's code and may be back soon.
+    Host {
+        /// From then on the I/O thread stands in.
+        until: Timestamp,
+    },
+    /// The I/O thread, in place of a holder that is in the host's code.
+    Deputy,
+}
+
+impl Owner {
+    /// Makes the token, unless there is one. Returns whether it was made.
+    pub fn take(&mut self) -> bool {
+        let is_free = *self == Self::IoThread;
+        if is_free {
+            *self = Self::Holder;
+        }
+        is_free
+    }
+
+    /// The token is gone.
+    pub fn give_back(&mut self) {
+        *self = Self::IoThread;
+    }
+
+    /// The holder is here, back from the host's code or not.
+    pub fn hold(&mut self) {
+        *self = Self::Holder;
+    }
+
+    /// The holder enters the host's code. From `until` on the I/O thread stands in.
+    pub fn enter_host(&mut self, until: Timestamp) {
+        *self = Self::Host { until };
+    }
+
+    /// Whether the I/O thread turns the connection at `now`. A holder that is late in the host's
+    /// code gets a deputy by this call.
+    pub fn admit_io(&mut self, now: Timestamp) -> bool {
+        match *self {
+            Self::IoThread | Self::Deputy => true,
+            Self::Host { until } if now >= until => {
+                *self = Self::Deputy;
+                true
+            }
+            Self::Host { .. } | Self::Holder => false,
+        }
+    }
+
+    /// When the I/O thread has to ask again, if a holder is in the host's code.
+    pub fn deputy_at(self) -> Option<Timestamp> {
+        match self {
+            Self::Host { until } => Some(until),
+            Self::IoThread | Self::Holder | Self::Deputy => None,
+        }
+    }
+}
+
+#[cfg(all(loom, test))]
+#[path = "ownership_model.rs"]
+mod model;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// design.md, "One owner per connection": there is one token, and the I/O thread turns a
+    /// connection with a token only in place of a holder that is late.
+    #[test]
+    fn a_connection_has_one_owner() {
+        let (soon, later) = (Timestamp::from_nanos(1), Timestamp::from_nanos(2));
+        let mut owner = Owner::IoThread;
+        assert!(owner.admit_io(later));
+        assert!(owner.take());
+        assert!(!owner.take(), "a second token");
+        assert!(!owner.admit_io(later));
+        owner.enter_host(later);
+        assert!(!owner.take(), "a second token");
+        assert!(!owner.admit_io(soon));
+        assert!(owner.admit_io(later));
+        assert_eq!(owner, Owner::Deputy);
+        owner.hold();
+        assert!(!owner.admit_io(later));
+        owner.give_back();
+        assert!(owner.admit_io(soon));
+    }
+}
