@@ -13,8 +13,6 @@ use crate::driver::clock;
 
 /// How long a look takes at most: as long as what it may save.
 const LONGEST: Duration = Duration::from_micros(50);
-/// The same while something moves: then whoever looks has other things to see to, a cancel token say.
-const LONGEST_MOVING: Duration = Duration::from_millis(1);
 /// After that many looks in vain there is one for each 2^6 sleeps.
 const MOST_IN_VAIN: u32 = 6;
 
@@ -22,23 +20,6 @@ const MOST_IN_VAIN: u32 = 6;
 const MUCH: u32 = 8;
 /// After that there is a look for each fourth sleep, at least.
 const MOST_SKIPPED: u32 = 3;
-
-/// What a look shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
-    /// What was looked for.
-    Found,
-    /// A part of it: a large body takes longer than a look.
-    Moving,
-    /// Nothing.
-    Nothing,
-}
-
-impl From<bool> for Seen {
-    fn from(found: bool) -> Self {
-        if found { Self::Found } else { Self::Nothing }
-    }
-}
 
 /// What a thread knows of its looks.
 #[derive(Debug, Default)]
@@ -58,9 +39,8 @@ impl Brief {
         self.came = self.came.saturating_add(came);
     }
 
-    /// Calls `look` for a while, if it is worth it; as long again whenever something moves. Returns whether it found
-    /// something.
-    pub fn look<S: Into<Seen>>(&mut self, mut look: impl FnMut() -> S) -> bool {
+    /// Calls `look` for a while, if it is worth it. Returns whether it found something.
+    pub fn look(&mut self, mut look: impl FnMut() -> bool) -> bool {
         if std::mem::take(&mut self.came) >= MUCH {
             self.skip = self.skip.min(MOST_SKIPPED);
         }
@@ -68,26 +48,17 @@ impl Brief {
             self.skip -= 1;
             return false;
         }
-        let begun = clock::now();
-        let (mut start, mut moved) = (begun, false);
+        let start = clock::now();
         loop {
             // Whoever is to say more may need this processor.
             std::thread::yield_now();
-            match look().into() {
-                Seen::Found => {
-                    self.in_vain = 0;
-                    return true;
-                }
-                Seen::Moving => (start, moved) = (clock::now(), true),
-                Seen::Nothing => {}
+            if look() {
+                self.in_vain = 0;
+                return true;
             }
-            let is_long = start.saturating_since(begun) >= LONGEST_MOVING;
-            if is_long || clock::since(start) >= LONGEST {
+            if clock::since(start) >= LONGEST {
                 break;
             }
-        }
-        if moved {
-            return false;
         }
         self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
         self.skip = (1 << self.in_vain) - 1;
@@ -135,27 +106,5 @@ mod tests {
         assert!(looked >= 256, "{looked} looks");
         let looked = (0..1024).filter(|_| looks(much - 1)).count();
         assert!(looked < 32, "{looked} looks");
-    }
-
-    /// A body that takes longer than a look is looked for until it is there, or for a millisecond, and no look at it was in vain.
-    #[test]
-    fn what_moves_is_waited_for() {
-        let mut brief = Brief::default();
-        let mut parts = 0;
-        // More than one look, as each takes as long as a part.
-        let whole = |parts: &mut u32| {
-            std::thread::sleep(LONGEST / 2);
-            *parts += 1;
-            if *parts > 4 {
-                Seen::Found
-            } else {
-                Seen::Moving
-            }
-        };
-        while !brief.look(|| whole(&mut parts)) {
-            assert_eq!(brief.in_vain, 0, "after {parts} parts");
-        }
-        assert!(!brief.look(|| Seen::Moving));
-        assert_eq!((brief.in_vain, brief.skip), (0, 0));
     }
 }

@@ -13,10 +13,10 @@ use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, Received
 use crate::cancel::Cancel;
 use crate::device::Target;
 use crate::device::cuda::Device;
-use crate::driver::brief::Brief;
 use crate::driver::clock;
 use crate::driver::fetch::packed::Packed;
 use crate::driver::link::{FetchLink, Memory};
+use crate::driver::waiting::Looks;
 use crate::error::{Error, Result};
 use crate::proto::{
     Header, InBody, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState, ReceiverTransmit, Side,
@@ -72,8 +72,8 @@ pub struct Fetch {
     early_bytes: u64,
     /// How long to look for messages before sleeping.
     spin: Duration,
-    /// How that is done where it is not to spin.
-    brief: Brief,
+    /// The looks before a sleep.
+    looks: Looks,
     stats: StreamStats,
     /// Why the stream is over, when it did not end well.
     failed: Option<Error>,
@@ -135,7 +135,7 @@ impl Fetch {
             early: Vec::new(),
             early_bytes: 0,
             spin,
-            brief: Brief::default(),
+            looks: Looks::default(),
             stats: StreamStats::default(),
             failed: None,
             gone: [false; 2],
@@ -495,7 +495,6 @@ impl Fetch {
                 break;
             }
         }
-        self.brief.note(read);
         read > 0
     }
 

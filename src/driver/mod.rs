@@ -40,3 +40,4 @@ pub mod signal;
 mod spare;
 pub mod telling;
 pub mod turning;
+mod waiting;

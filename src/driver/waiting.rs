@@ -1,0 +1,194 @@
+//! How the holder of a connection waits: it looks for a while, and then it sleeps.
+//!
+//! To sleep and to be woken costs both ends tens of microseconds where processors halt meanwhile.
+//! A thread therefore looks first: for as long as its host has asked ([`spin`]), or for a moment,
+//! if such moments have been worth their time ([`Looks`]). Then it sleeps ([`sleep`]).
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use smallvec::SmallVec;
+
+use crate::cancel::Cancel;
+use crate::driver::clock;
+use crate::driver::turning::{Bell, Wants};
+use crate::error::{Error, Result};
+use crate::proto::Timestamp;
+use crate::transport::Readiness;
+
+/// The longest look before a sleep: as long as the sleep and the wake that it may save.
+const LONGEST_LOOK: Duration = Duration::from_micros(50);
+/// After so many looks in vain, one after the other, there is one look for each 2^4 sleeps.
+const MOST_IN_VAIN: u32 = 4;
+/// Looks of a thread that spins before it reads the clock, which takes as long as a look.
+const LOOKS_AT_ONCE: u32 = 8;
+/// How long a thread spins before it offers its processor, which the other end may need.
+const YIELD_PAUSE: Duration = Duration::from_micros(5);
+/// How often a thread that spins does its upkeep.
+const UPKEEP_PAUSE: Duration = Duration::from_millis(1);
+
+/// The looks of one thread before its sleeps. Looks in vain make the next ones rare, so that a
+/// connection on which little happens costs nothing.
+#[derive(Debug, Default)]
+pub struct Looks {
+    /// Looks in vain, one after the other.
+    in_vain: u32,
+    /// Sleeps to come without a look.
+    skip: u32,
+}
+
+impl Looks {
+    /// Calls `look` for a moment, or not at all. Returns whether a call found something.
+    pub fn look(&mut self, mut look: impl FnMut() -> bool) -> bool {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        let start = clock::now();
+        loop {
+            // The other end may need this processor.
+            std::thread::yield_now();
+            if look() {
+                self.in_vain = 0;
+                return true;
+            }
+            if clock::since(start) >= LONGEST_LOOK {
+                break;
+            }
+        }
+        self.in_vain = (self.in_vain + 1).min(MOST_IN_VAIN);
+        self.skip = (1 << self.in_vain) - 1;
+        false
+    }
+}
+
+/// Calls `look` again and again for `time`; each millisecond with the time, to do what else is due.
+/// Returns whether a call returned true, or the token was triggered.
+pub fn spin(
+    time: Duration,
+    cancel: Option<&Cancel>,
+    mut look: impl FnMut(Option<Timestamp>) -> bool,
+) -> bool {
+    let start = clock::now();
+    let (mut yielded, mut kept) = (start, start);
+    loop {
+        if (0..LOOKS_AT_ONCE).any(|_| look(None)) || cancel.is_some_and(Cancel::is_cancelled) {
+            return true;
+        }
+        let now = clock::now();
+        if now.saturating_since(start) >= time {
+            return false;
+        }
+        if now.saturating_since(kept) >= UPKEEP_PAUSE {
+            kept = now;
+            if look(Some(now)) {
+                return true;
+            }
+        }
+        if now.saturating_since(yielded) >= YIELD_PAUSE {
+            std::thread::yield_now();
+            yielded = clock::now();
+        }
+        // The other hardware thread of this core may be the other end.
+        std::hint::spin_loop();
+    }
+}
+
+/// Sleeps until a connection has what its owner wants, the bell rings, the token is triggered, or
+/// `deadline` has passed. It may return before that. Returns whether a peer's process has ended.
+///
+/// # Errors
+///
+/// The system cannot wait.
+pub fn sleep<'a>(
+    connections: impl IntoIterator<Item = (&'a Readiness, Wants)>,
+    bell: Option<&Bell>,
+    cancel: Option<&Cancel>,
+    deadline: Option<Timestamp>,
+) -> Result<bool> {
+    let mut fds = SmallVec::<[PollFd<'_>; 6]>::new();
+    let mut deaths = SmallVec::<[usize; 2]>::new();
+    let mut deadline = deadline;
+    for (readiness, wants) in connections {
+        if wants.soon {
+            return Ok(false);
+        }
+        deadline = deadline.into_iter().chain(wants.at).min();
+        // A connection from which nothing is to be read must not end the sleep by what has come.
+        if !wants.read && !wants.write {
+            continue;
+        }
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, wants.read || !readiness.socket);
+        events.set(PollFlags::OUT, wants.write && readiness.socket);
+        fds.push(PollFd::new(&readiness.fd, events));
+        if let Some(death) = &readiness.peer_death {
+            deaths.push(fds.len());
+            fds.push(PollFd::new(death, PollFlags::IN));
+        }
+    }
+    if let Some(cancel) = cancel {
+        fds.push(PollFd::from_borrowed_fd(cancel.fd(), PollFlags::IN));
+    }
+    if let Some(bell) = bell {
+        fds.push(PollFd::new(bell.fd(), PollFlags::IN));
+    }
+    let left = deadline.map(|deadline| Timespec::try_from(clock::until(deadline)));
+    match poll(&mut fds, left.and_then(Result::ok).as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(errno) => return Err(Error::os("cannot wait for the peer", errno)),
+    }
+    let is_ready = |fd: Option<&PollFd<'_>>| fd.is_some_and(|fd| !fd.revents().is_empty());
+    if let Some(bell) = bell
+        && is_ready(fds.last())
+    {
+        bell.silence();
+    }
+    Ok(deaths.iter().any(|at| is_ready(fds.get(*at))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that finds nothing looks seldom, and often again once that has changed.
+    #[test]
+    fn looks_in_vain_become_seldom() {
+        let mut all = Looks::default();
+        let looks = |all: &mut Looks, found: bool| {
+            let mut looked = false;
+            all.look(|| {
+                looked = true;
+                found
+            });
+            looked
+        };
+        let in_vain = (0..1024).filter(|_| looks(&mut all, false)).count();
+        assert!((64..80).contains(&in_vain), "{in_vain} looks");
+        while !looks(&mut all, true) {}
+        assert!((0..100).all(|_| looks(&mut all, true)));
+    }
+
+    /// A bell that has rung ends one sleep, and a time that has passed each.
+    #[test]
+    fn a_bell_ends_one_sleep() {
+        let bell = Bell::new().unwrap();
+        bell.ring();
+        let slept = sleep([], Some(&bell), None, None).unwrap();
+        assert!(!slept, "there is no peer");
+        let now = clock::now();
+        sleep([], Some(&bell), None, Some(now)).unwrap();
+    }
+
+    /// The token, a look and the upkeep each end a spin.
+    #[test]
+    fn a_spin_ends_by_each_of_its_ends() {
+        let hour = Duration::from_secs(3600);
+        let cancel = Cancel::new().unwrap();
+        cancel.cancel();
+        assert!(spin(hour, Some(&cancel), |_| false));
+        assert!(spin(hour, None, |_| true));
+        assert!(spin(hour, None, |upkeep| upkeep.is_some()));
+        assert!(!spin(Duration::ZERO, None, |_| false));
+    }
+}
