@@ -1,6 +1,8 @@
 //! One connection, its lock, and the I/O thread's part in it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -15,6 +17,13 @@ use crate::transport::{Profile, Readiness};
 
 /// Turns of one connection by the I/O thread before other connections have theirs.
 const TURNS_AT_ONCE: usize = 16;
+/// How long the I/O thread waits for the lock: its holder may wait for a device, while other
+/// connections wait for the I/O thread.
+const LONGEST_WAIT: Duration = Duration::from_millis(1);
+/// How long the I/O thread then leaves the connection alone.
+const LOCK_RETRY: Duration = Duration::from_millis(10);
+/// No timer is set.
+const NEVER: u64 = u64::MAX;
 
 /// One connection.
 pub struct Link<T: Turn> {
@@ -26,6 +35,8 @@ pub struct Link<T: Turn> {
     io: IoThread,
     generation: Generation,
     me: Weak<Self>,
+    /// The first time at which the I/O thread is to look after the connection, in nanoseconds.
+    timer: AtomicU64,
     held: Mutex<Held<T>>,
 }
 
@@ -38,8 +49,6 @@ pub(super) struct Held<T> {
     /// What the I/O thread's epoll watches. There may be some left of the time before a holder
     /// took the connection: the first event ends that.
     registration: Option<Registration>,
-    /// The first time at which the I/O thread is to look after the connection.
-    timer: Option<Timestamp>,
 }
 
 impl<T: Turn> Link<T> {
@@ -59,12 +68,12 @@ impl<T: Turn> Link<T> {
             io: io.clone(),
             generation: Generation::now(),
             me: Weak::clone(me),
+            timer: AtomicU64::new(NEVER),
             held: Mutex::new(Held {
                 end,
                 owner: Owner::IoThread,
                 bell: None,
                 registration: None,
-                timer: None,
             }),
         })
     }
@@ -132,6 +141,17 @@ impl<T: Turn> Link<T> {
         Some(result)
     }
 
+    /// Has the I/O thread do the [upkeep](Turn::upkeep) at `at`, or before. This needs no lock.
+    pub fn look_after(&self, at: Timestamp) {
+        let at_nanos = at.as_nanos();
+        // Most often a timer is set, and the cheaper read shows it.
+        if at_nanos < self.timer.load(Ordering::Relaxed)
+            && at_nanos < self.timer.fetch_min(at_nanos, Ordering::AcqRel)
+        {
+            self.io.call_at(at, self.source());
+        }
+    }
+
     /// For calls of the I/O thread.
     pub fn source(&self) -> Weak<dyn Source> {
         Weak::clone(&self.me) as Weak<Self>
@@ -167,8 +187,8 @@ impl<T: Turn> Link<T> {
         if held.owner.admit_io(now) {
             let wants = held.end.wants();
             self.watch(held, wants, effects);
-        } else {
-            self.set_timer(held, held.owner.deputy_at());
+        } else if let Some(at) = held.owner.deputy_at() {
+            self.look_after(at);
         }
     }
 
@@ -204,11 +224,11 @@ impl<T: Turn> Link<T> {
                 }
             }
         }
-        let at = [wants.at, held.end.next_upkeep()]
+        let times = [wants.at, held.end.next_upkeep()];
+        times
             .into_iter()
             .flatten()
-            .min();
-        self.set_timer(held, at);
+            .for_each(|at| self.look_after(at));
     }
 
     /// What the descriptor is watched for. One that is no socket tells of both by being readable.
@@ -233,16 +253,6 @@ impl<T: Turn> Link<T> {
         }
     }
 
-    /// Has the I/O thread look after the connection at `at`, or before.
-    fn set_timer(&self, held: &mut Held<T>, at: Option<Timestamp>) {
-        if let Some(at) = at
-            && held.timer.is_none_or(|set| at < set)
-        {
-            held.timer = Some(at);
-            self.io.call_at(at, self.source());
-        }
-    }
-
     fn settle(&self, effects: T::Effects) {
         if let Some(me) = self.me.upgrade() {
             T::settle(&me, effects);
@@ -254,7 +264,10 @@ impl<T: Turn> Link<T> {
     fn turn_as_io(&self, is_first: bool) -> bool {
         let mut effects = T::Effects::default();
         let soon = {
-            let mut held = self.held.lock();
+            let Some(mut held) = self.held.try_lock_for(LONGEST_WAIT) else {
+                self.look_after(clock::after(LOCK_RETRY));
+                return false;
+            };
             if !held.owner.admit_io(clock::now()) {
                 if is_first {
                     Self::ignore(&mut held);
@@ -288,17 +301,24 @@ impl<T: Turn> Source for Link<T> {
     }
 
     fn timer(&self) {
-        let now = clock::now();
+        // First: what is due from now on sets a timer of its own. The time of a later one stays.
+        let now = clock::now().as_nanos();
+        let due = |at| (at <= now).then_some(NEVER);
+        let _ = (self.timer).fetch_update(Ordering::AcqRel, Ordering::Relaxed, due);
         let mut effects = T::Effects::default();
         let is_io = {
-            let mut held = self.held.lock();
-            held.timer.take_if(|at| *at <= now);
+            let Some(mut held) = self.held.try_lock_for(LONGEST_WAIT) else {
+                return self.look_after(clock::after(LOCK_RETRY));
+            };
+            let now = clock::now();
             if !held.end.is_over() {
                 held.end.upkeep(now, &mut effects);
             }
             let is_io = held.owner.admit_io(now);
             let next = [held.end.next_upkeep(), held.owner.deputy_at()];
-            self.set_timer(&mut held, next.into_iter().flatten().min());
+            next.into_iter()
+                .flatten()
+                .for_each(|at| self.look_after(at));
             is_io
         };
         self.settle(effects);
