@@ -1,26 +1,22 @@
 //! A thread that sleeps in epoll on behalf of many connections.
 
-mod looking;
-
 use std::collections::{BTreeMap, HashMap};
-use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::driver::brief::Brief;
 use crate::driver::clock;
-use crate::driver::io::looking::{LOOK_TIME, Recent};
+use crate::driver::waiting::Looks;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
@@ -30,19 +26,6 @@ use crate::transport::Watched;
 pub trait Source: Send + Sync {
     /// One of the source's descriptors is ready, or was a moment ago.
     fn ready(&self);
-
-    /// The thread spins, or is about to sleep, and asks what there is, whatever the descriptors say: only for a source
-    /// that [is to be looked at](Self::is_to_be_looked_at). Returns whether there was something. What comes later need not be
-    /// told by a descriptor before [`ready`](Self::ready) has been called once more.
-    fn look(&self) -> bool {
-        false
-    }
-
-    /// Whether it is to be looked at now, by [`look`](Self::look) alone: nobody else is awake on its
-    /// behalf.
-    fn is_to_be_looked_at(&self) -> bool {
-        false
-    }
 
     /// A time asked for by [`IoThread::call_at`] has come.
     fn timer(&self) {}
@@ -102,14 +85,9 @@ struct Shared {
     /// would take a processor from those who move a stream.
     alarm: OwnedFd,
     spin: Duration,
-    /// Threads that drive streams beside this one and are awake.
-    busy: AtomicUsize,
-    processors: usize,
     stop: AtomicBool,
     next_key: AtomicU64,
     sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
-    /// Those among them that are looked at while the thread spins.
-    looked_at: Mutex<Vec<(u64, Weak<dyn Source>)>>,
     timers: Mutex<BTreeMap<TimerKey, Weak<dyn Source>>>,
     next_timer: AtomicU64,
     /// Sources that have more to do once the others had their turn.
@@ -142,12 +120,9 @@ impl IoThread {
             wake,
             alarm,
             spin,
-            busy: AtomicUsize::new(0),
-            processors: std::thread::available_parallelism().map_or(1, NonZero::get),
             stop: AtomicBool::new(false),
             next_key: AtomicU64::new(ALARM + 1),
             sources: Mutex::default(),
-            looked_at: Mutex::default(),
             timers: Mutex::default(),
             next_timer: AtomicU64::new(0),
             soon: Mutex::default(),
@@ -235,13 +210,6 @@ impl IoThread {
     /// How long the thread looks for work before it sleeps.
     pub fn spin(&self) -> Duration {
         self.handle.shared.spin
-    }
-
-    /// The caller drives a stream of the thread's from now on, until the guard is dropped.
-    pub fn busy(&self) -> Busy {
-        let shared = Arc::clone(&self.handle.shared);
-        shared.busy.fetch_add(1, Ordering::Relaxed);
-        Busy { shared }
     }
 
     /// Whether the caller is the thread.
@@ -344,62 +312,24 @@ impl Shared {
         let _ = self.thread.set(std::thread::current().id());
         let mut events = Vec::with_capacity(64);
         let mut idle_since = clock::now();
-        let mut brief = Brief::default();
-        // Sources were looked at since they were asked to tell of what comes.
-        let mut looked = false;
-        let mut recent = Recent::default();
+        let mut looks = Looks::default();
         while !self.stop.load(Ordering::Acquire) {
-            let mut spins = !self.spin.is_zero()
-                && self.has_processor()
-                && clock::since(idle_since) < self.spin;
-            if spins && let Some(looks) = self.looks() {
-                spins = looks;
-            }
-            if spins && self.looks().is_some() {
-                looked = true;
-                if self.look_for(LOOK_TIME) {
-                    idle_since = clock::now();
-                }
-            } else if std::mem::take(&mut looked) {
-                self.look_last();
-            }
-            match self.wait(&mut events, spins, &mut brief, &mut recent) {
+            let spins = !self.spin.is_zero() && clock::since(idle_since) < self.spin;
+            match self.wait(&mut events, spins, &mut looks) {
                 Ok(()) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => {
                     tracing::error!("an I/O thread cannot wait and ends: {errno}");
                     return;
                 }
             }
-            let mut told = false;
-            for event in &events {
-                let key = event.data.u64();
-                if key == WAKE {
-                    let mut counter = [0; 8];
-                    let _ = rustix::io::read(&self.wake, &mut counter);
-                    (told, idle_since) = (true, clock::now());
-                    continue;
-                }
-                if key == ALARM {
-                    // What is due is seen below.
-                    let _ = rustix::io::read(&self.alarm, &mut [0; 8]);
-                    continue;
-                }
-                let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
-                if source.as_ref().is_some_and(|it| it.is_to_be_looked_at()) {
-                    if looked || recent.looks_at(key) {
-                        // Its descriptor may tell of what was seen already.
-                        continue;
-                    }
-                    recent.note(key);
-                }
-                (told, idle_since) = (true, clock::now());
-                if let Some(source) = source {
-                    guarded_for(&*source, || source.ready());
-                }
-            }
-            if !told && spins {
+            if !events.is_empty() {
+                idle_since = clock::now();
+            } else if spins {
                 // As whoever else looks for work does: there may be more of them than cores.
                 std::thread::yield_now();
+            }
+            for event in &events {
+                self.tell(event.data.u64());
             }
             self.run_timers();
             // Taken out first: a turn may ask for another one.
@@ -412,12 +342,41 @@ impl Shared {
         }
     }
 
-    /// Whether it takes no processor from those who move a stream: the threads that drive one here, and
-    /// the client, which may be on this machine.
-    fn has_processor(&self) -> bool {
-        match self.busy.load(Ordering::Relaxed) {
-            0 => true,
-            busy => busy + 2 <= self.processors,
+    /// Waits for the descriptors: not at all while the thread `spins` or a source is to have a turn,
+    /// until the first timer otherwise.
+    fn wait(
+        &self,
+        events: &mut Vec<Event>,
+        spins: bool,
+        looks: &mut Looks,
+    ) -> rustix::io::Result<()> {
+        let now = Timespec::default();
+        let ask = |events: &mut Vec<Event>, timeout: Option<&Timespec>| {
+            events.clear();
+            epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout)
+        };
+        if spins || !self.soon.lock().is_empty() {
+            return ask(events, Some(&now)).map(drop);
+        }
+        if looks.look(|| ask(events, Some(&now)).is_ok_and(|count| count > 0)) {
+            return Ok(());
+        }
+        ask(events, self.next_timeout().as_ref()).map(drop)
+    }
+
+    /// One of the descriptors with that key is ready.
+    fn tell(&self, key: u64) {
+        let mut counter = [0; 8];
+        match key {
+            WAKE => drop(rustix::io::read(&self.wake, &mut counter)),
+            // What is due is seen when timers run.
+            ALARM => drop(rustix::io::read(&self.alarm, &mut counter)),
+            key => {
+                let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
+                if let Some(source) = source {
+                    guarded_for(&*source, || source.ready());
+                }
+            }
         }
     }
 
@@ -458,28 +417,6 @@ pub struct TimerKey {
     number: u64,
 }
 
-/// A thread that drives a stream and is awake: where processors are few, the I/O thread does not spin
-/// beside it.
-pub struct Busy {
-    shared: Arc<Shared>,
-}
-
-impl Busy {
-    /// Calls `sleep`, in which the thread sleeps.
-    pub fn rest<R>(&self, sleep: impl FnOnce() -> R) -> R {
-        self.shared.busy.fetch_sub(1, Ordering::Relaxed);
-        let slept = sleep();
-        self.shared.busy.fetch_add(1, Ordering::Relaxed);
-        slept
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.shared.busy.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Runs a call to a source. A panic there is a bug of ours: it is logged, and costs that source and
 /// not every other connection. Returns whether there was none.
 pub fn guarded(call: impl FnOnce()) -> bool {
@@ -507,13 +444,6 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Has the source looked at while the thread spins ([`Source::look`]).
-    pub fn look_too(&self, source: Weak<dyn Source>) {
-        if !self.shared.spin.is_zero() {
-            self.shared.looked_at.lock().push((self.key, source));
-        }
-    }
-
     /// What the first descriptor is watched for.
     pub fn interest(&self) -> Interest {
         self.interest
@@ -545,12 +475,8 @@ impl Drop for Registration {
             // epoll would go on reporting it.
             let _ = epoll::delete(&self.shared.epoll, fd);
         }
-        self.shared.sources.lock().remove(&self.key);
+        let gone = self.shared.sources.lock().remove(&self.key);
         // What drops with it may take the lock.
-        let mut looked_at = self.shared.looked_at.lock();
-        let gone = looked_at.iter().position(|(key, _)| *key == self.key);
-        let gone = gone.map(|index| looked_at.swap_remove(index));
-        drop(looked_at);
         drop(gone);
     }
 }

@@ -27,7 +27,6 @@
 //! stream ends.
 
 pub mod acceptor;
-mod brief;
 pub mod callbacks;
 pub mod clock;
 pub mod fetch;
@@ -36,8 +35,7 @@ pub mod link;
 pub mod produce;
 mod refusing;
 pub mod served;
-pub mod signal;
 mod spare;
 pub mod telling;
 pub mod turning;
-mod waiting;
+pub mod waiting;

@@ -49,7 +49,7 @@ pub use receiver::{
     AnswerLimit, Body, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState,
     ReceiverTransmit, Side, SideConfig,
 };
-pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit};
+pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit, WindowRoom};
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};
 pub use time::Timestamp;
 pub use uri::Uri;

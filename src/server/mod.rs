@@ -20,14 +20,14 @@ pub use options::{ServerOptions, ServerStats};
 pub use request::Request;
 pub use tickets::Provider;
 
-use crate::arrow::{EncodeOptions, Encoder, OwnedDeviceArray, OwnedSchema};
+use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::cuda::later;
 use crate::driver::acceptor::Acceptor;
 use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::io::IoThread;
-use crate::driver::produce::Table;
+use crate::driver::produce::Published;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
@@ -35,7 +35,7 @@ use crate::transport::{self, Budget};
 use pulls::Pulls;
 use shared::{Listening, Shared};
 use threads::Threads;
-use tickets::{Entry, Provided, Published, Tickets};
+use tickets::{Entry, Provided, Tickets};
 
 /// A server. Calls are safe from any thread; dropping it cuts every stream, and lets go of host
 /// callbacks that are still running.
@@ -195,38 +195,18 @@ impl Server {
         schema: OwnedSchema,
         batches: Vec<OwnedDeviceArray>,
     ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
-        let compression = self.shared.options.compression;
+        let options = self.shared.encode_options();
         // A schema that cannot be sent is told to its producer, not to every client.
-        let encoder = match Encoder::new(&schema, EncodeOptions { compression }) {
+        let encoder = match Encoder::new(&schema, options) {
             Ok(encoder) => encoder,
             Err(error) => return Err((error, (schema, batches))),
         };
-        let batches: Vec<_> = batches.into_iter().map(Arc::new).collect();
-        let table = match compression {
-            // The compressed bodies would be a second table.
-            Some(_) => None,
-            None => Table::encode(encoder, &batches),
-        };
+        let table = Published::new(schema, batches, encoder, options);
         self.shared
-            .add(
-                ticket,
-                (schema, batches, table),
-                |(schema, batches, table), callbacks| {
-                    let wrap = |table| Arc::new(Deferred::new(table, callbacks.clone()));
-                    let published = Published {
-                        schema,
-                        batches,
-                        table: table.map(wrap),
-                    };
-                    Entry::Published(Arc::new(Deferred::new(published, callbacks)))
-                },
-            )
-            .map_err(|(error, (schema, batches, table))| {
-                // With it goes every other hold on the batches.
-                drop(table);
-                let batches = batches.into_iter().filter_map(Arc::into_inner).collect();
-                (error, (schema, batches))
+            .add(ticket, table, |table, callbacks| {
+                Entry::Published(Arc::new(Deferred::new(table, callbacks)))
             })
+            .map_err(|(error, table)| (error, table.into_parts()))
     }
 
     /// Stops serving `ticket`. Streams under way go on.

@@ -7,24 +7,27 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::arrow::EncodeOptions;
 use crate::arrow::stream::{ArrayReader, DeviceStreamReader};
-use crate::arrow::{EncodeOptions, share};
-use crate::device::DeviceKind;
 use crate::driver::acceptor::Acceptor;
-use crate::driver::callbacks::{Callbacks, release_here};
+use crate::driver::callbacks::{Callbacks, Deferred};
 use crate::driver::clock;
 use crate::driver::io::IoThread;
-use crate::driver::produce::{Counters, OutStream, ProduceOptions, Production, Replay};
-use crate::driver::served::{Asked, Host, ServedLink};
+use crate::driver::produce::{
+    Counters, OutStream, ProduceOptions, Production, Publication, Published,
+};
+use crate::driver::served::{ArrivedRequest, Begun, Host, Served, ServedLink, Work};
 use crate::driver::telling::shown;
+use crate::driver::turning::Turner;
+use crate::driver::waiting::OPENING_PATIENCE;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::lines::Lines;
 use crate::proto::{Role, RoleTags, SenderConfig, Timestamp, Uri};
 use crate::server::pulls::Pulls;
 use crate::server::streams::{Slot, Streams};
-use crate::server::threads::Threads;
-use crate::server::tickets::{Entry, Provided, Published, Tickets};
+use crate::server::threads::{Threads, send_table};
+use crate::server::tickets::{Entry, Provided, Provider, Tickets};
 use crate::server::{Request, ServerOptions};
 use crate::transport::{self, Connection, LinkOptions};
 
@@ -113,20 +116,77 @@ impl Shared {
         Ok(())
     }
 
-    /// Finds what was asked for and begins to serve it.
-    fn begin(&self, link: &Arc<ServedLink>, asked: &Asked) -> Result<()> {
-        self.ensure_running()?;
+    /// How headers and bodies are made.
+    pub(super) fn encode_options(&self) -> EncodeOptions {
+        EncodeOptions {
+            compression: self.options.compression,
+        }
+    }
+
+    /// Finds the ticket of a request and begins to serve it. Where that fails, the connection comes
+    /// back too.
+    fn begin_stream(
+        &self,
+        mut turner: Turner<Served>,
+        asked: &ArrivedRequest,
+    ) -> Result<Begun, (Error, Turner<Served>)> {
         let ticket = &asked.request.ticket;
-        if asked.extension
-            && asked.role != Role::Both
+        let shared_id = asked.extension && asked.role != Role::Both;
+        if shared_id
             && let Some(stream) = self.streams.find(asked.request.stream_id)
             && stream.ticket == *ticket
-            && stream.join(link, asked.role)
         {
-            link.say_pending_later();
-            return Ok(()); // Rule E6
+            turner.step_to_host(OPENING_PATIENCE, |_, _| ());
+            match stream.join(turner, asked.role) {
+                Ok(()) => return Ok(Begun::Elsewhere), // Rule E6
+                Err(given_back) => turner = given_back,
+            }
         }
-        let entry = self.tickets.find(ticket)?;
+        let (entry, slot) = match self.admit(asked) {
+            Ok(admitted) => admitted,
+            Err(error) => return Err((error, turner)),
+        };
+        let options = match self.callbacks() {
+            Ok(callbacks) => self.produce(callbacks),
+            Err(error) => return Err((error, turner)),
+        };
+        if let Entry::Published(table) = entry {
+            return Ok(self.publish(turner, asked, table, options, slot));
+        }
+        // A provider may take its time, and so may a host of the pull form.
+        turner.step_to_host(OPENING_PATIENCE, |_, _| ());
+        let stream = OutStream::new(ticket.clone(), turner, asked.role, shared_id);
+        // Before a provider is called: it may not come back.
+        let place = Arc::downgrade(&slot);
+        stream.when_lost(Box::new(move || {
+            if let Some(place) = place.upgrade() {
+                place.lost();
+            }
+        }));
+        if shared_id {
+            self.streams.offer(asked.request.stream_id, &stream);
+        }
+        let production = |options| Production::new(Arc::clone(&stream), options, ending(&slot));
+        Ok(match entry {
+            Entry::Provider(provided) => Begun::Thread(Box::new(ProvidedStream {
+                production: production(options),
+                provided,
+                stream,
+                slot,
+                yields: self.options.spin.is_zero(),
+            })),
+            Entry::Pull | Entry::Published(_) => {
+                let production = production(self.produce(self.pulls.callbacks.clone()));
+                self.pulls.put(Request::for_pull(stream, production, slot));
+                Begun::Elsewhere
+            }
+        })
+    }
+
+    /// Finds the ticket of a request, and a place for its stream.
+    fn admit(&self, asked: &ArrivedRequest) -> Result<(Entry, Arc<Slot>)> {
+        self.ensure_running()?;
+        let entry = self.tickets.find(&asked.request.ticket)?;
         if !asked.extension && asked.role != Role::Both && !entry.replays() {
             return Err(Error::unsupported(
                 "a baseline peer on two connections can be served only tickets that give the same \
@@ -138,98 +198,41 @@ impl Shared {
         let slot = self
             .streams
             .take_slot(self.options.max_streams, most_provided)?;
-        let alone = self.streams.counts().0 <= 1;
-        if asked.role == Role::Both
-            && let Entry::Published(published) = &entry
-            && let Some(table) = published
-                .get()
-                .and_then(|published| published.table.as_ref())
-            && table
-                .get()
-                .is_some_and(|table| table.suits(link, self.options.body, asked.extension, alone))
-        {
-            let (options, table) = (self.produce(self.callbacks()?), Arc::clone(table));
-            Replay::start(link, ticket, table, options, ending(&slot), Box::new(slot));
-            return Ok(());
-        }
-        let joinable = asked.extension && asked.role != Role::Both;
-        let stream = OutStream::new(ticket.clone(), link, asked.role, joinable);
-        // Before a provider is called: it may not come back.
-        let place = Arc::downgrade(&slot);
-        stream.when_lost(Box::new(move || {
-            if let Some(place) = place.upgrade() {
-                place.lost();
-            }
-        }));
-        if joinable {
-            self.streams.offer(asked.request.stream_id, &stream);
-        }
-        match entry {
-            Entry::Pull => {
-                let options = self.produce(self.pulls.callbacks.clone());
-                let production = Production::new(Arc::clone(&stream), options, ending(&slot));
-                self.pulls.put(Request::for_pull(stream, production, slot));
-                link.say_pending_later();
-                Ok(())
-            }
-            Entry::Provider(provided) => {
-                let serving = Arc::clone(link);
-                self.spawn(stream, slot, link, move |stream, production| {
-                    provide(&provided, stream, production, &serving);
-                })
-            }
-            Entry::Published(table) => self.spawn(stream, slot, link, move |_, production| {
-                if let Some(table) = table.get() {
-                    replay(table, production);
-                }
-            }),
+        Ok((entry, slot))
+    }
+
+    /// Begins to send a published table, which whoever turns the connection goes on with.
+    fn publish(
+        &self,
+        mut turner: Turner<Served>,
+        asked: &ArrivedRequest,
+        table: Arc<Deferred<Published>>,
+        options: ProduceOptions,
+        slot: Arc<Slot>,
+    ) -> Begun {
+        let link = Arc::clone(turner.link());
+        let lends = link.lender().is_some();
+        let is_light = table
+            .get()
+            .is_some_and(|table| table.is_light(options.body, lends, asked.extension));
+        let wanted = (asked.request.ticket.as_slice(), asked.role);
+        let (ending, place) = (ending(&slot), Box::new(slot));
+        let publication = Publication::new(&link, wanted, table, options, ending, place);
+        turner.step(|served, _| served.publish(publication));
+        if is_light {
+            Begun::Here(turner)
+        } else {
+            Begun::Thread(Box::new(HeavyTable(turner)))
         }
     }
 
     fn produce(&self, callbacks: Callbacks) -> ProduceOptions {
         ProduceOptions {
-            encode: EncodeOptions {
-                compression: self.options.compression,
-            },
+            encode: self.encode_options(),
             body: self.options.body,
             callbacks,
             counters: Arc::clone(&self.counters),
         }
-    }
-
-    /// Runs one stream on a thread of its own.
-    fn spawn(
-        &self,
-        stream: Arc<OutStream>,
-        slot: Arc<Slot>,
-        link: &Arc<ServedLink>,
-        run: impl FnOnce(&Arc<OutStream>, &mut Production) + Send + 'static,
-    ) -> Result<()> {
-        let options = self.produce(self.callbacks()?);
-        // An I/O thread that spins is awake already.
-        let parks = self.options.spin.is_zero();
-        let next = parks.then(|| Arc::clone(link));
-        let unserved = (Arc::clone(&stream), options.clone());
-        // The schema then leaves with the first batch, if that comes at once, and the client is woken once.
-        link.cork_opening();
-        let started = self.threads.run(move || {
-            // Made here: where there is no thread, the client is told that, and not of a producer.
-            let mut production = Production::new(Arc::clone(&stream), options, ending(&slot));
-            production.parks(parks);
-            run(&stream, &mut production);
-            // In this order: the stream has ended before its place is free.
-            drop(production);
-            drop(slot);
-            next
-        });
-        if let Err(error) = started {
-            let error = Error::io("cannot start a thread for the stream", &error);
-            let (stream, options) = unserved;
-            // The other part of the stream, too, if it has joined already.
-            Production::new(stream, options, Box::new(|| ()))
-                .fail(error.status().code(), error.text());
-        }
-        Ok(())
     }
 
     /// Where the host's things are dropped.
@@ -298,7 +301,7 @@ fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
 }
 
 /// Has the log say that a request was refused: a warning where it was for want of room.
-fn tell_refusal(link: &ServedLink, asked: &Asked, error: &Error) {
+fn tell_refusal(link: &ServedLink, asked: &ArrivedRequest, error: &Error) {
     static BUSY: Lines = Lines::new();
     let line = || {
         let ticket = shown(&asked.request.ticket);
@@ -312,78 +315,110 @@ fn tell_refusal(link: &ServedLink, asked: &Asked, error: &Error) {
     }
 }
 
-/// Sends a published table.
-fn replay(table: &Published, production: &mut Production) {
-    let sent = (|| {
-        let first = table.batches.first();
-        let device = first.map_or(DeviceKind::CPU.0, |batch| batch.raw().device_type);
-        production.start(&table.schema, device)?;
-        for batch in &table.batches {
-            production
-                .push(share(batch), None, None)
-                .map_err(|(error, _)| error)?;
-        }
-        production.finish(None)
-    })();
-    if let Err(error) = sent {
-        production.fail(error.status().code(), error.text());
+/// A published table whose bodies are copied or compressed on a thread that serves it alone.
+struct HeavyTable(Turner<Served>);
+
+impl Work for HeavyTable {
+    fn run(self: Box<Self>) -> Option<Turner<Served>> {
+        send_table(self.0)
+    }
+
+    fn refuse(self: Box<Self>, error: &Error) {
+        // The I/O thread does it, while other connections wait.
+        tracing::debug!("a table is sent by the I/O thread: {error}");
     }
 }
 
-/// Calls the provider and sends what it gives.
-fn provide(
-    provided: &Provided,
-    stream: &Arc<OutStream>,
-    production: &mut Production,
-    link: &ServedLink,
-) {
-    let Some(provider) = provided.provider.get() else {
-        return;
-    };
-    let request = Request::for_provider(Arc::clone(stream));
-    production.has_thread();
-    if let Some(encoder) = provided.encoder.lock().take() {
-        production.reuse(encoder);
-    }
-    let mut is_first = true;
-    let sent = (|| {
-        let mut reader = DeviceStreamReader::new(provider.open(&request)?);
-        let schema = reader.schema()?;
-        production.start(&schema, reader.device_type())?;
-        loop {
-            // First room, then a batch: a slow consumer stops the producer being pulled.
-            production.wait_for_room(None)?;
-            let Some(batch) = reader.next()? else { break };
-            // What has left already is released by this thread, which calls the host anyway.
-            release_here(|| production.push(batch, None, None)).map_err(|(error, _)| error)?;
-            if std::mem::take(&mut is_first) {
-                link.give_way();
-            }
+/// A stream of a provider.
+struct ProvidedStream {
+    /// First, so that the stream has ended before its place is free.
+    production: Production,
+    provided: Arc<Provided>,
+    stream: Arc<OutStream>,
+    slot: Arc<Slot>,
+    /// The thread lets others have its processor once the first batch has left.
+    yields: bool,
+}
+
+impl Work for ProvidedStream {
+    fn run(self: Box<Self>) -> Option<Turner<Served>> {
+        let Self {
+            mut production,
+            provided,
+            stream,
+            slot,
+            yields,
+        } = *self;
+        let provider = provided.provider.get()?;
+        // Lives until the host's stream is released.
+        let request = Request::for_provider(stream);
+        if let Some(encoder) = provided.encoder.lock().take() {
+            production.reuse(encoder);
         }
-        production.finish(None)
-    })();
-    let encoder = production.take_encoder();
-    if encoder.is_some() {
-        *provided.encoder.lock() = encoder;
+        let mut reader = None;
+        let sent = provide(&**provider, &request, &mut production, yields, &mut reader);
+        if let Some(encoder) = production.take_encoder() {
+            *provided.encoder.lock() = Some(encoder);
+        }
+        if let Err(error) = sent {
+            let (code, text) = request.failure(&error);
+            production.fail(code, &text);
+        }
+        // Before the release of the host's stream, which may take its time.
+        let link = production.release();
+        drop(reader);
+        drop(slot);
+        link?.take()
     }
-    if let Err(error) = sent {
-        let (code, text) = request.failure(&error);
-        production.fail(code, &text);
+
+    fn refuse(mut self: Box<Self>, error: &Error) {
+        self.production.fail(error.status().code(), error.text());
     }
+}
+
+/// Calls the provider and sends what it gives. The host's stream goes to `reader`.
+fn provide(
+    provider: &dyn Provider,
+    request: &Request,
+    production: &mut Production,
+    yields: bool,
+    reader: &mut Option<DeviceStreamReader>,
+) -> Result<()> {
+    let reader = reader.insert(DeviceStreamReader::new(provider.open(request)?));
+    let schema = reader.schema()?;
+    production.start(&schema, reader.device_type())?;
+    let mut is_first = true;
+    loop {
+        // First room, then a batch: a slow consumer stops the producer being pulled.
+        production.wait_for_room(None)?;
+        let Some(batch) = reader.next()? else { break };
+        production
+            .push(batch, None, None)
+            .map_err(|(error, _)| error)?;
+        if std::mem::take(&mut is_first) && yields {
+            // The client may wait for this processor; nobody waits for what comes next here.
+            std::thread::yield_now();
+        }
+    }
+    production.finish(None)
 }
 
 impl Host for Shared {
-    fn requested(&self, link: &Arc<ServedLink>, asked: Asked) {
-        if let Err(error) = self.begin(link, &asked) {
-            tell_refusal(link, &asked, &error);
-            // A connection that is over needs no answer.
-            let _ = link.act(&[], |sender| {
-                sender.refuse(error.status().code(), error.text())
-            });
-        }
+    fn begin(&self, turner: Turner<Served>, request: ArrivedRequest) -> Begun {
+        self.begin_stream(turner, &request)
+            .unwrap_or_else(|(error, mut turner)| {
+                tell_refusal(turner.link(), &request, &error);
+                let (status, text) = (error.status().code(), error.text());
+                turner.step(|served, effects| served.send_failure(status, text, effects));
+                Begun::Here(turner)
+            })
+    }
+
+    fn run(&self, work: Box<dyn Work>) {
+        self.threads.run(work);
     }
 
     fn closed(&self, link: &Arc<ServedLink>) {
-        self.links.lock().remove(&link.id());
+        self.links.lock().remove(&link.beside.id);
     }
 }

@@ -1,162 +1,76 @@
-//! Threads for streams. One serves stream after stream, since to wake a thread takes less time than to
-//! make one; it ends when it has had nothing to do for a while.
+//! Threads for streams. One serves stream after stream, since to wake a thread takes less time than
+//! to make one; it ends when it has had nothing to do for a while.
 //!
-//! Meanwhile it reads the connection of its last stream itself: the next request there wakes the thread
-//! that is going to serve it, and not first the I/O thread and then that one. To wake a second thread
-//! takes longer than all the rest where its core sleeps.
+//! Meanwhile it holds the connection of its last stream: the next request there wakes the thread
+//! that serves it, and no other one.
 
-use std::cell::RefCell;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
-use smallvec::SmallVec;
 
 use crate::driver::clock;
-use crate::driver::served::ServedLink;
-use crate::proto::Timestamp;
-use crate::transport::Readiness;
+use crate::driver::io::{Source as _, guarded};
+use crate::driver::served::{Begun, Served, Work};
+use crate::driver::turning::{Bell, Budget, Turn as _, Turner, Wants};
+use crate::driver::waiting::{self, Looks};
+use crate::error::Error;
 
 /// How long a thread waits for its next stream.
 const IDLE: Duration = Duration::from_secs(2);
 /// Most threads that wait. Others end with their stream.
 const MOST_IDLE: usize = 16;
 
-/// One stream, from which the thread comes back with the connection that it was on.
-type Work = Box<dyn FnOnce() -> Option<Arc<ServedLink>> + Send>;
-
-thread_local! {
-    /// While a waiting thread reads the request that has woken it: the stream that it serves next.
-    static OWN: RefCell<Option<Option<Work>>> = const { RefCell::new(None) };
-}
-
-/// What a waiting thread sleeps on, beside a connection.
-#[derive(Clone)]
-struct Bell {
-    reader: Arc<OwnedFd>,
-    writer: Arc<OwnedFd>,
-}
-
-impl Bell {
-    fn new() -> io::Result<Self> {
-        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        Ok(Self {
-            reader: Arc::new(reader),
-            writer: Arc::new(writer),
-        })
-    }
-
-    fn ring(&self) {
-        // A full pipe has rung already.
-        let _ = rustix::io::write(&self.writer, &[0]);
-    }
-
-    /// Sleeps until it has rung, until `link` has something to read, or until the time.
-    fn wait(&self, until: Timestamp, link: Option<&Readiness>) -> Woken {
-        let time = Timespec::try_from(clock::until(until)).ok();
-        let mut polled = SmallVec::<[PollFd<'_>; 2]>::new();
-        polled.push(PollFd::new(&self.reader, PollFlags::IN));
-        if let Some(link) = link {
-            polled.push(PollFd::new(&link.fd, PollFlags::IN));
-        }
-        match poll(&mut polled, time.as_ref()) {
-            Ok(0) => return Woken::Late,
-            // Somebody's signal: as if it had rung.
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return Woken::Late,
-        }
-        let happened = |at: usize| polled.get(at).is_some_and(|fd| !fd.revents().is_empty());
-        let (rung, asked) = (happened(0), happened(1));
-        if rung {
-            let _ = rustix::io::read(&self.reader, &mut [0; 8]);
-        }
-        if asked { Woken::Asked } else { Woken::Rung }
-    }
-}
-
-/// What has woken a thread that waits.
-#[derive(PartialEq, Eq)]
-enum Woken {
-    /// The bell, maybe for a stream that the thread has served long since.
-    Rung,
-    /// The connection, and maybe the bell too.
-    Asked,
-    /// The time is over, or cannot be waited for.
-    Late,
-}
-
 /// The threads of one server. Dropping it ends those that wait; those that work end after it.
 #[derive(Default)]
 pub(super) struct Threads {
-    shared: Arc<Mutex<Shared>>,
+    waiting: Arc<Mutex<Waiting>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct Waiting {
     /// Those that wait, by number; the last one began to wait last.
-    idle: Vec<Idle>,
+    threads: Vec<WaitingThread>,
     next: u64,
     closed: bool,
 }
 
-/// A thread that waits.
-struct Idle {
+struct WaitingThread {
     number: u64,
-    sender: Sender<Work>,
-    bell: Bell,
+    sender: Sender<Box<dyn Work>>,
+    bell: Arc<Bell>,
 }
 
 impl Threads {
-    /// Runs `work` on a thread of its own, which may be this one, later. It gives the connection whose
-    /// next request the thread may wait for.
-    ///
-    /// # Errors
-    ///
-    /// Of the system, which has no thread left; `work` was dropped.
-    pub(super) fn run(
-        &self,
-        work: impl FnOnce() -> Option<Arc<ServedLink>> + Send + 'static,
-    ) -> io::Result<()> {
-        let work: Work = Box::new(work);
-        let Some(work) = keep_own(work) else {
-            return Ok(());
-        };
-        let waiting = self.shared.lock().idle.pop();
+    /// Runs `work` on a thread of its own, or refuses it where the system has none.
+    pub(super) fn run(&self, work: Box<dyn Work>) {
+        let waiting = self.waiting.lock().threads.pop();
         let work = match waiting {
-            // Whoever was taken off the list waits until it is told: this never fails.
+            // A thread that was taken off the list waits until it is told: this never fails.
             Some(waiting) => match waiting.sender.send(work) {
-                Ok(()) => {
-                    waiting.bell.ring();
-                    return Ok(());
-                }
+                Ok(()) => return waiting.bell.ring(),
                 Err(unsent) => unsent.0,
             },
             None => work,
         };
-        let shared = Arc::clone(&self.shared);
-        thread::Builder::new()
-            .name("dipc-stream".into())
-            .spawn(move || serve(&shared, work))
-            .map(drop)
+        if let Err((error, work)) = start(Arc::clone(&self.waiting), work) {
+            work.refuse(&Error::io("cannot start a thread for the stream", &error));
+        }
     }
 
     /// Ends the threads that wait, and from now on each one with its stream.
     pub(super) fn close(&self) {
-        let idle = {
-            let mut shared = self.shared.lock();
-            shared.closed = true;
-            std::mem::take(&mut shared.idle)
+        let threads = {
+            let mut waiting = self.waiting.lock();
+            waiting.closed = true;
+            std::mem::take(&mut waiting.threads)
         };
-        for waiting in idle {
-            drop(waiting.sender);
-            waiting.bell.ring();
+        for thread in threads {
+            drop(thread.sender);
+            thread.bell.ring();
         }
     }
 }
@@ -167,121 +81,210 @@ impl Drop for Threads {
     }
 }
 
-/// Keeps `work` for this thread, if it is one that has read a request for itself.
-fn keep_own(work: Work) -> Option<Work> {
-    OWN.with_borrow_mut(|own| match own {
-        Some(own @ None) => {
-            *own = Some(work);
-            None
-        }
-        _ => Some(work),
-    })
+/// Starts a thread, or gives the work back.
+fn start(
+    waiting: Arc<Mutex<Waiting>>,
+    work: Box<dyn Work>,
+) -> Result<(), (io::Error, Box<dyn Work>)> {
+    // The system takes the thread's function also where it has no thread.
+    let slot = Arc::new(Mutex::new(Some(work)));
+    let taken = Arc::clone(&slot);
+    let started = thread::Builder::new()
+        .name("dipc-stream".into())
+        .spawn(move || {
+            let work = taken.lock().take();
+            if let Some(work) = work {
+                serve(&waiting, work);
+            }
+        });
+    let Err(error) = started else { return Ok(()) };
+    let work = slot.lock().take();
+    work.map_or(Ok(()), |work| Err((error, work)))
 }
 
 /// Works until nothing comes. A panic ends the thread as it would one of its own.
-fn serve(shared: &Mutex<Shared>, first: Work) {
+fn serve(waiting: &Mutex<Waiting>, first: Box<dyn Work>) {
     let mut work = first;
     let mut bell = None;
     loop {
-        let link = work();
+        let turner = work.run();
         // Without a descriptor to sleep on, the next stream has a thread made.
         let bell = match &bell {
             Some(bell) => bell,
             None => match Bell::new() {
-                Ok(made) => bell.insert(made),
-                Err(_) => return link.iter().for_each(|link| link.hand_back()),
+                Ok(made) => bell.insert(Arc::new(made)),
+                Err(_) => return,
             },
         };
-        match wait(shared, bell, link.and_then(Parked::new)) {
+        match wait(waiting, bell, turner) {
             Some(next) => work = next,
             None => return,
         }
     }
 }
 
-/// A connection that this thread waits for, and the I/O thread again once this is dropped.
-struct Parked(Arc<ServedLink>);
-
-impl Parked {
-    /// `None` where the I/O thread has to go on.
-    fn new(link: Arc<ServedLink>) -> Option<Self> {
-        link.park().then(|| Self(link))
-    }
-
-    /// Reads what has come. Returns the stream that was asked for, if this thread is to serve it.
-    fn read(&self) -> Option<Work> {
-        OWN.set(Some(None));
-        self.0.read_parked();
-        OWN.take().flatten()
-    }
-}
-
-impl Drop for Parked {
-    fn drop(&mut self) {
-        self.0.leave();
-    }
-}
-
-/// What a thread does next; `None` once nothing has come for a while, or nothing will.
-fn wait(shared: &Mutex<Shared>, bell: &Bell, mut parked: Option<Parked>) -> Option<Work> {
+/// The work that a thread does next; `None` once nothing has come for a while, or nothing will.
+fn wait(
+    waiting: &Mutex<Waiting>,
+    bell: &Arc<Bell>,
+    mut turner: Option<Turner<Served>>,
+) -> Option<Box<dyn Work>> {
     let until = clock::after(IDLE);
+    if let Some(turner) = &mut turner {
+        turner.set_bell(Some(Arc::clone(bell)));
+    }
+    let mut soon = false;
     loop {
-        let (sender, receiver) = mpsc::channel();
-        let number = {
-            let mut shared = shared.lock();
-            if shared.closed || shared.idle.len() >= MOST_IDLE {
-                return None;
-            }
-            let number = shared.next;
-            shared.next += 1;
-            shared.idle.push(Idle {
-                number,
-                sender,
-                bell: bell.clone(),
-            });
-            number
-        };
-        let readiness = parked.as_ref().map(|parked| parked.0.readiness());
-        let woken = bell.wait(until, readiness);
-        let taken = {
-            let idle = &mut shared.lock().idle;
-            let place = idle.iter().position(|waiting| waiting.number == number);
-            place.map(|place| idle.remove(place)).is_none()
-        };
-        if taken {
-            // Its work is on the way, or the server has ended.
+        let (number, receiver) = enlist(waiting, bell)?;
+        let held = turner.as_ref().map(|turner| {
+            let mut wants = turner.link().look(Served::wants);
+            wants.soon |= soon;
+            (turner.link().readiness(), wants)
+        });
+        let slept = waiting::sleep(held, Some(bell), None, Some(until));
+        if strike(waiting, number) {
+            // Work is on the way, or the server has ended.
+            drop(turner);
             return receiver.recv().ok();
         }
-        let link = match woken {
-            Woken::Late => return None,
-            Woken::Rung => continue,
-            Woken::Asked => parked.as_ref()?,
-        };
-        let own = link.read();
-        if own.is_some() {
-            return own;
+        let died = slept.ok()?;
+        if clock::until(until).is_zero() {
+            return None;
         }
-        // Not where more is under way there than one request after the other.
-        parked = parked.take().filter(|parked| parked.0.park());
+        let budget = if died { Budget::READY } else { Budget::LOOK };
+        (turner, soon) = match turner.map(|turner| turn(turner, budget)) {
+            Some(Turned::Begun(Begun::Here(turner), soon)) => (Some(turner), soon),
+            Some(Turned::Begun(Begun::Thread(work), _)) => return Some(work),
+            Some(Turned::Begun(Begun::Elsewhere, _) | Turned::Over) | None => (None, false),
+        };
     }
+}
+
+/// Puts a thread on the list of those that wait; `None` where it is to end.
+fn enlist(
+    waiting: &Mutex<Waiting>,
+    bell: &Arc<Bell>,
+) -> Option<(u64, mpsc::Receiver<Box<dyn Work>>)> {
+    let (sender, receiver) = mpsc::channel();
+    let mut waiting = waiting.lock();
+    if waiting.closed || waiting.threads.len() >= MOST_IDLE {
+        return None;
+    }
+    let number = waiting.next;
+    waiting.next += 1;
+    waiting.threads.push(WaitingThread {
+        number,
+        sender,
+        bell: Arc::clone(bell),
+    });
+    Some((number, receiver))
+}
+
+/// Takes a thread off the list. Returns whether another one had done so.
+fn strike(waiting: &Mutex<Waiting>, number: u64) -> bool {
+    let threads = &mut waiting.lock().threads;
+    let place = threads.iter().position(|thread| thread.number == number);
+    place.map(|place| threads.remove(place)).is_none()
+}
+
+/// What has come of a turn of a connection.
+enum Turned {
+    /// The stream that was asked for has begun, or none was asked for. With whether there may be
+    /// more to do now.
+    Begun(Begun, bool),
+    /// The connection is over.
+    Over,
+}
+
+/// Turns a connection between two streams, or in a stream that whoever turns it sends.
+fn turn(mut turner: Turner<Served>, budget: Budget) -> Turned {
+    let link = Arc::clone(turner.link());
+    let mut turned = Turned::Over;
+    let done = guarded(|| {
+        let (wants, mut effects) = turner.turn(budget);
+        let request = effects.take_request();
+        Served::settle(turner.link(), effects);
+        turned = match request {
+            _ if turner.link().is_closed() => Turned::Over,
+            None => Turned::Begun(Begun::Here(turner), wants.soon),
+            Some(request) => match turner.link().beside.host() {
+                Some(host) => Turned::Begun(host.begin(turner, request), true),
+                None => Turned::Over,
+            },
+        };
+    });
+    if !done {
+        link.panicked();
+    }
+    turned
+}
+
+/// Sends a published table to its end, on a thread that does nothing else. Gives the connection
+/// back, unless it is over.
+pub(super) fn send_table(mut turner: Turner<Served>) -> Option<Turner<Served>> {
+    let bell = Bell::new().ok().map(Arc::new);
+    turner.set_bell(bell.clone());
+    let mut looks = Looks::default();
+    let mut budget = Budget::LOOK;
+    loop {
+        let wants = turn_table(&mut turner, budget);
+        budget = Budget::LOOK;
+        let Some(sent) = turner.link().look(Served::published_messages) else {
+            break;
+        };
+        let goes_on = |turner: &mut Turner<Served>| {
+            turn_table(turner, Budget::LOOK);
+            turner.link().look(Served::published_messages) != Some(sent)
+        };
+        if wants.soon || looks.look(|| goes_on(&mut turner)) {
+            continue;
+        }
+        let wants = turner.link().look(Served::wants);
+        let held = [(turner.link().readiness(), wants)];
+        if waiting::sleep(held, bell.as_deref(), None, None).ok()? {
+            budget = Budget::READY;
+        }
+    }
+    (!turner.link().is_closed()).then_some(turner)
+}
+
+/// One turn of a connection that sends a table.
+fn turn_table(turner: &mut Turner<Served>, budget: Budget) -> Wants {
+    turner.step(|served, effects| served.turn_without_request(budget, effects))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Work that is no stream.
+    struct Task<F>(F);
+
+    impl<F: FnOnce() + Send> Work for Task<F> {
+        fn run(self: Box<Self>) -> Option<Turner<Served>> {
+            (self.0)();
+            None
+        }
+
+        fn refuse(self: Box<Self>, error: &Error) {
+            panic!("there is no thread: {error}");
+        }
+    }
+
+    fn run(threads: &Threads, task: impl FnOnce() + Send + 'static) {
+        threads.run(Box::new(Task(task)));
+    }
+
     fn run_on(threads: &Threads) -> mpsc::Receiver<thread::ThreadId> {
         let (sender, seen) = mpsc::channel();
-        let work = move || {
-            sender.send(thread::current().id()).unwrap();
-            None
-        };
-        threads.run(work).unwrap();
+        run(threads, move || {
+            sender.send(thread::current().id()).unwrap()
+        });
         seen
     }
 
     fn wait_idle(threads: &Threads, count: usize) {
-        while threads.shared.lock().idle.len() != count {
+        while threads.waiting.lock().threads.len() != count {
             thread::yield_now();
         }
     }
@@ -296,9 +299,7 @@ mod tests {
         // While it works, another stream gets another thread.
         wait_idle(&threads, 1);
         let (go, told) = mpsc::channel::<()>();
-        threads
-            .run(move || told.recv().map(|()| None).unwrap())
-            .unwrap();
+        run(&threads, move || told.recv().unwrap());
         assert_ne!(run_on(&threads).recv().unwrap(), first);
         go.send(()).unwrap();
         wait_idle(&threads, 2);
@@ -313,11 +314,11 @@ mod tests {
             let start = clock::now();
             let is_late = || clock::since(start) > IDLE / 2;
             let first = run_on(&threads).recv().unwrap();
-            let number = || threads.shared.lock().idle.first().map(|idle| idle.number);
+            let number = || threads.waiting.lock().threads.first().map(|it| it.number);
             wait_idle(&threads, 1);
             for _ in 0..3 {
                 let before = number();
-                if let Some(idle) = threads.shared.lock().idle.first() {
+                if let Some(idle) = threads.waiting.lock().threads.first() {
                     idle.bell.ring();
                 }
                 while !is_late() && number().is_none_or(|now| Some(now) == before) {
@@ -341,16 +342,14 @@ mod tests {
         wait_idle(&threads, 1);
         let dropped = Arc::new(());
         let held = Arc::clone(&dropped);
-        threads
-            .run(move || {
-                let _held = held;
-                panic!("this work panics on purpose")
-            })
-            .unwrap();
+        run(&threads, move || {
+            let _held = held;
+            panic!("this work panics on purpose")
+        });
         while Arc::strong_count(&dropped) > 1 {
             thread::yield_now();
         }
-        assert_eq!(threads.shared.lock().idle.len(), 0);
+        assert_eq!(threads.waiting.lock().threads.len(), 0);
         assert_ne!(run_on(&threads).recv().unwrap(), first);
         wait_idle(&threads, 1);
     }
@@ -362,12 +361,10 @@ mod tests {
         run_on(&threads).recv().unwrap();
         let (go, told) = mpsc::channel::<()>();
         wait_idle(&threads, 1);
-        threads
-            .run(move || told.recv().map(|()| None).unwrap())
-            .unwrap();
+        run(&threads, move || told.recv().unwrap());
         run_on(&threads).recv().unwrap();
         wait_idle(&threads, 1);
-        let shared = Arc::downgrade(&threads.shared);
+        let shared = Arc::downgrade(&threads.waiting);
         drop(threads);
         go.send(()).unwrap();
         // Each thread holds what they share.

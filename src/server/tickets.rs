@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::arrow::{Encoder, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema};
+use crate::arrow::{Encoder, OwnedDeviceStream};
 use crate::driver::callbacks::Deferred;
-use crate::driver::produce::Table;
+use crate::driver::produce::Published;
 use crate::driver::telling::shown;
 use crate::error::{Error, Result, Status};
 use crate::proto::ensure_ticket_fits;
@@ -60,14 +60,6 @@ pub(super) struct Provided {
     pub(super) provider: Deferred<Box<dyn Provider>>,
     /// For the next stream, which most often has the same schema.
     pub(super) encoder: Mutex<Option<Encoder>>,
-}
-
-/// A table that is there to be fetched any number of times, by many clients at once.
-pub(super) struct Published {
-    pub(super) schema: OwnedSchema,
-    pub(super) batches: Vec<Arc<OwnedDeviceArray>>,
-    /// Its messages, where they are made once for all streams.
-    pub(super) table: Option<Arc<Deferred<Table>>>,
 }
 
 /// The tickets of a server.

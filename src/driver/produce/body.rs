@@ -9,11 +9,11 @@ use crate::device::BufferRef;
 use crate::driver::callbacks::HostOwner;
 use crate::driver::produce::stage::stage;
 use crate::driver::produce::{ProduceOptions, on_gpu};
-use crate::driver::served::{Gathered, Hold, ServedLink};
+use crate::driver::served::{Effects, Gathered, Hold, Room, Served, ServedLink, Writes};
 use crate::error::Result;
-use crate::proto::{Bytes, HeaderKind, OutBody};
+use crate::proto::{Bytes, HeaderKind, OutBody, Sender};
 use crate::transport::{
-    BodyPolicy, COPIED_BYTES, Lease, OnGpu, Placement, ReadyNotice, RegionNotice,
+    BodyPolicy, COPIED_BYTES, Lease, Lender, OnGpu, Placement, ReadyNotice, RegionNotice,
 };
 
 /// A body on its way, and what the peer is to be told first.
@@ -34,10 +34,8 @@ impl Placed {
     }
 }
 
-/// A small body that is copied into a region, in bytes.
-const SMALL_IN_REGION: u64 = 64 << 10;
-/// A small one that is sent: copied twice by the system, and at the consumer out of no cache.
-const SMALL_SENT: u64 = 8 << 10;
+/// A small body, in bytes: to copy it takes about as long as a system call.
+const SMALL_BYTES: u64 = 64 << 10;
 
 /// A message whose body is placed.
 pub(super) struct Ready {
@@ -81,33 +79,35 @@ impl Ready {
         matches!(self.placed.body, OutBody::Lent { in_place: true, .. })
     }
 
-    /// Whether to copy or to send its body takes about as long as a system call, or less.
+    /// Whether to make its body took about as long as a system call, or less.
     pub(super) fn is_small(&self) -> bool {
-        self.figures.body_len
-            <= match self.placed.body {
-                OutBody::Elsewhere | OutBody::Lent { in_place: true, .. } => u64::MAX,
-                OutBody::Lent { .. } => SMALL_IN_REGION,
-                _ => SMALL_SENT,
-            }
+        matches!(self.placed.body, OutBody::Elsewhere)
+            || self.is_in_place()
+            || self.figures.body_len <= SMALL_BYTES
     }
 
     /// Whether it may be sent after all that `room` says.
-    pub(super) fn suits(&self, room: Room) -> bool {
+    pub(super) fn suits(&self, room: BodyRoom) -> bool {
         match room {
-            Room::None => false,
-            Room::InPlace => self.is_in_place(),
-            Room::Any => true,
+            BodyRoom::None => false,
+            BodyRoom::InPlace => self.is_in_place(),
+            BodyRoom::Any => true,
         }
     }
 
-    /// Whether the client's credit lets it be sent now, where there was room [in place](Room::InPlace)
-    /// alone and its body does not lie there (rule E5).
-    pub(super) fn has_room(&self, link: &ServedLink) -> Result<bool> {
-        link.has_room(Some(self.figures.body_len), false)
+    /// Whether the client's credit lets it be sent now, where there was room
+    /// [in place](BodyRoom::InPlace) alone and its body does not lie there (rule E5).
+    pub(super) fn has_room(&self, room: &Room) -> Result<bool> {
+        room.admits(self.figures.body_len, false)
     }
 
     /// Sends it, and gives what it is.
-    pub(super) fn send(self, link: &ServedLink) -> Result<HeaderKind> {
+    pub(super) fn send(
+        self,
+        served: &mut Served,
+        writes: Writes,
+        effects: &mut Effects,
+    ) -> Result<HeaderKind> {
         let Self {
             kind,
             header,
@@ -120,7 +120,7 @@ impl Ready {
             announce,
             ready,
         } = placed;
-        link.act(&announce, |sender| {
+        let send = |sender: &mut Sender<Gathered, Hold>| {
             if let Some(ready) = ready {
                 sender.announce_ready(ready.event, &ready.handle)?;
             }
@@ -128,18 +128,44 @@ impl Ready {
                 HeaderKind::Dictionary => sender.send_dictionary(header, body_len, body),
                 _ => sender.send_batch(header, body_len, body),
             }
-        })??;
+        };
+        served.send(&announce, writes, send, effects)??;
         Ok(kind)
     }
 
     /// It is not sent. Later leases count on what was announced with it.
-    pub(super) fn give_up(self, link: &ServedLink) {
+    pub(super) fn give_up(self, served: &mut Served, effects: &mut Effects) {
         let ready = self.placed.ready;
-        let announced = link.act(&self.placed.announce, |sender| {
+        let announce = |sender: &mut Sender<Gathered, Hold>| {
             ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
-        });
+        };
         // A connection that is over has nobody to tell.
-        drop(announced);
+        let _ = served.queue(&self.placed.announce, announce, effects);
+    }
+}
+
+/// How the bodies of one stream may travel over one connection.
+#[derive(Clone)]
+pub(super) struct Carrier {
+    /// Lends the memory of bodies, where the transport does and the peer understands that.
+    pub(super) lender: Option<Arc<dyn Lender>>,
+    /// Bodies on a GPU are sent from there.
+    pub(super) sends_gpu: bool,
+}
+
+impl Carrier {
+    /// That of the connection now: what it lends depends on the request.
+    pub(super) fn of(link: &ServedLink) -> Self {
+        Self {
+            lender: link.lender(),
+            sends_gpu: link.profile().sends_gpu,
+        }
+    }
+
+    /// Who lends `message`'s body. Rule A4: compressed bodies are packed ones.
+    fn lender_of(&self, policy: BodyPolicy, message: &EncodedMessage) -> Option<&dyn Lender> {
+        let lends = policy != BodyPolicy::Packed && !message.compressed;
+        self.lender.as_deref().filter(|_| lends)
     }
 }
 
@@ -147,17 +173,13 @@ impl Ready {
 /// gives what keeps the producer's memory alive, where that is used.
 pub(super) fn place(
     options: &ProduceOptions,
-    link: &ServedLink,
+    carrier: &Carrier,
     message: &EncodedMessage,
     owner: impl FnOnce() -> HostOwner,
 ) -> Result<Placed> {
     let counters = &options.counters;
     let gpu = on_gpu_of(message);
-    // Rule A4: compressed bodies are packed ones.
-    let lender = (options.body != BodyPolicy::Packed && !message.compressed)
-        .then(|| link.lender())
-        .flatten();
-    if let Some(lender) = lender
+    if let Some(lender) = carrier.lender_of(options.body, message)
         && let Placement::Lent(lease) = lender.place(&message.buffers, gpu)?
     {
         let Lease {
@@ -199,7 +221,7 @@ pub(super) fn place(
         });
     }
     let payload = match gpu {
-        Some(gpu) => match on_gpu::gather(counters, link, message, gpu.stream)? {
+        Some(gpu) => match on_gpu::gather(counters, carrier, message, gpu.stream)? {
             Some(body) => Gathered::Gpu(body),
             None => {
                 let staged = stage(message, gpu.stream)?;
@@ -251,10 +273,10 @@ pub(super) fn is_lendable(message: &EncodedMessage) -> bool {
     buffers.all(|buffer| arena::find(buffer.data, buffer.len).is_some())
 }
 
-/// What the client's credit lets be sent now (rule E5).
+/// Bodies that the client's credit lets be sent now (rule E5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    /// Nothing.
+pub(super) enum BodyRoom {
+    /// None.
     None,
     /// A body that is lent in place. Whether it is, shows when it is placed.
     InPlace,
@@ -265,23 +287,24 @@ pub(super) enum Room {
 /// Whether the client's credit lets `message` be sent now (rule E5).
 pub(super) fn room_for(
     options: &ProduceOptions,
-    link: &ServedLink,
+    room: &Room,
+    carrier: &Carrier,
     message: &EncodedMessage,
-) -> Result<Room> {
-    if link.has_room(Some(message.body_len), false)? {
-        return Ok(Room::Any);
+) -> Result<BodyRoom> {
+    if room.admits(message.body_len, false)? {
+        return Ok(BodyRoom::Any);
     }
-    if !link.has_room(Some(message.body_len), true)? {
-        return Ok(Room::None);
+    if !room.admits(message.body_len, true)? {
+        return Ok(BodyRoom::None);
     }
     // Looked at last, since it looks every buffer up.
-    let lends = options.body != BodyPolicy::Packed && !message.compressed;
-    let gpu = on_gpu_of(message);
-    let in_place = lends
-        && link
-            .lender()
-            .is_some_and(|lender| lender.lends_in_place(&message.buffers, gpu));
-    Ok(if in_place { Room::InPlace } else { Room::None })
+    let lender = carrier.lender_of(options.body, message);
+    let in_place = lender.is_some_and(|it| it.lends_in_place(&message.buffers, on_gpu_of(message)));
+    Ok(if in_place {
+        BodyRoom::InPlace
+    } else {
+        BodyRoom::None
+    })
 }
 
 /// What a lender is to know of a body on a GPU.

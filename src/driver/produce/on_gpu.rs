@@ -7,7 +7,7 @@ use crate::arrow::EncodedMessage;
 use crate::device::BufferRef;
 use crate::device::cuda::{GpuBody, Stream};
 use crate::driver::produce::Counters;
-use crate::driver::served::ServedLink;
+use crate::driver::produce::body::Carrier;
 use crate::error::{Error, Result, Status};
 
 /// Shorter bodies are copied to the host and sent from there: to send one from a GPU, its buffers are
@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Status};
 const LEAST_BYTES: u64 = 16 << 10;
 
 /// Puts the body of `message`, which lies on the GPU of the encoder's `stream`, together there, to be
-/// sent from there over `link`; the message's own buffers are not needed any more then. `None` where
+/// sent from there over the `carrier`; the message's own buffers are not needed any more then. `None` where
 /// it is to be sent otherwise, for want of room on the GPU too.
 ///
 /// # Errors
@@ -24,11 +24,11 @@ const LEAST_BYTES: u64 = 16 << 10;
 /// What goes wrong on the GPU, or went wrong with the producer's work there.
 pub(super) fn gather(
     counters: &Counters,
-    link: &ServedLink,
+    carrier: &Carrier,
     message: &EncodedMessage,
     stream: &Arc<Stream>,
 ) -> Result<Option<GpuBody>> {
-    if !link.profile().sends_gpu || message.body_len < LEAST_BYTES {
+    if !carrier.sends_gpu || message.body_len < LEAST_BYTES {
         return Ok(None);
     }
     let too_long = || Error::out_of_memory("a body is longer than any memory");

@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::cancel::Cancel;
-use crate::driver::served::ServedLink;
-use crate::driver::signal::{Signal, Wake};
+use crate::driver::served::{Served, ServedLink};
+use crate::driver::turning::{Bell, Turner};
 use crate::error::Result;
-use crate::proto::{Role, Timestamp};
+use crate::proto::Role;
 
 /// A stream as its connections, its request and its thread share it.
 pub struct OutStream {
@@ -18,19 +18,29 @@ pub struct OutStream {
     pub ticket: Vec<u8>,
     /// Who asked first.
     pub peer: String,
-    pub(super) signal: Arc<Told>,
+    pub(super) watch: Arc<ClientWatch>,
     /// A second connection can find the stream by the id of its request (rule E6).
     pub(super) joinable: bool,
     pub(super) outlets: Mutex<Outlets>,
+    /// Wakes the thread that drives the stream; made when that sleeps first.
+    bell: OnceLock<Arc<Bell>>,
     /// Somebody is about to fail it, and waits for whoever drives it.
     given_up: AtomicBool,
 }
 
-/// What the connections of a stream tell it.
+/// The connections of a stream.
+pub(super) struct Outlets {
+    links: Vec<Arc<ServedLink>>,
+    pub(super) roles: Vec<Role>,
+    /// Those that the stream's thread has not taken up.
+    pub(super) joined: Vec<(Turner<Served>, Role)>,
+    /// The stream is over: nobody may join any more.
+    pub(super) over: bool,
+}
+
+/// Hears that a stream has lost its client.
 #[derive(Default)]
-pub(super) struct Told {
-    /// Changes, for whoever drives the stream.
-    changes: Signal,
+pub struct ClientWatch {
     loss: Mutex<Loss>,
     /// Cancelled with the stream; made when it is asked for.
     token: OnceLock<Cancel>,
@@ -44,22 +54,9 @@ struct Loss {
     then: Option<Box<dyn FnOnce() + Send>>,
 }
 
-impl Told {
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.changes()
-    }
-
-    pub(super) fn wait(&self, seen: u64, deadline: Option<Timestamp>) -> bool {
-        self.changes.wait(seen, deadline)
-    }
-}
-
-impl Wake for Told {
-    fn notify(&self) {
-        self.changes.notify();
-    }
-
-    fn lost(&self) {
+impl ClientWatch {
+    /// The client has gone or has cancelled. No lock of a connection is held.
+    pub fn lost(&self) {
         let then = {
             let mut loss = self.loss.lock();
             loss.is_lost = true;
@@ -73,74 +70,87 @@ impl Wake for Told {
             then();
         }
     }
-
-    fn wakes_a_thread(&self) -> bool {
-        true
-    }
-}
-
-/// The connections of a stream.
-pub(super) struct Outlets {
-    pub(super) present: Vec<Arc<ServedLink>>,
-    pub(super) roles: Vec<Role>,
-    /// The stream is over: nobody may join any more.
-    pub(super) over: bool,
 }
 
 impl OutStream {
-    /// A stream asked for by `link`. `joinable`: the part that `link` does not carry may be asked
-    /// for by another connection.
-    pub fn new(ticket: Vec<u8>, link: &Arc<ServedLink>, role: Role, joinable: bool) -> Arc<Self> {
-        let signal = Arc::new(Told::default());
-        listen(link, &signal);
+    /// A stream asked for over the connection of `turner`. `joinable`: the part that this does not
+    /// carry may be asked for by another connection.
+    pub fn new(ticket: Vec<u8>, turner: Turner<Served>, role: Role, joinable: bool) -> Arc<Self> {
+        let watch = Arc::new(ClientWatch::default());
+        let link = Arc::clone(turner.link());
+        link.set_watch(&watch);
         Arc::new(Self {
             ticket,
             peer: link.peer().to_owned(),
-            signal,
+            watch,
             joinable,
             outlets: Mutex::new(Outlets {
-                present: vec![Arc::clone(link)],
+                links: vec![link],
                 roles: vec![role],
+                joined: vec![(turner, role)],
                 over: false,
             }),
+            bell: OnceLock::new(),
             given_up: AtomicBool::new(false),
         })
     }
 
-    /// Adds the connection for the other part of the stream. Returns whether it was wanted.
-    pub fn join(&self, link: &Arc<ServedLink>, role: Role) -> bool {
-        let mut outlets = self.outlets.lock();
-        let wanted = match outlets.roles.as_slice() {
-            [Role::Metadata] => role == Role::Data,
-            [Role::Data] => role == Role::Metadata,
-            _ => false,
-        };
-        if !wanted || outlets.over {
-            return false;
+    /// Adds the connection for the other part of the stream, or gives it back where that is not
+    /// wanted.
+    ///
+    /// # Errors
+    ///
+    /// The connection.
+    pub fn join(&self, turner: Turner<Served>, role: Role) -> Result<(), Turner<Served>> {
+        let link = Arc::clone(turner.link());
+        {
+            let mut outlets = self.outlets.lock();
+            let wanted = match outlets.roles.as_slice() {
+                [Role::Metadata] => role == Role::Data,
+                [Role::Data] => role == Role::Metadata,
+                _ => false,
+            };
+            if !wanted || outlets.over {
+                return Err(turner);
+            }
+            outlets.links.push(Arc::clone(&link));
+            outlets.roles.push(role);
+            outlets.joined.push((turner, role));
         }
-        listen(link, &self.signal);
-        outlets.present.push(Arc::clone(link));
-        outlets.roles.push(role);
-        drop(outlets);
-        self.signal.notify();
-        true
+        link.set_watch(&self.watch);
+        self.ring();
+        Ok(())
     }
 
     /// Ends each wait for the consumer, on whatever thread, now and later: the stream is to fail.
     pub fn give_up(&self) {
-        self.given_up.store(true, Ordering::Relaxed);
-        self.signal.notify();
+        self.given_up.store(true, Ordering::SeqCst);
+        self.ring();
     }
 
     pub(super) fn is_given_up(&self) -> bool {
-        self.given_up.load(Ordering::Relaxed)
+        self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// What wakes the thread that drives the stream. Changes before the first call were made in
+    /// silence: the caller looks once more.
+    ///
+    /// # Errors
+    ///
+    /// `OutOfResources` when the process has no file descriptor left.
+    pub(super) fn bell(&self) -> Result<&Arc<Bell>> {
+        if let Some(bell) = self.bell.get() {
+            return Ok(bell);
+        }
+        let made = Arc::new(Bell::new()?);
+        Ok(self.bell.get_or_init(|| made))
     }
 
     /// Calls `then` once the consumer has gone or has cancelled, which may be now. Not twice for a
     /// stream.
     pub fn when_lost(&self, then: Box<dyn FnOnce() + Send>) {
         let now = {
-            let mut loss = self.signal.loss.lock();
+            let mut loss = self.watch.loss.lock();
             if loss.is_lost {
                 Some(then)
             } else {
@@ -159,12 +169,12 @@ impl OutStream {
     ///
     /// `OutOfResources` when the process has no file descriptor left.
     pub fn lost_fd(&self) -> Result<BorrowedFd<'_>> {
-        let loss = self.signal.loss.lock();
-        let token = match self.signal.token.get() {
+        let loss = self.watch.loss.lock();
+        let token = match self.watch.token.get() {
             Some(token) => token,
             None => {
                 let made = Cancel::new()?;
-                self.signal.token.get_or_init(|| made)
+                self.watch.token.get_or_init(|| made)
             }
         };
         if loss.is_lost {
@@ -181,14 +191,12 @@ impl OutStream {
     }
 
     pub(super) fn links(&self) -> Vec<Arc<ServedLink>> {
-        self.outlets.lock().present.clone()
+        self.outlets.lock().links.clone()
     }
-}
 
-/// Has `link` tell `told` of changes from now on, and of an end that came before.
-fn listen(link: &ServedLink, told: &Arc<Told>) {
-    link.set_signal(Arc::clone(told) as Arc<dyn Wake>);
-    if link.ensure_streaming().is_err() {
-        told.lost();
+    fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
     }
 }

@@ -3,20 +3,25 @@
 use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use ::arrow::array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, RecordBatch};
 use ::arrow::datatypes::Int32Type;
 
 use super::*;
 use crate::arrow::decode::DecodeOptions;
-use crate::arrow::{batch_to_c, schema_to_c};
+use crate::arrow::{Encoder, batch_to_c, schema_to_c};
 use crate::device::{BufferRef, Target};
 use crate::driver::callbacks::Deferred;
 use crate::driver::fetch::Fetch;
 use crate::driver::io::IoThread;
 use crate::driver::link::FetchLink;
-use crate::driver::served::{Asked, Host};
-use crate::proto::{Credit, ReceiverConfig, Request, SenderConfig, SideConfig, Span, Tags, Uri};
+use crate::driver::served::{ArrivedRequest, Begun as Start, Host, Served, ServedLink, Work};
+use crate::driver::turning::Turner;
+use crate::error::{Result, Status};
+use crate::proto::{
+    Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Span, Tags, Uri,
+};
 use crate::transport::{
     self, Connection, Incoming, Lender, LinkOptions, OnGpu, Outgoing, Placement, Readiness,
     Resolved, Unmapped,
@@ -108,12 +113,14 @@ impl Connection for Connected {
     }
 }
 
-struct Asks(mpsc::Sender<(Arc<ServedLink>, Asked)>);
+struct Asks(mpsc::Sender<(Turner<Served>, ArrivedRequest)>);
 
 impl Host for Asks {
-    fn requested(&self, link: &Arc<ServedLink>, asked: Asked) {
-        self.0.send((Arc::clone(link), asked)).unwrap();
+    fn begin(&self, turner: Turner<Served>, request: ArrivedRequest) -> Start {
+        self.0.send((turner, request)).unwrap();
+        Start::Elsewhere
     }
+    fn run(&self, _: Box<dyn Work>) {}
     fn closed(&self, _: &Arc<ServedLink>) {}
 }
 
@@ -131,8 +138,9 @@ fn batch() -> RecordBatch {
 /// A server's connection, and the stream that a client has asked for over it.
 struct Begun {
     link: Arc<ServedLink>,
+    turner: Option<Turner<Served>>,
     fetch: Box<Fetch>,
-    asked: Asked,
+    asked: ArrivedRequest,
     produce: ProduceOptions,
     panics: Arc<Panics>,
     _host: Arc<dyn Host>,
@@ -184,8 +192,8 @@ fn begin(name: &str) -> Begun {
     let spin = Duration::ZERO;
     let fetch = Fetch::start(config, links.0, links.1, decode, target, spin).unwrap();
 
-    let (asked_of, asked) = requests.recv().unwrap();
-    assert!(Arc::ptr_eq(&asked_of, &link));
+    let (turner, asked) = requests.recv().unwrap();
+    assert!(Arc::ptr_eq(turner.link(), &link));
     let (callbacks, _) = Callbacks::start().unwrap();
     let produce = ProduceOptions {
         encode: EncodeOptions::default(),
@@ -195,6 +203,7 @@ fn begin(name: &str) -> Begun {
     };
     Begun {
         link,
+        turner: Some(turner),
         fetch,
         asked,
         produce,
@@ -208,7 +217,7 @@ fn begin(name: &str) -> Begun {
 #[test]
 fn bodies_that_are_not_in_place_after_all_wait_for_room() {
     let Begun {
-        link,
+        turner,
         fetch,
         asked,
         produce,
@@ -216,7 +225,8 @@ fn bodies_that_are_not_in_place_after_all_wait_for_room() {
     } = &mut begin("produce-tests");
     let counters = Arc::clone(&produce.counters);
     let ticket = std::mem::take(&mut asked.request.ticket);
-    let stream = OutStream::new(ticket, link, asked.role, false);
+    let turner = turner.take().unwrap();
+    let stream = OutStream::new(ticket, turner, asked.role, false);
     let mut production = Production::new(stream, produce.clone(), Box::new(|| {}));
     let batch = batch();
     let schema = schema_to_c(&batch.schema()).unwrap();
@@ -243,24 +253,23 @@ impl Drop for Place {
 }
 
 /// Begins to send a published table. Gives what becomes of the stream.
-fn replay(begun: &Begun) -> mpsc::Receiver<&'static str> {
+fn publish(begun: &mut Begun) -> mpsc::Receiver<&'static str> {
     let batch = batch();
     let schema = schema_to_c(&batch.schema()).unwrap();
-    let batches = [Arc::new(batch_to_c(batch))];
-    let encoder = Encoder::new(&schema, EncodeOptions::default()).unwrap();
-    let table = Table::encode(encoder, &batches).unwrap();
+    let batches = vec![batch_to_c(batch)];
+    let options = EncodeOptions::default();
+    let encoder = Encoder::new(&schema, options).unwrap();
+    let table = Published::new(schema, batches, encoder, options);
     let table = Arc::new(Deferred::new(table, begun.produce.callbacks.clone()));
     let (told, heard) = mpsc::channel();
     let place = Box::new(Place(told.clone()));
     let ending = Box::new(move || told.send("it has ended").unwrap());
-    Replay::start(
-        &begun.link,
-        b"t",
-        table,
-        begun.produce.clone(),
-        ending,
-        place,
-    );
+    let wanted = (b"t".as_slice(), Role::Both);
+    let produce = begun.produce.clone();
+    let publication = Publication::new(&begun.link, wanted, table, produce, ending, place);
+    let mut turner = begun.turner.take().unwrap();
+    turner.step(|served, _| served.publish(publication));
+    drop(turner);
     heard
 }
 
@@ -287,7 +296,7 @@ fn a_panic_leaves_no_stream_of_a_table_behind() {
         if !late {
             panics(&begun);
         }
-        let heard = replay(&begun);
+        let heard = publish(&mut begun);
         if late {
             begun.fetch.wait_for_schema(None).unwrap();
             // The rest of the table is sent when the client has taken the first batches.
@@ -301,7 +310,7 @@ fn a_panic_leaves_no_stream_of_a_table_behind() {
 #[test]
 fn a_panic_of_the_io_thread_ends_its_connection() {
     let mut begun = begin("produce-panics-reading");
-    let heard = replay(&begun);
+    let heard = publish(&mut begun);
     begun.fetch.wait_for_schema(None).unwrap();
     begun.panics.receiving.store(1, Ordering::SeqCst);
     ensure_broken_off(&mut begun, &heard);

@@ -1,46 +1,66 @@
-//! The end of a connection at a stop that has the time: the peer loses nothing of what was said.
+//! The end of a connection at a stop: at once, or so that the peer loses nothing of what was said.
 
 use std::time::Duration;
 
-use super::{Effects, Half, ServedLink};
+use super::{Effects, Served, ServedLink, Writes};
 use crate::driver::clock;
+use crate::error::Error;
 use crate::proto::SenderState;
 
 /// How long a baseline peer, which cannot be asked to close the connection, has for reading the end.
 const BASELINE_WAIT: Duration = Duration::from_millis(250);
 
 impl ServedLink {
-    /// Nothing more is sent, unless a stream is under way. Returns whether all that was sent outlives a
-    /// [`cut`](Self::cut); where not, it is asked again.
+    /// Ends the connection, telling the peer why where it is in a stream and can be told.
+    pub fn cut(&self, error: &Error) {
+        self.interfere(|served, effects| served.cut(error, effects));
+    }
+
+    /// Nothing more is sent, unless a stream is under way. Returns whether all that was sent outlives
+    /// a [`cut`](Self::cut); where not, it is asked again.
     pub fn end_sending(&self) -> bool {
-        let mut effects = Effects::default();
-        let ended = {
-            let mut half = self.half.lock();
-            match half.sender.state() {
-                _ if half.closed.is_some() => true,
-                SenderState::Requested | SenderState::Streaming => false,
-                _ if self.profile.is_read_after_close => half.link.finish(),
-                _ => self.dismiss(&mut half, &mut effects),
-            }
-        };
-        self.finish(effects);
-        ended
+        let reads_on = self.profile().is_read_after_close;
+        self.interfere(|served, effects| match served.sender.state() {
+            _ if served.closed.is_some() => true,
+            SenderState::Requested | SenderState::Streaming => false,
+            _ if reads_on => served.connection.finish(),
+            _ => served.dismiss(effects),
+        })
+    }
+}
+
+impl Served {
+    fn cut(&mut self, error: &Error, effects: &mut Effects) {
+        if self.closed.is_some() {
+            return;
+        }
+        // What is queued is written now, or never.
+        self.writes = Writes::AtOnce;
+        let in_stream = matches!(
+            self.sender.state(),
+            SenderState::Streaming | SenderState::Requested
+        );
+        if self.sender.is_extension() && in_stream {
+            self.send_failure(error.status().code(), error.text(), effects);
+        }
+        self.pump(effects);
+        self.close(error.clone(), effects);
     }
 
     /// Has the peer end the connection, since what it has not read is lost once this side does. Returns
     /// whether it need not be waited for.
-    fn dismiss(&self, half: &mut Half, effects: &mut Effects) -> bool {
-        let is_first = half.dismissed_at.is_none();
-        let since = *half.dismissed_at.get_or_insert_with(clock::now);
-        if half.sender.is_extension() {
+    fn dismiss(&mut self, effects: &mut Effects) -> bool {
+        let is_first = self.dismissed_at.is_none();
+        let since = *self.dismissed_at.get_or_insert_with(clock::now);
+        if self.sender.is_extension() {
             if is_first {
                 // It fails only where the connection is over.
-                let _ = half.sender.go_away();
-                self.pump(half, effects);
+                let _ = self.sender.go_away();
+                self.pump(effects);
             }
-            return half.closed.is_some();
+            return self.closed.is_some();
         }
-        let was_served = half.sender.state() == SenderState::Ended;
-        half.link.finish() && (!was_served || clock::since(since) >= BASELINE_WAIT)
+        let was_served = self.sender.state() == SenderState::Ended;
+        self.connection.finish() && (!was_served || clock::since(since) >= BASELINE_WAIT)
     }
 }

@@ -4,10 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::sending::{HELD_HIGH_WATER_BYTES, QUEUE_HIGH_WATER_BYTES};
 use super::*;
-use crate::driver::signal::Signal;
+use crate::driver::clock;
+use crate::driver::turning::Budget;
 use crate::proto::{BODY_KIND_PACKED, Span, StreamInfo, Tags};
-use crate::transport::{Incoming, Outgoing, Resolved, Unmapped};
+use crate::transport::{Incoming, Outgoing, Profile, Resolved, Unmapped};
 
 /// A transport whose sends come to their end while it receives, and whose close takes back what the peer
 /// has not read, as over UCX.
@@ -101,7 +103,11 @@ impl Connection for EndsWhileReceiving {
 struct Nobody;
 
 impl Host for Nobody {
-    fn requested(&self, _: &Arc<ServedLink>, _: Asked) {}
+    fn begin(&self, turner: Turner<Served>, _: ArrivedRequest) -> Begun {
+        Begun::Here(turner)
+    }
+
+    fn run(&self, _: Box<dyn Work>) {}
 
     fn closed(&self, _: &Arc<ServedLink>) {}
 }
@@ -130,8 +136,19 @@ fn serve_counted(
     ServedLink::start(1, Box::new(link), config, idle, most_queued, io, host).unwrap()
 }
 
-/// Promise of `end_sending`: a baseline peer that has been served is given time to read the end, since it
-/// cannot be asked to close first; one that asked for nothing has nothing to read.
+fn wait_until(done: impl Fn() -> bool) {
+    let start = clock::now();
+    while !done() {
+        assert!(
+            clock::since(start) < Duration::from_secs(30),
+            "it never happens"
+        );
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Promise of `end_sending`: a baseline peer that has been served is given time to read the end,
+/// since it cannot be asked to close first; one that asked for nothing has nothing to read.
 #[test]
 fn a_baseline_peer_has_time_for_its_end() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
@@ -146,11 +163,14 @@ fn a_baseline_peer_has_time_for_its_end() {
         device_id: -1,
         body_kinds: BODY_KIND_PACKED,
     };
-    let ended = served.act(&[], |sender| {
-        sender.handle_tagged(Tags::DEFAULT.want_data, b"t")?;
-        sender.accept(info)?;
-        sender.send_schema(Vec::new())?;
-        sender.end()
+    let ended = served.interfere(|served, effects| {
+        let stream = |sender: &mut Sender<Gathered, Hold>| {
+            sender.handle_tagged(Tags::DEFAULT.want_data, b"t")?;
+            sender.accept(info)?;
+            sender.send_schema(Vec::new())?;
+            sender.end()
+        };
+        served.send(&[], Writes::AtOnce, stream, effects)
     });
     ended.unwrap().unwrap();
     assert!(!served.end_sending());
@@ -160,100 +180,94 @@ fn a_baseline_peer_has_time_for_its_end() {
     io.shut_down();
 }
 
-/// Rule E5: who was refused since too much was queued is told when there is room, by whatever call the
-/// sends came to their end in; a baseline peer's stream has nothing else that would wake it.
+/// Rule E5: a baseline peer gives no credit, and is bounded by sends that are not complete. There is
+/// room again once these are written, in whatever turn of the connection.
 #[test]
-fn room_made_while_receiving_is_told() {
-    told_of_room(QUEUE_HIGH_WATER_BYTES, u64::MAX, false);
-    told_of_room(1 << 20, 1 << 20, false);
+fn what_is_queued_is_bounded() {
+    ensure_bounded(QUEUE_HIGH_WATER_BYTES, u64::MAX, false);
+    ensure_bounded(1 << 20, 1 << 20, false);
 }
 
-/// Of bytes that were made to be sent fewer wait: nobody makes lists that go out of the caches before they
-/// are written.
+/// Of bytes that were made to be sent fewer wait: nobody makes lists that go out of the caches before
+/// they are written.
 #[test]
 fn less_is_made_ahead_than_may_be_queued() {
-    told_of_room(HELD_HIGH_WATER_BYTES, u64::MAX, true);
+    ensure_bounded(HELD_HIGH_WATER_BYTES, u64::MAX, true);
 }
 
-/// There is room up to `most` bytes, beyond there is none, and who was told so is told when there is.
-fn told_of_room(most: u64, most_queued: u64, holds: bool) {
+/// There is room up to `most` bytes, beyond there is none, and a turn that writes them makes room.
+fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
     let queued = Arc::new(AtomicU64::new(0));
     let io = IoThread::start("test", Duration::ZERO).unwrap();
     let served = serve_counted(&io, &queued, holds, most_queued, &Arc::default());
-    let signal = Arc::new(Signal::default());
-    served.set_signal(Arc::clone(&signal) as Arc<dyn Wake>);
+    let mut turner = served.take().unwrap();
     // As while a stream runs: its own bytes never keep requests from being read.
-    served.half.lock().stream_queued = most;
-
+    turner.step(|served, _| served.stream_queued = most);
+    let may_pull =
+        |turner: &mut Turner<Served>| turner.step(|served, _| served.room().may_pull().unwrap());
     queued.store(most, Ordering::Relaxed);
-    let _ = served.has_room(None, false).unwrap();
-    assert!(!served.half.lock().is_full);
+    assert!(may_pull(&mut turner));
     queued.store(most + 1, Ordering::Relaxed);
-    let seen = signal.changes();
-    assert!(!served.has_room(None, false).unwrap());
-    assert!(served.half.lock().is_full);
-    served.ready();
-    assert_eq!(served.queued_bytes(), 0);
-    assert_eq!(signal.changes(), seen + 1);
-
-    // Once: nobody waits any more.
-    served.ready();
-    assert_eq!(signal.changes(), seen + 1);
+    assert!(!may_pull(&mut turner));
+    turner.step(|served, effects| served.turn(Budget::READY, effects));
+    assert!(may_pull(&mut turner));
     io.shut_down();
 }
 
-/// Promise of `cork_briefly` and `cork_opening`: what waits for more is written when that does not come, by the I/O thread, each
-/// time; and at once where much waits.
+/// Promise of `Writes::Later`: what waits for more is written when that does not come, by the I/O
+/// thread, whether the holder stays in the host's code or has given the connection back; and at once
+/// where much waits.
 #[test]
 fn what_waits_for_more_is_written_without_it() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
     let (queued, writes) = (Arc::default(), Arc::default());
     let served = serve_counted(&io, &queued, false, u64::MAX, &writes);
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
-    for (pause, opens) in [(0, true), (0, false), (0, false), (1, true), (5, false)] {
+    let later = |served: &mut Served, effects: &mut Effects| {
+        served.send(&[], Writes::Later, |_| {}, effects).unwrap();
+    };
+    for pause in [0, 0, 1, 5] {
+        let mut turner = served.take().unwrap();
         let before = written();
-        if opens {
-            served.cork_opening();
-        } else {
-            served.cork_briefly();
-        }
-        served.act(&[], |_| {}).unwrap();
-        let start = clock::now();
-        while written() == before {
-            assert!(clock::since(start) < Duration::from_secs(10));
-            std::thread::sleep(Duration::from_micros(50));
-        }
+        turner.step_to_host(Duration::from_millis(1), later);
+        wait_until(|| written() > before);
         std::thread::sleep(Duration::from_millis(pause));
+        turner.step(later);
+        let before = written();
+        turner.give_back_later(Duration::from_millis(1));
+        wait_until(|| written() > before);
     }
-    served.cork();
+    let mut turner = served.take().unwrap();
     let before = written();
-    served.act(&[], |_| {}).unwrap();
+    turner.step(later);
     assert_eq!(written(), before);
     AtomicU64::store(&queued, 1 << 20, Ordering::Relaxed);
-    served.act(&[], |_| {}).unwrap();
+    turner.step(later);
     assert_eq!(written(), before + 1);
     io.shut_down();
 }
 
-/// The same where the thread of the stream before is about to wait for a request, and the I/O thread has read that: the client
-/// waits for its schema while the provider takes its time.
+/// design.md, "One owner per connection": a request that comes while a holder is in the host's code
+/// is answered once the connection is given back.
 #[test]
-fn what_a_stream_begins_with_is_written_whoever_parks() {
+fn a_request_waits_for_the_holder() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();
-    let writes = Arc::default();
-    let served = serve_counted(&io, &Arc::default(), false, u64::MAX, &writes);
-    let asked = served.act(&[], |sender| {
-        sender.handle_tagged(Tags::DEFAULT.want_data, b"t")
+    let served = serve(&io, &Arc::default(), false);
+    let mut turner = served.take().unwrap();
+    assert!(served.take().is_none());
+    let request = turner.step(|served, effects| {
+        let asks = |sender: &mut Sender<Gathered, Hold>| {
+            sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
+        };
+        served.send(&[], Writes::AtOnce, asks, effects).unwrap();
+        let request = effects.take_request();
+        served.waiting_request = request.map(Box::new);
+        assert!(!served.wants().read || served.wants().soon);
+        served.waiting_request.is_some()
     });
-    asked.unwrap().unwrap();
-    served.cork_opening();
-    served.act(&[], |_| {}).unwrap();
-    let before = AtomicU64::load(&writes, Ordering::Relaxed);
-    assert!(!served.park());
-    let start = clock::now();
-    while AtomicU64::load(&writes, Ordering::Relaxed) == before {
-        assert!(clock::since(start) < Duration::from_secs(10));
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    assert!(request);
+    drop(turner);
+    // `Nobody` takes it, by the I/O thread.
+    wait_until(|| served.look(|served| served.waiting_request.is_none()));
     io.shut_down();
 }

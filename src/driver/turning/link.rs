@@ -182,6 +182,26 @@ impl<T: Turn> Link<T> {
         }
     }
 
+    /// The same, but the I/O thread begins to watch a little later where nothing is to be written.
+    pub(super) fn give_back_later(&self, patience: Duration) {
+        if !self.generation.is_same_process() {
+            return;
+        }
+        let mut effects = T::Effects::default();
+        {
+            let mut held = self.held.lock();
+            held.owner.give_back();
+            held.bell = None;
+            let wants = held.end.wants();
+            if wants.write || held.end.is_over() {
+                self.watch(&mut held, wants, &mut effects);
+            } else {
+                self.look_after(clock::after(patience));
+            }
+        }
+        self.settle(effects);
+    }
+
     /// The holder has entered the host's code: has the I/O thread look after the connection in time.
     pub(super) fn watch_host(&self, held: &mut Held<T>, now: Timestamp, effects: &mut T::Effects) {
         if held.owner.admit_io(now) {
@@ -275,8 +295,8 @@ impl<T: Turn> Link<T> {
                 return false;
             }
             let wants = match held.owner {
-                Owner::Deputy => held.end.turn_as_deputy(Budget::SHARED, &mut effects),
-                _ => held.end.turn(Budget::SHARED, &mut effects),
+                Owner::Deputy => held.end.turn_as_deputy(Budget::READY, &mut effects),
+                _ => held.end.turn(Budget::READY, &mut effects),
             };
             self.watch(&mut held, wants, &mut effects);
             wants.soon

@@ -23,13 +23,22 @@ pub struct Budget {
     pub messages: usize,
     /// Bytes of bodies read, and as many copied or written by this thread to be sent.
     pub bytes: u64,
+    /// The system is asked whether the peer's process has ended, if nothing is left to be read.
+    pub asks_for_death: bool,
 }
 
 impl Budget {
-    /// A turn on a thread that serves many connections.
-    pub const SHARED: Self = Self {
+    /// A turn after the descriptors were ready.
+    pub const READY: Self = Self {
         messages: 256,
         bytes: 1 << 20,
+        asks_for_death: true,
+    };
+
+    /// A look, whatever the descriptors say.
+    pub const LOOK: Self = Self {
+        asks_for_death: false,
+        ..Self::READY
     };
 }
 

@@ -12,12 +12,16 @@ use crate::driver::clock;
 /// Its holder turns the connection, or sleeps on the connection's descriptors and on its own bell.
 pub struct Turner<T: Turn> {
     link: Arc<Link<T>>,
+    is_given_back: bool,
 }
 
 impl<T: Turn> Turner<T> {
     /// For [`Link::take`] alone.
     pub(super) fn new(link: Arc<Link<T>>) -> Self {
-        Self { link }
+        Self {
+            link,
+            is_given_back: false,
+        }
     }
 
     /// The connection.
@@ -54,6 +58,15 @@ impl<T: Turn> Turner<T> {
         self.step_and(Some(patience), step)
     }
 
+    /// Gives the connection back. The I/O thread begins to watch it once `patience` has passed, or
+    /// at once where something waits to be written: until then the caller may
+    /// [take](Link::take) it again, and no system call is made.
+    pub fn give_back_later(mut self, patience: Duration) -> Arc<Link<T>> {
+        self.is_given_back = true;
+        self.link.give_back_later(patience);
+        Arc::clone(&self.link)
+    }
+
     fn step_and<R>(
         &mut self,
         patience: Option<Duration>,
@@ -84,6 +97,8 @@ impl<T: Turn> Turner<T> {
 
 impl<T: Turn> Drop for Turner<T> {
     fn drop(&mut self) {
-        self.link.give_back();
+        if !self.is_given_back {
+            self.link.give_back();
+        }
     }
 }

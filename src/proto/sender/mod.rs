@@ -12,6 +12,7 @@ use crate::proto::control::{FEATURE_IN_PLACE, FEATURE_PENDING, FEATURES, VERSION
 use crate::proto::{Control, Credit, Ledger, ProtocolError, Request, Role, decode_frees};
 pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
 use window::Window;
+pub use window::WindowRoom;
 
 /// The stream being served.
 #[derive(Debug)]
@@ -169,10 +170,16 @@ impl<P, K> Sender<P, K> {
         self.ledger.outstanding()
     }
 
+    /// What the client's credit has left (rule E5); `None` for a baseline peer, which gives none.
+    pub fn room(&self) -> Option<WindowRoom> {
+        let spares_in_place = self.spares_in_place();
+        self.window().map(|window| window.room(spares_in_place))
+    }
+
     /// Whether the next batch may be pulled from the producer, whatever its size turns out to be
     /// (rule E5). Always, for a baseline peer.
     pub fn may_pull(&self) -> bool {
-        self.window().is_none_or(Window::may_pull)
+        self.room().is_none_or(WindowRoom::may_pull)
     }
 
     /// Whether half of the consumer's window is used (rule E5). Never, for a baseline peer.
@@ -183,12 +190,8 @@ impl<P, K> Sender<P, K> {
     /// Whether a message, dictionary or batch, with a body of `body_len` bytes may be sent now (rule
     /// E5). Always, for a baseline peer. `in_place`: as in [`OutBody::Lent`].
     pub fn admits(&self, body_len: u64, in_place: bool) -> bool {
-        let charged = if in_place && self.spares_in_place() {
-            0
-        } else {
-            body_len
-        };
-        self.window().is_none_or(|window| window.admits(charged))
+        self.room()
+            .is_none_or(|room| room.admits(body_len, in_place))
     }
 
     /// Whether bodies lent in place use no credit of bytes.

@@ -17,6 +17,35 @@ pub(super) struct Window {
     in_place_bytes: u64,
 }
 
+/// What a client's credit has left at a moment (rule E5).
+#[derive(Debug, Clone, Copy)]
+pub struct WindowRoom {
+    /// The consumer has taken everything that was sent.
+    is_unused: bool,
+    has_batches: bool,
+    /// `None` where more was sent than the credit has.
+    bytes: Option<u64>,
+    spares_in_place: bool,
+}
+
+impl WindowRoom {
+    /// Whether the next batch may be pulled from the producer, whatever its size turns out to be.
+    pub fn may_pull(self) -> bool {
+        self.is_unused || (self.has_batches && self.bytes.is_some_and(|bytes| bytes > 0))
+    }
+
+    /// Whether a message, dictionary or batch, with a body of `body_len` bytes may be sent.
+    pub fn admits(self, body_len: u64, in_place: bool) -> bool {
+        let charged = if in_place && self.spares_in_place {
+            0
+        } else {
+            body_len
+        };
+        // One message is always admitted when nothing is outstanding.
+        self.is_unused || (self.has_batches && self.bytes.is_some_and(|bytes| charged <= bytes))
+    }
+}
+
 impl Window {
     pub(super) fn new(initial: Credit) -> Self {
         Self {
@@ -63,16 +92,14 @@ impl Window {
         left <= self.initial.batches / 2 || bytes_left <= self.initial.bytes / 2
     }
 
-    pub(super) fn admits(&self, body_len: u64) -> bool {
-        // Rule E5: one message is always admitted when nothing is outstanding.
-        self.nothing_outstanding()
-            || (self.sent.batches < self.credit.batches
-                && self.charged_bytes().saturating_add(body_len) <= self.credit.bytes)
-    }
-
-    pub(super) fn may_pull(&self) -> bool {
-        self.nothing_outstanding()
-            || (self.sent.batches < self.credit.batches && self.charged_bytes() < self.credit.bytes)
+    /// What the credit has left. Bodies lent in place use none of the bytes where `spares_in_place`.
+    pub(super) fn room(&self, spares_in_place: bool) -> WindowRoom {
+        WindowRoom {
+            is_unused: self.nothing_outstanding(),
+            has_batches: self.sent.batches < self.credit.batches,
+            bytes: self.credit.bytes.checked_sub(self.charged_bytes()),
+            spares_in_place,
+        }
     }
 
     /// Counts what is sent. A dictionary is no batch, but its bytes count until it is taken; those

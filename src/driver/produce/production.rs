@@ -1,0 +1,486 @@
+//! A stream of a provider, or of a host that pushes batches, on its way out.
+//!
+//! A stream has one outlet or two (rule U3: metadata and bodies may go to different connections).
+//! Everything it says is kept in a log until every outlet has sent it. With one outlet the log is
+//! empty between two batches; with two it holds what the slower one has still to send, bounded by
+//! the window, since nothing is pulled while an outlet has no room.
+//!
+//! A second outlet may come late, or never to this server: the other connection then leads to a
+//! server of its own (rule E6 shares a provider call only within one server). The log is cut behind
+//! what the consumer has taken, which it can only have done with both parts in hand.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::body::BodyRoom;
+use super::outlet::{Item, Outlet};
+use super::{OutStream, ProduceOptions, ensure_served, stream_info};
+use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
+use crate::driver::clock;
+use crate::driver::served::{ServedLink, Writes};
+use crate::driver::telling::Account;
+use crate::driver::turning::{Bell, Budget, Turn};
+use crate::driver::waiting::{self, HOST_PATIENCE, Looks, OPENING_PATIENCE, Pace};
+use crate::error::{Error, Result, Status};
+use crate::proto::{HeaderKind, Role, Timestamp};
+
+/// An encoder with a longer header of its schema is not kept for another stream.
+const MOST_KEPT_HEADER_BYTES: usize = 16 << 10;
+/// How long a finished stream waits for its second part, when no batch tells whether it is needed.
+const LINGER: Duration = Duration::from_secs(2);
+/// How long a thread without a bell sleeps at most: nobody can wake it.
+const BELL_WAIT: Duration = Duration::from_millis(10);
+
+/// The producing side of one stream. Dropping it unfinished fails the stream.
+pub struct Production {
+    stream: Arc<OutStream>,
+    looks: Looks,
+    pace: Pace,
+    began_at: Timestamp,
+    /// When the producer could last begin with a batch.
+    returned_at: Timestamp,
+    options: ProduceOptions,
+    encoder: Option<Encoder>,
+    /// That of an earlier stream, for one of the same schema.
+    spare: Option<Encoder>,
+    log: VecDeque<Item>,
+    /// Number of the first item in the log.
+    first: u64,
+    /// While a part is absent: the item numbers just behind each record batch that the consumer has
+    /// not taken, and how many it has.
+    batches: VecDeque<u64>,
+    batches_before: u64,
+    outlets: Vec<Outlet>,
+    /// The last word, End or Failed, is in the log.
+    finished: bool,
+    /// Until when a finished stream waits for a part that may never come.
+    linger: Option<Timestamp>,
+    /// What went wrong after a batch had been taken: the next call says it.
+    broken: Option<Error>,
+    /// There was room, and nothing was sent since: credit only grows meanwhile.
+    has_room: bool,
+    /// Called when the last word is about to be sent.
+    ending: Option<Box<dyn FnOnce() + Send>>,
+    /// For the log, until it has the stream's end.
+    account: Option<Box<Account>>,
+}
+
+impl Production {
+    /// Begins to produce for `stream`. `ending` is called when its last word is about to be sent:
+    /// a client may ask for the next stream as soon as it has that.
+    pub fn new(
+        stream: Arc<OutStream>,
+        options: ProduceOptions,
+        ending: Box<dyn FnOnce() + Send>,
+    ) -> Self {
+        Self {
+            looks: Looks::default(),
+            pace: Pace::default(),
+            began_at: clock::now(),
+            returned_at: clock::now(),
+            account: Account::open("to", &stream.ticket, &stream.peer),
+            stream,
+            options,
+            encoder: None,
+            spare: None,
+            log: VecDeque::new(),
+            first: 0,
+            batches: VecDeque::new(),
+            batches_before: 0,
+            outlets: Vec::new(),
+            finished: false,
+            linger: None,
+            broken: None,
+            has_room: false,
+            ending: Some(ending),
+        }
+    }
+
+    /// Gives it the encoder of an earlier stream, which most often had the same schema.
+    pub fn reuse(&mut self, encoder: Encoder) {
+        self.spare = Some(encoder);
+    }
+
+    /// The encoder for another stream, when this one is over. `None` where it takes much memory.
+    pub fn take_encoder(&mut self) -> Option<Encoder> {
+        let kept = |encoder: &Encoder| encoder.schema_header().len() <= MOST_KEPT_HEADER_BYTES;
+        self.encoder.take().filter(kept).map(Encoder::emptied)
+    }
+
+    /// Sends the schema, which comes before everything else.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` when the schema is not valid, `Unsupported` for a device that cannot be read
+    /// here, and whatever ended the stream.
+    pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
+        if self.finished || self.encoder.is_some() {
+            return Err(Error::invalid_argument(
+                "the stream has its schema already, or is over",
+            ));
+        }
+        ensure_served(device_type)?;
+        let spare = self.spare.take();
+        let encoder = match spare.filter(|spare| spare.fits(schema, self.options.encode)) {
+            Some(encoder) => encoder,
+            None => Encoder::new(schema, self.options.encode)?,
+        };
+        self.log.push_back(Item::Schema {
+            header: Arc::clone(encoder.schema_header()),
+            info: stream_info(device_type),
+        });
+        self.encoder = Some(encoder);
+        // It leaves with the first batch, if that comes at once: the client is woken once.
+        self.advance(Writes::Later).map(drop)
+    }
+
+    /// Sends one record batch, dictionaries first. Once a batch is taken, what then goes wrong is
+    /// said by the next call: part of it may be with the consumer already.
+    ///
+    /// # Errors
+    ///
+    /// With the array given back: `Timeout` when there was no room in time, `InvalidData` when the
+    /// array is not valid, and whatever ended the stream.
+    pub fn push(
+        &mut self,
+        array: OwnedDeviceArray,
+        custom_metadata: Option<&[u8]>,
+        deadline: Option<Timestamp>,
+    ) -> Result<(), (Error, OwnedDeviceArray)> {
+        if self.finished {
+            let error = Error::invalid_argument("the stream has been finished already");
+            return Err((error, array));
+        }
+        let made_in = clock::since(self.returned_at);
+        if !self.has_room
+            && let Err(error) = self.wait_for_room(deadline)
+        {
+            return Err((error, array));
+        }
+        self.has_room = false;
+        let Some(encoder) = &mut self.encoder else {
+            let error = Error::invalid_argument("the stream has no schema yet: start it first");
+            return Err((error, array));
+        };
+        let messages = encoder
+            .try_encode(array, custom_metadata)
+            .map_err(|refused| *refused)?;
+        let absent = self.outlets.iter().any(|outlet| outlet.turner.is_none());
+        for message in messages {
+            let is_batch = message.kind == HeaderKind::RecordBatch;
+            self.log.push_back(Item::Message(message));
+            if absent && is_batch {
+                self.batches.push_back(self.first + self.log.len() as u64);
+            }
+        }
+        let writes = match self.pace.holds_back(made_in) {
+            true => Writes::Later,
+            false => Writes::AtOnce,
+        };
+        self.broken = self.advance(writes).err();
+        self.returned();
+        Ok(())
+    }
+
+    /// Ends the stream: waits until everything has been sent, to both parts where it has two.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for_room`](Self::wait_for_room); after `Timeout` it may be called again.
+    pub fn finish(&mut self, deadline: Option<Timestamp>) -> Result<()> {
+        if !self.finished {
+            if self.encoder.is_none() {
+                return Err(Error::invalid_argument(
+                    "the stream has no schema yet: start it first",
+                ));
+            }
+            self.finished = true;
+            self.log.push_back(Item::End);
+        }
+        let linger = *self.linger.get_or_insert_with(|| clock::after(LINGER));
+        self.wait_until(deadline, |this| {
+            Ok(this.advance(Writes::AtOnce)? && this.is_over(linger))
+        })?;
+        if let Some(account) = self.account.take() {
+            account.end();
+        }
+        Ok(())
+    }
+
+    /// Ends the stream with an error that the consumer is told, unless it has been told the end.
+    pub fn fail(&mut self, status: i32, text: &str) {
+        self.tell_failure(status, text);
+        self.take_up_joined();
+        self.finished = true;
+        self.broken = None;
+        self.log.clear();
+        self.first = 0;
+        for outlet in &mut self.outlets {
+            outlet.next = 0;
+            outlet.give_up_waiting();
+        }
+        self.log.push_back(Item::Failed {
+            status,
+            text: text.to_owned(),
+        });
+        for index in 0..self.outlets.len() {
+            // The consumer may be gone; then there is nobody left to tell on this connection.
+            let _ = self.advance_one(index, Writes::AtOnce);
+        }
+    }
+
+    /// Waits until everything said so far has been sent and the consumer has room for more.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` at the deadline, `Cancelled`, `Disconnected`.
+    pub fn wait_for_room(&mut self, deadline: Option<Timestamp>) -> Result<()> {
+        self.wait_until(deadline, |this| {
+            Ok(this.advance(Writes::AtOnce)? && this.may_pull()?)
+        })?;
+        self.has_room = true;
+        self.returned();
+        Ok(())
+    }
+
+    /// The producer may go on. Most streams are short: the I/O thread need not hurry at first.
+    fn returned(&mut self) {
+        self.returned_at = clock::now();
+        if self.returned_at.saturating_since(self.began_at) >= OPENING_PATIENCE {
+            self.outlets
+                .iter_mut()
+                .for_each(|outlet| outlet.patience = HOST_PATIENCE);
+        }
+    }
+
+    /// Lets go of the connections. Gives the one of a stream that has only one, once the stream is
+    /// over: the caller may take it for the next request, if it is back soon.
+    pub fn release(mut self) -> Option<Arc<ServedLink>> {
+        let [outlet] = self.outlets.as_mut_slice() else {
+            return None;
+        };
+        let mut turner = outlet.turner.take_if(|_| outlet.done)?;
+        turner.step(|served, _| served.forget_watch(&self.stream.watch));
+        Some(turner.give_back_later(OPENING_PATIENCE))
+    }
+
+    /// Has the log say why the stream ends: where its client has gone, that is why.
+    fn tell_failure(&mut self, status: i32, text: &str) {
+        let Some(account) = self.account.take() else {
+            return;
+        };
+        let links = self.stream.links();
+        match links.iter().find_map(|link| link.ensure_streaming().err()) {
+            Some(lost) => account.fail(lost.status().code(), lost.text()),
+            None => {
+                account.warn_of_provider(status, text);
+                account.fail(status, text);
+            }
+        }
+    }
+
+    fn wait_until(
+        &mut self,
+        deadline: Option<Timestamp>,
+        mut done: impl FnMut(&mut Self) -> Result<bool>,
+    ) -> Result<()> {
+        let mut has_waited = false;
+        while !self.is_done(&mut done)? {
+            has_waited = true;
+            if self.look(&mut done)? {
+                break;
+            }
+            let bell = self.set_bell();
+            self.turn(Budget::LOOK);
+            if self.is_done(&mut done)? {
+                break;
+            }
+            self.sleep(bell.as_deref(), deadline)?;
+        }
+        if has_waited {
+            self.outlets.iter_mut().for_each(Outlet::enter_host);
+        }
+        Ok(())
+    }
+
+    fn is_done(&mut self, done: &mut impl FnMut(&mut Self) -> Result<bool>) -> Result<bool> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let is_done = done(self)?;
+        if !is_done && self.stream.is_given_up() {
+            return Err(Error::cancelled("the stream is failed by another call"));
+        }
+        Ok(is_done)
+    }
+
+    /// Turns the connections for a moment. Returns whether the wait is over.
+    fn look(&mut self, done: &mut impl FnMut(&mut Self) -> Result<bool>) -> Result<bool> {
+        let mut looks = std::mem::take(&mut self.looks);
+        let mut outcome = Ok(false);
+        looks.look(|| {
+            self.turn(Budget::LOOK);
+            outcome = self.is_done(done);
+            !matches!(outcome, Ok(false))
+        });
+        self.looks = looks;
+        outcome
+    }
+
+    /// Has other threads ring from now on when they change something.
+    fn set_bell(&mut self) -> Option<Arc<Bell>> {
+        let bell = self.stream.bell().ok().cloned();
+        let turners = self.outlets.iter_mut().filter_map(|it| it.turner.as_mut());
+        turners.for_each(|turner| turner.set_bell(bell.clone()));
+        bell
+    }
+
+    /// Sleeps until a connection has something to do, and turns the connections.
+    fn sleep(&mut self, bell: Option<&Bell>, deadline: Option<Timestamp>) -> Result<()> {
+        let now = clock::now();
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            return Err(Error::timeout(
+                "the consumer took no batch within the time given",
+            ));
+        }
+        // The end of lingering is no event, and nor is a change without a bell.
+        let linger = self.linger.filter(|linger| now < *linger);
+        let unheard = bell.is_none().then(|| now.saturating_add(BELL_WAIT));
+        let until = [deadline, linger, unheard].into_iter().flatten().min();
+        let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
+        let links =
+            turners.map(|turner| (turner.link().readiness(), turner.link().look(Turn::wants)));
+        let died = waiting::sleep(links, bell, None, until)?;
+        self.turn(if died { Budget::READY } else { Budget::LOOK });
+        Ok(())
+    }
+
+    fn turn(&mut self, budget: Budget) {
+        self.outlets
+            .iter_mut()
+            .for_each(|outlet| outlet.turn(budget));
+    }
+
+    fn may_pull(&self) -> Result<bool> {
+        let mut present = self.outlets.iter().filter(|it| it.turner.is_some());
+        present.try_fold(true, |all, outlet| Ok(outlet.room.may_pull()? && all))
+    }
+
+    /// Whether nobody needs the stream any more, once all present parts have sent everything.
+    fn is_over(&self, linger: Timestamp) -> bool {
+        let mut present = self.outlets.iter().filter(|it| it.turner.is_some());
+        let absent = self.outlets.iter().any(|it| it.turner.is_none());
+        if !absent || present.any(|it| it.room.ensure_streaming().is_err()) {
+            return true;
+        }
+        let total = self.batches_before + self.batches.len() as u64;
+        let taken = self.taken();
+        (total > 0 && taken >= total) || (total == 0 && clock::now() >= linger)
+    }
+
+    fn taken(&self) -> u64 {
+        let taken = self.outlets.iter().map(|outlet| outlet.room.taken);
+        taken.max().unwrap_or(0)
+    }
+
+    /// Takes up connections that have joined.
+    fn take_up_joined(&mut self) {
+        let joined = std::mem::take(&mut self.stream.outlets.lock().joined);
+        for (turner, role) in joined {
+            match self.outlets.iter_mut().find(|outlet| outlet.role == role) {
+                Some(outlet) => outlet.join(turner),
+                None => self
+                    .outlets
+                    .push(Outlet::new(role, Some(turner), self.first)),
+            }
+        }
+        let absent = match self.outlets.as_slice() {
+            [outlet] if outlet.role == Role::Metadata => Role::Data,
+            [outlet] if outlet.role == Role::Data => Role::Metadata,
+            _ => return,
+        };
+        if self.stream.joinable {
+            self.outlets.push(Outlet::new(absent, None, self.first));
+        }
+    }
+
+    /// Sends what can be sent now. Returns whether every part that is present has sent everything.
+    fn advance(&mut self, writes: Writes) -> Result<bool> {
+        self.take_up_joined();
+        let mut caught_up = true;
+        for index in 0..self.outlets.len() {
+            caught_up &= self.advance_one(index, writes)?;
+        }
+        self.trim();
+        Ok(caught_up)
+    }
+
+    fn advance_one(&mut self, index: usize, writes: Writes) -> Result<bool> {
+        let alone = self.outlets.len() == 1;
+        loop {
+            let outlet = &mut self.outlets[index];
+            if outlet.turner.is_none() || outlet.done {
+                return Ok(true);
+            }
+            if !outlet.send_waiting(&self.options, &mut self.account)? {
+                return Ok(false);
+            }
+            let at = usize::try_from(outlet.next - self.first).unwrap_or(usize::MAX);
+            let Some(item) = self.log.get(at) else {
+                return Ok(true);
+            };
+            let room = outlet.room_for(&self.options, item)?;
+            if room == BodyRoom::None {
+                // Rule E5: a dictionary uses bytes of the window, a batch also a place in it.
+                return Ok(false);
+            }
+            let item = if alone {
+                self.first += 1;
+                self.log.pop_front()
+            } else {
+                self.log.get(at).cloned()
+            };
+            let Some(item) = item else { return Ok(true) };
+            outlet.next += 1;
+            if matches!(item, Item::End | Item::Failed { .. })
+                && let Some(ending) = self.ending.take()
+            {
+                ending();
+            }
+            outlet.send(item, room, writes, &self.options, &mut self.account)?;
+        }
+    }
+
+    /// Forgets items that no part needs any more.
+    fn trim(&mut self) {
+        let taken = self.taken();
+        while self.batches_before < taken
+            && let Some(end) = self.batches.pop_front()
+        {
+            self.batches_before += 1;
+            for outlet in self.outlets.iter_mut().filter(|it| it.turner.is_none()) {
+                outlet.next = outlet.next.max(end);
+            }
+        }
+        let needed = self.outlets.iter().map(|outlet| outlet.next).min();
+        let needed = needed.unwrap_or(self.first);
+        while self.first < needed && self.log.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+}
+
+impl Drop for Production {
+    fn drop(&mut self) {
+        self.stream.outlets.lock().over = true;
+        // Also parts that joined a moment ago, and those that an early end has not reached.
+        let text = "the producer ended without finishing the stream";
+        self.fail(Status::Provider.code(), text);
+        for outlet in &mut self.outlets {
+            if let Some(turner) = &mut outlet.turner {
+                turner.step(|served, _| served.forget_watch(&self.stream.watch));
+            }
+        }
+    }
+}

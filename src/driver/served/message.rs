@@ -1,0 +1,119 @@
+//! Bodies on their way to a transport, and messages between it and the state machine.
+
+use super::{Served, Writes};
+use crate::device::BufferRef;
+use crate::device::cuda::GpuBody;
+use crate::driver::callbacks::HostOwner;
+use crate::driver::telling;
+use crate::error::{Error, Result};
+use crate::lines::Lines;
+use crate::proto::{Bytes, Transmit};
+use crate::transport::{Incoming, Outgoing, Owner, Payload};
+
+/// Queued messages of so many bytes are worth a system call although more are about to follow: the
+/// peer works on them meanwhile.
+const ENOUGH_BYTES: u64 = 32 << 10;
+
+/// A packed body on its way to a transport.
+pub enum Gathered {
+    /// From where it lies on the host.
+    Host {
+        /// Runs of memory, padding included.
+        parts: Vec<BufferRef>,
+        /// Keeps the runs alive.
+        owner: Box<dyn Send>,
+    },
+    /// From a GPU, over a connection whose profile allows that.
+    Gpu(GpuBody),
+    /// Few bytes, which are a copy.
+    Copied(Bytes),
+}
+
+/// Memory lent to the peer: dropped when it is back.
+pub struct Hold {
+    /// Blocks of regions. They go first: they may lie in the arena of the producer's array.
+    _blocks: Owner,
+    /// The producer's array or table; its release runs where host code may run.
+    _owner: Option<HostOwner>,
+}
+
+impl Hold {
+    /// Owns `blocks` and, where the producer's own memory is lent, what keeps that alive.
+    pub fn new(blocks: Owner, owner: Option<HostOwner>) -> Self {
+        Self {
+            _blocks: blocks,
+            _owner: owner,
+        }
+    }
+}
+
+impl Served {
+    pub(super) fn deliver(&mut self, message: Incoming) -> Result<()> {
+        match message {
+            Incoming::Tagged { tag, bytes } => Ok(self.sender.handle_tagged(tag, &bytes)?),
+            Incoming::Control { bytes, fd } => {
+                // A client has no regions of its own to announce.
+                drop(fd);
+                Ok(self.sender.handle_control(&bytes)?)
+            }
+            Incoming::Metadata(_) | Incoming::Body { .. } | Incoming::GpuBody { .. } => {
+                Err(Error::protocol(
+                    // Rule M1.
+                    "the client sent a metadata or body message, which only servers send",
+                ))
+            }
+        }
+    }
+
+    /// Queues what the state machine has to send.
+    pub(super) fn transmit_all(&mut self) -> Result<()> {
+        while let Some(transmit) = self.sender.poll_transmit() {
+            self.transmit(transmit)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is queued, unless it waits for more.
+    pub(super) fn write(&mut self) -> Result<()> {
+        let waits = self.writes == Writes::Later && self.connection.queued_bytes() < ENOUGH_BYTES;
+        if waits {
+            Ok(())
+        } else {
+            self.connection.write_queued()
+        }
+    }
+
+    fn transmit(&mut self, transmit: Transmit<Gathered>) -> Result<()> {
+        let message = match transmit {
+            Transmit::Metadata { prefix, header } => Outgoing::Metadata { prefix, header },
+            Transmit::Control { bytes, region } => {
+                let fd = region.and_then(|id| self.announced.remove(&id));
+                Outgoing::Control { bytes, fd }
+            }
+            Transmit::Body { tag, packed } => match packed {
+                Gathered::Host { parts, owner } => Outgoing::Tagged {
+                    tag,
+                    payload: Payload::Gather { parts, owner },
+                },
+                Gathered::Gpu(body) => Outgoing::GpuBody { tag, body },
+                Gathered::Copied(bytes) => Outgoing::Tagged {
+                    tag,
+                    payload: Payload::Bytes(bytes),
+                },
+            },
+            Transmit::List { tag, bytes } => Outgoing::Tagged {
+                tag,
+                payload: Payload::Bytes(bytes),
+            },
+            Transmit::Disconnect { reason } => {
+                static SAID: Lines = Lines::new();
+                SAID.say(|more| {
+                    tracing::warn!("a baseline peer is disconnected: {reason}{more}"); // Rule E7
+                });
+                return Err(Error::protocol(reason));
+            }
+        };
+        telling::sent(&*self.connection, &message);
+        self.connection.queue(message)
+    }
+}

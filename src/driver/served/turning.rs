@@ -1,0 +1,331 @@
+//! A turn of a connection at a server.
+
+use std::sync::Arc;
+
+use super::{ArrivedRequest, Begun, Beside, Effects, Served, ServedLink, Writes};
+use crate::driver::clock;
+use crate::driver::produce::{Progress, Publication};
+use crate::driver::telling;
+use crate::driver::turning::{Budget, Turn, Wants};
+use crate::error::{Error, Result};
+use crate::proto::{SenderEvent, SenderState, Timestamp};
+use crate::transport::Incoming;
+
+use super::Hold;
+
+/// More bytes of answers than this waiting to be written behind those of a stream, and nothing more
+/// is read: the peer asks and does not read.
+const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
+
+impl Turn for Served {
+    type Beside = Beside;
+    type Effects = Effects;
+
+    fn turn(&mut self, budget: Budget, effects: &mut Effects) -> Wants {
+        if let Some(request) = self.waiting_request.take() {
+            effects.request = Some(request);
+            return self.wants_and(true);
+        }
+        self.writes = Writes::AtOnce;
+        self.write_on(effects);
+        let mut soon = self.read(budget, effects);
+        // A request that has just come is answered first.
+        let progress = match effects.request {
+            None => self.send_publication(budget, effects),
+            Some(_) => None,
+        };
+        self.pump(effects);
+        soon |= match progress {
+            Some(Progress::Soon) => true,
+            // What was in the way may have been written meanwhile.
+            Some(Progress::Crowded) => !self.is_crowded(),
+            Some(Progress::Waits | Progress::Over) | None => false,
+        };
+        self.wants_and(soon)
+    }
+
+    fn turn_as_deputy(&mut self, budget: Budget, effects: &mut Effects) -> Wants {
+        // The answer takes its time.
+        if !std::mem::replace(&mut self.is_pending_said, true) {
+            self.sender.say_pending();
+        }
+        self.turn_without_request(budget, effects)
+    }
+
+    fn wants(&self) -> Wants {
+        let is_new = |publication: &Publication| publication.sent().is_none();
+        let begins = self.publication.as_deref().is_some_and(is_new);
+        self.wants_and(self.waiting_request.is_some() || begins)
+    }
+
+    fn upkeep(&mut self, now: Timestamp, effects: &mut Effects) {
+        self.retire_when_due(now);
+        self.probe_when_due(now, effects);
+        self.pump(effects);
+    }
+
+    fn next_upkeep(&self) -> Option<Timestamp> {
+        [self.retire_at, self.probe_at].into_iter().flatten().min()
+    }
+
+    fn fail(&mut self, error: Error, effects: &mut Effects) {
+        self.close(error, effects);
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    fn settle(link: &Arc<ServedLink>, effects: Effects) {
+        let Effects {
+            request,
+            given_up,
+            lost,
+            published,
+            closed,
+        } = effects;
+        drop(given_up);
+        drop(published);
+        if let Some(lender) = &link.beside.lender
+            && lender.has_retired()
+        {
+            link.interfere(|served, effects| served.retire_at_once(effects));
+        }
+        if let Some(lost) = lost {
+            lost.lost();
+        }
+        // For most batches there is nothing else.
+        if request.is_none() && !closed {
+            return;
+        }
+        let Some(host) = link.beside.host.upgrade() else {
+            return;
+        };
+        match request.map(|request| (link.take(), request)) {
+            Some((Some(turner), request)) => match host.begin(turner, *request) {
+                Begun::Here(turner) => drop(turner),
+                Begun::Thread(work) => host.run(work),
+                Begun::Elsewhere => {}
+            },
+            // The thread of the last stream has taken the connection meanwhile.
+            Some((None, request)) => {
+                link.interfere(|served, _| served.waiting_request = Some(request));
+            }
+            None => {}
+        }
+        if closed {
+            host.closed(link);
+        }
+    }
+}
+
+impl Served {
+    /// A turn in which a request that comes waits for the next one: this holder serves a stream.
+    pub fn turn_without_request(&mut self, budget: Budget, effects: &mut Effects) -> Wants {
+        let wants = self.turn(budget, effects);
+        match effects.request.take() {
+            Some(request) => {
+                self.waiting_request = Some(request);
+                self.wants()
+            }
+            None => wants,
+        }
+    }
+
+    /// Messages of the published table that have been sent, while there is one to be sent.
+    pub fn published_messages(&self) -> Option<u64> {
+        let publication = self.publication.as_ref()?;
+        Some(publication.sent().unwrap_or(0))
+    }
+
+    /// Moves everything that can be moved: machine to connection, and events to effects.
+    pub(super) fn pump(&mut self, effects: &mut Effects) {
+        if self.closed.is_some() {
+            return;
+        }
+        let mut outcome = self.transmit_all();
+        while outcome.is_ok()
+            && let Some(event) = self.sender.poll_event()
+        {
+            self.handle(event, effects);
+            outcome = self.transmit_all();
+        }
+        // Everything that the turn said in one system call: a header, its list, an end.
+        if let Err(error) = outcome.and_then(|()| self.write()) {
+            self.close(error, effects);
+        }
+    }
+
+    /// Reads what has come, up to the budget. Returns whether there may be more.
+    pub fn read(&mut self, budget: Budget, effects: &mut Effects) -> bool {
+        for read in 0..budget.messages {
+            if self.closed.is_some() {
+                return false;
+            }
+            if self.is_flooded() {
+                // Until the peer reads its answers; its death is still noticed.
+                self.ensure_peer_lives(effects);
+                return false;
+            }
+            match self.receive() {
+                Ok(Some(message)) => {
+                    let delivered = self.deliver(message);
+                    if let Err(error) = delivered {
+                        self.close(error, effects);
+                        return false;
+                    }
+                }
+                Ok(None) => {
+                    // Where something came, that was it; the end of the process is told again.
+                    if read == 0 && budget.asks_for_death {
+                        self.ensure_peer_lives(effects);
+                    }
+                    return false;
+                }
+                Err(error) => {
+                    self.close(error, effects);
+                    return false;
+                }
+            }
+            // A request, a return or a credit may be followed by the next at once.
+            self.pump(effects);
+            if effects.request.is_some() {
+                return true;
+            }
+        }
+        self.closed.is_none()
+    }
+
+    /// The connection is over. Memory that the peer may have mapped is given up before anything
+    /// that it held comes back (rule F4).
+    pub(super) fn close(&mut self, error: Error, effects: &mut Effects) {
+        if self.closed.is_some() {
+            return;
+        }
+        tracing::debug!(
+            "connection {} ({}): {error}",
+            self.id,
+            self.connection.peer()
+        );
+        if let Some(mut publication) = self.publication.take() {
+            publication.lost(&error);
+            effects.published = Some(publication);
+        }
+        self.closed = Some(error);
+        if let Some(lender) = &self.lender {
+            lender.abandon();
+        }
+        let lent = self.sender.handle_disconnect();
+        let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
+        effects.given_up = self.connection.close_lent(lent);
+        effects.lost = self.watch.take();
+        effects.closed = true;
+    }
+
+    /// Writes on, where something is queued.
+    fn write_on(&mut self, effects: &mut Effects) {
+        if self.closed.is_none()
+            && self.connection.queued_bytes() > 0
+            && let Err(error) = self.connection.flush()
+        {
+            self.close(error, effects);
+        }
+    }
+
+    fn receive(&mut self) -> Result<Option<Incoming>> {
+        let received = self.connection.receive()?;
+        if let Some(message) = &received {
+            telling::received(&*self.connection, message);
+        } else if self.connection.is_waiting() {
+            return Err(Error::protocol(
+                // Rule D1.
+                "the client sent a body, which only servers send",
+            ));
+        }
+        Ok(received)
+    }
+
+    fn ensure_peer_lives(&mut self, effects: &mut Effects) {
+        if self.readiness.peer_has_died() {
+            let peer = self.connection.peer();
+            let text = format!("the peer's process ({peer}) has ended");
+            self.close(Error::disconnected(text), effects);
+        }
+    }
+
+    /// Sends on from a published table, if there is one.
+    fn send_publication(&mut self, budget: Budget, effects: &mut Effects) -> Option<Progress> {
+        let mut publication = self.publication.take_if(|_| self.closed.is_none())?;
+        let progress = publication.advance(self, budget, effects);
+        self.writes = Writes::AtOnce;
+        if progress == Progress::Over {
+            effects.published = Some(publication);
+        } else {
+            self.publication = Some(publication);
+        }
+        Some(progress)
+    }
+
+    fn wants_and(&self, soon: bool) -> Wants {
+        if self.closed.is_some() {
+            return Wants::default();
+        }
+        let is_flooded = self.is_flooded();
+        let queued = self.connection.queued_bytes() > 0;
+        // Where the descriptor cannot tell when there is room, time does.
+        let at = (is_flooded && !self.readiness.socket).then(|| clock::after(super::upkeep::RETRY));
+        Wants {
+            read: !is_flooded,
+            write: is_flooded || (queued && self.writes == Writes::AtOnce),
+            at,
+            soon,
+        }
+    }
+
+    /// The peer asks for one thing after the other and does not read the answers.
+    fn is_flooded(&self) -> bool {
+        let most = self.stream_queued.saturating_add(ANSWERS_HIGH_WATER_BYTES);
+        self.connection.queued_bytes() > most && self.sender.state() != SenderState::Streaming
+    }
+
+    fn handle(&mut self, event: SenderEvent<Hold>, effects: &mut Effects) {
+        match event {
+            SenderEvent::Requested {
+                request,
+                extension,
+                role,
+            } => {
+                self.is_cancelled = false;
+                self.is_pending_said = false;
+                if self.probe_at.is_none() {
+                    self.probe(effects);
+                }
+                if let Some(lender) = self.lender.as_ref().filter(|_| extension) {
+                    lender.set_client(request.lent_limit, request.device_type, &request.gpus);
+                }
+                effects.request = Some(Box::new(ArrivedRequest {
+                    request,
+                    extension,
+                    role,
+                }));
+            }
+            SenderEvent::Cancelled => {
+                self.is_cancelled = true;
+                effects.lost.clone_from(&self.watch);
+            }
+            SenderEvent::CreditChanged => {}
+            SenderEvent::Freed(hold) => {
+                // Under the lock: another thread may find the connection's end next, and what is
+                // back must not count as out then.
+                drop(hold);
+                let idle = self.region_idle;
+                self.retire_at.get_or_insert_with(|| clock::after(idle));
+            }
+            SenderEvent::RegionForgotten { id } => {
+                if let Some(lender) = &self.lender {
+                    lender.region_forgotten(id);
+                }
+            }
+        }
+    }
+}
