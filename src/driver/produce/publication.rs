@@ -174,6 +174,7 @@ impl Publication {
         is_spent: bool,
         effects: &mut Effects,
     ) -> Result<Progress> {
+        self.feed.prepare()?;
         if self.waiting.is_some() || self.feed.message().is_some() {
             return Ok(match (room.is_crowded, is_spent) {
                 (true, _) => Progress::Crowded,
