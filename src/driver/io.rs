@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
@@ -85,6 +85,8 @@ struct Shared {
     /// would take a processor from those who move a stream.
     alarm: OwnedFd,
     spin: Duration,
+    /// Threads that hold connections of this one.
+    holders: AtomicUsize,
     stop: AtomicBool,
     next_key: AtomicU64,
     sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
@@ -120,6 +122,7 @@ impl IoThread {
             wake,
             alarm,
             spin,
+            holders: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             next_key: AtomicU64::new(ALARM + 1),
             sources: Mutex::default(),
@@ -210,6 +213,17 @@ impl IoThread {
     /// How long the thread looks for work before it sleeps.
     pub fn spin(&self) -> Duration {
         self.handle.shared.spin
+    }
+
+    /// A connection of the thread's has a holder from now on, or has none any more. Holders that are
+    /// awake need the processor on which this thread would spin.
+    pub fn count_holder(&self, is_there: bool) {
+        let holders = &self.handle.shared.holders;
+        if is_there {
+            holders.fetch_add(1, Ordering::Relaxed);
+        } else {
+            holders.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Whether the caller is the thread.
@@ -314,7 +328,9 @@ impl Shared {
         let mut idle_since = clock::now();
         let mut looks = Looks::default();
         while !self.stop.load(Ordering::Acquire) {
-            let spins = !self.spin.is_zero() && clock::since(idle_since) < self.spin;
+            let spins = !self.spin.is_zero()
+                && self.holders.load(Ordering::Relaxed) == 0
+                && clock::since(idle_since) < self.spin;
             match self.wait(&mut events, spins, &mut looks) {
                 Ok(()) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => {

@@ -34,7 +34,8 @@ pub const HOST_PATIENCE: Duration = Duration::from_millis(1);
 pub const OPENING_PATIENCE: Duration = Duration::from_millis(10);
 /// A batch that took the host no longer waits for the next ones, to share their system call.
 const QUICK: Duration = Duration::from_micros(10);
-/// As many such batches leave together.
+/// As many such batches leave together, behind as many that have left by themselves: a host may
+/// have only a few.
 const MOST_TOGETHER: u32 = 8;
 
 /// The looks of one thread before its sleeps. Looks in vain make the next ones rare, so that a
@@ -77,15 +78,24 @@ impl Looks {
 /// after [`HOST_PATIENCE`].
 #[derive(Debug, Default)]
 pub struct Pace {
+    /// Quick batches, one after the other, up to [`MOST_TOGETHER`].
+    quick: u32,
     waiting: u32,
 }
 
 impl Pace {
     /// Whether a batch may wait that the host has made in `made_in`.
     pub fn holds_back(&mut self, made_in: Duration) -> bool {
-        let holds = made_in <= QUICK && self.waiting + 1 < MOST_TOGETHER;
-        self.waiting = if holds { self.waiting + 1 } else { 0 };
-        holds
+        if made_in > QUICK {
+            *self = Self::default();
+            return false;
+        }
+        if self.quick < MOST_TOGETHER {
+            self.quick += 1;
+            return false;
+        }
+        self.waiting = (self.waiting + 1) % MOST_TOGETHER;
+        self.waiting > 0
     }
 }
 
@@ -200,12 +210,12 @@ mod tests {
     #[test]
     fn quick_batches_leave_together() {
         let mut pace = Pace::default();
-        let held = (0..64).filter(|_| pace.holds_back(QUICK)).count();
-        assert_eq!(held, 64 - 64 / MOST_TOGETHER as usize);
-        assert!(pace.holds_back(QUICK));
+        let mut held = |count: u32| (0..count).filter(|_| pace.holds_back(QUICK)).count();
+        assert_eq!(held(MOST_TOGETHER), 0);
+        assert_eq!(held(8 * MOST_TOGETHER), 7 * MOST_TOGETHER as usize);
+        assert_eq!(held(1), 1);
         assert!(!pace.holds_back(QUICK * 2));
-        let held = (0..).take_while(|_| pace.holds_back(QUICK)).count();
-        assert_eq!(held, MOST_TOGETHER as usize - 1);
+        assert!(!pace.holds_back(QUICK));
     }
 
     /// A bell that has rung ends one sleep, and a time that has passed each.

@@ -29,7 +29,7 @@ use crate::server::streams::{Slot, Streams};
 use crate::server::threads::{Threads, send_table};
 use crate::server::tickets::{Entry, Provided, Provider, Tickets};
 use crate::server::{Request, ServerOptions};
-use crate::transport::{self, Connection, LinkOptions};
+use crate::transport::{self, BodyPolicy, Connection, LinkOptions};
 
 /// How long after the cut a stop waits for the threads of streams to notice.
 const GRACE: Duration = Duration::from_millis(500);
@@ -212,9 +212,12 @@ impl Shared {
     ) -> Begun {
         let link = Arc::clone(turner.link());
         let lends = link.lender().is_some();
-        let is_light = table
-            .get()
-            .is_some_and(|table| table.is_light(options.body, lends, asked.extension));
+        // An announced body is not copied, unless it is to be lent wherever it lies.
+        let announces = link.profile().announces_from.is_some();
+        let is_light = (announces && !(lends && options.body == BodyPolicy::Lent))
+            || table
+                .get()
+                .is_some_and(|table| table.is_light(options.body, lends, asked.extension));
         let wanted = (asked.request.ticket.as_slice(), asked.role);
         let (ending, place) = (ending(&slot), Box::new(slot));
         let publication = Publication::new(&link, wanted, table, options, ending, place);

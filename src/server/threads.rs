@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::driver::clock;
 use crate::driver::io::{Source as _, guarded};
-use crate::driver::served::{Begun, Served, Work};
+use crate::driver::served::{ArrivedRequest, Begun, Served, Work};
 use crate::driver::turning::{Bell, Budget, Turn as _, Turner, Wants};
 use crate::driver::waiting::{self, Looks};
 use crate::error::Error;
@@ -136,28 +136,75 @@ fn wait(
     let mut soon = false;
     loop {
         let (number, receiver) = enlist(waiting, bell)?;
-        let held = turner.as_ref().map(|turner| {
-            let mut wants = turner.link().look(Served::wants);
-            wants.soon |= soon;
-            (turner.link().readiness(), wants)
-        });
-        let slept = waiting::sleep(held, Some(bell), None, Some(until));
+        let mut request = turner.as_mut().and_then(|turner| spin(turner, bell));
+        let mut died = false;
+        if request.is_none() {
+            let held = turner.as_ref().map(|turner| {
+                let mut wants = turner.link().look(Served::wants);
+                wants.soon |= soon;
+                (turner.link().readiness(), wants)
+            });
+            died = waiting::sleep(held, Some(bell), None, Some(until)).ok()?;
+        }
         if strike(waiting, number) {
             // Work is on the way, or the server has ended.
+            if let (Some(turner), Some(request)) = (&mut turner, request) {
+                turner.step(|served, _| served.put_back(request));
+            }
             drop(turner);
             return receiver.recv().ok();
         }
-        let died = slept.ok()?;
-        if clock::until(until).is_zero() {
+        if request.is_none() && clock::until(until).is_zero() {
             return None;
         }
-        let budget = if died { Budget::READY } else { Budget::LOOK };
-        (turner, soon) = match turner.map(|turner| turn(turner, budget)) {
-            Some(Turned::Begun(Begun::Here(turner), soon)) => (Some(turner), soon),
-            Some(Turned::Begun(Begun::Thread(work), _)) => return Some(work),
-            Some(Turned::Begun(Begun::Elsewhere, _) | Turned::Over) | None => (None, false),
-        };
+        if let (Some(turner), None) = (&mut turner, &request) {
+            let budget = if died { Budget::READY } else { Budget::WOKEN };
+            (request, soon) = turn(turner, budget);
+        }
+        turner.take_if(|turner| turner.link().is_closed());
+        if let Some(request) = request
+            && let Some(held) = turner.take()
+        {
+            match held.link().beside.host()?.begin(held, request) {
+                Begun::Here(back) => (turner, soon) = (Some(back), true),
+                Begun::Thread(work) => return Some(work),
+                Begun::Elsewhere => {}
+            }
+        }
     }
+}
+
+/// Looks for the next request for as long as the server spins.
+fn spin(turner: &mut Turner<Served>, bell: &Bell) -> Option<ArrivedRequest> {
+    let time = turner.link().io().spin();
+    if time.is_zero() {
+        return None;
+    }
+    let mut request = None;
+    waiting::spin(time, None, |upkeep| {
+        let budget = match upkeep {
+            Some(_) => Budget::READY,
+            None => Budget::LOOK,
+        };
+        (request, _) = turn(turner, budget);
+        request.is_some() || bell.has_rung() || turner.link().is_closed()
+    });
+    request
+}
+
+/// Turns a connection between two streams, or in a stream that whoever turns it sends. Gives the
+/// request that has come, and whether there may be more to do now.
+fn turn(turner: &mut Turner<Served>, budget: Budget) -> (Option<ArrivedRequest>, bool) {
+    let mut turned = (None, false);
+    let done = guarded(|| {
+        let (wants, mut effects) = turner.turn(budget);
+        turned = (effects.take_request(), wants.soon);
+        Served::settle(turner.link(), effects);
+    });
+    if !done {
+        turner.link().panicked();
+    }
+    turned
 }
 
 /// Puts a thread on the list of those that wait; `None` where it is to end.
@@ -187,48 +234,15 @@ fn strike(waiting: &Mutex<Waiting>, number: u64) -> bool {
     place.map(|place| threads.remove(place)).is_none()
 }
 
-/// What has come of a turn of a connection.
-enum Turned {
-    /// The stream that was asked for has begun, or none was asked for. With whether there may be
-    /// more to do now.
-    Begun(Begun, bool),
-    /// The connection is over.
-    Over,
-}
-
-/// Turns a connection between two streams, or in a stream that whoever turns it sends.
-fn turn(mut turner: Turner<Served>, budget: Budget) -> Turned {
-    let link = Arc::clone(turner.link());
-    let mut turned = Turned::Over;
-    let done = guarded(|| {
-        let (wants, mut effects) = turner.turn(budget);
-        let request = effects.take_request();
-        Served::settle(turner.link(), effects);
-        turned = match request {
-            _ if turner.link().is_closed() => Turned::Over,
-            None => Turned::Begun(Begun::Here(turner), wants.soon),
-            Some(request) => match turner.link().beside.host() {
-                Some(host) => Turned::Begun(host.begin(turner, request), true),
-                None => Turned::Over,
-            },
-        };
-    });
-    if !done {
-        link.panicked();
-    }
-    turned
-}
-
 /// Sends a published table to its end, on a thread that does nothing else. Gives the connection
 /// back, unless it is over.
 pub(super) fn send_table(mut turner: Turner<Served>) -> Option<Turner<Served>> {
     let bell = Bell::new().ok().map(Arc::new);
     turner.set_bell(bell.clone());
     let mut looks = Looks::default();
-    let mut budget = Budget::LOOK;
+    let mut budget = Budget::WOKEN;
     loop {
         let wants = turn_table(&mut turner, budget);
-        budget = Budget::LOOK;
         let Some(sent) = turner.link().look(Served::published_messages) else {
             break;
         };
@@ -241,9 +255,10 @@ pub(super) fn send_table(mut turner: Turner<Served>) -> Option<Turner<Served>> {
         }
         let wants = turner.link().look(Served::wants);
         let held = [(turner.link().readiness(), wants)];
-        if waiting::sleep(held, bell.as_deref(), None, None).ok()? {
-            budget = Budget::READY;
-        }
+        budget = match waiting::sleep(held, bell.as_deref(), None, None).ok()? {
+            true => Budget::READY,
+            false => Budget::WOKEN,
+        };
     }
     (!turner.link().is_closed()).then_some(turner)
 }

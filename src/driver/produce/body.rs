@@ -9,7 +9,7 @@ use crate::device::BufferRef;
 use crate::driver::callbacks::HostOwner;
 use crate::driver::produce::stage::stage;
 use crate::driver::produce::{ProduceOptions, on_gpu};
-use crate::driver::served::{Effects, Gathered, Hold, Room, Served, ServedLink, Writes};
+use crate::driver::served::{Effects, Gathered, Hold, Served, ServedLink};
 use crate::error::Result;
 use crate::proto::{Bytes, HeaderKind, OutBody, Sender};
 use crate::transport::{
@@ -95,19 +95,8 @@ impl Ready {
         }
     }
 
-    /// Whether the client's credit lets it be sent now, where there was room
-    /// [in place](BodyRoom::InPlace) alone and its body does not lie there (rule E5).
-    pub(super) fn has_room(&self, room: &Room) -> Result<bool> {
-        room.admits(self.figures.body_len, false)
-    }
-
-    /// Sends it, and gives what it is.
-    pub(super) fn send(
-        self,
-        served: &mut Served,
-        writes: Writes,
-        effects: &mut Effects,
-    ) -> Result<HeaderKind> {
+    /// Queues it, and gives what it is.
+    pub(super) fn queue(self, served: &mut Served, effects: &mut Effects) -> Result<HeaderKind> {
         let Self {
             kind,
             header,
@@ -129,7 +118,7 @@ impl Ready {
                 _ => sender.send_batch(header, body_len, body),
             }
         };
-        served.send(&announce, writes, send, effects)??;
+        served.queue(&announce, send, effects)??;
         Ok(kind)
     }
 
@@ -284,17 +273,18 @@ pub(super) enum BodyRoom {
     Any,
 }
 
-/// Whether the client's credit lets `message` be sent now (rule E5).
+/// Whether the client's credit lets `message` be sent now (rule E5). `admits`: whether it takes a body
+/// of so many bytes, which is lent in place or not.
 pub(super) fn room_for(
     options: &ProduceOptions,
-    room: &Room,
+    admits: impl Fn(u64, bool) -> Result<bool>,
     carrier: &Carrier,
     message: &EncodedMessage,
 ) -> Result<BodyRoom> {
-    if room.admits(message.body_len, false)? {
+    if admits(message.body_len, false)? {
         return Ok(BodyRoom::Any);
     }
-    if !room.admits(message.body_len, true)? {
+    if !admits(message.body_len, true)? {
         return Ok(BodyRoom::None);
     }
     // Looked at last, since it looks every buffer up.

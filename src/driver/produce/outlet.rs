@@ -90,8 +90,9 @@ impl Outlet {
         let (result, room) = release_here(|| {
             turner.step_to_host(self.patience, |served, effects| {
                 let result = step(served, effects);
-                // Half a window at a time: each read is a system call.
-                if served.room().is_half_used {
+                // Half a window at a time, and with what waits to be written: each read is a system
+                // call.
+                if served.is_half_used() && !served.holds_back() {
                     served.read(Budget::LOOK, effects);
                 }
                 (result, served.room())
@@ -111,7 +112,10 @@ impl Outlet {
     /// Whether there is room for `item` now, as far as can be told before its body is in place.
     pub(super) fn room_for(&self, options: &ProduceOptions, item: &Item) -> Result<BodyRoom> {
         match item {
-            Item::Message(message) => room_for(options, &self.room, &self.carrier, message),
+            Item::Message(message) => {
+                let admits = |len, in_place| self.room.admits(len, in_place);
+                room_for(options, admits, &self.carrier, message)
+            }
             _ => Ok(BodyRoom::Any),
         }
     }
@@ -123,7 +127,7 @@ impl Outlet {
         account: &mut Option<Box<Account>>,
     ) -> Result<bool> {
         match self.waiting.take() {
-            Some(waiting) if !waiting.has_room(&self.room)? => {
+            Some(waiting) if !self.room.admits(waiting.figures().body_len, false)? => {
                 self.waiting = Some(waiting);
                 Ok(false)
             }
@@ -198,7 +202,11 @@ impl Outlet {
         account: &mut Option<Box<Account>>,
     ) -> Result<()> {
         let figures = ready.figures();
-        let sent = self.step(|served, effects| ready.send(served, writes, effects));
+        let sent = self.step(|served, effects| {
+            let sent = ready.queue(served, effects);
+            served.write_later(writes, effects);
+            sent
+        });
         let is_batch = sent.transpose()? == Some(HeaderKind::RecordBatch);
         if self.role == Role::Metadata {
             return Ok(());

@@ -352,7 +352,7 @@ impl Production {
         let links =
             turners.map(|turner| (turner.link().readiness(), turner.link().look(Turn::wants)));
         let died = waiting::sleep(links, bell, None, until)?;
-        self.turn(if died { Budget::READY } else { Budget::LOOK });
+        self.turn(if died { Budget::READY } else { Budget::WOKEN });
         Ok(())
     }
 
@@ -386,6 +386,9 @@ impl Production {
 
     /// Takes up connections that have joined.
     fn take_up_joined(&mut self) {
+        if !self.outlets.is_empty() && !self.stream.joinable {
+            return;
+        }
         let joined = std::mem::take(&mut self.stream.outlets.lock().joined);
         for (turner, role) in joined {
             match self.outlets.iter_mut().find(|outlet| outlet.role == role) {

@@ -11,7 +11,7 @@ use super::table::{Feed, Published};
 use super::{ProduceOptions, device_in_transit, ensure_served, stream_info};
 use crate::arrow::EncodedMessage;
 use crate::driver::callbacks::Deferred;
-use crate::driver::served::{Effects, Room, Served, ServedLink, Writes};
+use crate::driver::served::{Effects, Served, ServedLink, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::Budget;
 use crate::error::{Error, Result, Status};
@@ -130,12 +130,12 @@ impl Publication {
         }
         let mut bytes = 0;
         for _ in 0..budget.messages {
-            let room = served.room();
-            let Some(message) = self.next(&room, bytes < budget.bytes, &mut bytes)? else {
-                return self.pause(served, &room, bytes >= budget.bytes, effects);
+            let Some(message) = self.next(served, bytes < budget.bytes, &mut bytes)? else {
+                return self.pause(served, bytes >= budget.bytes, effects);
             };
             let figures = message.figures();
-            let is_batch = message.send(served, Writes::Later, effects)? == HeaderKind::RecordBatch;
+            let is_batch = message.queue(served, effects)? == HeaderKind::RecordBatch;
+            served.write_later(Writes::Later, effects);
             self.sent = self.sent.map(|sent| sent + 1);
             self.options
                 .counters
@@ -170,16 +170,15 @@ impl Publication {
     fn pause(
         &mut self,
         served: &mut Served,
-        room: &Room,
         is_spent: bool,
         effects: &mut Effects,
     ) -> Result<Progress> {
         self.feed.prepare()?;
         if self.waiting.is_some() || self.feed.message().is_some() {
-            return Ok(match (room.is_crowded, is_spent) {
-                (true, _) => Progress::Crowded,
-                (false, true) if room.may_pull()? => Progress::Soon,
-                (false, _) => Progress::Waits,
+            return Ok(match served.is_crowded() {
+                true => Progress::Crowded,
+                false if is_spent && served.room().may_pull()? => Progress::Soon,
+                false => Progress::Waits,
             });
         }
         if let Some(ending) = self.ending.take() {
@@ -191,9 +190,10 @@ impl Publication {
 
     /// The next message with its body in place, if the client's credit has room for it. `may_copy`:
     /// the turn may still copy bodies, whose bytes it adds to `copied`.
-    fn next(&mut self, room: &Room, may_copy: bool, copied: &mut u64) -> Result<Option<Ready>> {
+    fn next(&mut self, served: &Served, may_copy: bool, copied: &mut u64) -> Result<Option<Ready>> {
+        let admits = |len, in_place| served.admits(len, in_place);
         if let Some(waiting) = self.waiting.take() {
-            if waiting.has_room(room)? {
+            if admits(waiting.figures().body_len, false)? {
                 return Ok(Some(waiting));
             }
             self.waiting = Some(waiting);
@@ -207,7 +207,7 @@ impl Publication {
             return Ok(None);
         };
         // Rule E5: a dictionary uses bytes of the window, a batch also a place in it.
-        let body_room = room_for(&self.options, room, &self.carrier, message)?;
+        let body_room = room_for(&self.options, admits, &self.carrier, message)?;
         if body_room == BodyRoom::None {
             return Ok(None);
         }

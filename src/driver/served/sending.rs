@@ -38,8 +38,6 @@ pub struct Room {
     window: Option<WindowRoom>,
     /// Record batches that the consumer has taken, as its credit says.
     pub taken: u64,
-    /// Half of the window is used.
-    pub is_half_used: bool,
 }
 
 impl Room {
@@ -83,8 +81,28 @@ impl Served {
             is_crowded: self.is_crowded(),
             window: self.sender.room(),
             taken: self.sender.batches_taken(),
-            is_half_used: self.sender.is_half_used(),
         }
+    }
+
+    /// Whether a message with a body of `body_len` bytes, which is lent `in_place` or not, may be
+    /// sent now.
+    ///
+    /// # Errors
+    ///
+    /// As [`ensure_streaming`](Self::ensure_streaming).
+    pub fn admits(&self, body_len: u64, in_place: bool) -> Result<bool> {
+        self.ensure_streaming()?;
+        Ok(!self.is_crowded() && self.sender.admits(body_len, in_place))
+    }
+
+    /// Whether queued messages wait for those that follow soon.
+    pub fn holds_back(&self) -> bool {
+        self.writes == Writes::Later
+    }
+
+    /// Whether half of the consumer's window is used.
+    pub fn is_half_used(&self) -> bool {
+        self.sender.is_half_used()
     }
 
     /// Why the stream cannot go on, if something ended it.
@@ -145,10 +163,19 @@ impl Served {
         step: impl FnOnce(&mut Sender<Gathered, Hold>) -> R,
         effects: &mut Effects,
     ) -> Result<R> {
-        self.writes = writes;
         let result = self.queue(announce, step, effects)?;
-        self.pump(effects);
+        self.write_later(writes, effects);
         self.closed.clone().map_or(Ok(result), Err)
+    }
+
+    /// Writes what is queued, now or with what follows soon.
+    pub fn write_later(&mut self, writes: Writes, effects: &mut Effects) {
+        self.writes = writes;
+        if self.closed.is_none()
+            && let Err(error) = self.write()
+        {
+            self.close(error, effects);
+        }
     }
 
     /// Refuses the request, or ends the stream, with an error. Nobody is told who has gone.
@@ -177,7 +204,7 @@ impl Served {
     }
 
     /// So much waits to be written that nothing new is to be made.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub fn is_crowded(&self) -> bool {
         self.connection.queued_bytes() > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
             || self.connection.held_bytes() > HELD_HIGH_WATER_BYTES
     }

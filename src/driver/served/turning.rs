@@ -27,7 +27,9 @@ impl Turn for Served {
             return self.wants_and(true);
         }
         self.writes = Writes::AtOnce;
-        self.write_on(effects);
+        if budget.writes_on {
+            self.write_on(effects);
+        }
         let mut soon = self.read(budget, effects);
         // A request that has just come is answered first.
         let progress = match effects.request {
@@ -103,7 +105,8 @@ impl Turn for Served {
         };
         match request.map(|request| (link.take(), request)) {
             Some((Some(turner), request)) => match host.begin(turner, *request) {
-                Begun::Here(turner) => drop(turner),
+                // A request ends a turn, behind which there is another one.
+                Begun::Here(turner) => turner.give_back_here(),
                 Begun::Thread(work) => host.run(work),
                 Begun::Elsewhere => {}
             },
@@ -130,6 +133,11 @@ impl Served {
             }
             None => wants,
         }
+    }
+
+    /// The holder gives the connection back before it has begun the stream of `request`.
+    pub fn put_back(&mut self, request: ArrivedRequest) {
+        self.waiting_request = Some(Box::new(request));
     }
 
     /// Messages of the published table that have been sent, while there is one to be sent.

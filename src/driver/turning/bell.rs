@@ -1,6 +1,7 @@
 //! A descriptor that wakes the one thread that sleeps on it.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -8,7 +9,11 @@ use crate::error::{Error, Result};
 
 /// Wakes the holder of a connection, which sleeps on this descriptor beside those of the connection.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct Bell {
+    fd: OwnedFd,
+    /// For a thread that is awake.
+    has_rung: AtomicBool,
+}
 
 impl Bell {
     /// A bell that is silent.
@@ -18,23 +23,33 @@ impl Bell {
     /// `OutOfResources` when the process has no file descriptor left.
     pub fn new() -> Result<Self> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map(Self)
+            .map(|fd| Self {
+                fd,
+                has_rung: AtomicBool::new(false),
+            })
             .map_err(|errno| Error::os("cannot make a descriptor to wake a thread", errno))
     }
 
     /// Wakes the sleeper, or keeps the next one from sleeping.
     pub fn ring(&self) {
+        self.has_rung.store(true, Ordering::Release);
         // A full counter rings already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
     /// Makes the bell silent again.
     pub fn silence(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        self.has_rung.store(false, Ordering::Release);
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+    }
+
+    /// Whether the bell has rung since it was [silenced](Self::silence).
+    pub fn has_rung(&self) -> bool {
+        self.has_rung.load(Ordering::Acquire)
     }
 
     /// Readable once the bell has rung.
     pub fn fd(&self) -> &OwnedFd {
-        &self.0
+        &self.fd
     }
 }

@@ -162,10 +162,11 @@ impl<T: Turn> Link<T> {
         self.held.lock()
     }
 
-    /// The token is dropped: the I/O thread owns the connection again.
-    pub(super) fn give_back(&self) {
+    /// The token is dropped: the I/O thread owns the connection again. Returns whether there is
+    /// something to do for it now.
+    pub(super) fn give_back(&self) -> bool {
         if !self.generation.is_same_process() {
-            return;
+            return false;
         }
         let mut effects = T::Effects::default();
         let soon = {
@@ -177,9 +178,7 @@ impl<T: Turn> Link<T> {
             wants.soon
         };
         self.settle(effects);
-        if soon {
-            self.io.call_soon(self.source());
-        }
+        soon
     }
 
     /// The same, but the I/O thread begins to watch a little later where nothing is to be written.

@@ -23,6 +23,9 @@ pub struct Budget {
     pub messages: usize,
     /// Bytes of bodies read, and as many copied or written by this thread to be sent.
     pub bytes: u64,
+    /// Bytes that wait are written on. A socket that has been full is worth a write only once its
+    /// descriptor tells of room: then there is much.
+    pub writes_on: bool,
     /// The system is asked whether the peer's process has ended, if nothing is left to be read.
     pub asks_for_death: bool,
 }
@@ -32,13 +35,20 @@ impl Budget {
     pub const READY: Self = Self {
         messages: 256,
         bytes: 1 << 20,
+        writes_on: true,
         asks_for_death: true,
+    };
+
+    /// A turn after a sleep that the end of the peer's process has not ended.
+    pub const WOKEN: Self = Self {
+        asks_for_death: false,
+        ..Self::READY
     };
 
     /// A look, whatever the descriptors say.
     pub const LOOK: Self = Self {
-        asks_for_death: false,
-        ..Self::READY
+        writes_on: false,
+        ..Self::WOKEN
     };
 }
 

@@ -18,6 +18,7 @@ pub struct Turner<T: Turn> {
 impl<T: Turn> Turner<T> {
     /// For [`Link::take`] alone.
     pub(super) fn new(link: Arc<Link<T>>) -> Self {
+        link.io().count_holder(true);
         Self {
             link,
             is_given_back: false,
@@ -56,6 +57,12 @@ impl<T: Turn> Turner<T> {
         step: impl FnOnce(&mut T, &mut T::Effects) -> R,
     ) -> R {
         self.step_and(Some(patience), step)
+    }
+
+    /// Gives the connection back to the I/O thread, which is the caller and turns it next.
+    pub fn give_back_here(mut self) {
+        self.is_given_back = true;
+        self.link.give_back();
     }
 
     /// Gives the connection back. The I/O thread begins to watch it once `patience` has passed, or
@@ -97,8 +104,9 @@ impl<T: Turn> Turner<T> {
 
 impl<T: Turn> Drop for Turner<T> {
     fn drop(&mut self) {
-        if !self.is_given_back {
-            self.link.give_back();
+        self.link.io().count_holder(false);
+        if !self.is_given_back && self.link.give_back() {
+            self.link.io().call_soon(self.link.source());
         }
     }
 }
