@@ -145,9 +145,7 @@ impl Served {
             self.stream_queued = self.connection.queued_bytes();
         }
         let result = step(&mut self.sender);
-        if let Err(error) = self.transmit_all() {
-            self.close(error, effects);
-        }
+        self.pump_unwritten(effects);
         self.closed.clone().map_or(Ok(result), Err)
     }
 

@@ -260,12 +260,13 @@ fn a_request_waits_for_the_holder() {
             sender.handle_tagged(Tags::DEFAULT.want_data, b"t").unwrap();
         };
         served.send(&[], Writes::AtOnce, asks, effects).unwrap();
-        let request = effects.take_request();
-        served.waiting_request = request.map(Box::new);
-        assert!(!served.wants().read || served.wants().soon);
-        served.waiting_request.is_some()
+        let request = effects.take_request().unwrap();
+        let ticket = request.request.ticket.clone();
+        served.put_back(request);
+        assert!(served.wants().soon);
+        ticket
     });
-    assert!(request);
+    assert_eq!(request, b"t");
     drop(turner);
     // `Nobody` takes it, by the I/O thread.
     wait_until(|| served.look(|served| served.waiting_request.is_none()));

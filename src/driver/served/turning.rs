@@ -146,8 +146,19 @@ impl Served {
         Some(publication.sent().unwrap_or(0))
     }
 
-    /// Moves everything that can be moved: machine to connection, and events to effects.
+    /// Moves everything that can be moved: machine to connection, and events to effects; and writes
+    /// in one system call all that the turn says: a header, its list, an end.
     pub(super) fn pump(&mut self, effects: &mut Effects) {
+        self.pump_unwritten(effects);
+        if self.closed.is_none()
+            && let Err(error) = self.write()
+        {
+            self.close(error, effects);
+        }
+    }
+
+    /// The same, but nothing is written.
+    pub(super) fn pump_unwritten(&mut self, effects: &mut Effects) {
         if self.closed.is_some() {
             return;
         }
@@ -158,8 +169,7 @@ impl Served {
             self.handle(event, effects);
             outcome = self.transmit_all();
         }
-        // Everything that the turn said in one system call: a header, its list, an end.
-        if let Err(error) = outcome.and_then(|()| self.write()) {
+        if let Err(error) = outcome {
             self.close(error, effects);
         }
     }
