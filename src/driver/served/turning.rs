@@ -30,8 +30,8 @@ impl Turn for Served {
         if budget.writes_on {
             self.write_on(effects);
         }
-        let mut soon = self.read(budget, effects);
-        // A request that has just come is answered first.
+        // A stream that begins is answered before anything else is read.
+        let mut soon = self.begins() || self.read(budget, effects);
         let progress = match effects.request {
             None => self.send_publication(budget, effects),
             Some(_) => None,
@@ -55,9 +55,7 @@ impl Turn for Served {
     }
 
     fn wants(&self) -> Wants {
-        let is_new = |publication: &Publication| publication.sent().is_none();
-        let begins = self.publication.as_deref().is_some_and(is_new);
-        self.wants_and(self.waiting_request.is_some() || begins)
+        self.wants_and(self.waiting_request.is_some() || self.begins())
     }
 
     fn upkeep(&mut self, now: Timestamp, effects: &mut Effects) {
@@ -282,6 +280,12 @@ impl Served {
             self.publication = Some(publication);
         }
         Some(progress)
+    }
+
+    /// Whether a published table is to be sent of which nothing has been sent.
+    fn begins(&self) -> bool {
+        let is_new = |publication: &Publication| publication.sent().is_none();
+        self.publication.as_deref().is_some_and(is_new)
     }
 
     fn wants_and(&self, soon: bool) -> Wants {
