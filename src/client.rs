@@ -408,7 +408,11 @@ impl Inner {
             ..LinkOptions::default()
         };
         let connection = transport.connect(uri, &link_options)?;
-        tracing::debug!("connected to {} ({})", uri.bare(), connection.peer());
+        tracing::debug!(
+            "connected to {} ({})",
+            uri.bare(),
+            connection.identity().peer
+        );
         self.connections.fetch_add(1, Ordering::Relaxed);
         let link = FetchLink::new(connection, uri.tags.free_data, &self.io);
         Ok(Connected {

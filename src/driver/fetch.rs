@@ -86,8 +86,6 @@ pub struct Fetch {
     fresh: bool,
     /// What taking the last batch brought about is still to be said.
     told_later: bool,
-    /// What the connections had received when [`discard`](Self::discard) last looked.
-    discarded: u64,
 }
 
 impl Fetch {
@@ -142,7 +140,6 @@ impl Fetch {
             suspected: false,
             fresh: false,
             told_later: false,
-            discarded: 0,
         });
         let asked = clock::now();
         fetch.pump();
@@ -395,18 +392,13 @@ impl Fetch {
         if self.is_settled() || self.links().iter().any(|link| link.closed().is_some()) {
             return Discarded::Over;
         }
-        let moved = self.moved();
-        let parts = std::mem::replace(&mut self.discarded, moved) != moved;
+        // The descriptor of a socket tells of bytes: those of a body that has not come whole.
+        let parts = self.links().iter().all(|link| link.readiness().socket);
         match steps {
             0 if !parts => Discarded::Nothing,
             STEPS_AT_ONCE => Discarded::More,
             _ => Discarded::Some,
         }
-    }
-
-    /// [`Connection::moved`](crate::transport::Connection::moved), of all connections.
-    fn moved(&self) -> u64 {
-        self.links().iter().map(|link| link.moved()).sum()
     }
 
     /// Fails once the machine has failed.
@@ -443,7 +435,7 @@ impl Fetch {
         self.sleep(cancel)?;
         // Before it says that it looks: the end of the connection, which may have woken it, is not looked for then.
         self.step();
-        self.links().iter().for_each(|link| link.look_again());
+        self.links().iter().for_each(|link| link.wake());
         self.receiver.handle_timeout(clock::now());
         self.pump();
         Ok(())

@@ -15,15 +15,12 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Control, FreeMessage, FreeQueue, HeaderParser, Return, Span, Timestamp};
 use crate::transport::{
-    Connection, Incoming, Outgoing, Payload, Profile, Readiness, Resolved, Unmapped,
+    Connection, Identity, Incoming, Outgoing, Payload, PeerRegions, Readiness, Resolved, Unmapped,
 };
 
 /// One connection at a client.
 pub struct FetchLink {
-    peer: String,
-    same_user: bool,
-    profile: Profile,
-    readiness: Readiness,
+    identity: Identity,
     /// Before `state`, so that the thread outlives what it watches.
     io: IoThread,
     me: Weak<Self>,
@@ -88,10 +85,7 @@ impl FetchLink {
     /// Takes over a connection.
     pub fn new(link: Box<dyn Connection>, free_tag: Option<u64>, io: &IoThread) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
-            peer: link.peer().to_owned(),
-            same_user: link.same_user(),
-            profile: link.profile(),
-            readiness: link.readiness(),
+            identity: link.identity().clone(),
             io: io.clone(),
             me: Weak::clone(me),
             generation: Generation::now(),
@@ -131,28 +125,28 @@ impl FetchLink {
 
     /// Who the server is.
     pub fn peer(&self) -> &str {
-        &self.peer
+        &self.identity.peer
     }
 
     /// Whether the server runs as the same user.
     pub fn same_user(&self) -> bool {
-        self.same_user
+        self.identity.same_user
     }
 
     /// What to sleep on.
     pub fn readiness(&self) -> &Readiness {
-        &self.readiness
+        &self.identity.readiness
     }
 
     /// Whether bytes wait for room to be written.
     pub fn is_writing(&self) -> bool {
-        self.state.lock().link.queued_bytes() > 0
+        self.state.lock().link.queued().bytes > 0
     }
 
     /// Writes on, where something is queued.
     pub fn write_on(&self) {
         let mut state = self.state.lock();
-        if state.closed.is_none() && state.link.queued_bytes() > 0 {
+        if state.closed.is_none() && state.link.queued().bytes > 0 {
             // The end of the connection is found by reading, behind what was said before it.
             let _ = state.link.flush();
         }
@@ -181,8 +175,10 @@ impl FetchLink {
 
     /// Whether it can serve another stream: it is not over, and what the server has announced is there.
     pub fn is_sound(&self) -> bool {
-        let state = self.state.lock();
-        state.closed.is_none() && !state.dismissed && state.link.is_sound()
+        let mut state = self.state.lock();
+        state.closed.is_none()
+            && !state.dismissed
+            && state.link.with_regions(|regions| regions.is_sound())
     }
 
     /// Why the connection is over, once it is.
@@ -205,24 +201,27 @@ impl FetchLink {
                 telling::sent(&*state.link, &message);
                 let _ = state.link.queue(message);
             }
-            let _ = state.link.write_queued();
+            let _ = state.link.flush();
             Ok(())
         })
     }
 
-    /// Where packed bodies that are announced from now on shall go ([`Connection::receive_on`]).
+    /// Where packed bodies that are announced from now on shall go ([`PeerRegions::receive_on`](crate::transport::PeerRegions::receive_on)).
     pub fn receive_on(&self, gpu: Option<&Arc<Device>>) {
-        self.state.lock().link.receive_on(gpu);
+        let mut state = self.state.lock();
+        state.link.with_regions(|regions| regions.receive_on(gpu));
     }
 
-    /// The GPUs that the next request names ([`Connection::accept_gpus`]).
+    /// The GPUs that the next request names ([`PeerRegions::accept_gpus`](crate::transport::PeerRegions::accept_gpus)).
     pub fn accept_gpus(&self, gpus: &[[u8; 16]]) {
-        self.state.lock().link.accept_gpus(gpus);
+        let mut state = self.state.lock();
+        state.link.with_regions(|regions| regions.accept_gpus(gpus));
     }
 
-    /// See [`Connection::misses_gpus`].
+    /// See [`PeerRegions::misses_gpus`](crate::transport::PeerRegions::misses_gpus).
     pub fn misses_gpus(&self) -> bool {
-        self.state.lock().link.misses_gpus()
+        let mut state = self.state.lock();
+        state.link.with_regions(|regions| regions.misses_gpus())
     }
 
     /// Announces the body of a header that has been seen (rule D8).
@@ -244,7 +243,7 @@ impl FetchLink {
         if let Some(error) = &state.closed {
             return Err(error.clone());
         }
-        if state.link.queued_bytes() > 0 {
+        if state.link.queued().bytes > 0 {
             // The end of the connection is found by reading, behind what was said before it.
             let _ = state.link.flush();
         }
@@ -257,13 +256,13 @@ impl FetchLink {
 
     /// Forgets announced bodies: the stream is over.
     pub fn clear_posted(&self) {
-        self.state.lock().link.clear_posted();
+        self.state.lock().link.forget_bodies();
     }
 
     /// Everything of a stream has come, or nothing more comes.
     pub fn end(&self) {
         let mut state = self.state.lock();
-        state.link.clear_posted();
+        state.link.forget_bodies();
         state.link.end_stream();
     }
 
@@ -274,22 +273,30 @@ impl FetchLink {
     /// `Protocol` when a span is outside the regions that the server announced; `Disconnected` where memory
     /// of a GPU cannot be opened since the server's process has ended; what else the driver says of it.
     pub fn resolve(&self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        let resolved = self.state.lock().link.resolve(seq, spans);
+        let resolved = {
+            let mut state = self.state.lock();
+            state
+                .link
+                .with_regions(|regions| regions.resolve(seq, spans))
+        };
         resolved.map_err(|error| {
             // The driver knows its handles a moment less long than the system knows the process.
-            let ended =
-                error.status() != Status::Protocol && self.readiness.peer_dies_within(DEATH_WAIT);
+            let ended = error.status() != Status::Protocol
+                && self.identity.readiness.peer_dies_within(DEATH_WAIT);
             if ended { self.has_ended() } else { error }
         })
     }
 
     /// Whether what the server sent first arrives first.
     pub fn is_ordered(&self) -> bool {
-        self.profile.is_ordered
+        self.identity.profile.is_ordered
     }
 
     fn has_ended(&self) -> Error {
-        Error::disconnected(format!("the server's process ({}) has ended", self.peer))
+        Error::disconnected(format!(
+            "the server's process ({}) has ended",
+            self.identity.peer
+        ))
     }
 
     /// The next message, which may be [the connection's own](State::handles).
@@ -297,7 +304,7 @@ impl FetchLink {
         // Messages are not moved on their way up: each time would cost as much as to read one.
         let mut received = state.link.receive();
         if matches!(received, Ok(None)) {
-            received = match suspected && self.readiness.peer_has_died() {
+            received = match suspected && self.identity.readiness.peer_has_died() {
                 true => Err(self.has_ended()),
                 // What failed to be written is told here alone, behind all that came: also what came since the look above.
                 false => match state.link.flush() {
@@ -342,8 +349,8 @@ impl FetchLink {
     pub fn watch(&self) -> Result<()> {
         let source = self.source();
         let fds = [
-            Some(Arc::clone(&self.readiness.fd)),
-            self.readiness.peer_death.clone(),
+            Some(Arc::clone(&self.identity.readiness.fd)),
+            self.identity.readiness.peer_death.clone(),
         ];
         self.with(|state| {
             if state.registration.is_some() {
@@ -374,7 +381,7 @@ impl FetchLink {
             match self.receive_with(state, true)? {
                 None if state.link.is_waiting() && state.retired => {
                     // A body that was not announced: it is thrown away.
-                    state.link.clear_posted();
+                    state.link.forget_bodies();
                 }
                 None if state.link.is_waiting() => {
                     return Err(Error::protocol(
@@ -411,19 +418,10 @@ impl FetchLink {
         let registration = {
             let mut state = self.state.lock();
             state.link.begin_stream();
-            if !self.profile.comes_in_pieces {
-                state.link.wake();
-            }
+            state.link.wake();
             state.registration.take()
         };
         drop(registration);
-    }
-
-    /// The consumer has slept, and looks for messages again.
-    pub fn look_again(&self) {
-        if !self.profile.comes_in_pieces {
-            self.wake();
-        }
     }
 
     /// Gives bodies back to the server, soon: at once when there are many, within 10 ms
@@ -477,7 +475,6 @@ impl FetchLink {
         {
             let _ = state.link.queue(message);
         }
-        let _ = state.link.write_queued();
         Some(matches!(state.link.flush(), Ok(false)))
     }
 
@@ -543,11 +540,6 @@ impl FetchLink {
         true
     }
 
-    /// [`Connection::moved`].
-    pub fn moved(&self) -> u64 {
-        self.state.lock().link.moved()
-    }
-
     fn source(&self) -> Weak<dyn Source> {
         Weak::clone(&self.me) as Weak<Self>
     }
@@ -603,7 +595,7 @@ impl Turn<'_> {
         if let Err(error) = &mut received {
             // A killed process's sockets end a moment before the process does.
             if error.status() == Status::Disconnected
-                && self.link.readiness.peer_dies_within(DEATH_WAIT)
+                && self.link.identity.readiness.peer_dies_within(DEATH_WAIT)
             {
                 *error = self.link.has_ended();
             }
@@ -645,9 +637,12 @@ impl State {
         };
         let fd = fd.take();
         match Control::decode(bytes)? {
-            Some(Control::Region { id, handle }) => self.link.map_region(id, &handle, fd)?,
+            Some(Control::Region { id, handle }) => {
+                let map = |regions: &mut dyn PeerRegions| regions.map(id, &handle, fd);
+                self.link.with_regions(map)?;
+            }
             Some(Control::RegionGone { id }) => {
-                let unmapped = self.link.unmap_region(id)?;
+                let unmapped = self.link.with_regions(|regions| regions.unmap(id))?;
                 let me = Weak::clone(me);
                 // The server may free the memory once it is told.
                 let told_later = unmapped == Unmapped::Later
@@ -656,7 +651,10 @@ impl State {
                     self.forget(id)?;
                 }
             }
-            Some(Control::Ready { seq, event, handle }) => self.link.order(seq, event, &handle)?,
+            Some(Control::Ready { seq, event, handle }) => {
+                self.link
+                    .with_regions(|regions| regions.order(seq, event, &handle))?;
+            }
             Some(Control::GoAway) => self.dismissed = true,
             _ => return Ok(false),
         }
@@ -665,7 +663,7 @@ impl State {
 
     /// Tells the server that it may free a region.
     fn forget(&mut self, id: u16) -> Result<()> {
-        if self.link.queued_bytes() == 0 {
+        if self.link.queued().bytes == 0 {
             self.unread = 0;
         }
         self.unread += 1;
@@ -683,10 +681,13 @@ impl State {
 
     fn close(&mut self, error: Error) {
         if self.closed.is_none() {
-            tracing::debug!("the connection to {} ends: {error}", self.link.peer());
+            tracing::debug!(
+                "the connection to {} ends: {error}",
+                self.link.identity().peer
+            );
             self.closed = Some(error);
             self.registration = None;
-            self.link.close();
+            self.link.close(None);
         }
     }
 }
@@ -732,7 +733,7 @@ impl Drop for FetchLink {
         if state.closed.is_none() {
             tracing::debug!(
                 "the connection to {} ends: nothing needs it",
-                state.link.peer()
+                self.identity.peer
             );
         }
         // Not cut: the connection's own end closes what it mapped first.

@@ -122,7 +122,7 @@ pub fn sent(link: &dyn Connection, message: &Outgoing) {
         Outgoing::GpuBody { tag, .. } => tagged(*tag, None),
         Outgoing::Control { bytes, .. } => control(bytes),
     };
-    tracing::trace!("to {}: {what}", link.peer());
+    tracing::trace!("to {}: {what}", link.identity().peer);
 }
 
 /// Tells of a message that has come over `link`.
@@ -141,7 +141,7 @@ pub fn received(link: &dyn Connection, message: &Incoming) {
         }
         Incoming::Control { bytes, .. } => control(bytes),
     };
-    tracing::trace!("from {}: {what}", link.peer());
+    tracing::trace!("from {}: {what}", link.identity().peer);
 }
 
 fn metadata(split: Option<(Prefix, &[u8])>, header: Option<&[u8]>) -> String {

@@ -103,7 +103,7 @@ impl Shared {
         };
         let host: Weak<dyn Host> = Weak::clone(&self.me) as Weak<Self>;
         let idle = self.link_options.region_idle;
-        let peer = connection.peer().to_owned();
+        let peer = connection.identity().peer.clone();
         let queued = self.options.most_queued();
         let link = ServedLink::start(id, connection, config, idle, queued, &self.io, host)
             .map_err(|error| error.context(format_args!("the peer is {peer}")))?;

@@ -18,9 +18,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, Span, Spans, Uri, body_of_tag};
+use crate::transport::regions::no_regions;
 use crate::transport::{
-    Connection, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Owner, Placement,
-    Readiness, Resolved, Transport, Unmapped, Watched, sends_host_memory_only,
+    Connection, Identity, Incoming, Lease, Lender, LinkOptions, Listener, OnGpu, Outgoing, Owner,
+    PeerRegions, Placement, Profile, Queued, Readiness, Resolved, Transport, Unmapped, Watched,
+    sends_host_memory_only,
 };
 
 /// The transport of scheme `mem:`.
@@ -153,6 +155,7 @@ impl Pipe {
 }
 
 struct MemConnection {
+    identity: Identity,
     incoming: Arc<Pipe>,
     outgoing: Arc<Pipe>,
     lender: Arc<MemLender>,
@@ -166,7 +169,18 @@ impl MemConnection {
         lent: &Arc<Lent>,
         options: &LinkOptions,
     ) -> Self {
+        let readiness = Readiness {
+            fd: Arc::clone(&incoming.ready) as _,
+            socket: true,
+            peer_death: None,
+        };
         Self {
+            identity: Identity {
+                peer: "this process".to_owned(),
+                same_user: true,
+                readiness,
+                profile: Profile::SOCKET,
+            },
             incoming: Arc::clone(incoming),
             outgoing: Arc::clone(outgoing),
             lender: Arc::new(MemLender {
@@ -184,23 +198,11 @@ fn gone() -> Error {
 }
 
 impl Connection for MemConnection {
-    fn peer(&self) -> &str {
-        "this process"
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
-    fn same_user(&self) -> bool {
-        true
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness {
-            fd: Arc::clone(&self.incoming.ready) as _,
-            socket: true,
-            peer_death: None,
-        }
-    }
-
-    fn send(&mut self, message: Outgoing) -> Result<()> {
+    fn queue(&mut self, message: Outgoing) -> Result<()> {
         if self.closed {
             return Err(gone());
         }
@@ -220,17 +222,13 @@ impl Connection for MemConnection {
         Ok(true)
     }
 
-    fn queued_bytes(&self) -> u64 {
-        0
+    fn queued(&self) -> Queued {
+        Queued::default()
     }
 
     fn post_body(&mut self, _seq: u32, _packed: u64, _list: u64) {}
 
-    fn clear_posted(&mut self) {}
-
-    fn is_waiting(&self) -> bool {
-        false
-    }
+    fn forget_bodies(&mut self) {}
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
         if self.closed {
@@ -251,18 +249,28 @@ impl Connection for MemConnection {
         Some(Arc::clone(&self.lender) as Arc<dyn Lender>)
     }
 
-    fn map_region(&mut self, id: u16, _handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
-        Err(Error::protocol(format!(
-            // Rule E3.
-            "region {id} on a connection that has none"
-        )))
+    fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
+        Some(self)
     }
 
-    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
-        Err(Error::protocol(format!(
-            // Rule E3.
-            "region {id} on a connection that has none"
-        )))
+    fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
+        self.closed = true;
+        self.incoming.close();
+        self.outgoing.close();
+        // Messages that nobody will read let go of what they hold.
+        let unread = std::mem::take(&mut self.incoming.state.lock().queue);
+        drop(unread);
+        lent
+    }
+}
+
+impl PeerRegions for MemConnection {
+    fn map(&mut self, id: u16, _handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
+        Err(no_regions(id))
+    }
+
+    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
+        Err(no_regions(id))
     }
 
     fn resolve(&mut self, _seq: u32, spans: Vec<Span>) -> Result<Resolved> {
@@ -292,20 +300,11 @@ impl Connection for MemConnection {
             gpu: None,
         })
     }
-
-    fn close(&mut self) {
-        self.closed = true;
-        self.incoming.close();
-        self.outgoing.close();
-        // Messages that nobody will read let go of what they hold.
-        let unread = std::mem::take(&mut self.incoming.state.lock().queue);
-        drop(unread);
-    }
 }
 
 impl Drop for MemConnection {
     fn drop(&mut self) {
-        self.close();
+        self.close(None);
     }
 }
 

@@ -59,8 +59,8 @@ fn connections_wait_to_be_accepted_and_outlive_the_listener() {
         for (server, n) in servers.iter_mut().zip(100u8..) {
             let message = next(server.as_mut()).unwrap();
             assert!(matches!(message, Incoming::Control { bytes, .. } if bytes[..] == [n]));
-            assert_eq!(server.same_user(), subject.knows_users);
-            assert!(!server.peer().is_empty());
+            assert_eq!(server.identity().same_user, subject.knows_users);
+            assert!(!server.identity().peer.is_empty());
         }
     }
 }
@@ -74,9 +74,12 @@ fn what_was_sent_before_the_end_arrives() {
         for n in 0..10 {
             pair.server.send(control(n)).unwrap();
         }
-        pair.server.close();
+        pair.server.close(None);
         drop(pair.server);
-        assert!(wait(&pair.client.readiness().fd, PollFlags::IN));
+        assert!(wait(
+            &pair.client.identity().readiness.clone().fd,
+            PollFlags::IN
+        ));
         for n in 0..10u8 {
             let message = next(pair.client.as_mut()).unwrap();
             assert!(matches!(message, Incoming::Control { bytes, .. } if bytes[..] == [n]));
@@ -97,10 +100,10 @@ fn what_was_sent_before_the_end_arrives() {
 fn a_closed_end_stays_closed() {
     for subject in SUBJECTS {
         let mut pair = subject.pair();
-        let ready = pair.client.readiness();
+        let ready = pair.client.identity().readiness.clone();
         pair.server.send(control(1)).unwrap();
-        pair.client.close();
-        pair.client.close();
+        pair.client.close(None);
+        pair.client.close(None);
         assert!(wait(&ready.fd, PollFlags::IN));
         for _ in 0..2 {
             assert_eq!(

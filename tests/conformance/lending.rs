@@ -32,7 +32,11 @@ fn lend(lender: &Arc<dyn Lender>, buffers: &[BufferRef]) -> Lease {
 fn announce(client: &mut dyn Connection, lease: &Lease) {
     for notice in &lease.announce {
         let fd = notice.fd.as_ref().map(|fd| fd.try_clone().unwrap());
-        client.map_region(notice.id, &notice.handle, fd).unwrap();
+        client
+            .regions()
+            .unwrap()
+            .map(notice.id, &notice.handle, fd)
+            .unwrap();
     }
 }
 
@@ -69,7 +73,12 @@ fn resolve(subject: Subject, pair: &mut Pair, spans: &[Span]) -> Resolved {
         };
         assert_eq!(came, (tag, bytes));
     }
-    let found = pair.client.resolve(1, spans.to_vec()).unwrap();
+    let found = pair
+        .client
+        .regions()
+        .unwrap()
+        .resolve(1, spans.to_vec())
+        .unwrap();
     assert_eq!(found.pulled, subject.pulls);
     found
 }
@@ -252,7 +261,10 @@ fn idle_regions_are_retired() {
             let found = resolve(subject, &mut pair, &lease.spans);
             drop(lease);
             assert_eq!(lender.retire_idle(), (vec![1], None));
-            assert_eq!(pair.client.unmap_region(1).unwrap(), Unmapped::Now);
+            assert_eq!(
+                pair.client.regions().unwrap().unmap(1).unwrap(),
+                Unmapped::Now
+            );
             lender.region_forgotten(1);
             // Memory that the peer has mapped counts, whatever it says.
             assert_eq!(budget.used() > before, found.shared);
@@ -283,7 +295,7 @@ fn a_cut_leaves_lent_memory_unchanged() {
         let lease = lend(&lender, &[borrowed, BufferRef::of(&copied)]);
         announce(pair.client.as_mut(), &lease);
         let found = resolve(subject, &mut pair, &lease.spans);
-        pair.client.close();
+        pair.client.close(None);
         // The end of the connection is the end of its lending, whoever forgets to say so.
         drop(pair.server);
         assert!(matches!(
@@ -358,7 +370,7 @@ fn a_region_message_brings_its_descriptor() {
                 panic!("not a region");
             };
             assert_eq!(fd.is_some(), !subject.pulls);
-            pair.client.map_region(id, &handle, fd).unwrap();
+            pair.client.regions().unwrap().map(id, &handle, fd).unwrap();
             regions += 1;
         }
         for (n, lease) in (0..).zip(&leases) {

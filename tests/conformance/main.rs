@@ -154,9 +154,9 @@ impl Pair {
                 .unwrap();
             assert!(next(self.client.as_mut()).is_ok());
         }
-        self.client.write_queued().unwrap();
+        self.client.flush().unwrap();
         assert!(self.server.receive().unwrap().is_none());
-        self.server.write_queued().unwrap();
+        self.server.flush().unwrap();
         assert!(self.client.receive().unwrap().is_none());
         self.client.wake();
     }
@@ -318,7 +318,7 @@ pub(crate) fn next(connection: &mut dyn Connection) -> Result<Incoming> {
             "no message within ten seconds"
         );
         if !connection.doze() {
-            wait(&connection.readiness().fd, PollFlags::IN);
+            wait(&connection.identity().readiness.clone().fd, PollFlags::IN);
         }
         if let Some(message) = connection.receive()? {
             return Ok(message);
@@ -359,7 +359,7 @@ pub(crate) fn carry(
         );
     }
     assert!(from.flush().unwrap());
-    assert_eq!(from.queued_bytes(), 0);
+    assert_eq!(from.queued().bytes, 0);
     arrived
 }
 

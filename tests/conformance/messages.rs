@@ -225,8 +225,8 @@ fn a_peer_that_does_not_read_blocks_nobody() {
         if subject.bounded {
             assert!(!pair.server.flush().unwrap());
             // The system's own buffers may take some of it.
-            assert!(pair.server.queued_bytes() > 20 << 20);
-            let fd = pair.server.readiness().fd;
+            assert!(pair.server.queued().bytes > 20 << 20);
+            let fd = pair.server.identity().readiness.clone().fd;
             assert!(
                 !ready_within(&fd, PollFlags::OUT, 0),
                 "a full socket is not writable"
@@ -249,7 +249,7 @@ fn a_peer_that_does_not_read_blocks_nobody() {
         }
         assert!(seen.iter().all(|seen| *seen));
         assert!(pair.server.flush().unwrap());
-        assert_eq!(pair.server.queued_bytes(), 0);
+        assert_eq!(pair.server.queued().bytes, 0);
     }
 }
 
@@ -258,7 +258,7 @@ fn a_peer_that_does_not_read_blocks_nobody() {
 fn readiness_follows_the_messages() {
     for subject in SUBJECTS {
         let mut pair = subject.pair();
-        let ready = pair.client.readiness();
+        let ready = pair.client.identity().readiness.clone();
         assert!(pair.client.receive().unwrap().is_none());
         assert!(!ready_within(&ready.fd, PollFlags::IN, 0));
         assert!(!ready.peer_has_died());
@@ -334,7 +334,7 @@ fn come_in_any_order(subject: Subject, len: usize) {
 fn whoever_looks_can_sleep_again() {
     for subject in SUBJECTS {
         let mut pair = subject.pair();
-        let ready = pair.client.readiness();
+        let ready = pair.client.identity().readiness.clone();
         for seq in [1, 3] {
             pair.client.wake();
             pair.server.send(metadata(seq, vec![1])).unwrap();
@@ -395,7 +395,7 @@ fn a_large_body_waits_until_it_is_posted() {
                 };
                 assert!(memory.as_slice() == bytes);
             } else {
-                pair.client.clear_posted();
+                pair.client.forget_bodies();
             }
             assert!(matches!(
                 next(pair.client.as_mut()).unwrap(),

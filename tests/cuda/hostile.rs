@@ -56,7 +56,7 @@ fn client() -> (Pair, Arc<Device>) {
     let mut pair = pair();
     let unknown = [9; 16];
     let gpus = [uuids().unwrap(), vec![unknown]].concat();
-    pair.client.accept_gpus(&gpus);
+    pair.client.regions().unwrap().accept_gpus(&gpus);
     (pair, Device::get(0).unwrap())
 }
 
@@ -81,18 +81,21 @@ fn refused<T>(outcome: Result<T>, text: &str) {
 
 /// What cannot be opened is an error for the bodies in it.
 fn unopened(link: &mut Box<dyn Connection>, handle: &[u8], fd: Option<OwnedFd>, text: &str) {
-    link.map_region(9, handle, fd).unwrap();
-    assert!(!link.misses_gpus());
-    refused(link.resolve(1, vec![span(9, 0, 1)]), text);
-    assert!(link.misses_gpus());
+    link.regions().unwrap().map(9, handle, fd).unwrap();
+    assert!(!link.regions().unwrap().misses_gpus());
+    refused(
+        link.regions().unwrap().resolve(1, vec![span(9, 0, 1)]),
+        text,
+    );
+    assert!(link.regions().unwrap().misses_gpus());
     unmap(link, 9);
     // As the next request does.
-    link.accept_gpus(&uuids().unwrap());
+    link.regions().unwrap().accept_gpus(&uuids().unwrap());
 }
 
 /// Forgets a region, and waits until what was opened for it and is not used is closed.
 fn unmap(link: &mut Box<dyn Connection>, id: u16) {
-    let _whenever = link.unmap_region(id).unwrap();
+    let _whenever = link.regions().unwrap().unmap(id).unwrap();
     assert!(later::wait(Duration::from_secs(10)));
 }
 
@@ -125,7 +128,9 @@ fn regions_are_checked() {
     let good = handle(len, 1, &uuid, &[]);
 
     refused(
-        link.map_region(1, &handle(len, 1, &[9; 16], &[]), again()),
+        link.regions()
+            .unwrap()
+            .map(1, &handle(len, 1, &[9; 16], &[]), again()),
         "0909",
     );
     unopened(
@@ -135,31 +140,46 @@ fn regions_are_checked() {
         "no memory of GPU 0",
     );
     refused(
-        link.map_region(1, &handle(0, 1, &uuid, &[]), again()),
+        link.regions()
+            .unwrap()
+            .map(1, &handle(0, 1, &uuid, &[]), again()),
         "0 bytes",
     );
     refused(
-        link.map_region(1, &handle(u64::MAX, 1, &uuid, &[]), again()),
+        link.regions()
+            .unwrap()
+            .map(1, &handle(u64::MAX, 1, &uuid, &[]), again()),
         "bytes",
     );
     refused(
-        link.map_region(1, &handle(len, 0, &uuid, &[]), again()),
+        link.regions()
+            .unwrap()
+            .map(1, &handle(len, 0, &uuid, &[]), again()),
         "kind 0",
     );
     refused(
-        link.map_region(1, &handle(len, 5, &uuid, &[]), again()),
+        link.regions()
+            .unwrap()
+            .map(1, &handle(len, 5, &uuid, &[]), again()),
         "kind 5",
     );
-    refused(link.map_region(1, &good, None), "no descriptor");
+    refused(link.regions().unwrap().map(1, &good, None), "no descriptor");
     unopened(link, &good, file(), "no memory of GPU 0");
     unopened(link, &good, memfd(), "no memory of GPU 0");
-    refused(link.map_region(1, &good[..32], again()), "32 bytes");
     refused(
-        link.map_region(1, &handle(len, 1, &uuid, &[0]), again()),
+        link.regions().unwrap().map(1, &good[..32], again()),
+        "32 bytes",
+    );
+    refused(
+        link.regions()
+            .unwrap()
+            .map(1, &handle(len, 1, &uuid, &[0]), again()),
         "not the 0 of a descriptor",
     );
     refused(
-        link.map_region(1, &handle(len, 2, &uuid, &[7; 63]), None),
+        link.regions()
+            .unwrap()
+            .map(1, &handle(len, 2, &uuid, &[7; 63]), None),
         "legacy",
     );
     unopened(
@@ -169,20 +189,27 @@ fn regions_are_checked() {
         "cuIpcOpenMemHandle",
     );
     refused(
-        link.map_region(1, &handle(len, 2, &uuid, &[7; 64]), again()),
+        link.regions()
+            .unwrap()
+            .map(1, &handle(len, 2, &uuid, &[7; 64]), again()),
         "to which none belongs",
     );
-    refused(link.map_region(0, &good, again()), "id 0");
+    refused(link.regions().unwrap().map(0, &good, again()), "id 0");
     assert_eq!(fake::Live::now(), before, "what was refused is not kept");
 
-    link.map_region(1, &good, again()).unwrap();
-    refused(link.map_region(1, &good, again()), "twice");
+    link.regions().unwrap().map(1, &good, again()).unwrap();
+    refused(link.regions().unwrap().map(1, &good, again()), "twice");
     // Nothing is open that was not used.
     assert_eq!(fake::Live::now(), before);
-    assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Now);
-    link.map_region(1, &good, again()).unwrap();
-    drop(link.resolve(1, vec![span(1, 0, 1)]).unwrap());
-    assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Later);
+    assert_eq!(link.regions().unwrap().unmap(1).unwrap(), Unmapped::Now);
+    link.regions().unwrap().map(1, &good, again()).unwrap();
+    drop(
+        link.regions()
+            .unwrap()
+            .resolve(1, vec![span(1, 0, 1)])
+            .unwrap(),
+    );
+    assert_eq!(link.regions().unwrap().unmap(1).unwrap(), Unmapped::Later);
     assert_eq!(fake::Live::now(), before);
 }
 
@@ -195,19 +222,28 @@ fn orders_are_checked() {
     let (mut pair, device) = client();
     let link = &mut pair.client;
     let (_memory, fd, len) = lendable(&device);
-    link.map_region(1, &handle(len, 1, device.uuid(), &[]), Some(fd))
+    link.regions()
+        .unwrap()
+        .map(1, &handle(len, 1, device.uuid(), &[]), Some(fd))
         .unwrap();
-    refused(link.order(5, 0, &[]), "event 0");
-    refused(link.order(5, 0, &[1; 63]), "63 bytes");
+    refused(link.regions().unwrap().order(5, 0, &[]), "event 0");
+    refused(link.regions().unwrap().order(5, 0, &[1; 63]), "63 bytes");
     // A handle that is none is seen when the body is.
-    link.order(5, 0, &[1; 64]).unwrap();
-    refused(link.order(6, 0, &[1; 64]), "second handle");
+    link.regions().unwrap().order(5, 0, &[1; 64]).unwrap();
     refused(
-        link.resolve(5, vec![span(1, 0, 64)]),
+        link.regions().unwrap().order(6, 0, &[1; 64]),
+        "second handle",
+    );
+    refused(
+        link.regions().unwrap().resolve(5, vec![span(1, 0, 64)]),
         "cuIpcOpenEventHandle",
     );
     // What is not ordered may be read.
-    let found = link.resolve(6, vec![span(1, 0, 64)]).unwrap();
+    let found = link
+        .regions()
+        .unwrap()
+        .resolve(6, vec![span(1, 0, 64)])
+        .unwrap();
     assert!(found.gpu.unwrap().ready.is_none());
     // Short on the wire.
     let bytes = Control::Ready {
@@ -225,7 +261,7 @@ fn orders_are_checked() {
     let uri = Uri::parse("mem:@dipc-orders").unwrap();
     let _listener = tcp.listen(&uri, &LinkOptions::default()).unwrap();
     let mut other = tcp.connect(&uri, &LinkOptions::default()).unwrap();
-    refused(other.order(1, 1, &[3; 64]), "READY");
+    refused(other.regions().unwrap().order(1, 1, &[3; 64]), "READY");
 }
 
 #[test]
@@ -240,43 +276,71 @@ fn bodies_are_checked() {
     let (memory, fd, len) = lendable(&device);
     let (_elsewhere, other_fd, other_len) = lendable(&other);
     let host = Region::create(8192, "dipc-test").unwrap();
-    link.map_region(1, &handle(len, 1, device.uuid(), &[]), Some(fd))
+    link.regions()
+        .unwrap()
+        .map(1, &handle(len, 1, device.uuid(), &[]), Some(fd))
         .unwrap();
-    link.map_region(2, &handle(other_len, 1, other.uuid(), &[]), Some(other_fd))
+    link.regions()
+        .unwrap()
+        .map(2, &handle(other_len, 1, other.uuid(), &[]), Some(other_fd))
         .unwrap();
     let host_fd = Some(host.fd().try_clone().unwrap());
-    link.map_region(3, &8192_u64.to_le_bytes(), host_fd)
+    link.regions()
+        .unwrap()
+        .map(3, &8192_u64.to_le_bytes(), host_fd)
         .unwrap();
 
-    refused(link.resolve(1, vec![span(1, len - 10, 11)]), "reach past");
     refused(
-        link.resolve(1, vec![span(1, (1 << 48) - 1, u64::MAX)]),
+        link.regions()
+            .unwrap()
+            .resolve(1, vec![span(1, len - 10, 11)]),
         "reach past",
     );
     refused(
-        link.resolve(1, vec![span(1, 0, 8), span(2, 0, 8)]),
+        link.regions()
+            .unwrap()
+            .resolve(1, vec![span(1, (1 << 48) - 1, u64::MAX)]),
+        "reach past",
+    );
+    refused(
+        link.regions()
+            .unwrap()
+            .resolve(1, vec![span(1, 0, 8), span(2, 0, 8)]),
         "several places",
     );
     refused(
-        link.resolve(1, vec![span(1, 0, 8), span(3, 0, 8)]),
+        link.regions()
+            .unwrap()
+            .resolve(1, vec![span(1, 0, 8), span(3, 0, 8)]),
         "several places",
     );
     refused(
-        link.resolve(1, vec![span(3, 0, 8), span(1, 0, 8)]),
+        link.regions()
+            .unwrap()
+            .resolve(1, vec![span(3, 0, 8), span(1, 0, 8)]),
         "several places",
     );
-    refused(link.resolve(1, vec![span(4, 0, 8)]), "not announced");
+    refused(
+        link.regions().unwrap().resolve(1, vec![span(4, 0, 8)]),
+        "not announced",
+    );
 
     fake::write(memory.address() + 128, b"seen");
     let found = link
+        .regions()
+        .unwrap()
         .resolve(1, vec![span(1, 128, 4), span(0, 0, 0)])
         .unwrap();
     assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
     assert_eq!(found.gpu.as_ref().unwrap().device.ordinal(), 0);
-    let elsewhere = link.resolve(2, vec![span(2, 0, 4)]).unwrap();
+    let elsewhere = link
+        .regions()
+        .unwrap()
+        .resolve(2, vec![span(2, 0, 4)])
+        .unwrap();
     assert_eq!(elsewhere.gpu.unwrap().device.ordinal(), 1);
     // What was found stays mapped when the region goes.
-    assert_eq!(link.unmap_region(1).unwrap(), Unmapped::Later);
+    assert_eq!(link.regions().unwrap().unmap(1).unwrap(), Unmapped::Later);
     assert_eq!(fake::read(found.buffers[0].data as u64, 4), b"seen");
 }
 
@@ -306,7 +370,7 @@ fn descriptors_find_their_message() {
             Some(Incoming::Control { bytes, fd }) => seen.push((bytes[1], fd.is_some())),
             Some(other) => panic!("{other:?}"),
             None => {
-                let ready = pair.client.readiness();
+                let ready = pair.client.identity().readiness.clone();
                 let mut fds = [PollFd::new(&ready.fd, PollFlags::IN)];
                 let wait = Timespec::try_from(Duration::from_millis(100)).unwrap();
                 poll(&mut fds, Some(&wait)).unwrap();
@@ -327,11 +391,14 @@ fn nothing_unasked_is_opened() {
     let no_memory = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     let mut pair = pair();
     // Whatever was asked for before counts no more.
-    pair.client.accept_gpus(&gpus);
-    pair.client.accept_gpus(&gpus[1..]);
+    pair.client.regions().unwrap().accept_gpus(&gpus);
+    pair.client.regions().unwrap().accept_gpus(&gpus[1..]);
     for (kind, legacy, fd) in [(1, &[][..], Some(no_memory())), (2, &[7; 64], None)] {
         let handle = handle(2 << 20, kind, &gpus[0], legacy);
-        refused(pair.client.map_region(1, &handle, fd), "did not name");
+        refused(
+            pair.client.regions().unwrap().map(1, &handle, fd),
+            "did not name",
+        );
     }
     // The same of a whole client.
     let uri = format!("shm:@dipc-cuda-unasked-{}", std::process::id());
@@ -374,29 +441,57 @@ fn nothing_unused_is_opened() {
     let host = Region::create(8192, "dipc-test").unwrap();
     let mut pair = pair();
     let link = &mut pair.client;
-    link.accept_gpus(&gpus);
+    link.regions().unwrap().accept_gpus(&gpus);
     let of = |kind, rest: &[u8]| handle(2 << 20, kind, &gpus[0], rest);
-    link.map_region(1, &of(1, &[]), no_memory()).unwrap();
-    link.map_region(2, &of(2, &[7; 64]), None).unwrap();
-    link.map_region(3, &of(3, &[1; 16]), no_memory()).unwrap();
-    let of_pool = [&3_u16.to_le_bytes()[..], &[7; 64]].concat();
-    link.map_region(4, &of(4, &of_pool), None).unwrap();
-    let host_fd = Some(host.fd().try_clone().unwrap());
-    link.map_region(5, &8192_u64.to_le_bytes(), host_fd)
+    link.regions()
+        .unwrap()
+        .map(1, &of(1, &[]), no_memory())
         .unwrap();
-    drop(link.resolve(1, vec![span(5, 0, 8)]).unwrap());
-    assert!(link.is_sound());
+    link.regions()
+        .unwrap()
+        .map(2, &of(2, &[7; 64]), None)
+        .unwrap();
+    link.regions()
+        .unwrap()
+        .map(3, &of(3, &[1; 16]), no_memory())
+        .unwrap();
+    let of_pool = [&3_u16.to_le_bytes()[..], &[7; 64]].concat();
+    link.regions()
+        .unwrap()
+        .map(4, &of(4, &of_pool), None)
+        .unwrap();
+    let host_fd = Some(host.fd().try_clone().unwrap());
+    link.regions()
+        .unwrap()
+        .map(5, &8192_u64.to_le_bytes(), host_fd)
+        .unwrap();
+    drop(
+        link.regions()
+            .unwrap()
+            .resolve(1, vec![span(5, 0, 8)])
+            .unwrap(),
+    );
+    assert!(link.regions().unwrap().is_sound());
     // What an earlier request named counts no more.
-    link.accept_gpus(&[]);
-    refused(link.resolve(1, vec![span(2, 0, 8)]), "did not name");
-    link.accept_gpus(&gpus);
+    link.regions().unwrap().accept_gpus(&[]);
+    refused(
+        link.regions().unwrap().resolve(1, vec![span(2, 0, 8)]),
+        "did not name",
+    );
+    link.regions().unwrap().accept_gpus(&gpus);
     for id in [1, 2, 3] {
-        assert_eq!(link.unmap_region(id).unwrap(), Unmapped::Now);
+        assert_eq!(link.regions().unwrap().unmap(id).unwrap(), Unmapped::Now);
     }
     assert_eq!(fake::Live::now().contexts, 0);
     // Memory of a pool that is gone, whose number something else has.
-    link.map_region(3, &of(2, &[7; 64]), None).unwrap();
-    refused(link.resolve(1, vec![span(4, 0, 8)]), "retired");
+    link.regions()
+        .unwrap()
+        .map(3, &of(2, &[7; 64]), None)
+        .unwrap();
+    refused(
+        link.regions().unwrap().resolve(1, vec![span(4, 0, 8)]),
+        "retired",
+    );
     assert_eq!(fake::count("cuIpcOpenMemHandle_v2"), 0);
     assert_eq!(fake::Live::now().opened, 0);
 }
@@ -430,11 +525,15 @@ fn pools_are_checked() {
 
     // Pools.
     refused(
-        link.map_region(1, &of_pool(&uuid, &[1; 15]), fd()),
+        link.regions()
+            .unwrap()
+            .map(1, &of_pool(&uuid, &[1; 15]), fd()),
         "not the 16 of a pool's id",
     );
     refused(
-        link.map_region(1, &of_pool(&uuid, &[1; 16]), None),
+        link.regions()
+            .unwrap()
+            .map(1, &of_pool(&uuid, &[1; 16]), None),
         "no descriptor",
     );
     unopened(link, &of_pool(&uuid, &[1; 16]), file(), "no pool of GPU 0");
@@ -444,32 +543,45 @@ fn pools_are_checked() {
         Some(memory_fd),
         "no pool of GPU 0",
     );
-    link.map_region(1, &of_pool(&uuid, &[1; 16]), file())
+    link.regions()
+        .unwrap()
+        .map(1, &of_pool(&uuid, &[1; 16]), file())
         .unwrap();
     unopened(link, &good, None, "no pool of GPU 0");
     unmap(link, 1);
     // Memory of none that was announced.
-    refused(link.map_region(2, &good, None), "pool 1");
+    refused(link.regions().unwrap().map(2, &good, None), "pool 1");
     let host = Region::create(8192, "dipc-test").unwrap();
-    link.map_region(
-        1,
-        &8192_u64.to_le_bytes(),
-        Some(host.fd().try_clone().unwrap()),
-    )
-    .unwrap();
-    refused(link.map_region(2, &good, None), "pool 1");
+    link.regions()
+        .unwrap()
+        .map(
+            1,
+            &8192_u64.to_le_bytes(),
+            Some(host.fd().try_clone().unwrap()),
+        )
+        .unwrap();
+    refused(link.regions().unwrap().map(2, &good, None), "pool 1");
     unmap(link, 1);
     assert_eq!(fake::Live::now().pools, 0);
 
-    link.map_region(1, &of_pool(&uuid, share.pool().id()), fd())
+    link.regions()
+        .unwrap()
+        .map(1, &of_pool(&uuid, share.pool().id()), fd())
         .unwrap();
     refused(
-        link.map_region(2, &pooled(10_000, &other, 1, share.bytes()), None),
+        link.regions()
+            .unwrap()
+            .map(2, &pooled(10_000, &other, 1, share.bytes()), None),
         "on this GPU",
     );
-    refused(link.map_region(2, &good, file()), "to which none belongs");
     refused(
-        link.map_region(2, &pooled(10_000, &uuid, 1, &[7; 63]), None),
+        link.regions().unwrap().map(2, &good, file()),
+        "to which none belongs",
+    );
+    refused(
+        link.regions()
+            .unwrap()
+            .map(2, &pooled(10_000, &uuid, 1, &[7; 63]), None),
         "63 bytes",
     );
     unopened(
@@ -479,7 +591,9 @@ fn pools_are_checked() {
         "cuMemPoolImportPointer",
     );
     refused(
-        link.map_region(2, &pooled(0, &uuid, 1, share.bytes()), None),
+        link.regions()
+            .unwrap()
+            .map(2, &pooled(0, &uuid, 1, share.bytes()), None),
         "0 bytes",
     );
     unopened(
@@ -489,12 +603,22 @@ fn pools_are_checked() {
         "it has",
     );
     assert_eq!(fake::Live::now().opened, before.opened);
-    link.map_region(2, &good, None).unwrap();
+    link.regions().unwrap().map(2, &good, None).unwrap();
     // In a pool itself nothing lies.
-    refused(link.resolve(1, vec![span(1, 0, 1)]), "reach past region 1");
-    refused(link.resolve(1, vec![span(2, 0, 10_001)]), "reach past");
+    refused(
+        link.regions().unwrap().resolve(1, vec![span(1, 0, 1)]),
+        "reach past region 1",
+    );
+    refused(
+        link.regions().unwrap().resolve(1, vec![span(2, 0, 10_001)]),
+        "reach past",
+    );
     fake::write(address + 128, b"seen");
-    let found = link.resolve(1, vec![span(2, 128, 4)]).unwrap();
+    let found = link
+        .regions()
+        .unwrap()
+        .resolve(1, vec![span(2, 128, 4)])
+        .unwrap();
     // What was found outlives the region, and the pool's.
     unmap(link, 1);
     unmap(link, 2);
@@ -502,7 +626,9 @@ fn pools_are_checked() {
     drop(found);
     assert!(later::wait(Duration::from_secs(10)));
     // The same pool announced for another GPU, where its memory does not lie.
-    link.map_region(1, &of_pool(&other, &[2; 16]), fd())
+    link.regions()
+        .unwrap()
+        .map(1, &of_pool(&other, &[2; 16]), fd())
         .unwrap();
     unopened(
         link,

@@ -389,7 +389,12 @@ fn a_client_in_the_same_process() {
                 address: u64::from(client.announced[0]) << 48 | ((2 << 20) - 4096),
                 length: 4096,
             };
-            let found = client.link.resolve(u32::MAX, vec![end]).unwrap();
+            let found = client
+                .link
+                .regions()
+                .unwrap()
+                .resolve(u32::MAX, vec![end])
+                .unwrap();
             let unused = fake::read(found.buffers[0].data as u64, 4096);
             assert!(unused.iter().all(|byte| *byte == 0));
         }

@@ -195,7 +195,7 @@ fn reader() {
         }
         "desert" => {
             let kept = keep_all(&mut client, "t");
-            client.link.close();
+            client.link.close(None);
             say("closed");
             heard();
             // What was lent is still what it was.
@@ -353,7 +353,7 @@ fn read_beside_the_unread(mut client: RawClient, uri: &str) {
     unread("before");
     assert_eq!(read_all(&mut client, Wanted::on_gpus("plain")).unwrap(), 5);
     unread("on the same connection");
-    client.link.close();
+    client.link.close(None);
     let mut another = RawClient::connect(uri).unwrap();
     assert_eq!(read_all(&mut another, Wanted::on_gpus("plain")).unwrap(), 5);
     unread("on another connection");

@@ -92,7 +92,7 @@ impl RawClient {
     }
 
     pub fn get(&mut self, wanted: Wanted) -> Result<RawStream<'_>> {
-        self.link.accept_gpus(&wanted.gpus);
+        self.link.regions().unwrap().accept_gpus(&wanted.gpus);
         let request = Request {
             device_type: wanted.device_type,
             gpus: wanted.gpus,
@@ -134,7 +134,7 @@ impl RawClient {
     pub fn receive(&mut self) -> Result<Option<Incoming>> {
         self.link.flush()?;
         let Some(message) = self.link.receive()? else {
-            let ready = self.link.readiness();
+            let ready = self.link.identity().readiness.clone();
             let mut fds = [PollFd::new(&ready.fd, PollFlags::IN)];
             let wait = Timespec::try_from(Duration::from_millis(20)).unwrap();
             let _ = poll(&mut fds, Some(&wait));
@@ -145,7 +145,7 @@ impl RawClient {
         };
         match Control::decode(&bytes)? {
             Some(Control::Region { id, handle }) => {
-                self.link.map_region(id, &handle, fd)?;
+                self.link.regions().unwrap().map(id, &handle, fd)?;
                 match handle.get(8) {
                     Some(3) => self.pools.push(id),
                     _ => self.announced.push(id),
@@ -158,7 +158,7 @@ impl RawClient {
                     (self.on_gone)();
                     self.retired.push(id);
                 }
-                if self.link.unmap_region(id)? == Unmapped::Later {
+                if self.link.regions().unwrap().unmap(id)? == Unmapped::Later {
                     assert!(later::wait(Duration::from_secs(10)));
                 }
                 let bytes = Control::RegionForgotten { id }.encode();
@@ -166,7 +166,7 @@ impl RawClient {
             }
             Some(Control::Ready { seq, event, handle }) => {
                 self.ordered += 1;
-                self.link.order(seq, event, &handle)?;
+                self.link.regions().unwrap().order(seq, event, &handle)?;
             }
             _ => return Ok(Some(Incoming::Control { bytes, fd: None })),
         }
@@ -294,7 +294,12 @@ impl RawStream<'_> {
                 })
             }
             Body::Lent(spans) => {
-                let resolved = self.client.link.resolve(seq, spans.clone())?;
+                let resolved = self
+                    .client
+                    .link
+                    .regions()
+                    .unwrap()
+                    .resolve(seq, spans.clone())?;
                 let lent = spans.iter().filter(|span| span.length > 0);
                 Ok(Received {
                     header,

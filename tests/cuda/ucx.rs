@@ -160,13 +160,18 @@ fn bodies_go_between_gpus() {
     // What UCX takes by itself, and what it takes between machines.
     for tls in ["", "tcp,cuda_copy"] {
         let mut pair = Pair::new(tls);
-        assert!(pair.server.profile().sends_gpu && pair.client.profile().sends_gpu);
+        assert!(
+            pair.server.identity().profile.sends_gpu && pair.client.identity().profile.sends_gpu
+        );
         let mut seq: u32 = 0;
         for len in [1, 4096, 16 << 10, 100_001, (4 << 20) + 64] {
             for (sends, wants) in [(true, true), (true, false), (false, true), (false, false)] {
                 seq += 1;
                 let sent = bytes(len, seq as usize);
-                pair.client.receive_on(wants.then_some(&device));
+                pair.client
+                    .regions()
+                    .unwrap()
+                    .receive_on(wants.then_some(&device));
                 // Posted before, and after.
                 let early = seq.is_multiple_of(2);
                 if early {
@@ -221,13 +226,13 @@ fn nothing_without_cuda() {
     }
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
-    assert!(!pair.server.profile().sends_gpu);
+    assert!(!pair.server.identity().profile.sends_gpu);
     let error = pair
         .server
         .send(from_gpu(on_gpu(&device, b"never sent"), 1))
         .unwrap_err();
     assert_eq!(error.status(), Status::Unsupported);
-    pair.client.receive_on(Some(&device));
+    pair.client.regions().unwrap().receive_on(Some(&device));
     pair.client.post_body(1, 100_000, 8);
     let sent = bytes(100_000, 3);
     pair.server.send(from_host(&sent, 1)).unwrap();
@@ -251,13 +256,13 @@ fn cancelled_bodies_give_memory_back() {
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
     let before = fake::Live::now().allocations;
-    pair.client.receive_on(Some(&device));
+    pair.client.regions().unwrap().receive_on(Some(&device));
     for seq in 1..=4 {
         pair.client.post_body(seq, 1 << 20, 8);
     }
     // At least the first of them is being waited for.
     assert!(fake::Live::now().allocations > before);
-    pair.client.clear_posted();
+    pair.client.forget_bodies();
     let start = Instant::now();
     loop {
         assert!(pair.client.receive().unwrap().is_none());
@@ -288,7 +293,7 @@ fn bodies_come_to_the_host_where_a_gpu_is_full() {
 fn full_gpus_are_passed_by() {
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
-    pair.client.receive_on(Some(&device));
+    pair.client.regions().unwrap().receive_on(Some(&device));
     for (seq, len) in [(1, 500_000), (2, 2_000_000)] {
         let sent = bytes(len, seq as usize);
         pair.client.post_body(seq, len as u64, 8);
@@ -338,15 +343,15 @@ fn gpus_are_current() {
     };
     assert_eq!(entered(&mut || drop(pair.client.receive().unwrap())), 0);
     assert_eq!(entered(&mut || _ = pair.server.flush().unwrap()), 0);
-    pair.client.receive_on(Some(&device));
+    pair.client.regions().unwrap().receive_on(Some(&device));
     for _ in 0..2 {
         let client = &mut *pair.client;
         assert!(entered(&mut || drop(client.receive().unwrap())) > 0);
         assert!(entered(&mut || _ = client.flush().unwrap()) > 0);
         assert!(entered(&mut || client.post_body(1, 8, 8)) > 0);
-        assert!(entered(&mut || client.clear_posted()) > 0);
+        assert!(entered(&mut || client.forget_bodies()) > 0);
         // What was begun there may still be under way when nothing more is wanted on it.
-        pair.client.receive_on(None);
+        pair.client.regions().unwrap().receive_on(None);
     }
     let body = on_gpu(&device, &bytes(100_000, 1));
     let mut message = Some(from_gpu(body, 2));

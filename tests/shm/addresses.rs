@@ -28,9 +28,12 @@ fn a_socket_is_private_and_goes_with_its_listener() {
     let client = connect(text(&path)).unwrap();
     let server = listener.accept().unwrap().expect("a connection");
     for end in [&client, &server] {
-        assert!(end.same_user());
+        assert!(end.identity().same_user);
         let uid = rustix::process::geteuid().as_raw();
-        assert_eq!(end.peer(), format!("pid {}, uid {uid}", std::process::id()));
+        assert_eq!(
+            end.identity().peer,
+            format!("pid {}, uid {uid}", std::process::id())
+        );
     }
     drop(listener);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -213,9 +216,14 @@ fn the_death_of_a_peer_is_seen() {
     };
     assert!(readable(&listener.fd()));
     let mut connection = listener.accept().unwrap().expect("a connection");
-    let ready = connection.readiness();
+    let ready = connection.identity().readiness.clone();
     assert!(!ready.peer_has_died());
-    assert!(connection.peer().contains(&format!("pid {}", child.id())));
+    assert!(
+        connection
+            .identity()
+            .peer
+            .contains(&format!("pid {}", child.id()))
+    );
     drop(child.stdin.take());
     assert!(readable(ready.peer_death.as_ref().expect("a pidfd")));
     assert!(ready.peer_has_died());
@@ -325,7 +333,7 @@ fn other_users_are_refused() {
         any_user: true,
         ..LinkOptions::default()
     };
-    assert!(!shm().connect(&uri, &options).unwrap().same_user());
+    assert!(!shm().connect(&uri, &options).unwrap().identity().same_user);
     server.kill().unwrap();
     server.wait().unwrap();
 }

@@ -113,7 +113,7 @@ fn each_region_keeps_its_descriptor() {
             };
             // The wrong one would have another length.
             let handle = (region.len() as u64).to_le_bytes();
-            connection.map_region(id, &handle, fd).unwrap();
+            connection.regions().unwrap().map(id, &handle, fd).unwrap();
             assert!(matches!(
                 next(connection.as_mut()).unwrap(),
                 Incoming::Metadata(_)
@@ -150,7 +150,9 @@ fn a_region_that_is_not_sealed_or_sparse_is_refused() {
             panic!("{message:?}")
         };
         let error = connection
-            .map_region(3, &(1u64 << 20).to_le_bytes(), received)
+            .regions()
+            .unwrap()
+            .map(3, &(1u64 << 20).to_le_bytes(), received)
             .unwrap_err();
         assert_eq!(error.status(), Status::Protocol);
         assert!(
@@ -172,11 +174,14 @@ fn region_ids_are_checked() {
     let Incoming::Control { fd, .. } = message else {
         panic!("{message:?}")
     };
-    connection.map_region(1, &handle, fd).unwrap();
+    connection.regions().unwrap().map(1, &handle, fd).unwrap();
     for result in [
-        connection.map_region(1, &handle, Some(region.fd().try_clone().unwrap())),
-        connection.map_region(2, &handle, None),
-        connection.unmap_region(2).map(drop),
+        connection
+            .regions()
+            .unwrap()
+            .map(1, &handle, Some(region.fd().try_clone().unwrap())),
+        connection.regions().unwrap().map(2, &handle, None),
+        connection.regions().unwrap().unmap(2).map(drop),
     ] {
         assert_eq!(result.unwrap_err().status(), Status::Protocol);
     }
@@ -187,11 +192,18 @@ fn region_ids_are_checked() {
         span(4000, 1),
         span(u64::MAX, 1),
     ] {
-        let error = connection.resolve(1, outside).err().unwrap();
+        let error = connection
+            .regions()
+            .unwrap()
+            .resolve(1, outside)
+            .err()
+            .unwrap();
         assert_eq!(error.status(), Status::Protocol, "{error}");
     }
     assert_eq!(
         connection
+            .regions()
+            .unwrap()
             .resolve(1, span(1 << 48 | 4000, 96))
             .unwrap()
             .buffers[0]

@@ -346,7 +346,7 @@ fn child_has_small_files() {
     assert!(
         matches!(next(connection.as_mut()), Ok(Incoming::Control { bytes, .. }) if bytes[..] == [200])
     );
-    assert_eq!(connection.queued_bytes(), 0);
+    assert_eq!(connection.queued().bytes, 0);
     peer.set_nonblocking(true).unwrap();
     assert!(peer.read(&mut [0]).is_err(), "there is no ring");
     // Regions are as large as they may be.

@@ -138,7 +138,7 @@ fn one_order_whichever_way_the_frames_go() {
                         server.queue(message).unwrap();
                         sent += 1;
                     }
-                    server.write_queued().unwrap();
+                    server.flush().unwrap();
                 }
                 _ => {
                     // What the socket had no room for.
@@ -154,8 +154,8 @@ fn one_order_whichever_way_the_frames_go() {
                     }
                     // As a driver does it: nothing, and a last look, and then to sleep.
                     if nothing && random.bool() && !client.doze() {
-                        let left = came < sent && server.queued_bytes() == 0;
-                        let fd = client.readiness().fd;
+                        let left = came < sent && server.queued().bytes == 0;
+                        let fd = client.identity().readiness.clone().fd;
                         assert!(!left || ready(&fd), "seed {seed}: a wake-up was lost");
                     }
                 }
@@ -184,13 +184,13 @@ fn nothing_goes_through_the_socket_while_the_client_looks() {
     assert_eq!(number(&next(client.as_mut()).unwrap()), 7);
     for round in 0..5000 {
         server.send(control(round)).unwrap();
-        assert!(!ready(&client.readiness().fd));
+        assert!(!ready(&client.identity().readiness.clone().fd));
         assert_eq!(number(&client.receive().unwrap().unwrap()), round);
     }
     // Asleep, it is woken by each.
     assert!(!client.doze());
     server.send(control(1)).unwrap();
-    assert!(ready(&client.readiness().fd));
+    assert!(ready(&client.identity().readiness.clone().fd));
     assert_eq!(number(&client.receive().unwrap().unwrap()), 1);
     // So it is by the end.
     drop(server);
@@ -302,7 +302,7 @@ fn a_client_that_writes_nonsense_is_cut() {
         peer.write_all(&frame(2, 0, &[RING])).unwrap();
         peer.write_all(&frame(2, 0, &[200, 1, 0, 0, 0])).unwrap();
         assert_eq!(number(&next(connection.as_mut()).unwrap()), 1);
-        connection.write_queued().unwrap();
+        connection.flush().unwrap();
         let ring = take_ring(&peer);
         ring.awake().store(u32::MAX, Ordering::SeqCst);
         ring.position(64).store(read, Ordering::SeqCst);

@@ -94,23 +94,17 @@ fn regions_and_address_lists_are_refused() {
     let message = next(connection.as_mut()).unwrap();
     assert!(matches!(message, Incoming::Control { fd: None, .. }));
     for result in [
-        connection.map_region(1, &[0; 8], None),
-        connection.unmap_region(1).map(drop),
+        connection.with_regions(|it| it.map(1, &[0; 8], None)),
+        connection.with_regions(|it| it.unmap(1)).map(drop),
     ] {
         assert_eq!(result.unwrap_err().status(), Status::Protocol);
     }
     let span = |address, length| Span { address, length };
-    let error = connection.resolve(1, vec![span(1 << 48, 8)]).err().unwrap();
+    let mut resolve = |span| connection.with_regions(|it| it.resolve(1, vec![span]));
+    let error = resolve(span(1 << 48, 8)).err().unwrap();
     assert_eq!(error.status(), Status::Protocol, "{error}");
+    assert_eq!(resolve(span(0, 0)).unwrap().buffers.len(), 1);
     assert!(connection.lender().is_none());
-    assert_eq!(
-        connection
-            .resolve(1, vec![span(0, 0)])
-            .unwrap()
-            .buffers
-            .len(),
-        1
-    );
 }
 
 /// `Connection::receive`: what a peer said before it went is there at once for whoever finds, by sending,

@@ -76,9 +76,13 @@ fn pair(count: u16) -> (Box<dyn Connection>, Box<dyn Connection>) {
 #[test]
 fn bodies_are_spread_by_their_numbers() {
     let (mut server, mut peers) = by_hand(3);
-    assert!(!server.profile().is_ordered && !server.readiness().socket);
+    assert!(!server.identity().profile.is_ordered && !server.identity().readiness.clone().socket);
     let local = peers[0].local_addr().unwrap().to_string();
-    assert!(server.peer().contains(&local), "{}", server.peer());
+    assert!(
+        server.identity().peer.contains(&local),
+        "{}",
+        server.identity().peer
+    );
     for seq in 0..6u8 {
         server.send(body(seq.into(), vec![seq; 10])).unwrap();
     }
@@ -175,7 +179,7 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
     let (mut server, mut client) = pair(3);
     let bytes = vec![9; 5000];
     server.send(body(1, bytes.clone())).unwrap();
-    let fd = client.readiness().fd;
+    let fd = client.identity().readiness.clone().fd;
     assert!(readable(&fd));
     assert!(client.receive().unwrap().is_none());
     assert!(!client.is_waiting());
@@ -196,7 +200,7 @@ fn a_body_that_waits_does_not_hold_up_its_header() {
     server.send(body(5, vec![1])).unwrap();
     assert!(readable(&fd));
     assert!(client.receive().unwrap().is_none());
-    client.clear_posted();
+    client.forget_bodies();
     let message = next(client.as_mut()).unwrap();
     assert!(matches!(message, Incoming::Body { seq: 5, .. }));
 }
@@ -208,21 +212,27 @@ fn room_to_write_makes_the_descriptor_readable() {
     let size = 64 << 20;
     client.post_body(1, size as u64, 16);
     server.send(body(1, vec![3; size])).unwrap();
-    assert!(!server.flush().unwrap() && server.queued_bytes() > 0);
-    assert!(!crate::readable_within(&server.readiness().fd, 0));
+    assert!(!server.flush().unwrap() && server.queued().bytes > 0);
+    assert!(!crate::readable_within(
+        &server.identity().readiness.clone().fd,
+        0
+    ));
     let start = Instant::now();
     let memory = loop {
         if let Some(Incoming::Body { memory, .. }) = client.receive().unwrap() {
             break memory;
         }
         assert!(start.elapsed() < Duration::from_secs(60));
-        if server.queued_bytes() > 0 && readable(&server.readiness().fd) {
+        if server.queued().bytes > 0 && readable(&server.identity().readiness.clone().fd) {
             server.flush().unwrap();
         }
     };
     assert!(memory.as_slice().iter().all(|byte| *byte == 3));
-    assert_eq!(server.queued_bytes(), 0);
-    assert!(!crate::readable_within(&server.readiness().fd, 0));
+    assert_eq!(server.queued().bytes, 0);
+    assert!(!crate::readable_within(
+        &server.identity().readiness.clone().fd,
+        0
+    ));
 }
 
 /// The end of any socket ends the connection, after what was sent before it; a reset at once.
@@ -264,7 +274,7 @@ fn what_was_sent_on_every_socket_before_the_end_arrives() {
             if server.receive().unwrap().is_some() {
                 break;
             }
-            assert!(readable(&server.readiness().fd));
+            assert!(readable(&server.identity().readiness.clone().fd));
         }
         messages += 1;
     }

@@ -70,7 +70,7 @@ fn next(connection: &mut dyn Connection) -> Result<Incoming> {
             start.elapsed() < Duration::from_secs(10),
             "no message within ten seconds"
         );
-        readable(&connection.readiness().fd);
+        readable(&connection.identity().readiness.clone().fd);
     }
 }
 

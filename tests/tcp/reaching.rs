@@ -39,13 +39,16 @@ fn every_way_to_write_an_address_works() {
         let client = connect(&address, &options).unwrap();
         assert!(readable(&listener.fd()));
         let server = listener.accept().unwrap().unwrap();
-        let ip = server.peer().parse::<SocketAddr>().unwrap().ip();
+        let ip = server.identity().peer.parse::<SocketAddr>().unwrap().ip();
         assert!(ip.is_loopback(), "{ip}");
         assert!(target(listener.as_ref()).ends_with(&format!(
             ":{}",
-            client.peer().parse::<SocketAddr>().unwrap().port()
+            client.identity().peer.parse::<SocketAddr>().unwrap().port()
         )));
-        assert!(!server.same_user() && !client.same_user(), "rule A8");
+        assert!(
+            !server.identity().same_user && !client.identity().same_user,
+            "rule A8"
+        );
     }
 }
 
@@ -198,7 +201,7 @@ fn connections_are_bounded_and_for_our_servers_only() {
         plain.local_addr().unwrap()
     );
     let client = connect(&uri, &many(4)).unwrap();
-    assert!(client.profile().is_ordered);
+    assert!(client.identity().profile.is_ordered);
     let (server, _) = plain.accept().unwrap();
     plain.set_nonblocking(true).unwrap();
     assert!(plain.accept().is_err(), "one socket, not four");
@@ -239,7 +242,7 @@ fn the_time_for_silence_is_a_setting() {
         assert!(readable(&listener.fd()));
         let server = listener.accept().unwrap().unwrap();
         for end in [&client, &server] {
-            let fd = end.readiness().fd;
+            let fd = end.identity().readiness.clone().fd;
             assert!(sockopt::socket_keepalive(&fd).unwrap());
             assert!(sockopt::tcp_nodelay(&fd).unwrap());
             assert_eq!(
@@ -256,9 +259,9 @@ fn the_time_for_silence_is_a_setting() {
         }
         // A slow consumer may leave the server's bytes alone for longer than that.
         assert_eq!(
-            sockopt::tcp_user_timeout(&server.readiness().fd).unwrap(),
+            sockopt::tcp_user_timeout(&server.identity().readiness.clone().fd).unwrap(),
             0
         );
-        assert!(sockopt::tcp_user_timeout(&client.readiness().fd).unwrap() > 0);
+        assert!(sockopt::tcp_user_timeout(&client.identity().readiness.clone().fd).unwrap() > 0);
     }
 }

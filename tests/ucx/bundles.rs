@@ -44,8 +44,8 @@ fn bundling_with(settings: &[(&str, &str)]) -> Pair {
     let start = Instant::now();
     loop {
         pair.server.queue(metadata(0)).unwrap();
-        let waits = pair.server.queued_bytes() > 0;
-        pair.server.write_queued().unwrap();
+        let waits = pair.server.queued().bytes > 0;
+        pair.server.flush().unwrap();
         assert!(matches!(pair.next().unwrap(), Incoming::Metadata(_)));
         if waits {
             return pair;
@@ -85,11 +85,11 @@ fn small_messages_leave_together() {
         pair.server.queue(metadata(seq)).unwrap();
         pair.server.queue(body(seq, 100)).unwrap();
     }
-    assert!(pair.server.queued_bytes() > 300);
+    assert!(pair.server.queued().bytes > 300);
     assert!(!hears(&mut pair), "nothing has left");
     // The receive for this one is posted, and not needed.
     pair.client.post_body(1, 100, 32);
-    pair.server.write_queued().unwrap();
+    pair.server.flush().unwrap();
     for seq in 1..=3 {
         let message = pair.next().unwrap();
         assert!(
@@ -110,11 +110,11 @@ fn small_messages_leave_together() {
         pair.server.queue(metadata(seq)).unwrap();
         pair.server.queue(body(seq, length)).unwrap();
         if length == 16_000 {
-            assert!(pair.server.queued_bytes() > 16_000);
+            assert!(pair.server.queued().bytes > 16_000);
             assert!(!hears(&mut pair), "nothing has left");
         }
         if length < 600_000 {
-            pair.server.write_queued().unwrap();
+            pair.server.flush().unwrap();
         }
         let message = pair.next().unwrap();
         assert!(matches!(message, Incoming::Metadata(_)), "{message:?}");
@@ -124,7 +124,7 @@ fn small_messages_leave_together() {
         assert!(memory.as_slice().iter().all(|byte| *byte == seq));
     }
     assert!(pair.server.flush().unwrap());
-    assert_eq!(pair.server.queued_bytes(), 0);
+    assert_eq!(pair.server.queued().bytes, 0);
 }
 
 /// docs/wire.md: where everything goes over tcp, longer messages wait, too. UCX from 1.14 on says
@@ -149,7 +149,7 @@ fn longer_messages_leave_together_over_tcp() {
             if seq == 2 {
                 assert_eq!(hears(&mut pair), !waits, "{transports}");
             }
-            pair.server.write_queued().unwrap();
+            pair.server.flush().unwrap();
             pair.client.post_body(u32::from(seq), length as u64, 32);
             let (number, memory) = loop {
                 match pair.next().unwrap() {
@@ -173,11 +173,11 @@ fn a_stream_that_was_cut_leaves_no_early_body() {
     for _ in 0..2 {
         pair.server.queue(metadata(1)).unwrap();
         pair.server.queue(body(1, 10)).unwrap();
-        pair.server.write_queued().unwrap();
+        pair.server.flush().unwrap();
         for _ in 0..2 {
             pair.next().unwrap();
         }
-        pair.client.clear_posted();
+        pair.client.forget_bodies();
     }
     pair.client.post_body(1, 9000, 32);
     pair.server.send(body(1, 9000)).unwrap();
@@ -198,7 +198,7 @@ fn a_body_of_another_length_is_refused() {
     pair.client.post_body(1, 101, 32);
     pair.server.queue(metadata(1)).unwrap();
     pair.server.queue(body(1, 100)).unwrap();
-    pair.server.write_queued().unwrap();
+    pair.server.flush().unwrap();
     // What came before the end is handed out first.
     assert!(matches!(pair.next().unwrap(), Incoming::Metadata(_)));
     let error = pair.refusal();
@@ -240,7 +240,7 @@ fn a_body_in_runs_is_put_together_although_alone() {
         },
     };
     pair.server.queue(body).unwrap();
-    pair.server.write_queued().unwrap();
+    pair.server.flush().unwrap();
     // By itself it would wait until it is posted.
     let (seq, memory) = next_body(&mut pair);
     assert_eq!((seq, memory.as_slice()), (3, &[7; 24 * 600][..]));

@@ -132,7 +132,7 @@ fn what_a_cut_client_may_fetch_is_not_used_again() {
             announce(&mut pair, &memory);
             // With UCX's defaults it may have left over tcp by then.
             let is_fetched = !settings.is_empty();
-            pair.server.close();
+            pair.server.close(None);
             let closed = Instant::now();
             let is_reused = || memory[0].load(Ordering::Relaxed) == 9;
             while closed.elapsed() < Duration::from_millis(300) && !is_reused() {

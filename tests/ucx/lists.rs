@@ -24,7 +24,10 @@ impl Pair {
         let [notice] = &lease.announce[..] else {
             panic!("{} regions", lease.announce.len())
         };
-        self.client.map_region(notice.id, &notice.handle, None)
+        self.client
+            .regions()
+            .unwrap()
+            .map(notice.id, &notice.handle, None)
     }
 
     /// Posts the body of message 1 and sends a list for it.
@@ -69,13 +72,24 @@ fn a_list_waits_for_its_region() {
     pair.announce(&lease).unwrap();
     let message = pair.next().unwrap();
     assert!(matches!(message, Incoming::Tagged { .. }), "{message:?}");
-    let found = pair.client.resolve(1, lease.spans.to_vec()).unwrap();
+    let found = pair
+        .client
+        .regions()
+        .unwrap()
+        .resolve(1, lease.spans.to_vec())
+        .unwrap();
     // SAFETY: `found.owner` is alive, and nobody writes.
     assert!(unsafe { found.buffers[0].as_slice() } == lent);
     assert_eq!(found.buffers[0].data as usize % 64, 0);
     assert!(found.pulled && !found.shared);
     // What was read is handed out once.
-    assert!(pair.client.resolve(1, lease.spans.to_vec()).is_err());
+    assert!(
+        pair.client
+            .regions()
+            .unwrap()
+            .resolve(1, lease.spans.to_vec())
+            .is_err()
+    );
 }
 
 /// Rules A1, A8: a list that names more than its header announces, or memory outside its region, is
@@ -142,13 +156,18 @@ fn regions_that_make_no_sense_are_refused() {
         (0, &handle[..], "id 0"),
     ];
     for (id, handle, text) in cases {
-        let error = pair.client.map_region(id, handle, None).unwrap_err();
+        let error = pair
+            .client
+            .regions()
+            .unwrap()
+            .map(id, handle, None)
+            .unwrap_err();
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains(text), "{error}");
     }
     pair.announce(&lease).unwrap();
     assert!(pair.announce(&lease).unwrap_err().text().contains("twice"));
-    let error = pair.client.unmap_region(9).unwrap_err();
+    let error = pair.client.regions().unwrap().unmap(9).unwrap_err();
     assert!(error.text().contains("never announced"), "{error}");
 }
 
@@ -165,7 +184,12 @@ fn a_list_of_empty_buffers_is_there_at_once() {
     };
     pair.send(0, &[empty; 3]);
     pair.next().unwrap();
-    let found = pair.client.resolve(1, vec![empty; 3]).unwrap();
+    let found = pair
+        .client
+        .regions()
+        .unwrap()
+        .resolve(1, vec![empty; 3])
+        .unwrap();
     assert!(found.buffers.iter().all(|buffer| buffer.len == 0));
 }
 
@@ -185,8 +209,14 @@ fn lists_of_a_stream_that_is_over_are_forgotten() {
     let message = pair.turn().unwrap();
     let read = matches!(message, Some(Incoming::Tagged { .. }));
     assert!(read || message.is_none(), "{message:?}");
-    pair.client.clear_posted();
-    assert!(pair.client.resolve(1, lease.spans.to_vec()).is_err());
+    pair.client.forget_bodies();
+    assert!(
+        pair.client
+            .regions()
+            .unwrap()
+            .resolve(1, lease.spans.to_vec())
+            .is_err()
+    );
     let next = bytes(6000);
     let lease = pair.lend(&next);
     if !lease.announce.is_empty() {
@@ -195,8 +225,19 @@ fn lists_of_a_stream_that_is_over_are_forgotten() {
     pair.send_as(2, 6000, &lease.spans);
     let message = pair.next().unwrap();
     assert!(matches!(message, Incoming::Tagged { .. }), "{message:?}");
-    assert!(pair.client.resolve(1, lease.spans.to_vec()).is_err());
-    let found = pair.client.resolve(2, lease.spans.to_vec()).unwrap();
+    assert!(
+        pair.client
+            .regions()
+            .unwrap()
+            .resolve(1, lease.spans.to_vec())
+            .is_err()
+    );
+    let found = pair
+        .client
+        .regions()
+        .unwrap()
+        .resolve(2, lease.spans.to_vec())
+        .unwrap();
     // SAFETY: `found.owner` is alive, and nobody writes.
     assert!(unsafe { found.buffers[0].as_slice() } == next);
 }

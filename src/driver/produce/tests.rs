@@ -1,6 +1,5 @@
 //! Bodies that turn out not to lie where they were expected.
 
-use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -19,12 +18,10 @@ use crate::driver::link::FetchLink;
 use crate::driver::served::{ArrivedRequest, Begun as Start, Host, Served, ServedLink, Work};
 use crate::driver::turning::Turner;
 use crate::error::{Result, Status};
-use crate::proto::{
-    Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Span, Tags, Uri,
-};
+use crate::proto::{Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri};
 use crate::transport::{
-    self, Connection, Incoming, Lender, LinkOptions, OnGpu, Outgoing, Placement, Readiness,
-    Resolved, Unmapped,
+    self, Connection, Identity, Incoming, Lender, LinkOptions, OnGpu, Outgoing, PeerRegions,
+    Placement, Queued,
 };
 
 /// A lender that would lend everything in place, and then cannot: its region cannot be exported, say.
@@ -64,30 +61,24 @@ impl Panics {
 }
 
 impl Connection for Connected {
-    fn peer(&self) -> &str {
-        self.0.peer()
+    fn identity(&self) -> &Identity {
+        self.0.identity()
     }
-    fn same_user(&self) -> bool {
-        self.0.same_user()
-    }
-    fn readiness(&self) -> Readiness {
-        self.0.readiness()
-    }
-    fn send(&mut self, message: Outgoing) -> Result<()> {
+    fn queue(&mut self, message: Outgoing) -> Result<()> {
         Panics::call(&self.1.sending);
-        self.0.send(message)
+        self.0.queue(message)
     }
     fn flush(&mut self) -> Result<bool> {
         self.0.flush()
     }
-    fn queued_bytes(&self) -> u64 {
-        self.0.queued_bytes()
+    fn queued(&self) -> Queued {
+        self.0.queued()
     }
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
         self.0.post_body(seq, packed, list);
     }
-    fn clear_posted(&mut self) {
-        self.0.clear_posted();
+    fn forget_bodies(&mut self) {
+        self.0.forget_bodies();
     }
     fn receive(&mut self) -> Result<Option<Incoming>> {
         Panics::call(&self.1.receiving);
@@ -99,17 +90,11 @@ impl Connection for Connected {
     fn lender(&self) -> Option<Arc<dyn Lender>> {
         Some(Arc::new(Refusing))
     }
-    fn map_region(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
-        self.0.map_region(id, handle, fd)
+    fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
+        self.0.regions()
     }
-    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
-        self.0.unmap_region(id)
-    }
-    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        self.0.resolve(seq, spans)
-    }
-    fn close(&mut self) {
-        self.0.close();
+    fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
+        self.0.close(lent)
     }
 }
 

@@ -75,12 +75,14 @@ impl Served {
 
     /// Writes what is queued, unless it waits for more.
     pub(super) fn write(&mut self) -> Result<()> {
-        let waits = self.writes == Writes::Later && self.connection.queued_bytes() < ENOUGH_BYTES;
-        if waits {
-            Ok(())
-        } else {
-            self.connection.write_queued()
+        let least = match self.writes {
+            Writes::AtOnce => 1,
+            Writes::Later => ENOUGH_BYTES,
+        };
+        if self.connection.queued().bytes < least {
+            return Ok(());
         }
+        self.connection.flush().map(drop)
     }
 
     fn transmit(&mut self, transmit: Transmit<Gathered>) -> Result<()> {

@@ -19,7 +19,7 @@ use crate::driver::produce::{ClientWatch, Publication};
 use crate::driver::turning::{Link, Turn, Turner};
 use crate::error::{Error, Result};
 use crate::proto::{Request, Role, Sender, SenderConfig, Timestamp};
-use crate::transport::{Connection, Lender, Readiness};
+use crate::transport::{Connection, Identity, Lender, Readiness};
 
 /// A connection at a server.
 pub type ServedLink = Link<Served>;
@@ -154,11 +154,13 @@ impl ServedLink {
         io: &IoThread,
         host: Weak<dyn Host>,
     ) -> Result<Arc<Self>> {
-        let facts = (
-            connection.peer().to_owned(),
-            connection.readiness(),
-            connection.profile(),
-        );
+        let Identity {
+            peer,
+            readiness,
+            profile,
+            ..
+        } = connection.identity().clone();
+        let facts = (peer, readiness, profile);
         let lender = connection.lender();
         let beside = Beside {
             id,

@@ -142,7 +142,7 @@ impl Served {
             self.sender.announce_region(notice.id, &notice.handle)?;
         }
         if self.sender.state() == SenderState::Streaming {
-            self.stream_queued = self.connection.queued_bytes();
+            self.stream_queued = self.connection.queued().bytes;
         }
         let result = step(&mut self.sender);
         self.pump_unwritten(effects);
@@ -203,7 +203,7 @@ impl Served {
 
     /// So much waits to be written that nothing new is to be made.
     pub fn is_crowded(&self) -> bool {
-        self.connection.queued_bytes() > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
-            || self.connection.held_bytes() > HELD_HIGH_WATER_BYTES
+        self.connection.queued().bytes > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)
+            || self.connection.queued().held > HELD_HIGH_WATER_BYTES
     }
 }

@@ -8,13 +8,13 @@ use super::sending::{HELD_HIGH_WATER_BYTES, QUEUE_HIGH_WATER_BYTES};
 use super::*;
 use crate::driver::clock;
 use crate::driver::turning::Budget;
-use crate::proto::{BODY_KIND_PACKED, Span, StreamInfo, Tags};
-use crate::transport::{Incoming, Outgoing, Profile, Resolved, Unmapped};
+use crate::proto::{BODY_KIND_PACKED, StreamInfo, Tags};
+use crate::transport::{Identity, Incoming, Outgoing, Profile, Queued};
 
 /// A transport whose sends come to their end while it receives, and whose close takes back what the peer
 /// has not read, as over UCX.
 struct EndsWhileReceiving {
-    ready: Arc<OwnedFd>,
+    identity: Identity,
     queued: Arc<AtomicU64>,
     /// What is queued lies in memory that was made for it.
     holds: bool,
@@ -23,80 +23,39 @@ struct EndsWhileReceiving {
 }
 
 impl Connection for EndsWhileReceiving {
-    fn peer(&self) -> &str {
-        "a test"
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
-    fn same_user(&self) -> bool {
-        true
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness {
-            fd: Arc::clone(&self.ready) as _,
-            socket: false,
-            peer_death: None,
-        }
-    }
-
-    fn send(&mut self, _: Outgoing) -> Result<()> {
-        Ok(())
-    }
-
-    fn write_queued(&mut self) -> Result<()> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
+    fn queue(&mut self, _: Outgoing) -> Result<()> {
         Ok(())
     }
 
     fn flush(&mut self) -> Result<bool> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
         Ok(false)
     }
 
-    fn queued_bytes(&self) -> u64 {
-        self.queued.load(Ordering::Relaxed)
-    }
-
-    fn held_bytes(&self) -> u64 {
-        if self.holds { self.queued_bytes() } else { 0 }
-    }
-
-    fn profile(&self) -> Profile {
-        Profile {
-            is_read_after_close: false,
-            ..Profile::ORDINARY
+    fn queued(&self) -> Queued {
+        let bytes = self.queued.load(Ordering::Relaxed);
+        Queued {
+            bytes,
+            held: if self.holds { bytes } else { 0 },
         }
     }
 
     fn post_body(&mut self, _: u32, _: u64, _: u64) {}
 
-    fn clear_posted(&mut self) {}
+    fn forget_bodies(&mut self) {}
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
         self.queued.store(0, Ordering::Relaxed);
         Ok(None)
     }
 
-    fn is_waiting(&self) -> bool {
-        false
+    fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
+        lent
     }
-
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
-        None
-    }
-
-    fn map_region(&mut self, _: u16, _: &[u8], _: Option<OwnedFd>) -> Result<()> {
-        Ok(())
-    }
-
-    fn unmap_region(&mut self, _: u16) -> Result<Unmapped> {
-        Ok(Unmapped::Now)
-    }
-
-    fn resolve(&mut self, _: u32, _: Vec<Span>) -> Result<Resolved> {
-        Err(Error::protocol("nothing is lent"))
-    }
-
-    fn close(&mut self) {}
 }
 
 /// A server that is told nothing.
@@ -126,7 +85,19 @@ fn serve_counted(
     writes: &Arc<AtomicU64>,
 ) -> Arc<ServedLink> {
     let link = EndsWhileReceiving {
-        ready: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+        identity: Identity {
+            peer: "a test".to_owned(),
+            same_user: true,
+            readiness: Readiness {
+                fd: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
+                socket: false,
+                peer_death: None,
+            },
+            profile: Profile {
+                is_read_after_close: false,
+                ..Profile::SOCKET
+            },
+        },
         queued: Arc::clone(queued),
         holds,
         writes: Arc::clone(writes),
@@ -224,6 +195,7 @@ fn what_waits_for_more_is_written_without_it() {
     let served = serve_counted(&io, &queued, false, u64::MAX, &writes);
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
     let later = |served: &mut Served, effects: &mut Effects| {
+        AtomicU64::fetch_max(&queued, 1, Ordering::Relaxed);
         served.send(&[], Writes::Later, |_| {}, effects).unwrap();
     };
     for pause in [0, 0, 1, 5] {

@@ -221,7 +221,7 @@ impl Served {
         tracing::debug!(
             "connection {} ({}): {error}",
             self.id,
-            self.connection.peer()
+            self.connection.identity().peer
         );
         if let Some(mut publication) = self.publication.take() {
             publication.lost(&error);
@@ -233,7 +233,7 @@ impl Served {
         }
         let lent = self.sender.handle_disconnect();
         let lent = (!lent.is_empty()).then(|| Box::new(lent) as Box<dyn Send>);
-        effects.given_up = self.connection.close_lent(lent);
+        effects.given_up = self.connection.close(lent);
         effects.lost = self.watch.take();
         effects.closed = true;
     }
@@ -241,7 +241,7 @@ impl Served {
     /// Writes on, where something is queued.
     fn write_on(&mut self, effects: &mut Effects) {
         if self.closed.is_none()
-            && self.connection.queued_bytes() > 0
+            && self.connection.queued().bytes > 0
             && let Err(error) = self.connection.flush()
         {
             self.close(error, effects);
@@ -263,7 +263,7 @@ impl Served {
 
     fn ensure_peer_lives(&mut self, effects: &mut Effects) {
         if self.readiness.peer_has_died() {
-            let peer = self.connection.peer();
+            let peer = &self.connection.identity().peer;
             let text = format!("the peer's process ({peer}) has ended");
             self.close(Error::disconnected(text), effects);
         }
@@ -293,7 +293,7 @@ impl Served {
             return Wants::default();
         }
         let is_flooded = self.is_flooded();
-        let queued = self.connection.queued_bytes() > 0;
+        let queued = self.connection.queued().bytes > 0;
         // Where the descriptor cannot tell when there is room, time does.
         let at = (is_flooded && !self.readiness.socket).then(|| clock::after(super::upkeep::RETRY));
         Wants {
@@ -307,7 +307,7 @@ impl Served {
     /// The peer asks for one thing after the other and does not read the answers.
     fn is_flooded(&self) -> bool {
         let most = self.stream_queued.saturating_add(ANSWERS_HIGH_WATER_BYTES);
-        self.connection.queued_bytes() > most && self.sender.state() != SenderState::Streaming
+        self.connection.queued().bytes > most && self.sender.state() != SenderState::Streaming
     }
 
     fn handle(&mut self, event: SenderEvent<Hold>, effects: &mut Effects) {

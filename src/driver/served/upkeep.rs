@@ -48,7 +48,7 @@ impl Served {
             return;
         }
         self.probe_at = None;
-        if self.sender.state() != SenderState::Idle || self.connection.queued_bytes() > 0 {
+        if self.sender.state() != SenderState::Idle || self.connection.queued().bytes > 0 {
             self.probe(effects);
         }
     }

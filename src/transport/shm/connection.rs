@@ -16,18 +16,18 @@ use crate::transport::shm::ring::{FILE_BYTES, Reader, Writer};
 use crate::transport::shm::socket::Peer;
 use crate::transport::stream::Channel;
 use crate::transport::{
-    Budget, Connection, Incoming, Lender, LinkOptions, Outgoing, Readiness, Resolved, Unmapped,
+    Budget, Connection, Identity, Incoming, Lender, LinkOptions, Outgoing, PeerRegions, Profile,
+    Queued, Readiness, Resolved, Unmapped,
 };
 
 /// [`Connection`] over shared memory.
 pub struct ShmConnection {
+    identity: Identity,
     channel: Channel<Beside>,
     /// The channel's.
     socket: Arc<Socket>,
-    death: Option<Arc<OwnedFd>>,
     /// The peer's process, as what it is given counts by.
     whom: Option<Process>,
-    same_user: bool,
     regions: RegionTable,
     lender: Arc<dyn Lender>,
     /// What memory of ours for the peer counts against.
@@ -96,12 +96,21 @@ impl ShmConnection {
         if role == Role::Server {
             channel.reader().expect_requests();
         }
+        let readiness = Readiness {
+            fd: Arc::clone(channel.socket()),
+            socket: true,
+            peer_death: death.map(|death| death as _),
+        };
         Ok(Self {
+            identity: Identity {
+                peer: peer.to_string(),
+                same_user: peer.is_same_user(),
+                readiness,
+                profile: Profile::SOCKET,
+            },
             channel,
             socket,
-            death,
             whom,
-            same_user: peer.is_same_user(),
             regions: RegionTable::of_peer(peer.pid, peer.uid),
             lender: Arc::new(pool),
             budget: options.budget,
@@ -236,44 +245,20 @@ fn ring_message(len: &[u8], fd: Option<Arc<OwnedFd>>) -> Outgoing {
 }
 
 impl Connection for ShmConnection {
-    fn peer(&self) -> &str {
-        self.channel.peer()
-    }
-
-    fn same_user(&self) -> bool {
-        self.same_user
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness {
-            fd: Arc::clone(self.channel.socket()) as _,
-            socket: true,
-            peer_death: self.death.clone().map(|death| death as _),
-        }
-    }
-
-    fn send(&mut self, message: Outgoing) -> Result<()> {
-        self.channel.send(message)
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     fn queue(&mut self, message: Outgoing) -> Result<()> {
         self.channel.queue(message)
     }
 
-    fn write_queued(&mut self) -> Result<()> {
-        self.channel.write_queued()
-    }
-
     fn flush(&mut self) -> Result<bool> {
         self.channel.flush()
     }
 
-    fn queued_bytes(&self) -> u64 {
-        self.channel.queued_bytes()
-    }
-
-    fn held_bytes(&self) -> u64 {
-        self.channel.held_bytes()
+    fn queued(&self) -> Queued {
+        self.channel.queued()
     }
 
     fn begin_stream(&mut self) {
@@ -298,12 +283,8 @@ impl Connection for ShmConnection {
         self.channel.is_waiting()
     }
 
-    fn moved(&self) -> u64 {
-        self.channel.moved()
-    }
-
-    fn clear_posted(&mut self) {
-        self.channel.clear_posted();
+    fn forget_bodies(&mut self) {
+        self.channel.forget_bodies();
         self.regions.clear_orders();
     }
 
@@ -347,6 +328,36 @@ impl Connection for ShmConnection {
         Some(Arc::clone(&self.lender))
     }
 
+    fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
+        Some(self)
+    }
+
+    fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
+        // The regions stay: messages that came before the end may still be resolved.
+        // Rule F4: the peer may hold on to what it has mapped.
+        self.lender.abandon();
+        self.channel.close();
+        lent
+    }
+}
+
+impl PeerRegions for ShmConnection {
+    fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
+        self.regions.map(id, handle, fd)
+    }
+
+    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
+        self.regions.unmap(id)
+    }
+
+    fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
+        self.regions.order(seq, event, handle)
+    }
+
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+        self.regions.resolve(seq, spans)
+    }
+
     fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
         self.regions.receive_on(gpu.cloned());
     }
@@ -359,31 +370,8 @@ impl Connection for ShmConnection {
         self.regions.misses_gpus()
     }
 
-    fn map_region(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()> {
-        self.regions.map(id, handle, fd)
-    }
-
-    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
-        self.regions.unmap(id)
-    }
-
     fn is_sound(&self) -> bool {
         self.regions.is_sound()
-    }
-
-    fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
-        self.regions.order(seq, event, handle)
-    }
-
-    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        self.regions.resolve(seq, spans)
-    }
-
-    fn close(&mut self) {
-        // The regions stay: messages that came before the end may still be resolved.
-        // Rule F4: the peer may hold on to what it has mapped.
-        self.lender.abandon();
-        self.channel.close();
     }
 }
 
@@ -402,6 +390,6 @@ impl Drop for ShmConnection {
                 return;
             }
         }
-        self.close();
+        self.close(None);
     }
 }

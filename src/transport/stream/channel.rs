@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::stream::buffer::ReadBuffer;
 use crate::transport::stream::{FrameReader, Outbox};
-use crate::transport::{Incoming, Outgoing, Watched};
+use crate::transport::{Incoming, Outgoing, Queued, Watched};
 
 /// What [`Intake::read_aside`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,13 +97,13 @@ pub struct Channel<I> {
     is_aside: bool,
     aside: Vec<u8>,
     aside_start: usize,
-    /// Bytes that have come.
-    received: u64,
     /// The last read left the socket empty: it is not asked again before somebody has waited for it.
     drained: bool,
     outbox: Outbox,
     /// The socket took no more when it was last written to.
     full: bool,
+    /// The peer was told that nothing more is sent.
+    finished: bool,
     /// Why nothing more is received.
     over: Option<Error>,
     /// Whether `over` is an end that the peer made, between two messages.
@@ -126,10 +126,10 @@ impl<I: Intake> Channel<I> {
             is_aside: false,
             aside: Vec::new(),
             aside_start: 0,
-            received: 0,
             drained: false,
             outbox: Outbox::default(),
             full: false,
+            finished: false,
             over: None,
             ended: false,
             broken: None,
@@ -156,16 +156,11 @@ impl<I: Intake> Channel<I> {
         self.ended
     }
 
-    /// See [`Connection::clear_posted`](crate::transport::Connection::clear_posted).
-    pub fn clear_posted(&mut self) {
+    /// See [`Connection::forget_bodies`](crate::transport::Connection::forget_bodies).
+    pub fn forget_bodies(&mut self) {
         self.reader.clear_posted();
         // The next stream begins with a look at the socket.
         self.drained = false;
-    }
-
-    /// See [`Connection::moved`](crate::transport::Connection::moved).
-    pub fn moved(&self) -> u64 {
-        self.received
     }
 
     /// Whether the next frame is beside the socket.
@@ -183,31 +178,21 @@ impl<I: Intake> Channel<I> {
         self.reader.is_waiting()
     }
 
-    /// See [`Connection::queued_bytes`](crate::transport::Connection::queued_bytes).
-    pub fn queued_bytes(&self) -> u64 {
-        self.outbox.queued_bytes()
+    /// See [`Connection::queued`](crate::transport::Connection::queued).
+    pub fn queued(&self) -> Queued {
+        self.outbox.queued()
     }
 
-    /// See [`Connection::held_bytes`](crate::transport::Connection::held_bytes).
-    pub fn held_bytes(&self) -> u64 {
-        self.outbox.held_bytes()
-    }
-
-    /// See [`Connection::send`](crate::transport::Connection::send).
-    ///
-    /// # Errors
-    ///
-    /// `Disconnected` and the like: nothing more can be sent.
-    pub fn send(&mut self, message: Outgoing) -> Result<()> {
-        self.queue(message)?;
-        self.write_queued()
+    /// Whether the socket took no more when it was last written to.
+    pub fn is_full(&self) -> bool {
+        self.full
     }
 
     /// See [`Connection::queue`](crate::transport::Connection::queue).
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send).
+    /// `Disconnected` and the like: nothing more can be sent.
     pub fn queue(&mut self, message: Outgoing) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
@@ -215,25 +200,15 @@ impl<I: Intake> Channel<I> {
         self.outbox.push(message)
     }
 
-    /// See [`Connection::write_queued`](crate::transport::Connection::write_queued).
-    ///
-    /// # Errors
-    ///
-    /// As [`send`](Self::send).
-    pub fn write_queued(&mut self) -> Result<()> {
-        // Where the socket was full, there is no use in trying before it has room.
-        if self.full || self.outbox.queued_bytes() == 0 {
-            return Ok(());
-        }
-        self.flush().map(drop)
-    }
-
     /// See [`Connection::flush`](crate::transport::Connection::flush).
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send).
+    /// As [`queue`](Self::queue).
     pub fn flush(&mut self) -> Result<bool> {
+        if self.finished {
+            return Ok(true);
+        }
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -257,9 +232,10 @@ impl<I: Intake> Channel<I> {
         if self.broken.is_some() {
             return true;
         }
-        if self.outbox.queued_bytes() > 0 {
+        if self.outbox.queued().bytes > 0 {
             return false;
         }
+        self.finished = true;
         self.broken = Some(Error::disconnected("this side sends nothing more"));
         // Where that fails the connection is over, as reading will tell.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
@@ -395,7 +371,6 @@ impl<I: Intake> Channel<I> {
         let mut runs = [IoSliceMut::new(body), IoSliceMut::new(self.buffer.space())];
         let room = body_len + runs[1].len();
         let read = self.intake.read(self.socket.as_fd(), &mut runs)?;
-        self.received += read as u64;
         self.drained = read < room && !self.intake.was_cut_short();
         let in_body = read.min(body_len);
         self.reader.body_filled(in_body);

@@ -16,7 +16,7 @@ use crate::proto::Bytes;
 use crate::transport::stream::frame::{
     Class, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, SWITCH, encode_header,
 };
-use crate::transport::{COPIED_BYTES, Outgoing, Payload, sends_host_memory_only};
+use crate::transport::{COPIED_BYTES, Outgoing, Payload, Queued, sends_host_memory_only};
 
 /// Most runs of memory in one system call (`UIO_MAXIOV`).
 const MAX_RUNS: usize = 1024;
@@ -289,14 +289,12 @@ impl Outbox {
         Ok(())
     }
 
-    /// Bytes queued and not yet written.
-    pub fn queued_bytes(&self) -> u64 {
-        self.queued
-    }
-
-    /// How many of these lie in memory of the frames' own; a frame that is half written counts whole.
-    pub fn held_bytes(&self) -> u64 {
-        self.held
+    /// What is queued and not yet written. A frame that is half written is held whole.
+    pub fn queued(&self) -> Queued {
+        Queued {
+            bytes: self.queued,
+            held: self.held,
+        }
     }
 
     /// Whether the socket has taken all that is to go there.

@@ -96,6 +96,6 @@ fn messages_of_all_sizes_leave_in_order() {
     }
     assert_eq!(came.len(), wanted.len());
     assert!(came == wanted);
-    assert_eq!((outbox.queued_bytes(), outbox.held_bytes()), (0, 0));
+    assert_eq!(outbox.queued(), Queued::default());
     assert!(outbox.is_flushed());
 }

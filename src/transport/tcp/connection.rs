@@ -9,14 +9,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::proto::Span;
 use crate::transport::patience::Patience;
 use crate::transport::stream::{Channel, Intake};
 use crate::transport::tcp::group::{Groups, Join};
 use crate::transport::tcp::socket::{has_arrived, has_fallen_silent};
-use crate::transport::{
-    Connection, Incoming, Lender, Outgoing, Readiness, Resolved, Unmapped, Watched,
-};
+use crate::transport::{Connection, Identity, Incoming, Outgoing, Profile, Queued, Readiness};
 
 /// Reads bytes: nothing comes beside them.
 pub struct Bytes;
@@ -73,10 +70,9 @@ impl Line {
 
 /// [`Connection`] over one TCP socket.
 pub struct TcpConnection {
+    identity: Identity,
     /// `None` once it has become a part of another connection.
     line: Option<Line>,
-    socket: Arc<dyn Watched>,
-    peer: String,
     /// At a server, until the first message.
     joins: Option<Joins>,
 }
@@ -94,9 +90,13 @@ pub struct Joins {
 impl TcpConnection {
     /// Takes over a socket; `joins` at a server alone.
     pub fn new(line: Line, joins: Option<Joins>) -> Self {
+        let readiness = Readiness {
+            fd: Arc::clone(line.channel.socket()),
+            socket: true,
+            peer_death: None,
+        };
         Self {
-            socket: Arc::clone(line.channel.socket()),
-            peer: line.channel.peer().to_owned(),
+            identity: identity(line.channel.peer().to_owned(), readiness, Profile::SOCKET),
             line: Some(line),
             joins,
         }
@@ -138,57 +138,41 @@ impl TcpConnection {
     }
 }
 
+/// The identity of a peer over tcp.
+///
+/// Rule A8: it is never the same user. A port says nothing of the user behind it, on the loopback
+/// interface neither: every user of the machine may listen at any free port and connect to any, and
+/// what the kernel lists of its sockets may be another's by the time it is read.
+pub fn identity(peer: String, readiness: Readiness, profile: Profile) -> Identity {
+    Identity {
+        peer,
+        same_user: false,
+        readiness,
+        profile,
+    }
+}
+
 /// Why nothing more comes through a socket that is a part of another connection.
 fn joined() -> Error {
     Error::disconnected("the socket has become a part of a connection of several")
 }
 
 impl Connection for TcpConnection {
-    fn peer(&self) -> &str {
-        &self.peer
-    }
-
-    /// Rule A8: never. A port says nothing of the user behind it, on the loopback interface
-    /// neither: every user of the machine may listen at any free port and connect to any, and what
-    /// the kernel lists of its sockets may be another's by the time it is read.
-    fn same_user(&self) -> bool {
-        false
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness {
-            fd: Arc::clone(&self.socket) as _,
-            socket: true,
-            peer_death: None,
-        }
-    }
-
-    fn send(&mut self, message: Outgoing) -> Result<()> {
-        self.channel()?.send(message)
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     fn queue(&mut self, message: Outgoing) -> Result<()> {
         self.channel()?.queue(message)
     }
 
-    fn write_queued(&mut self) -> Result<()> {
-        self.channel()?.write_queued()
-    }
-
     fn flush(&mut self) -> Result<bool> {
         self.channel()?.flush()
     }
 
-    fn queued_bytes(&self) -> u64 {
-        self.line
-            .as_ref()
-            .map_or(0, |line| line.channel.queued_bytes())
-    }
-
-    fn held_bytes(&self) -> u64 {
-        self.line
-            .as_ref()
-            .map_or(0, |line| line.channel.held_bytes())
+    fn queued(&self) -> Queued {
+        let line = self.line.as_ref();
+        line.map_or_else(Queued::default, |line| line.channel.queued())
     }
 
     fn finish(&mut self) -> bool {
@@ -201,14 +185,9 @@ impl Connection for TcpConnection {
         }
     }
 
-    fn moved(&self) -> u64 {
-        let line = self.line.as_ref();
-        line.map_or(0, |line| line.channel.moved())
-    }
-
-    fn clear_posted(&mut self) {
+    fn forget_bodies(&mut self) {
         if let Ok(channel) = self.channel() {
-            channel.clear_posted();
+            channel.forget_bodies();
         }
     }
 
@@ -229,58 +208,16 @@ impl Connection for TcpConnection {
         self.line.as_ref().map_or(Ok(None), Line::probe)
     }
 
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
-        None
-    }
-
-    fn map_region(&mut self, id: u16, _: &[u8], _: Option<OwnedFd>) -> Result<()> {
-        Err(no_regions(id))
-    }
-
-    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
-        Err(no_regions(id))
-    }
-
-    fn resolve(&mut self, _seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        resolve_nothing(&spans)
-    }
-
-    fn close(&mut self) {
+    fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         if let Some(line) = &mut self.line {
             line.channel.close();
         }
+        lent
     }
 }
 
 impl Drop for TcpConnection {
     fn drop(&mut self) {
-        self.close();
+        self.close(None);
     }
-}
-
-/// No memory is lent over TCP.
-pub fn no_regions(id: u16) -> Error {
-    Error::protocol(format!(
-        "the peer announced region {id} over tcp, which lends no memory"
-    ))
-}
-
-/// An address list over TCP, which can only be of empty buffers.
-///
-/// # Errors
-///
-/// `Protocol` where it is not.
-pub fn resolve_nothing(spans: &[Span]) -> Result<Resolved> {
-    if spans.iter().any(|span| span.length > 0) {
-        return Err(Error::protocol(
-            "the peer sent an address list over tcp, which lends no memory",
-        ));
-    }
-    Ok(Resolved {
-        buffers: vec![crate::device::BufferRef::EMPTY; spans.len()],
-        owner: Arc::new(()),
-        shared: false,
-        pulled: false,
-        gpu: None,
-    })
 }

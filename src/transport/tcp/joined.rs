@@ -15,11 +15,9 @@ use rustix::time::{
 };
 
 use crate::error::{Error, Result};
-use crate::proto::{Span, body_of_tag};
-use crate::transport::tcp::connection::{Line, no_regions, resolve_nothing};
-use crate::transport::{
-    Connection, Incoming, Lender, Outgoing, Profile, Readiness, Resolved, Unmapped,
-};
+use crate::proto::body_of_tag;
+use crate::transport::tcp::connection::{Line, identity};
+use crate::transport::{Connection, Identity, Incoming, Outgoing, Profile, Queued, Readiness};
 
 /// How long the other sockets may go on when the peer has ended one: what it sent before it closed
 /// them all can still be under way on some.
@@ -27,8 +25,8 @@ const END_TIME: Duration = Duration::from_secs(2);
 
 /// [`Connection`] over several TCP sockets.
 pub struct JoinedConnection {
+    identity: Identity,
     parts: Vec<Part>,
-    peer: String,
     /// Readable when a socket is, or when one has room that was waited for.
     epoll: Arc<OwnedFd>,
     /// In the epoll: when [`END_TIME`] is over.
@@ -79,10 +77,20 @@ impl JoinedConnection {
             line,
             watched: Some(EventFlags::IN),
         });
+        let epoll = Arc::new(epoll);
+        let readiness = Readiness {
+            fd: Arc::clone(&epoll) as _,
+            socket: false,
+            peer_death: None,
+        };
+        let profile = Profile {
+            is_ordered: false,
+            ..Profile::SOCKET
+        };
         Ok(Self {
+            identity: identity(peer, readiness, profile),
             parts: parts.collect(),
-            peer,
-            epoll: Arc::new(epoll),
+            epoll,
             end_timer,
             ending: None,
             next: 0,
@@ -112,7 +120,7 @@ impl JoinedConnection {
         let mut wanted = EventFlags::empty();
         // A body that waits to be posted would be reported on and on.
         wanted.set(EventFlags::IN, !channel.is_waiting());
-        wanted.set(EventFlags::OUT, channel.queued_bytes() > 0);
+        wanted.set(EventFlags::OUT, channel.is_full());
         if channel.has_ended() {
             let _ = epoll::delete(&self.epoll, channel.socket());
             part.watched = None;
@@ -192,39 +200,17 @@ impl JoinedConnection {
 }
 
 impl Connection for JoinedConnection {
-    fn peer(&self) -> &str {
-        &self.peer
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
-    /// Rule A8: never, as over one socket.
-    fn same_user(&self) -> bool {
-        false
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness {
-            fd: Arc::clone(&self.epoll) as _,
-            socket: false,
-            peer_death: None,
-        }
-    }
-
-    fn profile(&self) -> Profile {
-        Profile {
-            is_ordered: false,
-            ..Profile::ORDINARY
-        }
-    }
-
-    fn send(&mut self, message: Outgoing) -> Result<()> {
+    fn queue(&mut self, message: Outgoing) -> Result<()> {
         self.ensure_open()?;
         let index = match &message {
             Outgoing::Tagged { tag, .. } | Outgoing::GpuBody { tag, .. } => self.part_of_tag(*tag),
             Outgoing::Metadata { .. } | Outgoing::Control { .. } => 0,
         };
-        let sent = self.parts[index].line.channel.send(message);
-        self.watch(index);
-        sent
+        self.parts[index].line.channel.queue(message)
     }
 
     fn flush(&mut self) -> Result<bool> {
@@ -250,24 +236,17 @@ impl Connection for JoinedConnection {
         Ok(all)
     }
 
-    fn queued_bytes(&self) -> u64 {
-        let queued = |part: &Part| part.line.channel.queued_bytes();
-        self.parts.iter().map(queued).sum()
-    }
-
-    fn held_bytes(&self) -> u64 {
-        let held = |part: &Part| part.line.channel.held_bytes();
-        self.parts.iter().map(held).sum()
-    }
-
-    fn moved(&self) -> u64 {
-        let moved = |part: &Part| part.line.channel.moved();
-        self.parts.iter().map(moved).sum()
+    fn queued(&self) -> Queued {
+        let parts = self.parts.iter().map(|part| part.line.channel.queued());
+        parts.fold(Queued::default(), |sum, part| Queued {
+            bytes: sum.bytes + part.bytes,
+            held: sum.held + part.held,
+        })
     }
 
     fn finish(&mut self) -> bool {
         // Nothing is ended before all is there: the peer takes the end of one socket for the end of them all.
-        if self.queued_bytes() > 0 || !self.parts.iter().all(|part| part.line.has_arrived()) {
+        if self.queued().bytes > 0 || !self.parts.iter().all(|part| part.line.has_arrived()) {
             return false;
         }
         let finished = self.parts.iter_mut().map(|part| part.line.finish());
@@ -284,9 +263,9 @@ impl Connection for JoinedConnection {
         self.watch(index);
     }
 
-    fn clear_posted(&mut self) {
+    fn forget_bodies(&mut self) {
         for index in 0..self.parts.len() {
-            self.parts[index].line.channel.clear_posted();
+            self.parts[index].line.channel.forget_bodies();
             self.watch(index);
         }
     }
@@ -313,33 +292,18 @@ impl Connection for JoinedConnection {
         Ok(next)
     }
 
-    fn lender(&self) -> Option<Arc<dyn Lender>> {
-        None
-    }
-
-    fn map_region(&mut self, id: u16, _: &[u8], _: Option<OwnedFd>) -> Result<()> {
-        Err(no_regions(id))
-    }
-
-    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
-        Err(no_regions(id))
-    }
-
-    fn resolve(&mut self, _seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        resolve_nothing(&spans)
-    }
-
-    fn close(&mut self) {
+    fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
         self.over
             .get_or_insert_with(|| Error::disconnected("the connection was closed by this side"));
         for part in &mut self.parts {
             part.line.channel.close();
         }
+        lent
     }
 }
 
 impl Drop for JoinedConnection {
     fn drop(&mut self) {
-        self.close();
+        self.close(None);
     }
 }

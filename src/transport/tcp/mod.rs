@@ -110,7 +110,8 @@ fn join(lines: &mut [Line]) -> Result<()> {
             count,
         };
         let bytes = join.encode();
-        line.channel.send(Outgoing::Control { bytes, fd: None })?;
+        line.channel.queue(Outgoing::Control { bytes, fd: None })?;
+        line.channel.flush()?;
     }
     Ok(())
 }

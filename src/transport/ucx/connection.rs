@@ -20,6 +20,7 @@ use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::address::is_loopback;
 use crate::transport::patience::Patience;
+use crate::transport::regions::{NoRegions, no_regions};
 use crate::transport::ucx::active;
 use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::context::Context;
@@ -32,7 +33,8 @@ use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{
-    Connection, Incoming, Lender, Outgoing, Profile, Readiness, Resolved, Unmapped,
+    Connection, Identity, Incoming, Lender, Outgoing, PeerRegions, Profile, Queued, Readiness,
+    Resolved, Unmapped,
 };
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
@@ -40,10 +42,10 @@ const ROUNDS_AT_ONCE: usize = 256;
 
 /// [`Connection`] over UCX.
 pub struct UcxConnection {
+    identity: Identity,
     /// `None` once closed.
     link: Option<Link>,
     api: &'static Api,
-    ready: Arc<OwnedFd>,
     shared: Arc<Shared>,
     tagged: Tagged,
     /// At a client that asked UCX for remote reads.
@@ -68,15 +70,12 @@ pub struct UcxConnection {
     /// The descriptor tells of what comes.
     rests: bool,
     queued_bytes: u64,
-    /// Rounds of progress in which something moved.
-    moves: u64,
     /// The peer is on this machine.
     is_here: bool,
     /// A message has been sent that UCX did not take whole.
     sent_large: bool,
     /// Whether all goes over tcp, once UCX was asked.
     over_tcp: Cell<Option<bool>>,
-    peer: String,
     /// Why nothing more comes, once the inbox is empty.
     over: Option<Error>,
     generation: Generation,
@@ -109,8 +108,7 @@ impl UcxConnection {
                 return Err(error);
             }
         };
-        let by_turns = is_loopback(&address) && context.goes_over_tcp();
-        let tagged = Tagged::new(false).by_turns(by_turns);
+        let tagged = Tagged::new(false);
         let mut connection = Self::new(worker, shared, endpoint, tagged, address.to_string());
         connection.establish(&address.to_string(), deadline, cancel)?;
         Ok(connection)
@@ -146,11 +144,32 @@ impl UcxConnection {
     ) -> Self {
         // Nothing is armed yet, and something may have come.
         worker.signal();
+        let is_here = (peer.parse()).is_ok_and(|address: SocketAddr| is_loopback(&address));
+        let knows_cuda = worker.context().knows_cuda();
+        let readiness = Readiness {
+            fd: Arc::clone(worker.ready()) as _,
+            socket: false,
+            peer_death: None,
+        };
+        let profile = Profile {
+            is_ordered: false,
+            // UCX drops what it has of an endpoint that fails.
+            is_read_after_close: false,
+            sends_gpu: knows_cuda,
+            // Shorter ones may travel in a bundle, which is a copy.
+            announces_from: Some(bundle::MOST_MESSAGE_BYTES_OVER_TCP as u64 + 1),
+        };
         Self {
+            identity: Identity {
+                peer,
+                // A socket address says nothing of users.
+                same_user: false,
+                readiness,
+                profile,
+            },
             api: worker.api(),
-            knows_cuda: worker.context().knows_cuda(),
+            knows_cuda,
             gpu: None,
-            ready: Arc::clone(worker.ready()),
             link: Some(Link { worker, endpoint }),
             tagged,
             pulls: None,
@@ -163,11 +182,9 @@ impl UcxConnection {
             awake: false,
             rests: false,
             queued_bytes: 0,
-            moves: 0,
-            is_here: (peer.parse()).is_ok_and(|address: SocketAddr| is_loopback(&address)),
+            is_here,
             sent_large: false,
             over_tcp: Cell::default(),
-            peer,
             over: None,
             generation: Generation::now(),
         }
@@ -180,7 +197,7 @@ impl UcxConnection {
         };
         let ends = link.endpoint.addresses(self.api);
         if !ends.is_some_and(|(local, remote)| silence::watch(local, remote, patience)) {
-            let peer = &self.peer;
+            let peer = &self.identity.peer;
             tracing::debug!("it is for UCX to notice that the network to {peer} is cut");
         }
     }
@@ -329,40 +346,8 @@ fn prepare(context: &Arc<Context>, peer: Peer) -> Result<(Worker, Arc<Shared>)> 
 }
 
 impl Connection for UcxConnection {
-    fn peer(&self) -> &str {
-        &self.peer
-    }
-
-    fn same_user(&self) -> bool {
-        // A socket address says nothing of users.
-        false
-    }
-
-    fn readiness(&self) -> Readiness {
-        Readiness {
-            fd: Arc::clone(&self.ready) as _,
-            socket: false,
-            peer_death: None,
-        }
-    }
-
-    fn profile(&self) -> Profile {
-        let context = self.link.as_ref().map(|link| link.worker.context());
-        Profile {
-            is_ordered: false,
-            // UCX drops what it has of an endpoint that fails.
-            is_read_after_close: false,
-            sends_gpu: self.knows_cuda,
-            is_for_looking: true,
-            comes_in_pieces: context.is_some_and(|it| it.goes_over_tcp()),
-            // Shorter ones may travel in a bundle, which is a copy.
-            announces_from: Some(bundle::MOST_MESSAGE_BYTES_OVER_TCP as u64 + 1),
-        }
-    }
-
-    fn send(&mut self, message: Outgoing) -> Result<()> {
-        self.queue(message)?;
-        self.write_queued()
+    fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     fn queue(&mut self, message: Outgoing) -> Result<()> {
@@ -384,35 +369,28 @@ impl Connection for UcxConnection {
         self.queue(message)
     }
 
-    fn write_queued(&mut self) -> Result<()> {
-        self.ensure_usable()?;
-        self.send_bundle()
-    }
-
     fn flush(&mut self) -> Result<bool> {
-        self.write_queued()?;
-        let gpu = self.gpu.clone();
-        let _current = enter(gpu.as_ref())?;
-        for _ in 0..ROUNDS_AT_ONCE {
-            if self.queued_bytes == 0 || !self.progress() {
-                break;
-            }
+        self.ensure_usable()?;
+        self.send_bundle()?;
+        if self.queued_bytes > 0 {
+            let gpu = self.gpu.clone();
+            let _current = enter(gpu.as_ref())?;
+            self.progress();
+            self.wake_for_inbox();
         }
-        self.wake_for_inbox();
         self.over.clone().map_or(Ok(self.queued_bytes == 0), Err)
     }
 
-    fn queued_bytes(&self) -> u64 {
+    fn queued(&self) -> Queued {
         let waiting = self.bundle.as_ref().map_or(0, Bundle::len);
-        self.queued_bytes + waiting as u64
-    }
-
-    fn moved(&self) -> u64 {
-        if self.is_here { self.moves } else { 0 }
+        Queued {
+            bytes: self.queued_bytes + waiting as u64,
+            held: 0,
+        }
     }
 
     fn finish(&mut self) -> bool {
-        self.queued_bytes() == 0 && self.has_left()
+        self.queued().bytes == 0 && self.has_left()
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
@@ -439,7 +417,7 @@ impl Connection for UcxConnection {
         }
     }
 
-    fn clear_posted(&mut self) {
+    fn forget_bodies(&mut self) {
         let gpu = self.gpu.clone();
         // A GPU that was reset has nothing left to keep from being written to.
         let _current = enter(gpu.as_ref());
@@ -452,13 +430,6 @@ impl Connection for UcxConnection {
         if let Some(pulls) = &mut self.pulls {
             pulls.clear();
         }
-    }
-
-    fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
-        let gpu = gpu.filter(|_| self.knows_cuda).cloned();
-        self.tagged.receive_on(gpu.clone());
-        // What is under way of an earlier stream may still want the earlier one.
-        self.gpu = gpu.or(self.gpu.take());
     }
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
@@ -484,16 +455,29 @@ impl Connection for UcxConnection {
         }
     }
 
-    fn is_waiting(&self) -> bool {
-        // A body that comes early waits in UCX, a large one at the sender.
-        false
-    }
-
     fn lender(&self) -> Option<Arc<dyn Lender>> {
         self.lender.clone()
     }
 
-    fn map_region(&mut self, id: u16, handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
+    fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
+        Some(self)
+    }
+
+    fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
+        if let Some(lender) = &self.lender {
+            lender.abandon();
+        }
+        let lent = self.shut_down(lent);
+        self.inbox.clear();
+        self.bundle = None;
+        self.queued_bytes = 0;
+        self.over.get_or_insert_with(closed);
+        lent
+    }
+}
+
+impl PeerRegions for UcxConnection {
+    fn map(&mut self, id: u16, handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
         self.generation.ensure_same_process()?;
         let (Some(link), Some(pulls)) = (&mut self.link, &mut self.pulls) else {
             return Err(no_regions(id));
@@ -516,55 +500,35 @@ impl Connection for UcxConnection {
         Ok(())
     }
 
-    fn unmap_region(&mut self, id: u16) -> Result<Unmapped> {
+    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
         match &mut self.pulls {
             Some(pulls) => pulls.unmap(id).map(|()| Unmapped::Now),
             None => Err(no_regions(id)),
         }
     }
 
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+        match &mut self.pulls {
+            Some(pulls) => pulls.resolve(seq, &spans),
+            None => NoRegions.resolve(seq, spans),
+        }
+    }
+
+    fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
+        let gpu = gpu.filter(|_| self.knows_cuda).cloned();
+        self.tagged.receive_on(gpu.clone());
+        // What is under way of an earlier stream may still want the earlier one.
+        self.gpu = gpu.or(self.gpu.take());
+    }
+
     fn is_sound(&self) -> bool {
         let gpu = self.gpu.as_ref();
         gpu.is_none_or(|gpu| matches!(gpu.is_alive(), Ok(true)))
     }
-
-    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        match &mut self.pulls {
-            Some(pulls) => pulls.resolve(seq, &spans),
-            None => Err(Error::protocol(format!(
-                // Rule U2.
-                "message {seq} came with a list of addresses, and nothing is lent on this \
-                 connection"
-            ))),
-        }
-    }
-
-    fn close(&mut self) {
-        self.close_lent(None);
-    }
-
-    fn close_lent(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
-        if let Some(lender) = &self.lender {
-            lender.abandon();
-        }
-        let lent = self.shut_down(lent);
-        self.inbox.clear();
-        self.bundle = None;
-        self.queued_bytes = 0;
-        self.over.get_or_insert_with(closed);
-        lent
-    }
-}
-
-fn no_regions(id: u16) -> Error {
-    Error::protocol(format!(
-        // Rule E3.
-        "region {id} on a connection that has none"
-    ))
 }
 
 impl Drop for UcxConnection {
     fn drop(&mut self) {
-        self.close();
+        self.close(None);
     }
 }

@@ -43,16 +43,10 @@ const GPU_BYTES: u64 = 16 << 10;
 /// body is added, so that one that comes over a network has its receive before it comes.
 const POSTED_BYTES: u64 = 256 << 10;
 
-/// Over tcp to this machine, where no network's delay is to be hidden, bodies of more bytes than these, for which UCX asks
-/// there, come one after the other: several at once are a quarter slower.
-const BY_TURNS_BYTES: u64 = 384 << 10;
-
 /// Receives of tagged messages on one worker.
 pub(super) struct Tagged {
     /// Takes messages of any tag: a server.
     any: bool,
-    /// Large bodies come one after the other.
-    by_turns: bool,
     /// Where packed bodies go; `None`: to the host.
     gpu: Option<Arc<Device>>,
     /// Bodies that were announced and have no receive yet.
@@ -115,7 +109,6 @@ impl Tagged {
     pub(super) fn new(any: bool) -> Self {
         Self {
             any,
-            by_turns: false,
             gpu: None,
             expected: VecDeque::new(),
             posted: Vec::new(),
@@ -123,12 +116,6 @@ impl Tagged {
             posted_bytes: 0,
             next_id: 0,
         }
-    }
-
-    /// Has large bodies come one after the other: for a server on this machine, over tcp.
-    pub(super) fn by_turns(mut self, by_turns: bool) -> Self {
-        self.by_turns = by_turns;
-        self
     }
 
     /// Where packed bodies that are posted from now on go; `None`: to the host.
@@ -193,8 +180,12 @@ impl Tagged {
         mut idle: bool,
     ) -> Result<bool> {
         let mut moved = false;
-        while let Some(index) = self.next(worker, &mut idle) {
-            let Some(body) = self.expected.remove(index) else {
+        while let Some(body) = self.expected.front() {
+            let within = self.posted_bytes.saturating_add(body.packed) <= POSTED_BYTES;
+            if !within && !self.posted.is_empty() && !std::mem::take(&mut idle) {
+                break;
+            }
+            let Some(body) = self.expected.pop_front() else {
                 break;
             };
             let posted = self.post_one(worker, shared, body)?;
@@ -203,23 +194,6 @@ impl Tagged {
             moved = true;
         }
         Ok(moved)
-    }
-
-    /// Which of the expected bodies is posted next, if one is to be now. Uses up `idle` where that is the reason.
-    fn next(&self, worker: &Worker, idle: &mut bool) -> Option<usize> {
-        let front = self.expected.front()?;
-        let waits = |body: &Expected| self.by_turns && body.packed > BY_TURNS_BYTES;
-        if waits(front) {
-            if self.posted.iter().any(|posted| waits(&posted.body)) {
-                return None;
-            }
-            // A peer may send bodies in any order, and wait until each has left: what one that has not
-            // come held up could be the one that comes.
-            let has_come = |body: &Expected| has_come(worker, body.seq);
-            return self.expected.iter().position(has_come);
-        }
-        let within = self.posted_bytes.saturating_add(front.packed) <= POSTED_BYTES;
-        (within || self.posted.is_empty() || std::mem::take(idle)).then_some(0)
     }
 
     /// Posts the receives of one body. Rule D8 has two, by exact tag, since one for both could truncate
@@ -405,19 +379,6 @@ impl Tagged {
             }
         }
     }
-}
-
-/// Whether a body has come, or its announcement, that no receive was posted for.
-fn has_come(worker: &Worker, seq: u32) -> bool {
-    let mut info = ucp_tag_recv_info_t {
-        sender_tag: 0,
-        length: 0,
-    };
-    let (api, handle) = (worker.api(), worker.handle());
-    // SAFETY: the worker lives; `info` is writable; nothing is taken from UCX.
-    let message =
-        unsafe { api.ucp_tag_probe_nb(handle, u64::from(seq), NUMBER_MASK, 0, &raw mut info) };
-    !message.is_null()
 }
 
 fn wrong_length(seq: u32, length: usize, announced: u64) -> Error {

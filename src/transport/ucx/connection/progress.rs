@@ -39,7 +39,6 @@ impl UcxConnection {
             return false;
         };
         let mut moved = link.worker.progress();
-        self.moves += u64::from(moved);
         if self.over.is_none()
             && self.shared.has_news()
             && self.shared.with(|state| state.failed.is_some())
@@ -78,7 +77,7 @@ impl UcxConnection {
             }
             moved = true;
             // The reason, before what operations end with because of it.
-            note_failure(&mut self.over, shared, self.api, &self.peer);
+            note_failure(&mut self.over, shared, self.api, &self.identity.peer);
             for message in told.arrived.drain(..) {
                 is_proven |= matches!(message, Incoming::Control { .. });
                 let mut line = Line {

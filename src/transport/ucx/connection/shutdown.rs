@@ -50,7 +50,7 @@ impl UcxConnection {
             tagged: std::mem::replace(&mut self.tagged, Tagged::new(false)),
             pulls,
             gpu: self.gpu.clone(),
-            peer: self.peer.clone(),
+            peer: self.identity.peer.clone(),
             is_fetched_from,
             lent,
         };

@@ -1,0 +1,211 @@
+//! One connection to one peer, as the driver sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::error::Result;
+use crate::transport::regions::NoRegions;
+use crate::transport::{Incoming, Lender, Outgoing, PeerRegions, Watched};
+
+/// Facts about a connection that never change.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Who the peer is, for logs and `dipc_request_peer`: `pid 4711, uid 1000`.
+    pub peer: String,
+    /// Whether the peer runs as the same user as this process. Then it is trusted as far as the
+    /// validation level `structure` trusts (rule A8).
+    pub same_user: bool,
+    /// The descriptors to sleep on.
+    pub readiness: Readiness,
+    /// How the connection behaves.
+    pub profile: Profile,
+}
+
+/// The descriptors of a connection.
+///
+/// They are shared, so that a thread can sleep on them without holding the connection.
+#[derive(Debug, Clone)]
+pub struct Readiness {
+    /// Becomes readable when [`Connection::receive`] has something, and writable when
+    /// [`Connection::flush`] can go on. Both show as readable where it is not a `socket`.
+    pub fd: Arc<dyn Watched>,
+    /// Whether the descriptor tells room to write apart from something to read.
+    pub socket: bool,
+    /// Becomes readable when the peer's process has ended, where the system can tell.
+    pub peer_death: Option<Arc<dyn Watched>>,
+}
+
+impl Readiness {
+    /// Whether the peer's process has ended.
+    pub fn peer_has_died(&self) -> bool {
+        self.peer_dies_within(Duration::ZERO)
+    }
+
+    /// Whether the peer's process has ended, or ends within `wait`.
+    pub fn peer_dies_within(&self, wait: Duration) -> bool {
+        let Some(death) = &self.peer_death else {
+            return false;
+        };
+        let mut polled = [PollFd::new(death, PollFlags::IN)];
+        let wait = Timespec::try_from(wait).ok();
+        matches!(poll(&mut polled, wait.as_ref()), Ok(ready) if ready > 0)
+    }
+}
+
+/// How a connection behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Profile {
+    /// Messages arrive in the order in which the peer sent them. Otherwise the next stream may
+    /// begin only when every message of the last one has arrived.
+    pub is_ordered: bool,
+    /// The peer can read messages that have reached it also after this side's
+    /// [`close`](Connection::close). Otherwise only the peer knows when nothing is lost.
+    pub is_read_after_close: bool,
+    /// The connection sends packed bodies from a GPU's memory ([`Outgoing::GpuBody`]). Otherwise
+    /// the caller has to copy them to the host first.
+    pub sends_gpu: bool,
+    /// Bodies of at least this many bytes are only announced by the call that sends them, and move
+    /// while the connection is turned. `None`: the call writes every body.
+    pub announces_from: Option<u64>,
+}
+
+impl Profile {
+    /// A socket's.
+    pub const SOCKET: Self = Self {
+        is_ordered: true,
+        is_read_after_close: true,
+        sends_gpu: false,
+        announces_from: None,
+    };
+}
+
+/// What a connection has queued and not yet written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Queued {
+    /// All bytes.
+    pub bytes: u64,
+    /// The bytes among them that lie in memory made for the queue: headers and lists, but not
+    /// bodies that are sent from where they lie.
+    pub held: u64,
+}
+
+/// One connection to one peer. Every call returns at once.
+pub trait Connection: Send {
+    /// Facts that never change.
+    fn identity(&self) -> &Identity;
+
+    /// Takes a message. The transport may write it at once; [`flush`](Self::flush) writes the rest.
+    /// A control message of a client may wait until one of the server's has come.
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected` and the like: the connection is over.
+    fn queue(&mut self, message: Outgoing) -> Result<()>;
+
+    /// Writes as much of what is queued as goes without blocking. Returns whether all has left.
+    ///
+    /// # Errors
+    ///
+    /// As [`queue`](Self::queue).
+    fn flush(&mut self) -> Result<bool>;
+
+    /// What is queued and not yet written.
+    fn queued(&self) -> Queued;
+
+    /// Nothing more will be sent: tells the peer so behind what is queued. Returns whether all
+    /// that was sent outlives a [`close`](Self::close); if not, the caller asks again.
+    fn finish(&mut self) -> bool {
+        self.queued().bytes == 0
+    }
+
+    /// Client: a stream is about to be asked for. From now on the server may announce memory,
+    /// until [`end_stream`](Self::end_stream).
+    fn begin_stream(&mut self) {}
+
+    /// Client: everything of the stream has come.
+    fn end_stream(&mut self) {}
+
+    /// Announces the body of `seq`, whose header has been seen: a packed body of exactly `packed`
+    /// bytes, or an address list of exactly `list` bytes (rule D8). Bodies whose lengths differ
+    /// are protocol errors.
+    fn post_body(&mut self, seq: u32, packed: u64, list: u64);
+
+    /// Forgets every announced body: the stream is over.
+    fn forget_bodies(&mut self);
+
+    /// Whether a body came that was not announced and is too large to be read on the chance. No
+    /// message is read before [`post_body`](Self::post_body) announces the body or
+    /// [`forget_bodies`](Self::forget_bodies) has it thrown away. The descriptor stays readable.
+    fn is_waiting(&self) -> bool {
+        false
+    }
+
+    /// The next message, or `None` when there is none now: the caller then waits for the
+    /// descriptor, or asks again.
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected` when the peer is gone, `Protocol` when what came is not a message,
+    /// `OutOfMemory`: the connection is over. Messages that came before are returned first.
+    fn receive(&mut self) -> Result<Option<Incoming>>;
+
+    /// The caller looks for messages, and does not wait for the descriptor, until it calls
+    /// [`doze`](Self::doze). Until then messages may come without a system call, and the
+    /// descriptor need not tell of them.
+    fn wake(&mut self) {}
+
+    /// The caller is about to wait for the descriptor. Returns whether it has to receive first.
+    fn doze(&mut self) -> bool {
+        false
+    }
+
+    /// Asks the system whether the peer's machine still answers, where a connection may outlive
+    /// that machine unnoticed. Gives the time after which the caller should ask again, while a
+    /// stream is served.
+    ///
+    /// # Errors
+    ///
+    /// `Disconnected`: it does not.
+    fn probe(&mut self) -> Result<Option<Duration>> {
+        Ok(None)
+    }
+
+    /// The sending side's memory for lending, where the transport can lend.
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        None
+    }
+
+    /// The memory that the peer lends, where the transport knows such memory. The driver calls
+    /// [`with_regions`](dyn Connection::with_regions).
+    fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
+        None
+    }
+
+    /// Cuts the connection: the peer sees the end, and later calls fail with `Disconnected`. `lent`
+    /// is what the peer was lent. It is given back where it can be dropped at once; otherwise
+    /// another thread drops it when the peer can reach it no more.
+    fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>>;
+}
+
+impl dyn Connection + '_ {
+    /// Queues a message and writes as much as goes without blocking.
+    ///
+    /// # Errors
+    ///
+    /// As [`queue`](Self::queue).
+    pub fn send(&mut self, message: Outgoing) -> Result<()> {
+        self.queue(message)?;
+        self.flush().map(drop)
+    }
+
+    /// Runs `step` on the memory that the peer lends. A connection without such memory refuses
+    /// every region and every address list that is not empty.
+    pub fn with_regions<R>(&mut self, step: impl FnOnce(&mut dyn PeerRegions) -> R) -> R {
+        match self.regions() {
+            Some(regions) => step(regions),
+            None => step(&mut NoRegions),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Memory that the peer lends.
+
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::device::BufferRef;
+use crate::device::cuda;
+use crate::error::{Error, Result};
+use crate::proto::Span;
+
+/// Memory named by an address list, found again at the receiver.
+pub struct Resolved {
+    /// One entry for each span, in order; empty ones as [`BufferRef::EMPTY`].
+    pub buffers: Vec<BufferRef>,
+    /// Keeps the memory mapped.
+    pub owner: Arc<dyn Any + Send + Sync>,
+    /// Whether the peer could still write to the memory.
+    pub shared: bool,
+    /// Whether this is a copy of our own: the peer can have its memory back at once.
+    pub pulled: bool,
+    /// Where the memory is a GPU's: the buffers are addresses there, which no processor reads.
+    pub gpu: Option<ResolvedGpu>,
+}
+
+impl Resolved {
+    /// So many empty buffers.
+    pub(super) fn empty(count: usize) -> Self {
+        Self {
+            buffers: vec![BufferRef::EMPTY; count],
+            owner: Arc::new(()),
+            shared: false,
+            pulled: false,
+            gpu: None,
+        }
+    }
+}
+
+/// The place of a body that is on a GPU.
+pub struct ResolvedGpu {
+    /// The GPU, as this process knows it.
+    pub device: Arc<cuda::Device>,
+    /// What work that reads the body waits for; `None`: it may be read.
+    pub ready: Option<Arc<cuda::Event>>,
+}
+
+/// When a forgotten region of the peer is not mapped here any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Unmapped {
+    /// It is not.
+    Now,
+    /// When what was given to [`cuda::later`] so far is done: the driver may wait for the device.
+    Later,
+}
+
+/// The memory that the peer of a connection lends.
+pub trait PeerRegions {
+    /// Maps a region that the peer announced (rule E3, REGION). A region on a GPU is opened when
+    /// the first body in it is [resolved](Self::resolve); where that fails, only the bodies in it
+    /// fail.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when it is not sealed as the rules say, sparse, on a GPU that was not
+    /// [accepted](Self::accept_gpus), or its id is taken.
+    fn map(&mut self, id: u16, handle: &[u8], fd: Option<OwnedFd>) -> Result<()>;
+
+    /// Forgets a region that the peer retired (REGION_GONE). Arrays that still point into it keep
+    /// it mapped. Gives when the peer may be told.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when no region has that id.
+    fn unmap(&mut self, id: u16) -> Result<Unmapped>;
+
+    /// Remembers that the body of message `seq`, whose address list comes later, may be read only
+    /// once the peer's `event` has happened (READY). `handle` opens the event, the first time that
+    /// the peer names it, and is empty afterwards.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` where no such event is known, or it was named before, or the transport knows no
+    /// memory of GPUs.
+    fn order(&mut self, seq: u32, event: u16, handle: &[u8]) -> Result<()> {
+        let (_, _) = (event, handle);
+        Err(Error::protocol(format!(
+            // Rule E3.
+            "READY for message {seq} on a connection that carries no memory of GPUs"
+        )))
+    }
+
+    /// Finds the memory of the address list that came for message `seq`. Spans of length 0 are
+    /// empty whatever their address.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when a span is not inside a region that the peer announced; what the driver said
+    /// of a region on a GPU.
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved>;
+
+    /// Where the bodies that are announced from now on shall go: into a GPU's memory, or the
+    /// host's (`None`, as at the beginning). It is a wish: bodies for which that is not possible,
+    /// or not worth it, come on the host. Lent memory of the host is made ready to be copied from.
+    fn receive_on(&mut self, gpu: Option<&Arc<cuda::Device>>) {
+        let _ = gpu;
+    }
+
+    /// The GPUs, by UUID, whose memory the peer may announce from now on: those that the request
+    /// names. None at the beginning.
+    fn accept_gpus(&mut self, gpus: &[[u8; 16]]) {
+        let _ = gpus;
+    }
+
+    /// Whether a body was not [found](Self::resolve) because this process cannot open memory or an
+    /// event of the peer on a GPU, since the GPUs were accepted. The caller should ask for bodies
+    /// elsewhere.
+    fn misses_gpus(&self) -> bool {
+        false
+    }
+
+    /// Whether what the peer announced can be read. Where the host has reset a GPU it cannot, and
+    /// the connection serves no further stream.
+    fn is_sound(&self) -> bool {
+        true
+    }
+}
+
+/// The regions of a connection that has none.
+pub(super) struct NoRegions;
+
+impl PeerRegions for NoRegions {
+    fn map(&mut self, id: u16, _handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
+        Err(no_regions(id))
+    }
+
+    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
+        Err(no_regions(id))
+    }
+
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+        if spans.iter().any(|span| span.length > 0) {
+            return Err(Error::protocol(format!(
+                // Rule U2.
+                "message {seq} came with a list of addresses, and nothing is lent on this \
+                 connection"
+            )));
+        }
+        Ok(Resolved::empty(spans.len()))
+    }
+}
+
+/// The peer names a region on a connection that has none.
+pub(super) fn no_regions(id: u16) -> Error {
+    Error::protocol(format!(
+        // Rule E3.
+        "region {id} on a connection that has none"
+    ))
+}
