@@ -29,7 +29,7 @@ const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::FUTURE_WRITE);
 
 /// The size of a huge page. Where it is another one, regions have small pages.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Huge pages are asked for in steps of this size, until one takes longer than the patience: a few
 /// times what it takes where memory is in pieces, and ten times what small pages do.

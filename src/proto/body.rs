@@ -14,8 +14,8 @@ pub const SHORT_BYTES: usize = 48;
 /// What is lent of one body, of which most have a bitmap and values.
 pub type Spans = SmallVec<[Span; 2]>;
 
-/// A run of lent memory as the wire names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// A run of lent memory as the wire names it. The default is that of an empty buffer (rule A1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Address or offset, as the transport defines it; 0 when `length` is 0.
     pub address: u64,

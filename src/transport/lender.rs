@@ -72,17 +72,10 @@ pub enum Owner {
     Shared(Arc<dyn Send + Sync>),
 }
 
-/// A place for what keeps lent memory alive, shared by all who need it to live. It is dropped with
-/// the last of them, on any thread.
+/// A place for the owner of lent memory, shared by all who need the memory to live. The owner is
+/// dropped with the last of them, on any thread.
 #[derive(Clone, Default)]
-pub struct Keep(Arc<Kept>);
-
-#[derive(Default)]
-struct Kept {
-    /// First: what holds only while the memory lives.
-    _with: Option<Box<dyn Send + Sync>>,
-    owner: Mutex<Option<Box<dyn Send>>>,
-}
+pub struct Keep(Arc<Mutex<Option<Box<dyn Send>>>>);
 
 impl std::fmt::Debug for Keep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -91,17 +84,9 @@ impl std::fmt::Debug for Keep {
 }
 
 impl Keep {
-    /// A place whose owner is dropped just behind `with`.
-    pub fn with(with: Box<dyn Send + Sync>) -> Self {
-        Self(Arc::new(Kept {
-            _with: Some(with),
-            owner: Mutex::default(),
-        }))
-    }
-
-    /// Puts it there.
+    /// Puts the owner there.
     pub fn put(&self, owner: Box<dyn Send>) {
-        *self.0.owner.lock() = Some(owner);
+        *self.0.lock() = Some(owner);
     }
 }
 

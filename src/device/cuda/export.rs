@@ -86,15 +86,15 @@ enum Way {
     Pooled(Arc<Share>),
 }
 
-impl Way {
-    fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::None, Self::None) | (Self::Legacy, Self::Legacy) => true,
-            (Self::Fd(one), Self::Fd(other)) => one == other,
-            (Self::Pooled(one), Self::Pooled(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
-    }
+/// The name of an allocation: no other one has it while a value of [`Allocation`] with it lives. Of
+/// legacy memory that is so only while its owner does not free it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AllocationId {
+    context: u64,
+    base: u64,
+    size: usize,
+    /// The driver's handle, or the address of the share.
+    handle: u64,
 }
 
 impl Allocation {
@@ -134,9 +134,9 @@ impl Allocation {
         }))
     }
 
-    /// First byte.
-    pub fn base(&self) -> u64 {
-        self.base
+    /// The GPU.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// Bytes.
@@ -166,12 +166,18 @@ impl Allocation {
         }
     }
 
-    /// Whether both are the same allocation, the one known before and the one there now. Of legacy
-    /// allocations that is so only while whoever has the memory keeps it.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.device, &other.device)
-            && (self.base, self.size) == (other.base, other.size)
-            && self.way.is(&other.way)
+    /// Its name.
+    pub fn id(&self) -> AllocationId {
+        AllocationId {
+            context: self.device.id(),
+            base: self.base,
+            size: self.size,
+            handle: match &self.way {
+                Way::None | Way::Legacy => 0,
+                Way::Fd(handle) => *handle,
+                Way::Pooled(share) => Arc::as_ptr(share) as u64,
+            },
+        }
     }
 
     /// What leads another process to it, `None` where nothing does.

@@ -1,4 +1,4 @@
-//! How a region is made reachable for the peer.
+//! The peer of one connection, and the ways in which its process reaches a region.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -8,48 +8,38 @@ use std::sync::Arc;
 use crate::device::memfd::Process;
 use crate::device::region::Region;
 use crate::error::Result;
-use crate::transport::RegionNotice;
 
-/// Makes regions reachable for one peer.
+/// Makes regions of the host's memory reachable for one peer.
 pub trait Export: Send + Sync + Debug {
-    /// Makes `region` reachable. It may take milliseconds (pages are pinned), so no lock is held.
+    /// Makes `region` reachable. The call may pin pages, which takes milliseconds, so the caller
+    /// holds no lock.
     ///
     /// # Errors
     ///
     /// Of the system or the transport: the bodies then travel as bytes.
-    fn export(&self, region: &Arc<Region>) -> Result<Exported>;
+    fn export(&self, region: &Region) -> Result<Exported>;
 
     /// Whether the peer loses its access when the [`Exported`] is dropped. Where it does not, memory
     /// that was out at a cut is never used again (rule F4).
     fn is_revocable(&self) -> bool;
 
-    /// Whether the peer reads the region where it is, and not a copy that it makes.
+    /// Whether the peer reads the region in place, without a copy of its own.
     fn is_mapped(&self) -> bool;
 
-    /// Whether copying into a region, to lend from there, is worth it: not where the bytes would be
-    /// received in place all the same.
+    /// Whether to copy bodies into a region and lend them from there. A transport that receives sent
+    /// bytes in place gains nothing by that.
     fn lends_copies(&self) -> bool;
 }
 
 /// A region that the peer can reach, until this is dropped.
 #[derive(Debug)]
 pub struct Exported {
-    /// What the REGION message carries.
+    /// The contents of the REGION message.
     pub handle: Vec<u8>,
-    /// The descriptor that goes with it.
+    /// The descriptor that goes with the message.
     pub fd: Option<Arc<OwnedFd>>,
-    /// Dropping it ends the peer's access.
-    pub _access: Option<Box<dyn Any + Send + Sync>>,
-}
-
-impl Exported {
-    pub(super) fn notice(&self, id: u16) -> RegionNotice {
-        RegionNotice {
-            id,
-            handle: self.handle.clone(),
-            fd: self.fd.clone(),
-        }
-    }
+    /// Ends the peer's access when it is dropped.
+    pub access: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// Passes the descriptor of the region, for processes of one host.
@@ -60,12 +50,12 @@ pub struct ByDescriptor {
 }
 
 impl Export for ByDescriptor {
-    fn export(&self, region: &Arc<Region>) -> Result<Exported> {
+    fn export(&self, region: &Region) -> Result<Exported> {
         let len = u64::try_from(region.len()).unwrap_or(u64::MAX);
         Ok(Exported {
             handle: len.to_le_bytes().to_vec(),
             fd: Some(region.give(self.process.as_ref())),
-            _access: None,
+            access: None,
         })
     }
 
@@ -80,5 +70,33 @@ impl Export for ByDescriptor {
 
     fn lends_copies(&self) -> bool {
         true
+    }
+}
+
+/// The process at the other end, where the system tells of its end.
+#[derive(Debug)]
+pub struct PeerProcess {
+    /// Becomes readable when the process has ended.
+    pub death: Arc<OwnedFd>,
+    /// The peer is this process. Nothing tells when it is done with memory, and it cannot open
+    /// handles of its own.
+    pub is_this: bool,
+    /// The process runs as this process's user.
+    pub same_user: bool,
+}
+
+/// Whoever is lent to.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// The way to the host's memory.
+    pub export: Box<dyn Export>,
+    /// `None`: no memory of GPUs is lent.
+    pub process: Option<PeerProcess>,
+}
+
+impl Peer {
+    /// Whether the peer is this very process.
+    pub fn is_this_process(&self) -> bool {
+        self.process.as_ref().is_some_and(|peer| peer.is_this)
     }
 }

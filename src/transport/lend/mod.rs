@@ -1,31 +1,37 @@
-//! Lending memory to a peer that can reach it: a process on this host by a descriptor, one elsewhere by a
-//! key ([`Export`] is what differs).
+//! Lending memory to a peer that can reach it: a process on this host by a descriptor, one elsewhere
+//! by a key ([`Export`] is the difference).
 //!
-//! [`Pool`] is the sender's side: it finds buffers in arenas, copies the others into regions of the
-//! connection, and knows what is out. [`RegionTable`] is the receiver's: the regions mapped, and
-//! the addresses in them.
+//! [`RegionPool`] is the sender's side: it finds buffers in memory that can be lent, copies the
+//! others into regions of the connection, and knows what is out. [`RegionTable`] is the receiver's:
+//! the regions mapped, and the addresses in them.
+//!
+//! The sender's side, from the leaves up: [`memory`] is what is lent, [`regions`] the regions of a
+//! connection under its lock, [`pool_core`] these with the peer, [`hold`] what one lease holds. A
+//! [`place`] is where bodies lie: [`host`], or [`gpu`].
 
-mod announced;
 mod export;
 mod gpu;
-mod handle;
 mod hold;
-mod orders;
+mod host;
+mod memory;
+mod open_region;
+mod pinned;
+mod place;
 mod pool;
-mod state;
+mod pool_core;
+mod regions;
 mod table;
 
-pub(super) use export::{ByDescriptor, Export, Exported};
-pub(super) use gpu::PeerProcess;
-pub(super) use handle::GpuHandle;
-pub(super) use pool::Pool;
+pub(super) use export::{ByDescriptor, Export, Exported, PeerProcess};
+pub(super) use gpu::handle::GpuHandle;
+pub(super) use pool::RegionPool;
 pub(super) use table::RegionTable;
 
 /// An address is the region's id above this bit and the offset in it below.
 const ID_SHIFT: u32 = 48;
 
-/// Most regions of one connection at once: each is a mapping of the client's process, and what a server
-/// announces is to leave room for others (`vm.max_map_count`).
+/// Most regions of one connection at once. Each is a mapping of the client's process, which may have
+/// 65,530 of them (`vm.max_map_count`): other connections need some too.
 const MOST_REGIONS: u16 = 16_384;
 
 /// The bits of the offset.

@@ -19,22 +19,22 @@ fn options() -> LinkOptions {
     }
 }
 
-fn pool() -> Pool {
+fn pool() -> RegionPool {
     pool_with(&options())
 }
 
-fn pool_with(options: &LinkOptions) -> Pool {
-    Pool::new(options, Box::new(ByDescriptor::default()))
+fn pool_with(options: &LinkOptions) -> RegionPool {
+    RegionPool::new(options, Box::new(ByDescriptor::default()), None)
 }
 
-fn lend(pool: &Pool, buffers: &[BufferRef]) -> Lease {
+fn lend(pool: &RegionPool, buffers: &[BufferRef]) -> Lease {
     match pool.place(buffers, None).unwrap() {
         Placement::Lent(lease) => lease,
         Placement::Packed => panic!("not lent"),
     }
 }
 
-fn packed(pool: &Pool, buffers: &[BufferRef]) -> bool {
+fn packed(pool: &RegionPool, buffers: &[BufferRef]) -> bool {
     matches!(pool.place(buffers, None).unwrap(), Placement::Packed)
 }
 
@@ -161,7 +161,7 @@ fn a_user_has_half_of_the_budget() {
     let peers: Vec<_> = [0, 2].map(|at| lend(&pools[at], &buffers).announce).into();
     assert!(packed(&pools[1], &buffers) && packed(&pools[3], &buffers));
     assert_eq!(budget.used(), 1200 << 10);
-    pools.iter().for_each(Pool::abandon);
+    pools.iter().for_each(RegionPool::abandon);
     drop(pools);
     assert!(
         packed(&of(1), &buffers),
@@ -213,7 +213,7 @@ fn ids_wait_for_the_peer() {
 #[test]
 fn out_of_ids_bodies_travel_as_bytes() {
     let pool = pool();
-    pool.shared.state.lock().ids.last = MOST_REGIONS - 1;
+    pool.core.regions.lock().ids.last = MOST_REGIONS - 1;
     let bytes = vec![1; 60 * KIB];
     let buffers = [BufferRef::of(&bytes)];
     let lease = lend(&pool, &buffers);
@@ -229,7 +229,7 @@ fn out_of_ids_bodies_travel_as_bytes() {
     // Half a lease is none: the copy's block comes back when the arena's region gets no id.
     drop(lease);
     assert!(packed(&pool, &[buffers[0], lent]));
-    assert_eq!(pool.shared.state.lock().lent, 0);
+    assert_eq!(pool.core.regions.lock().lent, 0);
     // SAFETY: nobody uses the block any more.
     unsafe { arena.dealloc(block) }.unwrap();
 }
@@ -261,7 +261,7 @@ fn arena_memory_is_lent_without_a_copy() {
         [vec![9; 8 * KIB], vec![9; 100], other.clone()]
     );
     // The limit on copies does not count it.
-    assert_eq!(pool.shared.state.lock().lent, 256);
+    assert_eq!(pool.core.regions.lock().lent, 256);
     let id = split_address(lease.spans[0].address).0;
     drop(lease);
     let (gone, next) = pool.retire_idle();
@@ -346,14 +346,7 @@ fn leases_come_back_on_any_thread() {
         }
         drop(sender);
     });
-    let state = pool.shared.state.lock();
-    assert_eq!(state.lent, 0);
-    assert!(
-        state
-            .pooled
-            .values()
-            .all(|pooled| pooled.idle_since.is_some())
-    );
+    assert!(pool.core.regions.lock().is_idle());
 }
 
 /// Regions for copies take no more memory than a tenth beyond what is lent at once, or one small region, and
@@ -378,7 +371,7 @@ fn regions_grow_with_what_is_lent() {
                 pooled += made;
             }
             used += body;
-            let slack = (used / 10).max(HUGE_PAGE_BYTES) + body;
+            let slack = (used / 10).max(HUGE_PAGE_BYTES as u64) + body;
             assert!(pooled <= used + slack, "{pooled} for {used}");
         }
         assert!(regions[0] >= body && regions[0] <= FIRST_REGION_BYTES.max(body) + body);

@@ -2,31 +2,34 @@
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use foldhash::HashMap;
+use smallvec::SmallVec;
 
 use crate::device::BufferRef;
-use crate::device::cuda::import::Mapping;
+use crate::device::cuda::Device;
 use crate::device::cuda::pool::ImportedPool;
-use crate::device::cuda::{Access, Device, Registered};
 use crate::device::region::MappedRegion;
 use crate::error::{Error, Result};
 use crate::proto::{Span, UUID_BYTES};
 use crate::transport::closing::Foreign;
-use crate::transport::lend::announced::Announced;
-use crate::transport::lend::handle::GpuHandle;
-use crate::transport::lend::orders::Orders;
+use crate::transport::lend::gpu::announced::{Announced, Opened};
+use crate::transport::lend::gpu::handle::GpuHandle;
+use crate::transport::lend::gpu::orders::Orders;
+use crate::transport::lend::open_region::OpenRegion;
+use crate::transport::lend::pinned::PinnedRegion;
 use crate::transport::lend::{MOST_REGIONS, split_address};
 use crate::transport::{Resolved, ResolvedGpu, Unmapped};
 
-/// Most regions of GPUs that wait to be opened: some hold a descriptor until then, of which a process has few.
+/// Most regions of GPUs that wait to be opened: each may hold a descriptor until then, and a process
+/// has few of those.
 const MOST_UNOPENED: usize = 256;
 
 /// Regions by id.
 #[derive(Debug, Default)]
 pub struct RegionTable {
-    regions: HashMap<u16, Mapped>,
+    regions: HashMap<u16, PeerRegion>,
     /// Those on GPUs that are not opened yet.
     announced: Vec<u16>,
     orders: Orders,
@@ -45,117 +48,52 @@ pub struct RegionTable {
 
 /// A region of the peer's.
 #[derive(Debug)]
-pub(super) enum Mapped {
-    Host(Arc<HostRegion>),
+enum PeerRegion {
+    /// Bodies can lie in it.
+    Open(Arc<dyn OpenRegion>),
     /// On a GPU, and no body has come that lies in it.
     Announced(Announced),
-    Gpu(Arc<GpuRegion>),
-    /// No memory lies in it by itself: regions that come later name it.
+    /// No body lies in a pool: regions that come later name it.
     Pool(Arc<ImportedPool>),
-    /// On a GPU, and why it is not open here: the handles of a container that shares too little with
-    /// this one, say. Whoever needs it is told.
+    /// On a GPU, with the reason why it is not open here: the handles of a container that shares too
+    /// little with this one, say. Whoever needs the region is told.
     Unopened(Error),
 }
 
-/// Memory of the host of the peer's.
-#[derive(Debug)]
-pub(super) struct HostRegion {
-    /// Registered with the driver, so that a GPU copies from it without the processor; tried once.
-    registered: OnceLock<Option<Registered>>,
-    mapped: Arc<MappedRegion>,
-}
-
-impl HostRegion {
-    /// Lets `device` copy from it at its full rate. Where the system does not pin so much, or the
-    /// device cannot take memory that may only be read, bodies go by way of memory of our own.
-    fn register(&self, device: &Arc<Device>) {
-        self.registered.get_or_init(|| {
-            let (base, len) = (self.mapped.base(), self.mapped.len());
-            let memory: Arc<dyn Any + Send + Sync> = Arc::clone(&self.mapped) as _;
-            // SAFETY: the region stays mapped while it is held; whoever lets work copy from it holds this
-            // until it is done.
-            let made = unsafe { Registered::new(device, base, len, Access::Read, memory) };
-            made.inspect_err(|error| tracing::debug!("a region is not pinned: {error}"))
-                .ok()
-        });
-    }
-}
-
-/// A GPU's memory of the peer's.
-#[derive(Debug)]
-pub(super) struct GpuRegion {
-    device: Arc<Device>,
-    mapping: Arc<Mapping>,
-    /// What the peer said; the allocation may have more.
-    len: usize,
-}
-
-impl GpuRegion {
-    pub fn new(device: Arc<Device>, mapping: Arc<Mapping>, len: usize) -> Self {
-        Self {
-            device,
-            mapping,
-            len,
-        }
-    }
-}
-
-/// A region that a list has named before.
-struct Known<'a> {
-    id: u16,
-    region: &'a Mapped,
-}
-
-impl Mapped {
-    fn len(&self) -> usize {
+impl PeerRegion {
+    /// The GPU that has the region mapped.
+    fn device(&self) -> Option<&Arc<Device>> {
         match self {
-            Self::Host(region) => region.mapped.len(),
-            Self::Announced(region) => region.len(),
-            Self::Gpu(region) => region.len,
-            Self::Pool(_) | Self::Unopened(_) => 0,
+            Self::Open(region) => region.device(),
+            Self::Pool(pool) => Some(pool.device()),
+            Self::Announced(_) | Self::Unopened(_) => None,
         }
+    }
+
+    /// When the region is not mapped here any more, once nothing points into it.
+    fn unmapped(&self) -> Unmapped {
+        match self.device() {
+            None => Unmapped::Now,
+            Some(_) => Unmapped::Later,
+        }
+    }
+}
+
+impl OpenRegion for PinnedRegion<MappedRegion> {
+    fn len(&self) -> usize {
+        self.region().len()
     }
 
     fn slice(&self, offset: u64, len: u64) -> Option<BufferRef> {
-        let region = match self {
-            Self::Host(region) => return region.mapped.slice(offset, len),
-            Self::Gpu(region) => region,
-            Self::Announced(_) | Self::Pool(_) | Self::Unopened(_) => return None,
-        };
-        let len = usize::try_from(len).ok()?;
-        let end = usize::try_from(offset).ok()?.checked_add(len)?;
-        let address = region
-            .mapping
-            .slice(offset, len)
-            .filter(|_| end <= region.len)?;
-        // It is the device's: nothing here may read through it.
-        let data = std::ptr::without_provenance(usize::try_from(address).ok()?);
-        Some(BufferRef { data, len })
-    }
-
-    /// When it is not mapped here any more, once nothing points into it.
-    fn unmapped(&self) -> Unmapped {
-        match self {
-            Self::Host(_) | Self::Announced(_) | Self::Unopened(_) => Unmapped::Now,
-            Self::Gpu(_) | Self::Pool(_) => Unmapped::Later,
-        }
+        self.region().slice(offset, len)
     }
 
     fn device(&self) -> Option<&Arc<Device>> {
-        match self {
-            Self::Host(_) | Self::Announced(_) | Self::Unopened(_) => None,
-            Self::Gpu(region) => Some(&region.device),
-            Self::Pool(pool) => Some(pool.device()),
-        }
+        None
     }
 
-    fn owner(&self) -> Arc<dyn Any + Send + Sync> {
-        match self {
-            Self::Host(region) => Arc::clone(region) as _,
-            Self::Gpu(region) => Arc::clone(region) as _,
-            Self::Pool(pool) => Arc::clone(pool) as _,
-            Self::Announced(_) | Self::Unopened(_) => Arc::new(()),
-        }
+    fn receive_on(&self, gpu: &Arc<Device>) {
+        self.pin(gpu);
     }
 }
 
@@ -195,7 +133,7 @@ impl RegionTable {
         let here = |error: Error| error.context(format_args!("region {id}"));
         if let Some(handle) = GpuHandle::decode(handle).map_err(here)? {
             let announced = self.announce(&handle, fd).map_err(here)?;
-            self.regions.insert(id, Mapped::Announced(announced));
+            self.regions.insert(id, PeerRegion::Announced(announced));
             self.announced.push(id);
             if self.announced.len() > MOST_UNOPENED {
                 self.open(id);
@@ -219,11 +157,8 @@ impl RegionTable {
             )));
         }
         let region = MappedRegion::map(fd.into_inner(), len).map_err(here)?;
-        let region = HostRegion {
-            registered: OnceLock::new(),
-            mapped: Arc::new(region),
-        };
-        self.regions.insert(id, Mapped::Host(Arc::new(region)));
+        let region = Arc::new(PinnedRegion::new(region));
+        self.regions.insert(id, PeerRegion::Open(region));
         Ok(())
     }
 
@@ -234,10 +169,10 @@ impl RegionTable {
             return Ok(announced);
         };
         let is_known = match self.regions.get(&pool) {
-            Some(Mapped::Announced(pool)) => pool.is_pool() && pool.uuid() == announced.uuid(),
-            Some(Mapped::Pool(pool)) => pool.device().uuid() == announced.uuid(),
-            Some(Mapped::Unopened(_)) => true,
-            Some(Mapped::Host(_) | Mapped::Gpu(_)) | None => false,
+            Some(PeerRegion::Announced(pool)) => pool.is_pool() && pool.uuid() == announced.uuid(),
+            Some(PeerRegion::Pool(pool)) => pool.device().uuid() == announced.uuid(),
+            Some(PeerRegion::Unopened(_)) => true,
+            Some(PeerRegion::Open(_)) | None => false,
         };
         is_known.then_some(announced).ok_or_else(|| {
             Error::protocol(format!(
@@ -252,29 +187,36 @@ impl RegionTable {
             return;
         };
         // The peer may have announced it to another request than this one.
-        let is_accepted = |region: &&Mapped| match region {
-            Mapped::Announced(announced) => self.accepted.contains(announced.uuid()),
+        let is_accepted = |region: &&PeerRegion| match region {
+            PeerRegion::Announced(announced) => self.accepted.contains(announced.uuid()),
             _ => false,
         };
         if self.regions.get(&id).filter(is_accepted).is_none() {
             return;
         }
         self.announced.swap_remove(at);
-        let Some(Mapped::Announced(announced)) = self.regions.remove(&id) else {
+        let Some(PeerRegion::Announced(announced)) = self.regions.remove(&id) else {
             return;
         };
         let pool = announced.pool();
         // The peer may have retired the pool, and given its number to something else.
         if let Some(pool) = pool
-            && let Some(Mapped::Announced(known)) = self.regions.get(&pool)
+            && let Some(PeerRegion::Announced(known)) = self.regions.get(&pool)
             && known.is_pool()
         {
             self.open(pool);
         }
-        let pool = pool.and_then(|pool| self.regions.get(&pool));
-        let opened = announced.open(self.peer, pool);
-        let opened = opened.unwrap_or_else(Mapped::Unopened);
-        self.regions.insert(id, opened);
+        let opened = match pool.and_then(|pool| self.regions.get(&pool)) {
+            Some(PeerRegion::Unopened(error)) => Err(error.clone()),
+            Some(PeerRegion::Pool(pool)) => announced.open(self.peer, Some(pool)),
+            _ => announced.open(self.peer, None),
+        };
+        let region = match opened {
+            Ok(Opened::Region(region)) => PeerRegion::Open(region),
+            Ok(Opened::Pool(pool)) => PeerRegion::Pool(pool),
+            Err(error) => PeerRegion::Unopened(error),
+        };
+        self.regions.insert(id, region);
     }
 
     /// Remembers what a body waits for: see
@@ -326,7 +268,7 @@ impl RegionTable {
 
     /// Whether what is mapped can be read: no GPU was reset since.
     pub fn is_sound(&self) -> bool {
-        let mut gpus = self.regions.values().filter_map(Mapped::device);
+        let mut gpus = self.regions.values().filter_map(PeerRegion::device);
         gpus.all(|gpu| matches!(gpu.is_alive(), Ok(true)))
     }
 
@@ -336,80 +278,59 @@ impl RegionTable {
             let in_use = spans.iter().filter(|span| span.length > 0);
             in_use.for_each(|span| self.open(split_address(span.address).0));
         }
-        // One region is the rule: no allocation for it.
-        let mut first: Option<Known<'_>> = None;
-        let mut others: Vec<Known<'_>> = Vec::new();
+        // The regions that the list names, each once, and one of them is the rule.
+        let mut used: SmallVec<[(u16, &Arc<dyn OpenRegion>); 1]> = SmallVec::new();
         let find = |span: Span| {
             if span.length == 0 {
                 return Ok(BufferRef::EMPTY);
             }
             let (id, offset) = split_address(span.address);
-            let mut known = first.iter().chain(&others);
-            let region = if let Some(known) = known.find(|known| known.id == id) {
-                known.region
+            let region = if let Some((_, region)) = used.iter().find(|(known, _)| *known == id) {
+                *region
             } else {
-                let region = self.regions.get(&id).ok_or_else(|| {
-                    Error::protocol(format!(
-                        "address {:#x} is in region {id}, which the peer has not announced",
-                        span.address
-                    ))
-                })?;
-                match (region, &self.gpu) {
-                    (Mapped::Host(region), Some(gpu)) => region.register(gpu),
-                    (Mapped::Announced(_), _) => {
+                let region = match self.regions.get(&id) {
+                    Some(PeerRegion::Open(region)) => region,
+                    Some(PeerRegion::Unopened(error)) => {
+                        self.missed = true;
+                        return Err(error.clone().context(format_args!("region {id}")));
+                    }
+                    Some(PeerRegion::Announced(_)) => {
                         return Err(Error::protocol(format!(
                             "region {id} is memory of a GPU, which the request did not name"
                         )));
                     }
-                    (Mapped::Unopened(error), _) => {
-                        self.missed = true;
-                        return Err(error.clone().context(format_args!("region {id}")));
+                    Some(PeerRegion::Pool(_)) => return Err(beyond(span, 0)),
+                    None => {
+                        return Err(Error::protocol(format!(
+                            "address {:#x} is in region {id}, which the peer has not announced",
+                            span.address
+                        )));
                     }
-                    _ => {}
+                };
+                if let Some(gpu) = &self.gpu {
+                    region.receive_on(gpu);
                 }
-                let known = Known { id, region };
-                if first.is_none() {
-                    first = Some(known);
-                } else {
-                    others.push(known);
-                }
+                used.push((id, region));
                 region
             };
-            region.slice(offset, span.length).ok_or_else(|| {
-                Error::protocol(format!(
-                    "{} bytes at address {:#x} reach past region {id}, which has {} bytes",
-                    span.length,
-                    span.address,
-                    region.len()
-                ))
-            })
+            let found = region.slice(offset, span.length);
+            found.ok_or_else(|| beyond(span, region.len()))
         };
         // A span and the buffer that it becomes are as large: the list's own memory takes them.
         let buffers = spans.into_iter().map(find).collect::<Result<Vec<_>>>()?;
-        let device = first
-            .as_ref()
-            .and_then(|first| first.region.device())
-            .cloned();
-        for other in &others {
-            let same = match (&device, other.region.device()) {
-                (None, None) => true,
-                (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-                _ => false,
-            };
-            if !same {
-                return Err(Error::protocol(format!(
-                    "the body of message {seq} lies in several places, the host's memory or GPUs'; \
-                     it must lie in one"
-                )));
-            }
+        let mut devices = used.iter().map(|(_, region)| region.device());
+        let device = devices.next().flatten().cloned();
+        if !devices.all(|other| device.as_ref().map(Arc::as_ptr) == other.map(Arc::as_ptr)) {
+            return Err(Error::protocol(format!(
+                "the body of message {seq} lies in several places, the host's memory or GPUs'; \
+                 it must lie in one"
+            )));
         }
-        let owner: Arc<dyn Any + Send + Sync> = match first {
-            Some(first) if others.is_empty() => first.region.owner(),
-            Some(first) => {
-                let known = std::iter::once(&first).chain(&others);
-                Arc::new(known.map(|known| known.region.owner()).collect::<Vec<_>>())
-            }
-            None => Arc::new(()),
+        let mut owners = used.iter().map(|(_, region)| Arc::clone(region));
+        let owner: Arc<dyn Any + Send + Sync> = match (owners.next(), owners.len()) {
+            (None, _) => Arc::new(()),
+            (Some(first), 0) => first,
+            (Some(first), _) => Arc::new(std::iter::once(first).chain(owners).collect::<Vec<_>>()),
         };
         let gpu = match device {
             Some(device) => {
@@ -433,134 +354,16 @@ impl RegionTable {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::region::Region;
-    use crate::error::Status;
-    use crate::transport::lend::address;
-
-    fn announce(table: &mut RegionTable, id: u16, region: &Region) -> Result<()> {
-        let handle = (region.len() as u64).to_le_bytes();
-        table.map(id, &handle, Some(region.fd().try_clone().unwrap()))
-    }
-
-    fn refused<T>(result: Result<T>, text: &str) {
-        let error = result.err().expect("must be refused");
-        assert_eq!(error.status(), Status::Protocol, "{error}");
-        assert!(error.text().contains(text), "{error}");
-    }
-
-    /// Rule E3: an id names one region until REGION_GONE, and is not 0.
-    #[test]
-    fn an_id_names_one_region() {
-        let region = Region::create(8192, "dipc-test").unwrap();
-        let mut table = RegionTable::default();
-        announce(&mut table, 7, &region).unwrap();
-        refused(announce(&mut table, 7, &region), "twice");
-        refused(announce(&mut table, 0, &region), "id 0");
-        assert_eq!(table.unmap(7).unwrap(), Unmapped::Now);
-        refused(table.unmap(7), "never announced");
-        announce(&mut table, 7, &region).unwrap();
-    }
-
-    /// "Our transports", shm: the handle is 8 bytes, and a descriptor comes with it.
-    #[test]
-    fn a_region_comes_with_its_length_and_a_descriptor() {
-        let region = Region::create(8192, "dipc-test").unwrap();
-        let mut table = RegionTable::default();
-        refused(table.map(1, &8192u64.to_le_bytes(), None), "no descriptor");
-        refused(
-            table.map(1, &[1, 2, 3], Some(region.fd().try_clone().unwrap())),
-            "3 bytes",
-        );
-        refused(
-            table.resolve(
-                0,
-                vec![Span {
-                    address: address(1, 0),
-                    length: 1,
-                }],
-            ),
-            "not announced",
-        );
-    }
-
-    /// Rules F3 and A8: spans are inside an announced region, whatever numbers a peer sends.
-    #[test]
-    fn addresses_outside_a_region_are_refused() {
-        let region = Region::create(8192, "dipc-test").unwrap();
-        let mut table = RegionTable::default();
-        announce(&mut table, 1, &region).unwrap();
-        let span = |id, offset, length| Span {
-            address: address(id, offset),
-            length,
-        };
-        refused(table.resolve(0, vec![span(1, 8000, 200)]), "reach past");
-        refused(table.resolve(0, vec![span(1, 8192, 1)]), "reach past");
-        refused(
-            table.resolve(0, vec![span(1, OFFSET, u64::MAX)]),
-            "reach past",
-        );
-        refused(table.resolve(0, vec![span(2, 0, 1)]), "region 2");
-        refused(
-            table.resolve(
-                0,
-                vec![Span {
-                    address: 0,
-                    length: 1,
-                }],
-            ),
-            "region 0",
-        );
-        let found = table
-            .resolve(
-                0,
-                vec![
-                    span(1, 0, 8192),
-                    Span {
-                        address: 0,
-                        length: 0,
-                    },
-                ],
-            )
-            .unwrap();
-        assert_eq!(found.buffers[0].len, 8192);
-        assert!(found.buffers[1].data.is_null());
-    }
-    const OFFSET: u64 = super::super::OFFSET_BITS;
-
-    /// REGION_GONE leaves arrays alone: what was resolved stays mapped until its owner is dropped.
-    #[test]
-    fn what_was_resolved_stays_mapped() {
-        let regions: Vec<_> = (0..2)
-            .map(|_| Region::create(4096, "dipc-test").unwrap())
-            .collect();
-        let mut table = RegionTable::default();
-        for (region, id) in regions.iter().zip(1..) {
-            // SAFETY: the region is this test's own and nobody else reads it yet.
-            unsafe {
-                region
-                    .base()
-                    .as_ptr()
-                    .write_bytes(u8::try_from(id).unwrap(), 4096)
-            };
-            announce(&mut table, id, region).unwrap();
-        }
-        let spans: Vec<_> = (1..3)
-            .map(|id| Span {
-                address: address(id, 0),
-                length: 4096,
-            })
-            .collect();
-        let found = table.resolve(0, spans).unwrap();
-        assert_eq!(table.unmap(1).unwrap(), Unmapped::Now);
-        drop(table);
-        drop(regions);
-        for (buffer, expected) in found.buffers.iter().zip(1u8..) {
-            // SAFETY: `found.owner` is alive and nobody writes any more.
-            let bytes = unsafe { buffer.as_slice() };
-            assert!(bytes.iter().all(|byte| *byte == expected));
-        }
-    }
+/// A span that is not inside its region, which has `len` bytes. No body lies in a pool itself.
+fn beyond(span: Span, len: usize) -> Error {
+    Error::protocol(format!(
+        "{} bytes at address {:#x} reach past region {}, which has {len} bytes",
+        span.length,
+        span.address,
+        split_address(span.address).0,
+    ))
 }
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

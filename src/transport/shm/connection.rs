@@ -8,7 +8,7 @@ use crate::device::memfd::Process;
 use crate::error::{Error, Result, Status};
 use crate::proto::Span;
 use crate::transport::closing::{Socket, closer};
-use crate::transport::lend::{ByDescriptor, PeerProcess, Pool, RegionTable};
+use crate::transport::lend::{ByDescriptor, PeerProcess, RegionPool, RegionTable};
 use crate::transport::shm::RING_KIND;
 use crate::transport::shm::intake::Beside;
 use crate::transport::shm::process;
@@ -90,7 +90,7 @@ impl ShmConnection {
         let export = ByDescriptor {
             process: whom.clone(),
         };
-        let pool = Pool::for_process(&options, Box::new(export), process);
+        let pool = RegionPool::new(&options, Box::new(export), process);
         let watched = Arc::clone(&socket) as _;
         let mut channel = Channel::new(watched, peer.to_string(), unexpected, intake);
         if role == Role::Server {

@@ -14,7 +14,7 @@ use crate::device::BufferRef;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
-use crate::transport::lend::{Export, Exported, Pool};
+use crate::transport::lend::{Export, Exported, RegionPool};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::info;
@@ -84,7 +84,7 @@ impl Lending {
             Arc::new(lender) as Arc<dyn Lender>
         });
         Arc::new(UcxLender {
-            pool: Pool::new(&self.options, Box::new(export)),
+            pool: RegionPool::new(&self.options, Box::new(export), None),
             baseline,
             sends: self.sends,
         })
@@ -93,7 +93,7 @@ impl Lending {
 
 /// Lends to one connection: regions to a peer of our extension, plain memory to another.
 struct UcxLender {
-    pool: Pool,
+    pool: RegionPool,
     baseline: Option<Arc<dyn Lender>>,
     /// See [`Lending::sends`].
     sends: bool,
@@ -147,7 +147,7 @@ impl Export for ByKey {
         false
     }
 
-    fn export(&self, region: &Arc<Region>) -> Result<Exported> {
+    fn export(&self, region: &Region) -> Result<Exported> {
         let registered = Registered::new(&self.context, region)?;
         let (base, length) = (region.base().as_ptr() as u64, region.len() as u64);
         let mut handle = Vec::with_capacity(16 + registered.key.len());
@@ -158,7 +158,7 @@ impl Export for ByKey {
         Ok(Exported {
             handle,
             fd: None,
-            _access: Some(access),
+            access: Some(access),
         })
     }
 

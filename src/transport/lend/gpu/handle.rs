@@ -4,7 +4,7 @@ use crate::device::cuda::pool::{POOL_ID_BYTES, SHARE_BYTES};
 use crate::error::{Error, Result};
 use crate::proto::{IPC_HANDLE_BYTES, UUID_BYTES};
 
-/// Bytes before what is different from kind to kind.
+/// Bytes of the fields that every kind has.
 const FIXED_BYTES: usize = 33;
 const FD: u8 = 1;
 const LEGACY: u8 = 2;
@@ -18,24 +18,25 @@ pub struct GpuHandle {
     pub length: u64,
     /// The GPU.
     pub uuid: [u8; UUID_BYTES],
-    /// What leads to it.
-    pub way: Way,
+    /// The way to the memory.
+    pub kind: HandleKind,
 }
 
-/// What leads to memory of another process.
+/// The way to memory of another process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// The descriptor beside it.
+pub enum HandleKind {
+    /// The descriptor beside the handle.
     Descriptor,
-    /// This.
+    /// A legacy handle of the driver's.
     Legacy([u8; IPC_HANDLE_BYTES]),
-    /// To a pool, in which nothing lies by itself: the descriptor beside it, if this is not known here.
+    /// A pool, in which nothing lies by itself: the descriptor beside the handle, where no pool with
+    /// this id is known here.
     Pool([u8; POOL_ID_BYTES]),
-    /// A pool that was announced, and this.
+    /// An allocation of a pool that was announced.
     Pooled {
         /// Number of its region.
         pool: u16,
-        /// What leads to the allocation in it.
+        /// The driver's name of the allocation.
         share: [u8; SHARE_BYTES],
     },
 }
@@ -45,19 +46,19 @@ impl GpuHandle {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED_BYTES + 2 + SHARE_BYTES);
         bytes.extend_from_slice(&self.length.to_le_bytes());
-        bytes.push(match self.way {
-            Way::Descriptor => FD,
-            Way::Legacy(_) => LEGACY,
-            Way::Pool(_) => POOL,
-            Way::Pooled { .. } => POOLED,
+        bytes.push(match self.kind {
+            HandleKind::Descriptor => FD,
+            HandleKind::Legacy(_) => LEGACY,
+            HandleKind::Pool(_) => POOL,
+            HandleKind::Pooled { .. } => POOLED,
         });
         bytes.extend_from_slice(&self.uuid);
         bytes.extend_from_slice(&[0; 8]);
-        match &self.way {
-            Way::Descriptor => {}
-            Way::Legacy(handle) => bytes.extend_from_slice(handle),
-            Way::Pool(id) => bytes.extend_from_slice(id),
-            Way::Pooled { pool, share } => {
+        match &self.kind {
+            HandleKind::Descriptor => {}
+            HandleKind::Legacy(handle) => bytes.extend_from_slice(handle),
+            HandleKind::Pool(id) => bytes.extend_from_slice(id),
+            HandleKind::Pooled { pool, share } => {
                 bytes.extend_from_slice(&pool.to_le_bytes());
                 bytes.extend_from_slice(share);
             }
@@ -82,13 +83,13 @@ impl GpuHandle {
         if reserved.iter().any(|byte| *byte != 0) {
             return Err(wrong("has something in its reserved bytes".to_owned()));
         }
-        let way = match *kind {
-            FD => exact(rest, "a descriptor").map(|_: [u8; 0]| Way::Descriptor)?,
-            LEGACY => Way::Legacy(exact(rest, "a legacy handle")?),
-            POOL => Way::Pool(exact(rest, "a pool's id")?),
+        let kind = match *kind {
+            FD => exact(rest, "a descriptor").map(|_: [u8; 0]| HandleKind::Descriptor)?,
+            LEGACY => HandleKind::Legacy(exact(rest, "a legacy handle")?),
+            POOL => HandleKind::Pool(exact(rest, "a pool's id")?),
             POOLED => {
                 let (pool, share) = rest.split_first_chunk().unwrap_or((&[0; 2], rest));
-                Way::Pooled {
+                HandleKind::Pooled {
                     pool: u16::from_le_bytes(*pool),
                     share: exact(share, "an allocation of a pool")?,
                 }
@@ -103,7 +104,7 @@ impl GpuHandle {
         Ok(Some(Self {
             length: u64::from_le_bytes(*length),
             uuid: *uuid,
-            way,
+            kind,
         }))
     }
 
@@ -117,7 +118,7 @@ fn wrong(what: String) -> Error {
     Error::protocol(format!("the handle of a GPU's memory {what}"))
 }
 
-/// What stands behind the fixed part, if it has its length.
+/// The bytes behind the fixed part, if their number is right.
 fn exact<const N: usize>(bytes: &[u8], what: &str) -> Result<[u8; N]> {
     bytes.try_into().map_err(|_| {
         wrong(format!(
@@ -135,12 +136,12 @@ mod tests {
     #[test]
     fn handles_have_the_documented_bytes() {
         let share = [9; 64];
-        for (way, kind, rest, descriptor) in [
-            (Way::Descriptor, 1, vec![], true),
-            (Way::Legacy([9; 64]), 2, vec![9; 64], false),
-            (Way::Pool([8; 16]), 3, vec![8; 16], true),
+        for (kind, number, rest, descriptor) in [
+            (HandleKind::Descriptor, 1, vec![], true),
+            (HandleKind::Legacy([9; 64]), 2, vec![9; 64], false),
+            (HandleKind::Pool([8; 16]), 3, vec![8; 16], true),
             (
-                Way::Pooled {
+                HandleKind::Pooled {
                     pool: 0x0605,
                     share,
                 },
@@ -152,10 +153,10 @@ mod tests {
             let handle = GpuHandle {
                 length: 0x0201,
                 uuid: [7; 16],
-                way,
+                kind,
             };
             let bytes = handle.encode();
-            let fixed = [1, 2, 0, 0, 0, 0, 0, 0, kind];
+            let fixed = [1, 2, 0, 0, 0, 0, 0, 0, number];
             assert_eq!(bytes, [&fixed[..], &[7; 16], &[0; 8], &rest].concat());
             assert_eq!(GpuHandle::decode(&bytes).unwrap(), Some(handle));
             assert_eq!(GpuHandle::brings_descriptor(&bytes), descriptor);
@@ -171,7 +172,7 @@ mod tests {
         let good = GpuHandle {
             length: 1,
             uuid: [7; 16],
-            way: Way::Legacy([9; 64]),
+            kind: HandleKind::Legacy([9; 64]),
         }
         .encode();
         for (at, value, text) in [

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::device::BufferRef;
 use crate::device::cuda::import::Mapping;
 use crate::device::cuda::pool::{ImportedPool, POOL_ID_BYTES, SHARE_BYTES};
 use crate::device::cuda::{Device, uuids};
@@ -11,12 +12,12 @@ use crate::device::region::MAX_REGION_BYTES;
 use crate::error::{Error, Result};
 use crate::proto::{IPC_HANDLE_BYTES, UUID_BYTES};
 use crate::transport::closing::Foreign;
-use crate::transport::lend::handle::{GpuHandle, Way};
-use crate::transport::lend::table::{GpuRegion, Mapped};
+use crate::transport::lend::gpu::handle::{GpuHandle, HandleKind};
+use crate::transport::lend::open_region::OpenRegion;
 
 /// What leads to it, checked as far as that goes without the driver.
 #[derive(Debug)]
-pub(super) struct Announced {
+pub(in crate::transport::lend) struct Announced {
     uuid: [u8; UUID_BYTES],
     /// 0 of a pool.
     len: usize,
@@ -49,20 +50,20 @@ impl Announced {
         if !uuids()?.contains(&handle.uuid) {
             return Err(foreign("this process does not have any more"));
         }
-        let lead = match (&handle.way, fd) {
-            (Way::Pool(id), Some(fd)) => Lead::Pool(*id, fd),
-            (Way::Descriptor, Some(fd)) => Lead::Descriptor(fd),
-            (Way::Legacy(legacy), None) => Lead::Legacy(*legacy),
-            (Way::Pooled { pool, share }, None) => Lead::Pooled {
+        let lead = match (&handle.kind, fd) {
+            (HandleKind::Pool(id), Some(fd)) => Lead::Pool(*id, fd),
+            (HandleKind::Descriptor, Some(fd)) => Lead::Descriptor(fd),
+            (HandleKind::Legacy(legacy), None) => Lead::Legacy(*legacy),
+            (HandleKind::Pooled { pool, share }, None) => Lead::Pooled {
                 pool: *pool,
                 share: *share,
             },
-            (Way::Descriptor | Way::Pool(_), None) => {
+            (HandleKind::Descriptor | HandleKind::Pool(_), None) => {
                 return Err(Error::protocol(
                     "no descriptor came with the REGION message",
                 ));
             }
-            (Way::Legacy(_) | Way::Pooled { .. }, Some(_)) => {
+            (HandleKind::Legacy(_) | HandleKind::Pooled { .. }, Some(_)) => {
                 return Err(Error::protocol(
                     "a descriptor came with a handle to which none belongs",
                 ));
@@ -82,11 +83,6 @@ impl Announced {
             len,
             lead,
         })
-    }
-
-    /// Bytes of it, as the peer said.
-    pub fn len(&self) -> usize {
-        self.len
     }
 
     /// The GPU.
@@ -109,27 +105,68 @@ impl Announced {
 
     /// Opens it. `peer` is the number of the peer's process, and `pool` the region that is its
     /// [`pool`](Self::pool), opened.
-    pub fn open(self, peer: i32, pool: Option<&Mapped>) -> Result<Mapped> {
+    pub fn open(self, peer: i32, pool: Option<&Arc<ImportedPool>>) -> Result<Opened> {
         let gone = || Error::protocol("memory of a GPU that this process does not have any more");
         let device = Device::by_uuid(&self.uuid)?.ok_or_else(gone)?;
-        let mapping = match (self.lead, pool) {
-            (Lead::Pool(id, fd), _) => {
-                return ImportedPool::import(&device, (peer, id), fd.get()).map(Mapped::Pool);
+        let mapping = match self.lead {
+            Lead::Pool(id, fd) => {
+                return ImportedPool::import(&device, (peer, id), fd.get()).map(Opened::Pool);
             }
-            (Lead::Descriptor(fd), _) => Mapping::map(&device, fd.get(), self.len),
-            (Lead::Legacy(handle), _) => Mapping::open(&device, &handle, self.len),
-            (Lead::Pooled { share, .. }, Some(Mapped::Pool(pool)))
-                if Arc::ptr_eq(pool.device(), &device) =>
-            {
+            Lead::Descriptor(fd) => Mapping::map(&device, fd.get(), self.len),
+            Lead::Legacy(handle) => Mapping::open(&device, &handle, self.len),
+            Lead::Pooled {
+                pool: number,
+                share,
+            } => {
+                let pool = pool.filter(|pool| Arc::ptr_eq(pool.device(), &device));
+                let pool = pool.ok_or_else(|| {
+                    Error::protocol(format!(
+                        "memory of pool {number}, which the peer has retired"
+                    ))
+                })?;
                 Mapping::of_pool(pool, &share, self.len)
             }
-            (Lead::Pooled { .. }, Some(Mapped::Unopened(error))) => Err(error.clone()),
-            (Lead::Pooled { pool, .. }, _) => Err(Error::protocol(format!(
-                "memory of pool {pool}, which the peer has retired"
-            ))),
         };
-        Ok(Mapped::Gpu(Arc::new(GpuRegion::new(
-            device, mapping?, self.len,
-        ))))
+        Ok(Opened::Region(Arc::new(GpuRegion {
+            device,
+            mapping: mapping?,
+            len: self.len,
+        })))
+    }
+}
+
+/// What was announced, open.
+pub(in crate::transport::lend) enum Opened {
+    /// Regions that come later name it.
+    Pool(Arc<ImportedPool>),
+    /// Bodies can lie in it.
+    Region(Arc<dyn OpenRegion>),
+}
+
+/// A GPU's memory of the peer's.
+#[derive(Debug)]
+struct GpuRegion {
+    device: Arc<Device>,
+    mapping: Arc<Mapping>,
+    /// The peer's figure; the allocation may have more.
+    len: usize,
+}
+
+impl OpenRegion for GpuRegion {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn slice(&self, offset: u64, len: u64) -> Option<BufferRef> {
+        let len = usize::try_from(len).ok()?;
+        let end = usize::try_from(offset).ok()?.checked_add(len)?;
+        let address = self.mapping.slice(offset, len)?;
+        // It is the device's: nothing here may read through it.
+        let data = std::ptr::without_provenance(usize::try_from(address).ok()?);
+        (end <= self.len).then_some(BufferRef { data, len })
+    }
+
+    fn device(&self) -> Option<&Arc<Device>> {
+        Some(&self.device)
     }
 }

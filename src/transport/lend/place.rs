@@ -1,0 +1,124 @@
+//! The places where bodies lie, and the work that lending takes there.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::device::BufferRef;
+use crate::device::cuda::Device;
+use crate::error::Result;
+use crate::transport::lend::hold::Hold;
+use crate::transport::lend::memory::CopyRegion;
+use crate::transport::{Charge, Lease, ReadyNotice};
+
+/// Copies begin at multiples of this (rule A2).
+const ALIGNMENT: u64 = 64;
+
+/// A place: the host's memory, a GPU's, or a GPU's with copies in the host's memory.
+pub(super) trait Place {
+    /// The GPU that has the copies; `None`: the host has them.
+    fn device(&self) -> Option<&Arc<Device>>;
+
+    /// Looks up every buffer of a body. Memory that can be lent where it lies is added to `hold`.
+    /// `None`: the body cannot be lent, or not now.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    fn find(&self, hold: &mut Hold, buffers: &[BufferRef]) -> Result<Option<Sources>>;
+
+    /// Lengths of regions are multiples of this.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    fn unit(&self) -> Result<u64>;
+
+    /// Makes a region for copies, as large as `charge`. The charge comes back where only the peer
+    /// can say when the memory is free. `None`: there is no memory, or no descriptor.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says.
+    fn create(&self, charge: Charge) -> Result<Option<NewRegion>>;
+
+    /// Makes the copies of a body to the block of `hold`. Returns what the peer must wait for before
+    /// it reads.
+    ///
+    /// # Errors
+    ///
+    /// What the driver says. No copy is under way then.
+    fn copy(
+        &self,
+        hold: &mut Hold,
+        buffers: &[BufferRef],
+        sources: &Sources,
+    ) -> Result<Option<ReadyNotice>>;
+
+    /// Counts the bytes that were copied.
+    fn count(&self, lease: &mut Lease, copied: u64);
+}
+
+/// A region for copies, and what of its charge the pool keeps.
+pub(super) type NewRegion = (Arc<dyn CopyRegion>, Option<Charge>);
+
+/// The source of one buffer of a body.
+pub(super) enum Source {
+    Empty,
+    /// It lies in memory that is lent: the place of that in [`Hold::borrowed`], and the offset there.
+    Lent {
+        borrowed: usize,
+        offset: u64,
+    },
+    /// It is to be copied, to this offset in the block.
+    Copy {
+        at: u64,
+    },
+}
+
+/// The sources of a body.
+pub(super) struct Sources {
+    /// Of each buffer.
+    pub buffers: SmallVec<[Source; 4]>,
+    /// Bytes of those to copy, each padded to 64.
+    pub copied_bytes: u64,
+}
+
+impl Sources {
+    /// No sources yet, of a body with so many buffers.
+    pub fn with_capacity(buffers: usize) -> Self {
+        Self {
+            buffers: SmallVec::with_capacity(buffers),
+            copied_bytes: 0,
+        }
+    }
+
+    /// Adds a buffer, which lies at `lent` (as of [`Source::Lent`]) or is copied. `None`: the bytes
+    /// to copy cannot be counted.
+    pub fn add(&mut self, buffer: BufferRef, lent: Option<(usize, u64)>) -> Option<()> {
+        let source = match lent {
+            _ if buffer.len == 0 => Source::Empty,
+            Some((borrowed, offset)) => Source::Lent { borrowed, offset },
+            None => {
+                let at = self.copied_bytes;
+                let len = u64::try_from(buffer.len).ok()?;
+                let padded = len.checked_next_multiple_of(ALIGNMENT)?;
+                self.copied_bytes = at.checked_add(padded)?;
+                Source::Copy { at }
+            }
+        };
+        self.buffers.push(source);
+        Some(())
+    }
+
+    /// The buffers to copy, and their offsets in the block.
+    pub fn copies<'a>(
+        &'a self,
+        buffers: &'a [BufferRef],
+    ) -> impl Iterator<Item = (BufferRef, u64)> + 'a {
+        (buffers.iter().zip(&self.buffers)).filter_map(|(buffer, source)| match source {
+            Source::Copy { at } => Some((*buffer, *at)),
+            Source::Empty | Source::Lent { .. } => None,
+        })
+    }
+}

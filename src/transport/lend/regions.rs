@@ -1,0 +1,418 @@
+//! The regions that one connection lends from, under the lock of its pool.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
+
+use crate::device::cuda::Device;
+use crate::transport::lend::MOST_REGIONS;
+use crate::transport::lend::export::Exported;
+use crate::transport::lend::memory::{AfterReturn, Block, Borrow, CopyRegion, Key, Memory};
+use crate::transport::{Charge, Keep, RegionNotice};
+
+/// How long the pool keeps an idle allocation of a producer's alive. It is lent again at no cost
+/// meanwhile, and a producer that frees it gets its memory back soon.
+const KEEP_ALLOCATION: Duration = Duration::from_secs(1);
+
+/// What keeps the peer's access to a region; dropping it ends the access.
+type Access = Option<Box<dyn Any + Send + Sync>>;
+
+/// The regions of one connection.
+#[derive(Debug, Default)]
+pub(super) struct LentRegions {
+    /// The connection is over: nothing is lent any more, and nothing that was lent is written.
+    pub abandoned: bool,
+    pub ids: Ids,
+    /// Regions for copies.
+    copies: BTreeMap<u16, Copies>,
+    /// Memory of producers that has a number.
+    known: HashMap<Key, Known>,
+    /// Notices of regions that the peer was not told of yet.
+    untold: Vec<RegionNotice>,
+    /// Retired and not yet forgotten by the peer.
+    retiring: HashMap<u16, Retiring>,
+    /// Retired, and the peer is still to be told.
+    pub due: Vec<u16>,
+    /// Bytes of copies that are out.
+    pub lent: u64,
+    /// The most that `lent` may be.
+    pub lent_limit: u64,
+    /// The GPUs that the client reaches and wants bodies on.
+    pub gpus: Vec<[u8; 16]>,
+}
+
+/// A region for copies.
+#[derive(Debug)]
+struct Copies {
+    /// First: the peer's access ends before the memory does.
+    access: Access,
+    region: Arc<dyn CopyRegion>,
+    /// Of a GPU's region. The host's are charged until nobody has them.
+    charge: Option<Charge>,
+    /// Since when no block is in use.
+    idle_since: Option<Instant>,
+}
+
+/// Memory of a producer's.
+#[derive(Debug)]
+struct Known {
+    id: u16,
+    /// First: as of [`Copies`].
+    access: Access,
+    /// Weak, so that an arena can give a region up.
+    memory: Weak<dyn Memory>,
+    /// Memory that nothing else may keep alive: an idle allocation.
+    kept: Option<Arc<dyn Memory>>,
+    /// What the leases that are out share.
+    out: Weak<Borrow>,
+    /// Since when no lease is out, of memory that is retired for that.
+    idle_since: Option<Instant>,
+}
+
+impl Known {
+    fn is_out(&self) -> bool {
+        self.out.strong_count() > 0
+    }
+}
+
+/// A region that the peer may have open until it says that it has forgotten it.
+#[derive(Debug, Default)]
+pub(super) struct Retiring {
+    /// First: as of [`Copies`].
+    _access: Access,
+    _copies: Option<Arc<dyn CopyRegion>>,
+    _memory: Option<Arc<dyn Memory>>,
+    /// The producer's array, of memory that must not be freed before the peer has closed it.
+    pub keep: Option<Keep>,
+    pub charge: Option<Charge>,
+}
+
+/// Region ids: 1 to [`MOST_REGIONS`], one that came back before one never used.
+#[derive(Debug, Default)]
+pub(super) struct Ids {
+    pub last: u16,
+    free: BTreeSet<u16>,
+}
+
+impl Ids {
+    fn take(&mut self) -> Option<u16> {
+        if let Some(id) = self.free.pop_first() {
+            return Some(id);
+        }
+        if self.last >= MOST_REGIONS {
+            return None;
+        }
+        self.last += 1;
+        Some(self.last)
+    }
+}
+
+/// No region for copies has room.
+pub(super) struct NoRoom {
+    pub lent_limit: u64,
+    /// Bytes of the regions that there are.
+    pub bytes: u64,
+}
+
+/// What is left of a connection that is over, to be dropped without the lock.
+pub(super) struct Remains {
+    _copies: Vec<(Access, Arc<dyn CopyRegion>)>,
+    _known: Vec<Known>,
+    /// Regions that the peer may still have open.
+    pub retiring: Vec<Retiring>,
+    /// What regions on GPUs that the peer knows count against.
+    pub charges: Vec<Charge>,
+    /// Memory with a lease out.
+    pub out: Vec<Arc<dyn Memory>>,
+}
+
+impl LentRegions {
+    /// No regions yet, and at most `lent_limit` bytes of copies out.
+    pub fn new(lent_limit: u64) -> Self {
+        Self {
+            lent_limit,
+            ..Self::default()
+        }
+    }
+
+    /// A block of a region for copies on `device`, or of the host's; `None` when nothing may be lent
+    /// now.
+    pub fn take_block(
+        &mut self,
+        device: Option<&Arc<Device>>,
+        len: u64,
+    ) -> Result<Option<Block>, NoRoom> {
+        let lent = self.lent.checked_add(len);
+        let Some(lent) = lent.filter(|lent| *lent <= self.lent_limit && !self.abandoned) else {
+            return Ok(None);
+        };
+        let is_there = |region: &dyn CopyRegion| match (device, region.device()) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let mut bytes = 0;
+        for (id, copies) in &mut self.copies {
+            if !is_there(&*copies.region) {
+                continue;
+            }
+            if let Some(offset) = copies.region.blocks().alloc(len) {
+                copies.idle_since = None;
+                self.lent = lent;
+                return Ok(Some(Block {
+                    id: *id,
+                    region: Arc::clone(&copies.region),
+                    offset,
+                    len,
+                }));
+            }
+            bytes += copies.region.len() as u64;
+        }
+        Err(NoRoom {
+            lent_limit: self.lent_limit,
+            bytes,
+        })
+    }
+
+    /// Takes up a region for copies; `None` when no id is left, or nothing may be lent any more.
+    pub fn add_copies(
+        &mut self,
+        region: Arc<dyn CopyRegion>,
+        exported: Exported,
+        charge: Option<Charge>,
+    ) -> Option<()> {
+        let (id, access) = self.number(exported)?;
+        let copies = Copies {
+            access,
+            region,
+            charge,
+            idle_since: Some(Instant::now()),
+        };
+        self.copies.insert(id, copies);
+        Some(())
+    }
+
+    /// A block is back.
+    pub fn return_block(&mut self, block: &Block) {
+        self.lent = self.lent.saturating_sub(block.len);
+        let freed = block.region.blocks().free(block.offset);
+        if freed.is_some_and(|freed| freed.emptied)
+            && let Some(copies) = self.copies.get_mut(&block.id)
+        {
+            copies.idle_since = Some(Instant::now());
+        }
+    }
+
+    /// One more lease of memory that has a number; `None` where it has none.
+    pub fn borrow(&mut self, memory: &Arc<dyn Memory>) -> Option<Arc<Borrow>> {
+        let known = self.known.get_mut(&memory.key())?;
+        if let Some(borrow) = known.out.upgrade() {
+            return Some(borrow);
+        }
+        known.idle_since = None;
+        let memory = known.kept.take().unwrap_or_else(|| Arc::clone(memory));
+        // Memory of a pool is retired at once, so what is idle here has none.
+        let borrow = Arc::new(Borrow {
+            id: known.id,
+            memory,
+            pool: None,
+        });
+        known.out = Arc::downgrade(&borrow);
+        Some(borrow)
+    }
+
+    /// The first lease of memory, which gets a number; `None` when none is left, or nothing may be
+    /// lent any more.
+    pub fn learn(
+        &mut self,
+        memory: &Arc<dyn Memory>,
+        exported: Exported,
+        pool: Option<&Arc<Borrow>>,
+    ) -> Option<Arc<Borrow>> {
+        let (id, access) = self.number(exported)?;
+        let borrow = Arc::new(Borrow {
+            id,
+            memory: Arc::clone(memory),
+            pool: pool.cloned(),
+        });
+        let known = Known {
+            id,
+            access,
+            memory: Arc::downgrade(memory),
+            kept: None,
+            out: Arc::downgrade(&borrow),
+            idle_since: None,
+        };
+        self.known.insert(memory.key(), known);
+        Some(borrow)
+    }
+
+    /// A number for a region, of which the peer is to be told.
+    fn number(&mut self, exported: Exported) -> Option<(u16, Access)> {
+        if self.abandoned {
+            return None;
+        }
+        let id = self.ids.take()?;
+        let Exported { handle, fd, access } = exported;
+        self.untold.push(RegionNotice { id, handle, fd });
+        Some((id, access))
+    }
+
+    /// A lease is back. `keep` holds the producer's array: where the memory must not be freed before
+    /// the peer has closed it, the array stays until then.
+    pub fn return_borrow(&mut self, borrow: Arc<Borrow>, keep: Option<&Keep>) {
+        // The arrays behind the other leases keep the memory.
+        let Some(Borrow { id, memory, pool }) = Arc::into_inner(borrow) else {
+            return;
+        };
+        let key = memory.key();
+        let Some(known) = self.known.get_mut(&key).filter(|known| known.id == id) else {
+            return;
+        };
+        match memory.after_return() {
+            AfterReturn::WhenGone => {}
+            AfterReturn::WhenIdle => known.idle_since = Some(Instant::now()),
+            AfterReturn::Soon => {
+                known.idle_since = Some(Instant::now());
+                known.kept = Some(memory);
+            }
+            AfterReturn::AtOnce => {
+                let access = self.known.remove(&key).and_then(|known| known.access);
+                let retiring = Retiring {
+                    _access: access,
+                    _memory: Some(memory),
+                    keep: keep.cloned(),
+                    ..Retiring::default()
+                };
+                drop(self.retire(id, retiring));
+            }
+        }
+        if let Some(pool) = pool {
+            self.return_borrow(pool, None);
+        }
+    }
+
+    /// The notices of a lease's regions that the peer was not told of yet; from now on it counts as
+    /// told. Pools come before the memory in them.
+    pub fn announce(
+        &mut self,
+        borrowed: &[Arc<Borrow>],
+        block: Option<&Block>,
+    ) -> Vec<RegionNotice> {
+        let pools = borrowed.iter().filter_map(|borrow| borrow.pool.as_ref());
+        let ids = pools.chain(borrowed).map(|borrow| borrow.id);
+        let ids: Vec<u16> = ids.chain(block.map(|block| block.id)).collect();
+        let is_used = |notice: &mut RegionNotice| ids.contains(&notice.id);
+        let mut notices: Vec<_> = self.untold.extract_if(.., is_used).collect();
+        notices.sort_by_key(|notice| ids.iter().position(|id| *id == notice.id));
+        notices
+    }
+
+    /// Whether there are regions that the peer was not told of.
+    pub fn has_untold(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
+    /// Has the peer forget a region. Returns the region where the peer never heard of it.
+    fn retire(&mut self, id: u16, retiring: Retiring) -> Option<Retiring> {
+        if let Some(at) = self.untold.iter().position(|notice| notice.id == id) {
+            self.untold.swap_remove(at);
+            self.ids.free.insert(id);
+            return Some(retiring);
+        }
+        self.retiring.insert(id, retiring);
+        self.due.push(id);
+        None
+    }
+
+    /// Retires the regions that have been idle for `idle` and those that their owners are done with.
+    /// Returns the ids to tell the peer, the time until the next look, and what is to be dropped
+    /// without the lock.
+    pub fn retire_idle(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Vec<Retiring>) {
+        let now = Instant::now();
+        let mut next: Option<Duration> = None;
+        let mut is_over = |since: Option<Instant>, limit: Duration| {
+            let passed = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            let left = limit.saturating_sub(passed);
+            if since.is_some() && left.is_zero() {
+                return true;
+            }
+            next = Some(next.map_or(left, |next| next.min(left)));
+            false
+        };
+        let copies: Vec<_> = (self.copies)
+            .extract_if(.., |_, copies| {
+                copies.idle_since.is_some() && is_over(copies.idle_since, idle)
+            })
+            .collect();
+        let known: Vec<_> = (self.known)
+            .extract_if(|_, known| {
+                if known.is_out() {
+                    // Nothing tells when a lease of an arena's memory is back: look again.
+                    return is_over(None, idle);
+                }
+                match &known.kept {
+                    Some(_) => is_over(known.idle_since, idle.min(KEEP_ALLOCATION)),
+                    None => known.memory.strong_count() == 0 || is_over(known.idle_since, idle),
+                }
+            })
+            .collect();
+        let mut unknown = Vec::new();
+        for (id, copies) in copies {
+            let retiring = Retiring {
+                _access: copies.access,
+                _copies: Some(copies.region),
+                charge: copies.charge,
+                ..Retiring::default()
+            };
+            unknown.extend(self.retire(id, retiring));
+        }
+        for (_, known) in known {
+            let retiring = Retiring {
+                _access: known.access,
+                _memory: known.kept,
+                ..Retiring::default()
+            };
+            unknown.extend(self.retire(known.id, retiring));
+        }
+        (std::mem::take(&mut self.due), next, unknown)
+    }
+
+    /// The peer has forgotten a region; `None`: it was not retired.
+    pub fn forget(&mut self, id: u16) -> Option<Retiring> {
+        let retiring = self.retiring.remove(&id)?;
+        self.ids.free.insert(id);
+        Some(retiring)
+    }
+
+    /// The connection is over.
+    pub fn abandon(&mut self) -> Remains {
+        self.abandoned = true;
+        let is_told = |id: u16| self.untold.iter().all(|notice| notice.id != id);
+        let mut charges = Vec::new();
+        let mut copies = Vec::new();
+        for (id, region) in std::mem::take(&mut self.copies) {
+            charges.extend(region.charge.filter(|_| is_told(id)));
+            copies.push((region.access, region.region));
+        }
+        let known: Vec<_> = std::mem::take(&mut self.known).into_values().collect();
+        let mut retiring: Vec<_> = std::mem::take(&mut self.retiring).into_values().collect();
+        charges.extend(retiring.iter_mut().filter_map(|gone| gone.charge.take()));
+        let out = known.iter().filter_map(|known| known.out.upgrade());
+        Remains {
+            out: out.map(|borrow| Arc::clone(&borrow.memory)).collect(),
+            _copies: copies,
+            _known: known,
+            retiring,
+            charges,
+        }
+    }
+
+    /// Whether no region for copies has a block in use.
+    #[cfg(test)]
+    pub fn is_idle(&self) -> bool {
+        self.lent == 0 && (self.copies.values()).all(|copies| copies.idle_since.is_some())
+    }
+}
