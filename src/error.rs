@@ -196,7 +196,7 @@ impl Error {
     /// it.
     #[must_use]
     pub fn context(self, doing: impl fmt::Display) -> Self {
-        let mut brief = Brief {
+        let mut brief = BoundedText {
             text: String::new(),
             left: MOST_CONTEXT,
         };
@@ -285,12 +285,12 @@ constructors! {
 const MOST_CONTEXT: usize = 512;
 
 /// Text that ends where there is no room left.
-struct Brief {
+struct BoundedText {
     text: String,
     left: usize,
 }
 
-impl fmt::Write for Brief {
+impl fmt::Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = text.floor_char_boundary(self.left);
         let (fits, rest) = text.split_at(end);

@@ -11,11 +11,11 @@ const LINES_TIME: Duration = Duration::from_secs(10);
 /// The lines of one kind.
 #[derive(Debug)]
 pub struct Lines {
-    state: Mutex<State>,
+    count: Mutex<LineCount>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LineCount {
     /// `None` before the first line.
     until: Option<Instant>,
     left: u32,
@@ -25,7 +25,7 @@ impl Lines {
     /// None was logged.
     pub const fn new() -> Self {
         Self {
-            state: Mutex::new(State {
+            count: Mutex::new(LineCount {
                 until: None,
                 left: 0,
             }),
@@ -36,21 +36,21 @@ impl Lines {
     pub fn say(&self, log: impl FnOnce(&str)) {
         let left = {
             // Where another thread logs, or did so at a fork, there are many.
-            let Some(mut state) = self.state.try_lock() else {
+            let Some(mut count) = self.count.try_lock() else {
                 return;
             };
             let now = now();
-            if state.until.is_none_or(|until| now >= until) {
-                *state = State {
+            if count.until.is_none_or(|until| now >= until) {
+                *count = LineCount {
                     until: Some(now + LINES_TIME),
                     left: MOST_LINES,
                 };
             }
-            if state.left == 0 {
+            if count.left == 0 {
                 return;
             }
-            state.left -= 1;
-            state.left
+            count.left -= 1;
+            count.left
         };
         if left == 0 {
             let seconds = LINES_TIME.as_secs();

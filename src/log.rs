@@ -124,12 +124,12 @@ fn install() -> Result<()> {
 
 /// Events on their way to one sink.
 struct Queue {
-    state: Mutex<Waiting>,
+    state: Mutex<QueuedEntries>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueuedEntries {
     entries: VecDeque<Entry>,
     dropped: u64,
     closed: bool,
@@ -166,7 +166,7 @@ impl Queue {
     }
 }
 
-fn take(waiting: &mut MutexGuard<'_, Waiting>) -> Option<Entry> {
+fn take(waiting: &mut MutexGuard<'_, QueuedEntries>) -> Option<Entry> {
     let entry = waiting.entries.pop_front();
     if entry.is_some() || waiting.dropped == 0 {
         return entry;
@@ -182,7 +182,7 @@ fn take(waiting: &mut MutexGuard<'_, Waiting>) -> Option<Entry> {
 /// Starts the thread that hands events to `sink`.
 fn start<S: Sink>(sink: S) -> Result<Arc<Queue>, (Error, S)> {
     let queue = Arc::new(Queue {
-        state: Mutex::new(Waiting::default()),
+        state: Mutex::new(QueuedEntries::default()),
         changed: Condvar::new(),
     });
     // The sink reaches the thread through a slot, so that it is still here when there is no thread.

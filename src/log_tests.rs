@@ -96,7 +96,7 @@ fn a_long_text_is_cut() {
 #[test]
 fn a_full_queue_drops_and_counts() {
     let queue = Queue {
-        state: Mutex::new(Waiting::default()),
+        state: Mutex::new(QueuedEntries::default()),
         changed: Condvar::new(),
     };
     let entry = Entry {

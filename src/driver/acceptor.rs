@@ -6,9 +6,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::driver::clock;
-use crate::driver::io::{Interest, IoThread, Registration, Source, TimerKey};
+use crate::driver::io::{Interest, IoThread, Registration, Source};
 use crate::driver::refusing::Refused;
-use crate::driver::spare::Spare;
+use crate::driver::spare::SpareDescriptor;
 use crate::error::{Error, Result, Status};
 use crate::lines::Lines;
 use crate::proto::RoleTags;
@@ -24,22 +24,22 @@ pub struct Acceptor {
     me: Weak<Self>,
     tags: RoleTags,
     on_accept: OnAccept,
-    state: Mutex<State>,
+    state: Mutex<Accepting>,
 }
 
-struct State {
+struct Accepting {
     /// `None` once closed.
     listener: Option<Box<dyn Listener>>,
     /// `None` also while the listener is left alone.
     registration: Option<Registration>,
     /// Calls since the last connection that gave none.
     in_vain: u32,
-    /// When the acceptor is called next; one timer, whatever it is for.
-    timer: Option<TimerKey>,
+    /// The acceptor is called soon; one timer, whatever it is for.
+    has_timer: bool,
     /// Those whose requests are to be answered by a refusal.
     refused: Vec<Refused>,
     /// For the time when no descriptor is left.
-    spare: Spare,
+    spare: SpareDescriptor,
     /// About connections that were not accepted.
     lines: Lines,
 }
@@ -73,13 +73,13 @@ impl Acceptor {
             me: Weak::clone(me),
             tags,
             on_accept,
-            state: Mutex::new(State {
+            state: Mutex::new(Accepting {
                 listener: Some(listener),
                 registration: None,
                 in_vain: 0,
-                timer: None,
+                has_timer: false,
                 refused: Vec::new(),
-                spare: Spare::new(),
+                spare: SpareDescriptor::new(),
                 lines: Lines::default(),
             }),
         });
@@ -99,7 +99,7 @@ impl Acceptor {
 
     /// Has the I/O thread watch the listener. Under the lock, so that the thread waits until the
     /// registration is in its place.
-    fn watch(&self, state: &mut State) -> Result<()> {
+    fn watch(&self, state: &mut Accepting) -> Result<()> {
         if let Some(listener) = &state.listener
             && state.registration.is_none()
         {
@@ -112,20 +112,20 @@ impl Acceptor {
 
     /// Leaves the listener alone for a while. It is not watched at all: epoll reports a descriptor that
     /// has failed whatever it is watched for.
-    fn pause(&self, state: &mut State) {
+    fn pause(&self, state: &mut Accepting) {
         state.registration = None;
         state.in_vain = 0;
         self.call_later(state);
     }
 
-    fn call_later(&self, state: &mut State) {
-        if state.timer.is_none() {
-            state.timer = Some(self.io.call_at(clock::after(PAUSE), self.source()));
+    fn call_later(&self, state: &mut Accepting) {
+        if !std::mem::replace(&mut state.has_timer, true) {
+            self.io.call_at(clock::after(PAUSE), self.source());
         }
     }
 
     /// Answers the peer that the listener has refused, now or later.
-    fn refuse(&self, state: &mut State) {
+    fn refuse(&self, state: &mut Accepting) {
         let refused = state.listener.as_mut().and_then(|it| it.refused());
         if let Some((connection, why)) = refused
             && state.refused.len() < MOST_REFUSED
@@ -141,7 +141,7 @@ impl Acceptor {
     /// Accepts one connection. Returns whether there may be another one.
     fn accept_one(&self) -> bool {
         let accepted = match &mut *self.state.lock() {
-            State {
+            Accepting {
                 listener: Some(listener),
                 registration: Some(_),
                 spare,
@@ -179,7 +179,7 @@ impl Acceptor {
             self.refuse(&mut state);
             let status = error.status();
             pauses |= matches!(status, Status::OutOfResources | Status::OutOfMemory);
-            let State {
+            let Accepting {
                 listener, spare, ..
             } = &mut *state;
             if status == Status::OutOfResources
@@ -221,7 +221,7 @@ impl Source for Acceptor {
     fn timer(&self) {
         {
             let mut state = self.state.lock();
-            state.timer = None;
+            state.has_timer = false;
             state.refused.retain_mut(|it| it.answer(self.tags));
             let is_open = state.listener.is_some();
             if is_open && (state.spare.answer(self.tags) || !state.refused.is_empty()) {

@@ -17,14 +17,14 @@ const SHORTAGE: Duration = Duration::from_secs(1);
 
 /// The descriptor, or the connection that has it.
 #[derive(Default)]
-pub(super) struct Spare {
+pub(super) struct SpareDescriptor {
     fd: Option<OwnedFd>,
     refused: Option<Refused>,
     /// Since when none was left.
     short_since: Option<Timestamp>,
 }
 
-impl Spare {
+impl SpareDescriptor {
     /// Without a descriptor where there is none: clients wait then.
     pub(super) fn new() -> Self {
         Self {

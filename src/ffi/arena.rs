@@ -8,7 +8,7 @@ use crate::device::DeviceKind;
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut, guard_ref};
-use crate::ffi::handle::{State, try_option, try_out};
+use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 
@@ -18,7 +18,7 @@ use crate::ffi::status::dipc_status;
 /// A client that was lent one block can read the whole region it lies in, for as long as it likes:
 /// an arena is as public as the most public ticket whose batches lie in it.
 pub struct dipc_arena {
-    state: State,
+    state: HandleState,
     inner: Arena,
 }
 
@@ -31,7 +31,7 @@ pub const DIPC_ARENA_STAT_MAPPED_BYTES: i32 = 2;
 
 /// What an arena is told when it is made. Given to dipc_arena_new().
 pub struct dipc_arena_options {
-    state: State,
+    state: HandleState,
     pub(super) inner: ArenaOptions,
 }
 
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn dipc_arena_options_new(
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_arena_options {
-            state: State::new(),
+            state: HandleState::new(),
             inner: ArenaOptions::default(),
         });
         Ok(())
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn dipc_arena_new(
         let options = options.map_or_else(ArenaOptions::default, |given| given.inner.clone());
         let inner = Arena::on(DeviceKind(device_type), device_id, options)?;
         out.set_handle(dipc_arena {
-            state: State::new(),
+            state: HandleState::new(),
             inner,
         });
         Ok(())

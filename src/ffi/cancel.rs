@@ -3,13 +3,13 @@
 use crate::cancel::Cancel;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref, guard_value};
-use crate::ffi::handle::{State, try_out, try_ref};
+use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::status::dipc_status;
 
 /// Ends calls that wait, from another thread. One token may be given to any number of calls, also
 /// at the same time; once triggered it stays so. Made by dipc_cancel_new().
 pub struct dipc_cancel {
-    state: State,
+    state: HandleState,
     pub(super) inner: Cancel,
 }
 
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn dipc_cancel_new(
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_cancel {
-            state: State::new(),
+            state: HandleState::new(),
             inner: Cancel::new()?,
         });
         Ok(())

@@ -9,7 +9,7 @@ use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client_options::{dipc_client_options, dipc_get_options};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_ref};
-use crate::ffi::handle::{State, try_option, try_out};
+use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_strs};
@@ -17,7 +17,7 @@ use crate::ffi::text::{try_bytes, try_strs};
 /// Fetches tables from servers, and keeps connections for the next one. Made by dipc_client_new();
 /// every call is allowed from any thread, also several at once.
 pub struct dipc_client {
-    state: State,
+    state: HandleState,
     inner: Client,
 }
 
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn dipc_client_new(
         let out = unsafe { try_out(out, "out") }?;
         let options = options.map_or_else(ClientOptions::default, |given| given.inner.clone());
         out.set_handle(dipc_client {
-            state: State::new(),
+            state: HandleState::new(),
             inner: Client::new(options)?,
         });
         Ok(())

@@ -8,7 +8,7 @@ use crate::device::{DeviceKind, Target};
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
-use crate::ffi::handle::{State, try_out};
+use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::status::dipc_status;
 use crate::proto::Credit;
 
@@ -40,7 +40,7 @@ pub const DIPC_VALIDATION_FULL: i32 = 2;
 
 /// What a client is told when it is made. Given to dipc_client_new().
 pub struct dipc_client_options {
-    state: State,
+    state: HandleState,
     pub(super) inner: ClientOptions,
 }
 
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn dipc_client_options_new(
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_client_options {
-            state: State::new(),
+            state: HandleState::new(),
             inner: ClientOptions::default(),
         });
         Ok(())
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn dipc_client_options_free(options: *mut dipc_client_opti
 
 /// What one stream is told when it is asked for. Given to dipc_client_get().
 pub struct dipc_get_options {
-    state: State,
+    state: HandleState,
     pub(super) inner: GetOptions,
 }
 
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn dipc_get_options_new(
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_get_options {
-            state: State::new(),
+            state: HandleState::new(),
             inner: GetOptions::default(),
         });
         Ok(())

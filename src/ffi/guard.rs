@@ -208,17 +208,17 @@ mod tests {
     use super::*;
     use crate::ffi::status::{DIPC_ERR_FORKED, DIPC_ERR_NULL_ARGUMENT, DIPC_ERR_PANIC};
     use crate::ffi::status::{DIPC_ERR_POISONED, DIPC_ERR_TIMEOUT};
-    use handle::State;
+    use handle::HandleState;
 
     struct Probe {
-        state: State,
+        state: HandleState,
         value: u32,
     }
     handle!(Probe, "probe");
 
     fn probe() -> Probe {
         Probe {
-            state: State::new(),
+            state: HandleState::new(),
             value: 7,
         }
     }
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn handles_of_the_parent_are_refused() {
         let handle = Probe {
-            state: State::of_another_process(),
+            state: HandleState::of_another_process(),
             value: 7,
         };
         // SAFETY: `handle` is live and only shared.
@@ -301,7 +301,7 @@ mod tests {
     /// Promise: a panic inside the drop of a handle does not leave `_free`.
     #[test]
     fn freeing_never_unwinds() {
-        struct Bomb(State);
+        struct Bomb(HandleState);
         impl Drop for Bomb {
             fn drop(&mut self) {
                 panic!("dropped");
@@ -309,12 +309,12 @@ mod tests {
         }
         impl Handle for Bomb {
             const NAME: &'static str = "bomb";
-            fn state(&self) -> &State {
+            fn state(&self) -> &HandleState {
                 &self.0
             }
         }
         // SAFETY: the handle is fresh and used nowhere else.
-        unsafe { guard_free(Box::into_raw(Box::new(Bomb(State::new())))) };
+        unsafe { guard_free(Box::into_raw(Box::new(Bomb(HandleState::new())))) };
         // SAFETY: NULL is allowed.
         unsafe { guard_free(std::ptr::null_mut::<Bomb>()) };
         assert_eq!(guard_value(3, || panic!("no value")), 3);

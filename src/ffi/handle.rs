@@ -6,13 +6,13 @@ use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 
 /// The part that all handles have.
-pub(super) struct State {
+pub(super) struct HandleState {
     /// The process that made the handle; `None` in a test that stands for a child.
     generation: Option<Generation>,
     poisoned: AtomicBool,
 }
 
-impl State {
+impl HandleState {
     pub(super) fn new() -> Self {
         Self {
             generation: Some(Generation::now()),
@@ -63,7 +63,7 @@ pub(super) trait Handle {
     const NAME: &'static str;
 
     /// The common part.
-    fn state(&self) -> &State;
+    fn state(&self) -> &HandleState;
 }
 
 /// Makes a struct with a field `state` a handle.
@@ -72,7 +72,7 @@ macro_rules! handle {
         impl $crate::ffi::handle::Handle for $type {
             const NAME: &'static str = $name;
 
-            fn state(&self) -> &$crate::ffi::handle::State {
+            fn state(&self) -> &$crate::ffi::handle::HandleState {
                 &self.state
             }
         }

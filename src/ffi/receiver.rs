@@ -11,7 +11,7 @@ use crate::ffi::client_options::dipc_get_options;
 use crate::ffi::error::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
-use crate::ffi::handle::{State, null_argument, try_option, try_out};
+use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
 use crate::ffi::message::{Current, parse_side};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_str, try_strs};
@@ -23,7 +23,7 @@ use crate::proto::Timestamp;
 /// gives DIPC_NOTHING, then see dipc_receiver_poll_timeout(). One thread at a time; batches may be
 /// released by any.
 pub struct dipc_receiver {
-    state: State,
+    state: HandleState,
     pub(super) inner: BareReceiver,
     pub(super) current: Current,
 }
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn dipc_receiver_new(
         let options = options.map_or_else(GetOptions::default, |given| given.inner.clone());
         let inner = BareReceiver::for_uris(&uris, ticket, id, &options)?;
         out.set_handle(dipc_receiver {
-            state: State::new(),
+            state: HandleState::new(),
             inner,
             current: Current::default(),
         });

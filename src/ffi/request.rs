@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use crate::arrow::abi::{ArrowDeviceArray, ArrowSchema};
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard_free, guard_ref, guard_value};
-use crate::ffi::handle::{State, try_out, try_ref};
+use crate::ffi::handle::{HandleState, try_out, try_ref};
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::server::timeout;
 use crate::ffi::status::dipc_status;
@@ -17,7 +17,7 @@ use crate::server::Request;
 /// out of dipc_server_next_request(), and dipc_request_start(), dipc_request_push() and
 /// dipc_request_finish() say what the stream holds. Every call is allowed from any thread.
 pub struct dipc_request {
-    state: State,
+    state: HandleState,
     inner: Held,
 }
 
@@ -39,7 +39,7 @@ unsafe impl Sync for dipc_request {}
 impl dipc_request {
     pub(super) fn owned(request: Request) -> Self {
         Self {
-            state: State::new(),
+            state: HandleState::new(),
             inner: Held::Owned(Box::new(request)),
         }
     }
@@ -47,7 +47,7 @@ impl dipc_request {
     /// A request of the server's, who keeps it until the stream that it leads to is released.
     pub(super) fn lent(request: &Request) -> Self {
         Self {
-            state: State::new(),
+            state: HandleState::new(),
             inner: Held::Lent(request),
         }
     }

@@ -7,7 +7,7 @@ use crate::bare::BareSender;
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, Progress, guard, guard_free, guard_mut};
-use crate::ffi::handle::{State, try_out};
+use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::loan::{Loan, try_schema};
 use crate::ffi::message::{Current, MessageOut};
 use crate::ffi::status::dipc_status;
@@ -19,7 +19,7 @@ use crate::proto::{Role, SenderConfig, Uri};
 /// dipc_sender_refuse(); send batches while dipc_sender_may_send(); end. After each call, send what
 /// dipc_sender_poll_transmit() gives until it gives DIPC_NOTHING. One thread at a time.
 pub struct dipc_sender {
-    state: State,
+    state: HandleState,
     pub(super) inner: BareSender,
     current: Current,
 }
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn dipc_sender_new(
             }
         };
         out.set_handle(dipc_sender {
-            state: State::new(),
+            state: HandleState::new(),
             inner: BareSender::new(config, lend)?,
             current: Current::default(),
         });

@@ -8,7 +8,7 @@ use crate::ffi::cancel::dipc_cancel;
 use crate::ffi::client_options::DIPC_FOREVER;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, Progress, guard, guard_free, guard_ref};
-use crate::ffi::handle::{State, try_option, try_out};
+use crate::ffi::handle::{HandleState, try_option, try_out};
 use crate::ffi::request::dipc_request;
 use crate::ffi::server_options::dipc_server_options;
 use crate::ffi::status::dipc_status;
@@ -19,7 +19,7 @@ use crate::server::{Server, ServerOptions};
 /// Serves tables to clients. Made by dipc_server_new(); every call is allowed from any thread, also
 /// several at once.
 pub struct dipc_server {
-    state: State,
+    state: HandleState,
     pub(super) inner: Server,
 }
 
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn dipc_server_new(
         let out = unsafe { try_out(out, "out") }?;
         let options = options.map_or_else(ServerOptions::default, |given| given.inner.clone());
         out.set_handle(dipc_server {
-            state: State::new(),
+            state: HandleState::new(),
             inner: Server::new(options)?,
         });
         Ok(())

@@ -6,7 +6,7 @@ use crate::arrow::Compression;
 use crate::error::Error;
 use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
-use crate::ffi::handle::{State, try_out};
+use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::status::dipc_status;
 use crate::server::ServerOptions;
 use crate::transport::BodyPolicy;
@@ -28,7 +28,7 @@ pub const DIPC_COMPRESSION_ZSTD: i32 = 2;
 
 /// What a server is told when it is made. Given to dipc_server_new().
 pub struct dipc_server_options {
-    state: State,
+    state: HandleState,
     pub(super) inner: ServerOptions,
 }
 
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn dipc_server_options_new(
         // SAFETY: the caller promises `out` is NULL or writable.
         let out = unsafe { try_out(out, "out") }?;
         out.set_handle(dipc_server_options {
-            state: State::new(),
+            state: HandleState::new(),
             inner: ServerOptions::default(),
         });
         Ok(())

@@ -1,9 +1,9 @@
 //! A server: tickets on one side, connections on the other, and the streams between them.
 
+mod core;
 mod options;
 mod pulls;
 mod request;
-mod shared;
 mod streams;
 mod threads;
 mod tickets;
@@ -20,6 +20,7 @@ pub use options::{ServerOptions, ServerStats};
 pub use request::Request;
 pub use tickets::Provider;
 
+use self::core::{Listening, ServerCore};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::cancel::Cancel;
 use crate::device::cuda::later;
@@ -33,14 +34,13 @@ use crate::fork::Generation;
 use crate::proto::{Role, RoleTags, Tags, Uri};
 use crate::transport::{self, Budget};
 use pulls::Pulls;
-use shared::{Listening, Shared};
 use threads::Threads;
 use tickets::{Entry, Provided, Tickets};
 
 /// A server. Calls are safe from any thread; dropping it cuts every stream, and lets go of host
 /// callbacks that are still running.
 pub struct Server {
-    shared: Arc<Shared>,
+    core: Arc<ServerCore>,
     /// With a way to it, which keeps it from ending.
     callback_thread: Mutex<Option<(Callbacks, JoinHandle<()>)>>,
 }
@@ -61,7 +61,7 @@ impl Server {
         link_options.budget = Arc::new(Budget::new(options.max_bytes));
         link_options.body = options.body;
         link_options.region_idle = link_options.region_idle_time();
-        let shared = Arc::new_cyclic(|me| Shared {
+        let core = Arc::new_cyclic(|me| ServerCore {
             options,
             link_options,
             generation: Generation::now(),
@@ -80,7 +80,7 @@ impl Server {
             me: Weak::clone(me),
         });
         Ok(Self {
-            shared,
+            core,
             callback_thread: Mutex::new(Some((callbacks, callback_thread))),
         })
     }
@@ -91,10 +91,10 @@ impl Server {
     ///
     /// `InvalidUri`, `Unsupported` scheme, `AddressInUse`, `Permission`, `Stopped`.
     pub fn listen(&self, uri: &str) -> Result<String> {
-        self.shared.ensure_running()?;
+        self.core.ensure_running()?;
         let mut uri = Uri::parse(uri)?;
         let transport = transport::by_scheme(&uri.scheme)?;
-        let listener = transport.listen(&uri, &self.shared.link_options)?;
+        let listener = transport.listen(&uri, &self.core.link_options)?;
         uri.address = Uri::parse(&listener.address())?.address;
         uri.extension = true;
         // Rule U2: without this tag nothing could be lent.
@@ -105,22 +105,19 @@ impl Server {
         // The tags of the URI are those of both streams; each role alone has its defaults.
         let tags = RoleTags::DEFAULT.with(Role::Both, uri.tags);
         tags.validate()?;
-        let me = Weak::clone(&self.shared.me);
+        let me = Weak::clone(&self.core.me);
         let acceptor = Acceptor::start(
             listener,
-            &self.shared.io,
+            &self.core.io,
             tags,
             Box::new(move |connection| match me.upgrade() {
-                Some(shared) => shared.accepted(connection, tags),
+                Some(core) => core.accepted(connection, tags),
                 None => Ok(()),
             }),
         )?;
         let text = uri.to_string();
         tracing::info!("a server listens at {text}");
-        self.shared
-            .listeners
-            .lock()
-            .push(Listening { acceptor, uri });
+        self.core.listeners.lock().push(Listening { acceptor, uri });
         Ok(text)
     }
 
@@ -131,7 +128,7 @@ impl Server {
 
     /// The URIs of all listeners, oldest first, for one role.
     pub fn locations(&self, role: Role) -> Vec<String> {
-        let listeners = self.shared.listeners.lock();
+        let listeners = self.core.listeners.lock();
         let of_role = |listening: &Listening| {
             let mut uri = listening.uri.clone();
             if role != Role::Both {
@@ -158,7 +155,7 @@ impl Server {
         ticket: &[u8],
         provider: Box<dyn Provider>,
     ) -> Result<(), (Error, Box<dyn Provider>)> {
-        self.shared.add(ticket, provider, |provider, callbacks| {
+        self.core.add(ticket, provider, |provider, callbacks| {
             Entry::Provider(Arc::new(Provided {
                 provider: Deferred::new(provider, callbacks),
                 encoder: Mutex::default(),
@@ -173,7 +170,7 @@ impl Server {
     ///
     /// As [`serve`](Self::serve).
     pub fn serve_pull(&self, ticket: &[u8]) -> Result<()> {
-        self.shared
+        self.core
             .add(ticket, (), |(), _| Entry::Pull)
             .map_err(|(error, ())| error)
     }
@@ -195,14 +192,14 @@ impl Server {
         schema: OwnedSchema,
         batches: Vec<OwnedDeviceArray>,
     ) -> Result<(), (Error, (OwnedSchema, Vec<OwnedDeviceArray>))> {
-        let options = self.shared.encode_options();
+        let options = self.core.encode_options();
         // A schema that cannot be sent is told to its producer, not to every client.
         let encoder = match Encoder::new(&schema, options) {
             Ok(encoder) => encoder,
             Err(error) => return Err((error, (schema, batches))),
         };
         let table = Published::new(schema, batches, encoder, options);
-        self.shared
+        self.core
             .add(ticket, table, |table, callbacks| {
                 Entry::Published(Arc::new(Deferred::new(table, callbacks)))
             })
@@ -215,13 +212,13 @@ impl Server {
     ///
     /// `NotFound`.
     pub fn withdraw(&self, ticket: &[u8]) -> Result<()> {
-        self.shared.generation.ensure_same_process()?;
-        self.shared.tickets.withdraw(ticket).map(drop)
+        self.core.generation.ensure_same_process()?;
+        self.core.tickets.withdraw(ticket).map(drop)
     }
 
     /// The tickets served now, in byte order.
     pub fn tickets(&self) -> Vec<Vec<u8>> {
-        self.shared.tickets.names()
+        self.core.tickets.names()
     }
 
     /// Pull form: the next request, waiting at most `timeout`; `None` when there was none in time.
@@ -236,31 +233,31 @@ impl Server {
     ) -> Result<Option<Request>> {
         let deadline = timeout.map(clock::after);
         loop {
-            self.shared.ensure_running()?;
+            self.core.ensure_running()?;
             if let Some(cancel) = cancel {
                 cancel.check()?;
             }
-            if let Some(request) = self.shared.pulls.take() {
+            if let Some(request) = self.core.pulls.take() {
                 return Ok(Some(request));
             }
             if deadline.is_some_and(|deadline| clock::until(deadline).is_zero()) {
                 return Ok(None);
             }
-            self.shared.pulls.wait(deadline, cancel)?;
+            self.core.pulls.wait(deadline, cancel)?;
         }
     }
 
     /// Pull form: releases, on this thread, arrays that clients have given back. Returns how many
     /// releases were run.
     pub fn drain_releases(&self) -> usize {
-        self.shared.pulls.releases.drain()
+        self.core.pulls.releases.drain()
     }
 
     /// Figures of the server.
     pub fn stats(&self) -> ServerStats {
-        let (active, served) = self.shared.streams.counts();
-        let links = self.shared.links();
-        let counters = &self.shared.counters;
+        let (active, served) = self.core.streams.counts();
+        let links = self.core.links();
+        let counters = &self.core.counters;
         ServerStats {
             connections: links.len() as u64,
             streams_active: active as u64,
@@ -272,7 +269,7 @@ impl Server {
             bytes_copied_on_device: counters.bytes_copied_on_device.load(Ordering::Relaxed),
             bytes_staged: counters.bytes_staged.load(Ordering::Relaxed),
             lent_outstanding: links.iter().map(|link| link.lent_outstanding()).sum(),
-            region_bytes: self.shared.link_options.budget.used(),
+            region_bytes: self.core.link_options.budget.used(),
         }
     }
 
@@ -284,24 +281,24 @@ impl Server {
     /// `Timeout` when a provider had still not returned a moment after the cut; it is not called
     /// again, and its thread ends when it returns.
     pub fn stop(&self, deadline: Duration) -> Result<()> {
-        self.shared.generation.ensure_same_process()?;
-        self.shared.stop(deadline)
+        self.core.generation.ensure_same_process()?;
+        self.core.stop(deadline)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.shared.generation.ensure_same_process().is_err() {
+        if self.core.generation.ensure_same_process().is_err() {
             // The threads do not exist in a forked child, and locks may be held for ever: the
             // copy is left as it is.
-            let _left = ManuallyDrop::new(Arc::clone(&self.shared));
+            let _left = ManuallyDrop::new(Arc::clone(&self.core));
             return;
         }
-        let ended = self.shared.stop(Duration::ZERO).is_ok();
-        self.shared.tickets.clear();
+        let ended = self.core.stop(Duration::ZERO).is_ok();
+        self.core.tickets.clear();
         // Nothing is left to do on the I/O thread, and nothing must come from it after the drain.
-        self.shared.io.shut_down();
-        self.shared.pulls.releases.drain();
+        self.core.io.shut_down();
+        self.core.pulls.releases.drain();
         let Some((callbacks, thread)) = self.callback_thread.lock().take() else {
             return;
         };

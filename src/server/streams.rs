@@ -14,12 +14,12 @@ use crate::proto::Timestamp;
 /// The streams under way.
 #[derive(Default)]
 pub struct Streams {
-    state: Mutex<State>,
+    counts: Mutex<StreamCounts>,
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct StreamCounts {
     /// Streams that have a client, and whose last word has not been sent: `max_streams` bounds
     /// them.
     running: usize,
@@ -49,28 +49,28 @@ impl Streams {
         most: usize,
         most_provided: Option<usize>,
     ) -> Result<Arc<Slot>> {
-        let mut state = self.state.lock();
-        if state.closed {
+        let mut counts = self.counts.lock();
+        if counts.closed {
             return Err(Error::new(Status::Stopped, "the server was stopped"));
         }
-        if state.running >= most {
+        if counts.running >= most {
             let text = format!("the server serves {most} streams already, its most; try again");
             return Err(Error::new(Status::Busy, text));
         }
         if let Some(most) = most_provided
-            && state.provided >= most
+            && counts.provided >= most
         {
             let text = format!(
                 "the server's providers are busy with {} streams, its most (max_providers), and the \
                  clients of {} of these have gone; try again",
-                state.provided, state.lost
+                counts.provided, counts.lost
             );
             return Err(Error::new(Status::Busy, text));
         }
-        state.running += 1;
-        state.active += 1;
-        state.provided += usize::from(most_provided.is_some());
-        state.served += 1;
+        counts.running += 1;
+        counts.active += 1;
+        counts.provided += usize::from(most_provided.is_some());
+        counts.served += 1;
         Ok(Arc::new(Slot {
             streams: Arc::clone(self),
             provided: most_provided.is_some(),
@@ -83,41 +83,41 @@ impl Streams {
 
     /// Lets no more streams begin.
     pub fn close(&self) {
-        self.state.lock().closed = true;
+        self.counts.lock().closed = true;
     }
 
     /// Lets a second connection find `stream`.
     pub fn offer(&self, id: u128, stream: &Arc<OutStream>) {
-        let mut state = self.state.lock();
-        state.joinable.retain(|_, known| known.strong_count() > 0);
-        state.joinable.insert(id, Arc::downgrade(stream));
+        let mut counts = self.counts.lock();
+        counts.joinable.retain(|_, known| known.strong_count() > 0);
+        counts.joinable.insert(id, Arc::downgrade(stream));
     }
 
     /// The stream with this id, if it is still under way.
     pub fn find(&self, id: u128) -> Option<Arc<OutStream>> {
-        self.state.lock().joinable.get(&id).and_then(Weak::upgrade)
+        self.counts.lock().joinable.get(&id).and_then(Weak::upgrade)
     }
 
     /// Streams under way that have a client, and begun since the start.
     pub fn counts(&self) -> (usize, u64) {
-        let state = self.state.lock();
-        (state.active - state.lost, state.served)
+        let counts = self.counts.lock();
+        (counts.active - counts.lost, counts.served)
     }
 
     /// Streams that still have a thread or a request of the host's, with a client or without.
     pub fn active(&self) -> usize {
-        self.state.lock().active
+        self.counts.lock().active
     }
 
     /// Waits until no stream is under way. Returns whether that is so.
     pub fn wait_idle(&self, deadline: Timestamp) -> bool {
-        let mut state = self.state.lock();
-        while state.active > 0 {
+        let mut counts = self.counts.lock();
+        while counts.active > 0 {
             let left = clock::until(deadline);
             if left == Duration::ZERO {
                 return false;
             }
-            self.ended.wait_for(&mut state, left);
+            self.ended.wait_for(&mut counts, left);
         }
         true
     }
@@ -131,7 +131,7 @@ pub struct Slot {
     place: Mutex<Place>,
 }
 
-/// How a stream is counted. Locked before the streams' state.
+/// How a stream is counted. Locked before the streams' counts.
 struct Place {
     running: bool,
     lost: bool,
@@ -142,7 +142,7 @@ impl Slot {
     pub fn ending(&self) {
         let mut place = self.place.lock();
         if std::mem::take(&mut place.running) {
-            self.streams.state.lock().running -= 1;
+            self.streams.counts.lock().running -= 1;
         }
     }
 
@@ -151,7 +151,7 @@ impl Slot {
         self.ending();
         let mut place = self.place.lock();
         if !std::mem::replace(&mut place.lost, true) {
-            self.streams.state.lock().lost += 1;
+            self.streams.counts.lock().lost += 1;
         }
     }
 }
@@ -160,11 +160,11 @@ impl Drop for Slot {
     fn drop(&mut self) {
         self.ending();
         let lost = self.place.get_mut().lost;
-        let mut state = self.streams.state.lock();
-        state.active -= 1;
-        state.provided -= usize::from(self.provided);
-        state.lost -= usize::from(lost);
-        drop(state);
+        let mut counts = self.streams.counts.lock();
+        counts.active -= 1;
+        counts.provided -= usize::from(self.provided);
+        counts.lost -= usize::from(lost);
+        drop(counts);
         self.streams.ended.notify_all();
     }
 }

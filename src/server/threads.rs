@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::driver::clock;
 use crate::driver::io::{Source as _, guarded};
-use crate::driver::served::{ArrivedRequest, Begun, Served, Work};
+use crate::driver::served::{ArrivedRequest, Begun, Served, StreamWork};
 use crate::driver::turning::{Bell, Budget, Turn as _, Turner, Wants};
 use crate::driver::waiting::{self, Looks};
 use crate::error::Error;
@@ -27,26 +27,26 @@ const MOST_IDLE: usize = 16;
 /// The threads of one server. Dropping it ends those that wait; those that work end after it.
 #[derive(Default)]
 pub(super) struct Threads {
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<IdleThreads>>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct IdleThreads {
     /// Those that wait, by number; the last one began to wait last.
-    threads: Vec<WaitingThread>,
+    threads: Vec<IdleThread>,
     next: u64,
     closed: bool,
 }
 
-struct WaitingThread {
+struct IdleThread {
     number: u64,
-    sender: Sender<Box<dyn Work>>,
+    sender: Sender<Box<dyn StreamWork>>,
     bell: Arc<Bell>,
 }
 
 impl Threads {
     /// Runs `work` on a thread of its own, or refuses it where the system has none.
-    pub(super) fn run(&self, work: Box<dyn Work>) {
+    pub(super) fn run(&self, work: Box<dyn StreamWork>) {
         let waiting = self.waiting.lock().threads.pop();
         let work = match waiting {
             // A thread that was taken off the list waits until it is told: this never fails.
@@ -83,9 +83,9 @@ impl Drop for Threads {
 
 /// Starts a thread, or gives the work back.
 fn start(
-    waiting: Arc<Mutex<Waiting>>,
-    work: Box<dyn Work>,
-) -> Result<(), (io::Error, Box<dyn Work>)> {
+    waiting: Arc<Mutex<IdleThreads>>,
+    work: Box<dyn StreamWork>,
+) -> Result<(), (io::Error, Box<dyn StreamWork>)> {
     // The system takes the thread's function also where it has no thread.
     let slot = Arc::new(Mutex::new(Some(work)));
     let taken = Arc::clone(&slot);
@@ -103,7 +103,7 @@ fn start(
 }
 
 /// Works until nothing comes. A panic ends the thread as it would one of its own.
-fn serve(waiting: &Mutex<Waiting>, first: Box<dyn Work>) {
+fn serve(waiting: &Mutex<IdleThreads>, first: Box<dyn StreamWork>) {
     let mut work = first;
     let mut bell = None;
     loop {
@@ -125,10 +125,10 @@ fn serve(waiting: &Mutex<Waiting>, first: Box<dyn Work>) {
 
 /// The work that a thread does next; `None` once nothing has come for a while, or nothing will.
 fn wait(
-    waiting: &Mutex<Waiting>,
+    waiting: &Mutex<IdleThreads>,
     bell: &Arc<Bell>,
     mut turner: Option<Turner<Served>>,
-) -> Option<Box<dyn Work>> {
+) -> Option<Box<dyn StreamWork>> {
     let until = clock::after(IDLE);
     if let Some(turner) = &mut turner {
         turner.set_bell(Some(Arc::clone(bell)));
@@ -147,7 +147,7 @@ fn wait(
             died = waiting::sleep(held, Some(bell), None, Some(until)).ok()?;
         }
         if strike(waiting, number) {
-            // Work is on the way, or the server has ended.
+            // StreamWork is on the way, or the server has ended.
             if let (Some(turner), Some(request)) = (&mut turner, request) {
                 turner.step(|served, _| served.put_back(request));
             }
@@ -209,9 +209,9 @@ fn turn(turner: &mut Turner<Served>, budget: Budget) -> (Option<ArrivedRequest>,
 
 /// Puts a thread on the list of those that wait; `None` where it is to end.
 fn enlist(
-    waiting: &Mutex<Waiting>,
+    waiting: &Mutex<IdleThreads>,
     bell: &Arc<Bell>,
-) -> Option<(u64, mpsc::Receiver<Box<dyn Work>>)> {
+) -> Option<(u64, mpsc::Receiver<Box<dyn StreamWork>>)> {
     let (sender, receiver) = mpsc::channel();
     let mut waiting = waiting.lock();
     if waiting.closed || waiting.threads.len() >= MOST_IDLE {
@@ -219,7 +219,7 @@ fn enlist(
     }
     let number = waiting.next;
     waiting.next += 1;
-    waiting.threads.push(WaitingThread {
+    waiting.threads.push(IdleThread {
         number,
         sender,
         bell: Arc::clone(bell),
@@ -228,7 +228,7 @@ fn enlist(
 }
 
 /// Takes a thread off the list. Returns whether another one had done so.
-fn strike(waiting: &Mutex<Waiting>, number: u64) -> bool {
+fn strike(waiting: &Mutex<IdleThreads>, number: u64) -> bool {
     let threads = &mut waiting.lock().threads;
     let place = threads.iter().position(|thread| thread.number == number);
     place.map(|place| threads.remove(place)).is_none()
@@ -272,10 +272,10 @@ fn turn_table(turner: &mut Turner<Served>, budget: Budget) -> Wants {
 mod tests {
     use super::*;
 
-    /// Work that is no stream.
+    /// StreamWork that is no stream.
     struct Task<F>(F);
 
-    impl<F: FnOnce() + Send> Work for Task<F> {
+    impl<F: FnOnce() + Send> StreamWork for Task<F> {
         fn run(self: Box<Self>) -> Option<Turner<Served>> {
             (self.0)();
             None

@@ -18,7 +18,7 @@ use crate::transport::Owner;
 
 /// A word of a stream; streams say these in order.
 #[derive(Clone)]
-pub(super) enum Item {
+pub(super) enum StreamItem {
     Schema { header: Arc<[u8]>, info: StreamInfo },
     Message(EncodedMessage),
     End,
@@ -110,9 +110,9 @@ impl Outlet {
     }
 
     /// Whether there is room for `item` now, as far as can be told before its body is in place.
-    pub(super) fn room_for(&self, options: &ProduceOptions, item: &Item) -> Result<BodyRoom> {
+    pub(super) fn room_for(&self, options: &ProduceOptions, item: &StreamItem) -> Result<BodyRoom> {
         match item {
-            Item::Message(message) => {
+            StreamItem::Message(message) => {
                 let admits = |len, in_place| self.room.admits(len, in_place);
                 room_for(options, admits, &self.carrier, message)
             }
@@ -141,14 +141,14 @@ impl Outlet {
     /// Sends `item`, or keeps it where its body turns out to need room that there is not.
     pub(super) fn send(
         &mut self,
-        item: Item,
+        item: StreamItem,
         room: BodyRoom,
         writes: Writes,
         options: &ProduceOptions,
         account: &mut Option<Box<Account>>,
     ) -> Result<()> {
         match item {
-            Item::Schema { header, mut info } => {
+            StreamItem::Schema { header, mut info } => {
                 info.device_type = device_in_transit(options, &self.carrier, info.device_type);
                 let begin = |sender: &mut Sender<Gathered, Hold>| {
                     sender.accept(info)?;
@@ -158,7 +158,7 @@ impl Outlet {
                     .transpose()?
                     .transpose()?;
             }
-            Item::Message(message) => {
+            StreamItem::Message(message) => {
                 let ready = self.place(options, message)?;
                 if !ready.suits(room) {
                     self.waiting = Some(ready);
@@ -171,7 +171,7 @@ impl Outlet {
                 };
                 self.send_ready(ready, writes, options, account)?;
             }
-            Item::End => {
+            StreamItem::End => {
                 self.done = true;
                 self.step(|served, effects| {
                     served.send(&[], Writes::AtOnce, |sender| sender.end(), effects)
@@ -179,7 +179,7 @@ impl Outlet {
                 .transpose()?
                 .transpose()?;
             }
-            Item::Failed { status, text } => {
+            StreamItem::Failed { status, text } => {
                 self.done = true;
                 self.step(|served, effects| served.send_failure(status, &text, effects));
             }

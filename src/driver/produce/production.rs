@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::body::BodyRoom;
-use super::outlet::{Item, Outlet};
+use super::outlet::{Outlet, StreamItem};
 use super::{OutStream, ProduceOptions, ensure_served, stream_info};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
 use crate::driver::clock;
@@ -44,7 +44,7 @@ pub struct Production {
     encoder: Option<Encoder>,
     /// That of an earlier stream, for one of the same schema.
     spare: Option<Encoder>,
-    log: VecDeque<Item>,
+    log: VecDeque<StreamItem>,
     /// Number of the first item in the log.
     first: u64,
     /// While a part is absent: the item numbers just behind each record batch that the consumer has
@@ -126,7 +126,7 @@ impl Production {
             Some(encoder) => encoder,
             None => Encoder::new(schema, self.options.encode)?,
         };
-        self.log.push_back(Item::Schema {
+        self.log.push_back(StreamItem::Schema {
             header: Arc::clone(encoder.schema_header()),
             info: stream_info(device_type),
         });
@@ -169,7 +169,7 @@ impl Production {
         let absent = self.outlets.iter().any(|outlet| outlet.turner.is_none());
         for message in messages {
             let is_batch = message.kind == HeaderKind::RecordBatch;
-            self.log.push_back(Item::Message(message));
+            self.log.push_back(StreamItem::Message(message));
             if absent && is_batch {
                 self.batches.push_back(self.first + self.log.len() as u64);
             }
@@ -196,7 +196,7 @@ impl Production {
                 ));
             }
             self.finished = true;
-            self.log.push_back(Item::End);
+            self.log.push_back(StreamItem::End);
         }
         let linger = *self.linger.get_or_insert_with(|| clock::after(LINGER));
         self.wait_until(deadline, |this| {
@@ -220,7 +220,7 @@ impl Production {
             outlet.next = 0;
             outlet.give_up_waiting();
         }
-        self.log.push_back(Item::Failed {
+        self.log.push_back(StreamItem::Failed {
             status,
             text: text.to_owned(),
         });
@@ -446,7 +446,7 @@ impl Production {
             };
             let Some(item) = item else { return Ok(true) };
             outlet.next += 1;
-            if matches!(item, Item::End | Item::Failed { .. })
+            if matches!(item, StreamItem::End | StreamItem::Failed { .. })
                 && let Some(ending) = self.ending.take()
             {
                 ending();

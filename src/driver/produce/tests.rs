@@ -15,7 +15,7 @@ use crate::driver::callbacks::Deferred;
 use crate::driver::fetch::Fetch;
 use crate::driver::io::IoThread;
 use crate::driver::link::FetchLink;
-use crate::driver::served::{ArrivedRequest, Begun as Start, Host, Served, ServedLink, Work};
+use crate::driver::served::{ArrivedRequest, Begun as Start, Host, Served, ServedLink, StreamWork};
 use crate::driver::turning::Turner;
 use crate::error::{Result, Status};
 use crate::proto::{Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri};
@@ -105,7 +105,7 @@ impl Host for Asks {
         self.0.send((turner, request)).unwrap();
         Start::Elsewhere
     }
-    fn run(&self, _: Box<dyn Work>) {}
+    fn run(&self, _: Box<dyn StreamWork>) {}
     fn closed(&self, _: &Arc<ServedLink>) {}
 }
 

@@ -41,7 +41,7 @@ pub trait Host: Send + Sync {
     fn begin(&self, turner: Turner<Served>, request: ArrivedRequest) -> Begun;
 
     /// Runs `work` on a thread of its own.
-    fn run(&self, work: Box<dyn Work>);
+    fn run(&self, work: Box<dyn StreamWork>);
 
     /// The connection is over, and everything it held is on its way back.
     fn closed(&self, link: &Arc<ServedLink>);
@@ -52,13 +52,13 @@ pub enum Begun {
     /// Where the connection is turned; also after a refusal.
     Here(Turner<Served>),
     /// On a thread of its own.
-    Thread(Box<dyn Work>),
+    Thread(Box<dyn StreamWork>),
     /// By a host of the pull form, or by the thread of the stream's other part.
     Elsewhere,
 }
 
 /// A stream that needs a thread of its own.
-pub trait Work: Send {
+pub trait StreamWork: Send {
     /// Serves the stream. Gives the connection back, where it is free for the next request.
     fn run(self: Box<Self>) -> Option<Turner<Served>>;
 

@@ -66,7 +66,7 @@ impl Host for Nobody {
         Begun::Here(turner)
     }
 
-    fn run(&self, _: Box<dyn Work>) {}
+    fn run(&self, _: Box<dyn StreamWork>) {}
 
     fn closed(&self, _: &Arc<ServedLink>) {}
 }

@@ -16,7 +16,7 @@ use crate::driver::io::IoThread;
 use crate::driver::produce::{
     Counters, OutStream, ProduceOptions, Production, Publication, Published,
 };
-use crate::driver::served::{ArrivedRequest, Begun, Host, Served, ServedLink, Work};
+use crate::driver::served::{ArrivedRequest, Begun, Host, Served, ServedLink, StreamWork};
 use crate::driver::telling::shown;
 use crate::driver::turning::Turner;
 use crate::driver::waiting::OPENING_PATIENCE;
@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_millis(500);
 /// How long it waits for connections to let go of what they had.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-pub(super) struct Shared {
+pub(super) struct ServerCore {
     pub(super) options: ServerOptions,
     pub(super) link_options: LinkOptions,
     pub(super) generation: Generation,
@@ -63,7 +63,7 @@ pub(super) struct Listening {
     pub(super) uri: Uri,
 }
 
-impl Shared {
+impl ServerCore {
     pub(super) fn ensure_running(&self) -> Result<()> {
         self.generation.ensure_same_process()?;
         if self.stopped.load(Ordering::Acquire) {
@@ -321,7 +321,7 @@ fn tell_refusal(link: &ServedLink, asked: &ArrivedRequest, error: &Error) {
 /// A published table whose bodies are copied or compressed on a thread that serves it alone.
 struct HeavyTable(Turner<Served>);
 
-impl Work for HeavyTable {
+impl StreamWork for HeavyTable {
     fn run(self: Box<Self>) -> Option<Turner<Served>> {
         send_table(self.0)
     }
@@ -343,7 +343,7 @@ struct ProvidedStream {
     yields: bool,
 }
 
-impl Work for ProvidedStream {
+impl StreamWork for ProvidedStream {
     fn run(self: Box<Self>) -> Option<Turner<Served>> {
         let Self {
             mut production,
@@ -406,7 +406,7 @@ fn provide(
     production.finish(None)
 }
 
-impl Host for Shared {
+impl Host for ServerCore {
     fn begin(&self, turner: Turner<Served>, request: ArrivedRequest) -> Begun {
         self.begin_stream(turner, &request)
             .unwrap_or_else(|(error, mut turner)| {
@@ -417,7 +417,7 @@ impl Host for Shared {
             })
     }
 
-    fn run(&self, work: Box<dyn Work>) {
+    fn run(&self, work: Box<dyn StreamWork>) {
         self.threads.run(work);
     }
 

@@ -1,6 +1,11 @@
 //! A thread that sleeps in epoll on behalf of many connections.
 
-use std::collections::{BTreeMap, HashMap};
+mod timers;
+mod watch;
+
+pub use watch::{Interest, Registration};
+
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,9 +16,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
 use crate::driver::clock;
 use crate::driver::waiting::Looks;
@@ -21,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
 use crate::transport::Watched;
+use timers::Timers;
 
 /// Something that an I/O thread wakes. Calls come from the I/O thread, one at a time.
 pub trait Source: Send + Sync {
@@ -37,61 +40,29 @@ pub trait Source: Send + Sync {
     fn panicked(&self) {}
 }
 
-/// How long the thread sleeps at most, to look at its timers again: before Linux 5.11 the system counts
-/// milliseconds in 31 bits, and the thread would end over more.
-const LONGEST_SLEEP: Duration = Duration::from_secs(24 * 3600);
-
-/// What a registration waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Interest {
-    /// Something to read, or the end.
-    Read,
-    /// Also room to write.
-    ReadWrite,
-    /// Room to write alone.
-    Write,
-    /// Nothing for now.
-    Nothing,
-}
-
-impl Interest {
-    fn flags(self) -> EventFlags {
-        match self {
-            Self::Read => EventFlags::IN,
-            Self::ReadWrite => EventFlags::IN | EventFlags::OUT,
-            Self::Write => EventFlags::OUT,
-            Self::Nothing => EventFlags::empty(),
-        }
-    }
-}
-
 /// The handle of an I/O thread. Clones share it; the thread ends when the last one is dropped.
 #[derive(Clone)]
 pub struct IoThread {
-    handle: Arc<Handle>,
+    handle: Arc<ThreadHandle>,
 }
 
-struct Handle {
-    shared: Arc<Shared>,
+struct ThreadHandle {
+    reactor: Arc<Reactor>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
+struct Reactor {
     generation: Generation,
     epoll: OwnedFd,
     /// Written to wake the thread: it shall stop, or somebody is to have a turn.
     wake: OwnedFd,
-    /// Wakes it for a timer that another thread has set, once that is due. To wake it at once, only so that it sleeps for less,
-    /// would take a processor from those who move a stream.
-    alarm: OwnedFd,
     spin: Duration,
     /// Threads that hold connections of this one.
     holders: AtomicUsize,
     stop: AtomicBool,
     next_key: AtomicU64,
     sources: Mutex<HashMap<u64, Weak<dyn Source>>>,
-    timers: Mutex<BTreeMap<TimerKey, Weak<dyn Source>>>,
-    next_timer: AtomicU64,
+    timers: Timers,
     /// Sources that have more to do once the others had their turn.
     soon: Mutex<Vec<Weak<dyn Source>>>,
     /// The thread itself, whose own calls need not wake it.
@@ -113,34 +84,32 @@ impl IoThread {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let alarm = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
-        epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), EventFlags::IN).map_err(failed)?;
-        let shared = Arc::new(Shared {
+        let timers = Timers::new().map_err(failed)?;
+        let alarm = EventData::new_u64(ALARM);
+        epoll::add(&epoll, timers.alarm(), alarm, EventFlags::IN).map_err(failed)?;
+        let reactor = Arc::new(Reactor {
             generation: Generation::now(),
             epoll,
             wake,
-            alarm,
             spin,
             holders: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             next_key: AtomicU64::new(ALARM + 1),
             sources: Mutex::default(),
-            timers: Mutex::default(),
-            next_timer: AtomicU64::new(0),
+            timers,
             soon: Mutex::default(),
             thread: OnceLock::new(),
         });
         let thread = std::thread::Builder::new()
             .name(name.into())
             .spawn({
-                let shared = Arc::clone(&shared);
-                move || shared.run()
+                let reactor = Arc::clone(&reactor);
+                move || reactor.run()
             })
             .map_err(|error| Error::io("cannot start an I/O thread", &error))?;
         Ok(Self {
-            handle: Arc::new(Handle {
-                shared,
+            handle: Arc::new(ThreadHandle {
+                reactor,
                 thread: Mutex::new(Some(thread)),
             }),
         })
@@ -157,18 +126,18 @@ impl IoThread {
         fds: impl IntoIterator<Item = Arc<dyn Watched>>,
         interest: Interest,
     ) -> Result<Registration> {
-        let shared = &self.handle.shared;
-        let key = shared.next_key.fetch_add(1, Ordering::Relaxed);
-        shared.sources.lock().insert(key, source);
+        let reactor = &self.handle.reactor;
+        let key = reactor.next_key.fetch_add(1, Ordering::Relaxed);
+        reactor.sources.lock().insert(key, source);
         let mut registration = Registration {
-            shared: Arc::clone(shared),
+            reactor: Arc::clone(reactor),
             key,
             fds: Vec::new(),
             interest,
         };
         for fd in fds {
             epoll::add(
-                &shared.epoll,
+                &reactor.epoll,
                 &fd,
                 EventData::new_u64(key),
                 interest.flags(),
@@ -179,46 +148,26 @@ impl IoThread {
         Ok(registration)
     }
 
-    /// Calls [`Source::timer`] at `deadline` or soon after, if the source still lives and the timer is not
-    /// [cancelled](Self::cancel).
-    pub fn call_at(&self, deadline: Timestamp, source: Weak<dyn Source>) -> TimerKey {
-        let shared = &self.handle.shared;
-        let key = TimerKey {
-            deadline,
-            number: shared.next_timer.fetch_add(1, Ordering::Relaxed),
-        };
-        let mut timers = shared.timers.lock();
-        timers.insert(key, source);
-        // Under the lock: the alarm is that of the first timer. The thread itself looks before it sleeps.
-        if shared.first_of(&timers) == Some(deadline) && !shared.is_current() {
-            shared.set_alarm(Some(deadline));
+    /// Calls [`Source::timer`] at `deadline` or soon after, if the source still lives.
+    pub fn call_at(&self, deadline: Timestamp, source: Weak<dyn Source>) {
+        let reactor = &self.handle.reactor;
+        let is_first = reactor.timers.add(deadline, source);
+        // The thread itself looks at the timers before it sleeps. To wake it at once, only so that
+        // it sleeps for less, would take a processor from those who move a stream.
+        if is_first && !reactor.is_current() && !reactor.timers.set_alarm(deadline) {
+            reactor.wake();
         }
-        key
-    }
-
-    /// Takes a timer back; one that is due may come all the same.
-    pub fn cancel(&self, timer: TimerKey) {
-        let shared = &self.handle.shared;
-        let mut timers = shared.timers.lock();
-        let first = shared.first_of(&timers);
-        let gone = timers.remove(&timer);
-        if first == Some(timer.deadline) && !shared.is_current() {
-            shared.set_alarm(shared.first_of(&timers));
-        }
-        // What drops with it may take the lock.
-        drop(timers);
-        drop(gone);
     }
 
     /// How long the thread looks for work before it sleeps.
     pub fn spin(&self) -> Duration {
-        self.handle.shared.spin
+        self.handle.reactor.spin
     }
 
     /// A connection of the thread's has a holder from now on, or has none any more. Holders that are
     /// awake need the processor on which this thread would spin.
     pub fn count_holder(&self, is_there: bool) {
-        let holders = &self.handle.shared.holders;
+        let holders = &self.handle.reactor.holders;
         if is_there {
             holders.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -228,21 +177,21 @@ impl IoThread {
 
     /// Whether the caller is the thread.
     pub fn is_current(&self) -> bool {
-        self.handle.shared.is_current()
+        self.handle.reactor.is_current()
     }
 
     /// Calls [`Source::turn`] once every source that is ready now has had its turn.
     pub fn call_soon(&self, source: Weak<dyn Source>) {
-        let shared = &self.handle.shared;
-        shared.soon.lock().push(source);
-        shared.wake();
+        let reactor = &self.handle.reactor;
+        reactor.soon.lock().push(source);
+        reactor.wake();
     }
 
     /// Calls that are asked for and have not come.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        let shared = &self.handle.shared;
-        shared.timers.lock().len() + shared.soon.lock().len()
+        let reactor = &self.handle.reactor;
+        reactor.timers.len() + reactor.soon.lock().len()
     }
 
     /// Ends the thread now, and waits for that unless it is the caller. Nothing that was registered
@@ -252,40 +201,30 @@ impl IoThread {
     }
 }
 
-impl Handle {
-    fn is_current(&self) -> bool {
-        let thread = self.thread.lock();
-        thread
-            .as_ref()
-            .is_some_and(|thread| thread.thread().id() == std::thread::current().id())
-    }
-}
-
-impl Handle {
+impl ThreadHandle {
     fn shut_down(&self) {
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.wake();
-        let current = self.is_current();
-        if let Some(thread) = self.thread.lock().take()
-            // The last connection may be dropped by the I/O thread itself, which cannot wait for
-            // its own end; it leaves its loop when it returns there.
-            && !current
-        {
+        self.reactor.stop.store(true, Ordering::Release);
+        self.reactor.wake();
+        // The last connection may be dropped by the I/O thread itself, which cannot wait for its own
+        // end; it leaves its loop when it returns there.
+        let this = std::thread::current().id();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != this) {
             let _ = thread.join();
         }
     }
 }
 
-impl Drop for Handle {
+impl Drop for ThreadHandle {
     fn drop(&mut self) {
         // A forked child has no such thread to wait for.
-        if self.shared.generation.is_same_process() {
+        if self.reactor.generation.is_same_process() {
             self.shut_down();
         }
     }
 }
 
-impl Shared {
+impl Reactor {
     fn wake(&self) {
         // Before it sleeps again it looks at everything that a call of its own may have added.
         if self.is_current() {
@@ -293,29 +232,6 @@ impl Shared {
         }
         // A full counter is a wake-up already under way.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
-    fn first_of(&self, timers: &BTreeMap<TimerKey, Weak<dyn Source>>) -> Option<Timestamp> {
-        Some(timers.first_key_value()?.0.deadline)
-    }
-
-    /// Has the thread woken at `deadline`, before which it may sleep.
-    fn set_alarm(&self, deadline: Option<Timestamp>) {
-        // A forked child has no such thread, and its descriptor is the parent's alarm.
-        if !self.generation.is_same_process() {
-            return;
-        }
-        // Zero would be none at all, and is that.
-        let left = deadline.map_or(Duration::ZERO, |deadline| {
-            clock::until(deadline).clamp(Duration::from_nanos(1), LONGEST_SLEEP)
-        });
-        let alarm = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec::try_from(left).unwrap_or_default(),
-        };
-        if timerfd_settime(&self.alarm, TimerfdTimerFlags::empty(), &alarm).is_err() {
-            self.wake();
-        }
     }
 
     fn is_current(&self) -> bool {
@@ -377,7 +293,7 @@ impl Shared {
         if looks.look(|| ask(events, Some(&now)).is_ok_and(|count| count > 0)) {
             return Ok(());
         }
-        ask(events, self.next_timeout().as_ref()).map(drop)
+        ask(events, self.timers.next_timeout().as_ref()).map(drop)
     }
 
     /// One of the descriptors with that key is ready.
@@ -386,7 +302,7 @@ impl Shared {
         match key {
             WAKE => drop(rustix::io::read(&self.wake, &mut counter)),
             // What is due is seen when timers run.
-            ALARM => drop(rustix::io::read(&self.alarm, &mut counter)),
+            ALARM => drop(rustix::io::read(self.timers.alarm(), &mut counter)),
             key => {
                 let source = self.sources.lock().get(&key).and_then(Weak::upgrade);
                 if let Some(source) = source {
@@ -396,41 +312,15 @@ impl Shared {
         }
     }
 
-    /// How long to sleep: until the first timer, or for ever.
-    fn next_timeout(&self) -> Option<Timespec> {
-        let timers = self.timers.lock();
-        let left = clock::until(self.first_of(&timers)?);
-        Timespec::try_from(left.min(LONGEST_SLEEP)).ok()
-    }
-
     fn run_timers(&self) {
-        if self.timers.lock().is_empty() {
-            return;
-        }
         // Not those that are set meanwhile: the descriptors have their turn first.
         let now = clock::now();
-        loop {
-            let due = {
-                let mut timers = self.timers.lock();
-                let first = timers.first_entry();
-                let due = first.filter(|first| first.key().deadline <= now);
-                due.map(|due| due.remove())
-            };
-            let Some(source) = due else { return };
+        while let Some(source) = self.timers.take_due(now) {
             if let Some(source) = source.upgrade() {
                 guarded_for(&*source, || source.timer());
             }
         }
     }
-}
-
-/// A timer of [`IoThread::call_at`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TimerKey {
-    /// When it is due.
-    pub deadline: Timestamp,
-    /// Several may be due at once.
-    number: u64,
 }
 
 /// Runs a call to a source. A panic there is a bug of ours: it is logged, and costs that source and
@@ -450,53 +340,5 @@ fn guarded_for(source: &dyn Source, call: impl FnOnce()) {
     }
 }
 
-/// Descriptors watched for one source. Dropping it stops the watching; the source is not called
-/// again afterwards, except by a call already under way.
-pub struct Registration {
-    shared: Arc<Shared>,
-    key: u64,
-    fds: Vec<Arc<dyn Watched>>,
-    interest: Interest,
-}
-
-impl Registration {
-    /// What the first descriptor is watched for.
-    pub fn interest(&self) -> Interest {
-        self.interest
-    }
-
-    /// Changes what the first descriptor is watched for.
-    pub fn set_interest(&mut self, interest: Interest) {
-        if self.interest == interest {
-            return;
-        }
-        let Some(fd) = self.fds.first() else { return };
-        let data = EventData::new_u64(self.key);
-        match epoll::modify(&self.shared.epoll, fd, data, interest.flags()) {
-            Ok(()) => self.interest = interest,
-            Err(errno) => tracing::error!("cannot change what is watched: {errno}"),
-        }
-    }
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        if self.shared.generation.ensure_same_process().is_err() {
-            // A forked child shares the epoll instance itself: it must not take the parent's
-            // descriptors out of it.
-            return;
-        }
-        for fd in &self.fds {
-            // Explicitly, since a forked child may keep the descriptor's description open, and
-            // epoll would go on reporting it.
-            let _ = epoll::delete(&self.shared.epoll, fd);
-        }
-        let gone = self.shared.sources.lock().remove(&self.key);
-        // What drops with it may take the lock.
-        drop(gone);
-    }
-}
-
 #[cfg(test)]
-#[path = "io_tests.rs"]
 mod tests;
