@@ -14,8 +14,8 @@ use std::time::Duration;
 use dipc::arrow::stream::ArrayReader;
 use dipc::client::GetOptions;
 use dipc::device::region::Region;
+use dipc::driver::fetch::ClientEnd;
 use dipc::driver::io::IoThread;
-use dipc::driver::link::FetchLink;
 use dipc::error::Status;
 use dipc::proto::{Control, Uri};
 use dipc::transport::{Budget, Connection, Incoming, LinkOptions, Listener, Outgoing, Payload};
@@ -461,20 +461,20 @@ fn a_request_for_a_ring_that_fails_hides_nothing() {
     let listener =
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let link = FetchLink::new(connect(&name), None, &io);
+    let mut link = ClientEnd::open(connect(&name), None, &io);
     let (mut server, _) = listener.accept().unwrap();
     let message = frame(2, 0, &[200, 1, 0, 0, 0]);
     let before = usize::try_from(BEFORE_RING).unwrap();
     server.write_all(&message.repeat(before)).unwrap();
-    let mut turn = link.turn(false).unwrap();
+    let mut receive = || link.step(|end, _| end.receive(false));
     for _ in 0..before {
-        assert!(turn.receive().unwrap().is_some());
+        assert!(receive().unwrap().is_some());
     }
     // Read after the look that found the others, and before the request leaves.
     server.write_all(&message).unwrap();
     drop(server);
-    assert!(turn.receive().unwrap().is_some());
-    let error = turn.receive().unwrap_err();
+    assert!(receive().unwrap().is_some());
+    let error = receive().unwrap_err();
     assert_eq!(error.status(), Status::Disconnected, "{error}");
 }
 

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use dipc::client::GetOptions;
+use dipc::driver::fetch::ClientEnd;
 use dipc::driver::io::IoThread;
-use dipc::driver::link::FetchLink;
 use dipc::error::{Error, Status};
 use dipc::proto::{Control, FEATURE_REPEAT, Request, Role, Tags, Uri};
 use dipc::server::ServerOptions;
@@ -78,7 +78,7 @@ fn what_cannot_be_written_is_told_behind_what_came() {
         .unwrap();
     let (mut server, _) = listener.accept().unwrap();
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
-    let link = FetchLink::new(connection, None, &io);
+    let mut link = ClientEnd::open(connection, None, &io);
 
     // A control message of a kind that nobody knows.
     let unknown = vec![200];
@@ -87,15 +87,15 @@ fn what_cannot_be_written_is_told_behind_what_came() {
     server.write_all(&frame).unwrap();
     server.shutdown(Shutdown::Read).unwrap();
     let bytes = Control::GoAway.encode();
-    link.send([Outgoing::Control { bytes, fd: None }]).unwrap();
+    link.step(|end, effects| end.say([Outgoing::Control { bytes, fd: None }], effects));
 
-    let mut turn = link.turn(false).unwrap();
-    let came = turn.receive().unwrap();
+    let mut receive = || link.step(|end, _| end.receive(false));
+    let came = receive().unwrap();
     assert!(
         matches!(&came, Some(Incoming::Control { bytes, .. }) if bytes[..] == unknown),
         "something else came than what the server sent"
     );
-    let error = turn.receive().expect_err("nothing more can come of it");
+    let error = receive().expect_err("nothing more can come of it");
     assert_eq!(error.status(), Status::Disconnected, "{error}");
 }
 

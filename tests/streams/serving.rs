@@ -393,7 +393,7 @@ fn words(name: &str, word: &str) -> RecordBatch {
     RecordBatch::try_from_iter([(name, column)]).unwrap()
 }
 
-/// `FetchLink::remember`: a stream is the same whatever came before it on its connection, and what was lent
+/// `ClientEnd::end`: a stream is the same whatever came before it on its connection, and what was lent
 /// for that is not kept.
 #[test]
 fn a_stream_is_what_it_would_be_on_a_new_connection() {

@@ -83,8 +83,8 @@ fn a_consumer_that_never_reads_stops_the_producer() {
     }
 }
 
-/// Rule E5, `Fetch::may_tell_later`: the credit of a wide window leaves when the consumer asks for the next lent batch, that of a narrow one
-/// at once.
+/// Rule E5, `may_tell_later`: the credit of a wide window leaves when the consumer asks for the next
+/// lent batch, that of a narrow one at once.
 #[test]
 fn the_credit_of_lent_batches_leaves_with_the_next_call() {
     let (server, uri) = server(SHM, ServerOptions::default());

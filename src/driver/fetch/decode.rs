@@ -1,7 +1,5 @@
 //! What a stream's messages become: arrays, where they are wanted.
 
-use std::any::Any;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arrow::decode::{DecodedBatch, Decoder, ReceivedBody};
@@ -9,10 +7,10 @@ use crate::cancel::Cancel;
 use crate::device::cuda::Event;
 use crate::device::{DeviceKind, Target};
 use crate::driver::fetch::Fetch;
-use crate::driver::fetch::packed::Packed;
-use crate::driver::link::FetchLink;
-use crate::error::{Error, Result};
-use crate::proto::{Body, Header, HeaderKind, Message, Return};
+use crate::driver::fetch::connection::{DEATH_WAIT, server_has_ended};
+use crate::driver::fetch::inbound::{Taken, TakenBody};
+use crate::error::{Error, Result, Status};
+use crate::proto::{Header, HeaderKind};
 use crate::transport::{Resolved, ResolvedGpu};
 
 /// How long to leave an event alone before it is asked for again.
@@ -31,7 +29,7 @@ impl Fetch {
         if self.target != Target::AsSent {
             return self.target;
         }
-        let info = self.told.info.as_ref();
+        let info = self.inbound.info.as_ref();
         let Some(info) = info.filter(|info| info.device_type == DeviceKind::CUDA.0) else {
             return Target::Host;
         };
@@ -45,11 +43,11 @@ impl Fetch {
     /// Turns a message into an array; a dictionary gives none.
     pub(super) fn decode(
         &mut self,
-        message: Message<Packed>,
+        taken: Taken,
         cancel: Option<&Cancel>,
     ) -> Result<Option<DecodedBatch>> {
-        let Message { seq, header, body } = message;
-        let (body, gpu) = self.find_body(seq, &header, body, cancel)?;
+        let Taken { header, body } = taken;
+        let (body, gpu) = self.find_body(&header, body, cancel)?;
         if self.follow {
             if gpu.is_none()
                 && header.kind() == HeaderKind::Dictionary
@@ -85,7 +83,7 @@ impl Fetch {
     /// `gpu`, or is that of a batch and came as bytes.
     fn follow_to(&mut self, gpu: Option<i32>) -> Result<()> {
         self.follow = false;
-        if let (Some(header), Some(ordinal)) = (&self.told.schema, gpu)
+        if let (Some(header), Some(ordinal)) = (&self.inbound.schema, gpu)
             && self.target != Target::Cuda(ordinal)
         {
             self.target = Target::Cuda(ordinal);
@@ -102,45 +100,36 @@ impl Fetch {
     /// The body of a message, and the GPU that it lies on, if it does.
     fn find_body(
         &mut self,
-        seq: u32,
         header: &Header,
-        body: Body<Packed>,
+        body: TakenBody,
         cancel: Option<&Cancel>,
     ) -> Result<(ReceivedBody, Option<i32>)> {
         match body {
-            Body::Packed(memory) => {
+            TakenBody::Packed(memory) => {
                 self.stats.bytes_received += memory.len() as u64;
                 let gpu = memory.gpu();
                 Ok((memory.find(header)?, gpu))
             }
-            Body::Lent(spans) => {
-                let mut lent = LentBody {
-                    link: Arc::clone(&self.data),
-                    back: self.receiver.to_return(seq, &spans),
-                    _memory: None,
-                };
-                let bytes = spans.iter().map(|span| span.length).sum::<u64>();
-                // From here on it goes back when `lent` is dropped, an error included.
+            TakenBody::Lent { len, lent, memory } => {
                 let Resolved {
                     buffers,
                     owner,
                     shared,
                     pulled,
                     gpu,
-                } = self.data.resolve(seq, spans)?;
+                } = memory.map_err(|error| self.explain(error))?;
                 if gpu.is_some() && self.target == Target::Host {
                     return Err(Error::protocol(
                         "the server lent memory of a GPU, which was not asked for",
                     ));
                 }
-                let owner: Arc<dyn Any + Send + Sync> = if pulled {
-                    self.stats.bytes_received += bytes;
+                let owner = if pulled {
+                    self.stats.bytes_received += len;
                     drop(lent);
                     owner
                 } else {
-                    self.stats.bytes_lent += bytes;
-                    lent._memory = Some(owner);
-                    Arc::new(lent)
+                    self.stats.bytes_lent += len;
+                    lent.into_owner(owner)
                 };
                 Ok(match gpu {
                     Some(ResolvedGpu { device, ready }) => {
@@ -162,6 +151,19 @@ impl Fetch {
         }
     }
 
+    /// Why lent memory cannot be read. The driver forgets the memory of a process a moment before
+    /// the system says that the process has ended.
+    fn explain(&self, error: Error) -> Error {
+        let bodies = self.bodies();
+        let has_ended =
+            error.status() != Status::Protocol && bodies.readiness().peer_dies_within(DEATH_WAIT);
+        if has_ended {
+            server_has_ended(bodies.peer())
+        } else {
+            error
+        }
+    }
+
     /// Waits for the server's work on a body that lies on a GPU. Not on a stream: of a server that
     /// dies meanwhile nobody may ever tell a stream that its event has happened, and all that is
     /// behind it would wait with it.
@@ -171,36 +173,18 @@ impl Fetch {
             if let Some(cancel) = cancel {
                 cancel.check()?;
             }
-            let readiness = self.data.readiness();
+            let readiness = self.bodies().readiness();
             if readiness.peer_death.is_none() {
                 std::thread::sleep(pause);
             }
             if readiness.peer_dies_within(pause) {
                 return Err(Error::disconnected(format!(
                     "the server's process ({}) ended before its work on a GPU was done",
-                    self.data.peer()
+                    self.bodies().peer()
                 )));
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
         Ok(())
-    }
-}
-
-/// Lent memory of one message: gives it back when the last array that points into it is
-/// released (rule F1), and keeps the connection alive until then (rule F6).
-struct LentBody {
-    link: Arc<FetchLink>,
-    /// How; `None` where all its buffers are empty.
-    back: Option<Return>,
-    /// The mappings.
-    _memory: Option<Arc<dyn Any + Send + Sync>>,
-}
-
-impl Drop for LentBody {
-    fn drop(&mut self) {
-        // First: a server may free memory of a GPU that is back, which must not be open here then.
-        self._memory = None;
-        self.link.free(self.back.take());
     }
 }

@@ -1,93 +1,89 @@
 //! What a consumer does while nothing has come.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
-use super::{Fetch, side_index};
+use super::{ClientLink, Fetch, Look};
 use crate::cancel::Cancel;
-use crate::driver::turning::Wants;
+use crate::driver::clock;
+use crate::driver::fetch::inbound::Taken;
 use crate::driver::waiting;
 use crate::error::Result;
-use crate::proto::{Side, Timestamp};
+use crate::proto::Timestamp;
 
 impl Fetch {
-    /// Spins for a while. Returns whether something came, or the token was triggered.
-    pub(super) fn look_on(&mut self, cancel: Option<&Cancel>) -> bool {
-        if self.spin.is_zero() {
-            return false;
+    /// Waits until something has come. Gives a message, if the wait was to take one and has found
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// The stream has failed, or `cancel` was triggered.
+    pub(super) fn wait(&mut self, look: Look, cancel: Option<&Cancel>) -> Result<Option<Taken>> {
+        if let Some(Err(error)) = cancel.map(Cancel::check) {
+            return Err(self.abort(error));
         }
-        self.links().iter().for_each(|link| link.wake());
-        if self.step() {
-            return true;
+        self.inbound.receiver.handle_timeout(clock::now());
+        self.check()?;
+        let mut taken = None;
+        let mut finds = |this: &mut Self| {
+            let found = this.look(look);
+            taken = found.taken;
+            found.came || taken.is_some() || this.inbound.receiver.error().is_some()
+        };
+        if !self.spin.is_zero()
+            && waiting::spin(self.spin, cancel, |upkeep| {
+                if let Some(now) = upkeep {
+                    self.look_after(now);
+                }
+                finds(self)
+            })
+        {
+            return Ok(taken);
         }
-        waiting::spin(self.spin, cancel, |upkeep| match upkeep {
-            None => self.step(),
-            Some(now) => self.look_after(now),
-        })
-    }
-
-    /// What a spinning consumer does each millisecond. Returns whether something came.
-    fn look_after(&mut self, now: Timestamp) -> bool {
-        // Nobody says in a ring that the server has ended, or hung up.
-        let links = self.links();
-        self.suspected = links.iter().any(|link| link.readiness().peer_has_died());
-        for link in &links {
-            link.doze();
-        }
-        let came = self.step();
-        links.iter().for_each(|link| link.wake());
-        if came {
-            return true;
-        }
-        // The server may wait for credit that is held back until half a window is taken.
+        // Rule E5: before a sleep, the server is told of everything taken, or both would wait.
         self.tell_credit();
-        self.receiver.handle_timeout(now);
-        self.receiver.error().is_some()
-    }
-
-    /// Looks for a moment, where it is not to spin. Returns whether something came.
-    pub(super) fn look_briefly(&mut self) -> bool {
-        if !self.spin.is_zero() {
-            return false;
-        }
         let mut looks = std::mem::take(&mut self.looks);
-        let found = looks.look(|| self.step());
+        let found = self.spin.is_zero() && looks.look(|| finds(self));
         self.looks = looks;
-        found
+        if !found {
+            self.sleep(cancel)?;
+        }
+        Ok(taken)
     }
 
-    /// Tells the server of everything that was taken.
-    pub(super) fn tell_credit(&mut self) {
-        self.receiver.flush_credit();
-        self.pump();
+    /// What a spinning consumer does each millisecond, before it looks.
+    fn look_after(&mut self, now: Timestamp) {
+        let has_died = |link: &Arc<ClientLink>| link.readiness().peer_has_died();
+        self.peer_has_died = self.inbound.links.iter().any(has_died);
+        // A ring does not tell that the server has ended, or hung up.
+        self.doze();
+        // The server may wait for credit that is held back until half a window is taken.
+        self.inbound.receiver.flush_credit();
+        self.inbound.receiver.handle_timeout(now);
+    }
+
+    /// Has the descriptors tell of what comes.
+    pub(super) fn doze(&mut self) {
+        for (_, connection) in self.connections.iter_mut() {
+            connection.step(|end, _| end.doze());
+        }
     }
 
     /// Sleeps until one of the connections has something, or time has passed.
-    pub(super) fn sleep(&mut self, cancel: Option<&Cancel>) -> Result<()> {
-        let sides = [(Side::Metadata, &self.metadata), (Side::Data, &self.data)];
-        let count = if self.has_one_link() { 1 } else { 2 };
-        let mut connections = SmallVec::<[_; 2]>::new();
-        for (side, link) in sides.into_iter().take(count) {
-            let wants = self.wants(side);
-            if wants != Wants::default() && link.doze() && wants.read {
-                return Ok(());
-            }
-            connections.push((link.readiness(), wants));
+    fn sleep(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+        let Self {
+            connections,
+            inbound,
+            ..
+        } = self;
+        let mut all = SmallVec::<[_; 2]>::new();
+        for (side, connection) in connections.iter_mut() {
+            let wants = connection.step(|end, _| inbound.wants(side, end));
+            all.push((connection.link().readiness(), wants));
         }
-        let deadline = self.receiver.poll_timeout();
-        self.suspected = waiting::sleep(connections, None, cancel, deadline)?;
+        let deadline = inbound.receiver.poll_timeout();
+        self.peer_has_died = waiting::sleep(all, None, cancel, deadline)?;
         Ok(())
-    }
-
-    fn wants(&self, side: Side) -> Wants {
-        let link = self.link(side);
-        if self.gone[side_index(side)] {
-            return Wants::default();
-        }
-        Wants {
-            // What may not be read now must not wake this thread either, or it would spin.
-            read: self.may_read(side) && !link.is_waiting(),
-            write: link.is_writing(),
-            ..Wants::default()
-        }
     }
 }

@@ -12,9 +12,8 @@ use crate::arrow::decode::DecodeOptions;
 use crate::arrow::{Encoder, batch_to_c, schema_to_c};
 use crate::device::{BufferRef, Target};
 use crate::driver::callbacks::Deferred;
-use crate::driver::fetch::Fetch;
+use crate::driver::fetch::{ClientEnd, Connections, Fetch};
 use crate::driver::io::IoThread;
-use crate::driver::link::FetchLink;
 use crate::driver::served::{ArrivedRequest, Begun as Start, Host, Served, ServedLink, StreamWork};
 use crate::driver::turning::Turner;
 use crate::error::{Result, Status};
@@ -155,7 +154,7 @@ fn begin(name: &str) -> Begun {
     )
     .unwrap();
 
-    let fetch_link = FetchLink::new(client, Tags::DEFAULT.free_data, &io);
+    let metadata = ClientEnd::open(client, Tags::DEFAULT.free_data, &io);
     let window = Credit {
         batches: 16,
         bytes: 12_000,
@@ -173,9 +172,12 @@ fn begin(name: &str) -> Begun {
         answer: None,
     };
     let (decode, target) = (DecodeOptions::default(), Target::Host);
-    let links = (Arc::clone(&fetch_link), fetch_link);
-    let spin = Duration::ZERO;
-    let fetch = Fetch::start(config, links.0, links.1, decode, target, spin).unwrap();
+    let connections = Connections {
+        metadata,
+        data: None,
+    };
+    let started = Fetch::start(config, connections, decode, target, Duration::ZERO);
+    let fetch = started.map_err(|(error, _)| error).unwrap();
 
     let (turner, asked) = requests.recv().unwrap();
     assert!(Arc::ptr_eq(turner.link(), &link));

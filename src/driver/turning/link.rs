@@ -78,6 +78,18 @@ impl<T: Turn> Link<T> {
         })
     }
 
+    /// A connection whose owner is the caller.
+    pub fn held(
+        end: T,
+        beside: T::Beside,
+        known: (String, Readiness, Profile),
+        io: &IoThread,
+    ) -> Turner<T> {
+        let link = Self::new(end, beside, known, io);
+        link.held.lock().owner.take();
+        Turner::new(link)
+    }
+
     /// Who the peer is.
     pub fn peer(&self) -> &str {
         &self.peer

@@ -7,22 +7,24 @@
 
 use std::sync::Arc;
 
-use super::{GetOptions, Inner, Known, MOST_KNOWN, Stream};
+use super::asking::ClientCore;
+use super::uris::{KnownUri, MOST_KNOWN};
+use super::{GetOptions, Stream};
 use crate::arrow::decode::DecodedBatch;
 use crate::error::{Error, Result, Status};
 
-/// What was asked for.
-pub(super) struct Again {
-    client: Arc<Inner>,
-    uris: Arc<[Known]>,
+/// How to ask once more.
+pub(super) struct Fallback {
+    client: Arc<ClientCore>,
+    uris: Arc<[KnownUri]>,
     ticket: Vec<u8>,
     options: GetOptions,
 }
 
-impl Again {
+impl Fallback {
     pub(super) fn new(
-        client: &Arc<Inner>,
-        uris: &Arc<[Known]>,
+        client: &Arc<ClientCore>,
+        uris: &Arc<[KnownUri]>,
         ticket: &[u8],
         options: &GetOptions,
     ) -> Self {
@@ -40,15 +42,15 @@ impl Stream {
     /// why the first request did not do.
     pub(super) fn go_on_without_gpus(
         &mut self,
-        again: Again,
+        fallback: Fallback,
         error: &Error,
     ) -> Result<Option<DecodedBatch>> {
-        let Again {
+        let Fallback {
             client,
             uris,
             ticket,
             mut options,
-        } = again;
+        } = fallback;
         tracing::debug!("asked again for bodies elsewhere: {error}");
         // What is full now need not be later.
         if error.status() != Status::OutOfMemory

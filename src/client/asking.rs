@@ -1,0 +1,280 @@
+//! What a client's streams share: its connections, and how a stream is asked for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use foldhash::HashSet;
+use parking_lot::Mutex;
+
+use super::fallback::Fallback;
+use super::ids::StreamIds;
+use super::pool::{Pool, Unused};
+use super::uris::{KnownUri, KnownUris};
+use super::{ClientOptions, GetOptions, SILENCE_TIMEOUT, Stream};
+use crate::cancel::Cancel;
+use crate::driver::clock;
+use crate::driver::fetch::{ClientEnd, Connections, Fetch};
+use crate::driver::io::{IoThread, Source};
+use crate::driver::turning::Turner;
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+use crate::proto::{
+    AnswerLimit, FEATURE_PENDING, FEATURE_REPEAT, ReceiverConfig, Request, SideConfig, Uri,
+};
+use crate::transport::{self, LinkOptions};
+
+/// How long a connection may be kept before it is watched: most often the next stream comes first,
+/// and the system is spared telling of it.
+const UNWATCHED: Duration = Duration::from_millis(100);
+
+/// How connections are found again: the URI, and how many sockets there are.
+pub(super) type Key = (Arc<str>, u16);
+
+pub(super) struct ClientCore {
+    pub(super) options: ClientOptions,
+    pub(super) generation: Generation,
+    io: IoThread,
+    me: Weak<Self>,
+    pub(super) uris: KnownUris,
+    pub(super) pool: Mutex<Pool>,
+    /// A timer is set at which the I/O thread begins to watch the connections kept.
+    watching: AtomicBool,
+    ids: StreamIds,
+    /// Servers whose memory on GPUs cannot be opened here, by URI: they are asked for none.
+    pub(super) closed_gpus: Mutex<HashSet<Arc<str>>>,
+    pub(super) streams: AtomicU64,
+    pub(super) connections: AtomicU64,
+}
+
+impl ClientCore {
+    pub(super) fn start(options: ClientOptions) -> Result<Arc<Self>> {
+        let io = IoThread::start("dipc-client-io", Duration::ZERO)?;
+        let ids = StreamIds::new()?;
+        Ok(Arc::new_cyclic(|me| Self {
+            options,
+            generation: Generation::now(),
+            io,
+            me: Weak::clone(me),
+            uris: KnownUris::default(),
+            pool: Mutex::default(),
+            watching: AtomicBool::new(false),
+            ids,
+            closed_gpus: Mutex::default(),
+            streams: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+        }))
+    }
+
+    /// `on_gpus`: bodies may lie in memory on GPUs that the server lends, where it can.
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        uris: &Arc<[KnownUri]>,
+        ticket: &[u8],
+        options: &GetOptions,
+        on_gpus: bool,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream> {
+        let (metadata, data) = match &**uris {
+            [metadata] => (metadata, None),
+            [metadata, data] => (metadata, Some(data)),
+            _ => return Err(Error::invalid_argument("a stream has one URI, or two")),
+        };
+        let bodies = data.unwrap_or(metadata);
+        let gpus = if on_gpus && !self.closed_gpus.lock().contains(&bodies.name) {
+            options.device.reachable_gpus()?
+        } else {
+            Vec::new()
+        };
+        // Of a stream on two connections a server cannot tell the end on both.
+        let key = data
+            .is_none()
+            .then(|| (Arc::clone(&metadata.name), options.connections));
+        let mut stream = loop {
+            let kept = key.as_ref().and_then(|key| self.reuse(&metadata.uri, key));
+            let reused = kept.is_some();
+            let mut start = clock::now();
+            let connections = Connections {
+                metadata: match kept {
+                    Some(kept) => kept,
+                    None => self.connect(&metadata.uri, options, cancel)?,
+                },
+                data: match data {
+                    Some(data) => {
+                        start = clock::now();
+                        Some(self.connect(&data.uri, options, cancel)?)
+                    }
+                    None => None,
+                },
+            };
+            let request = Request {
+                lent_limit: options.lent_limit,
+                stream_id: self.ids.next(data.is_some())?,
+                device_type: options.device.device_type(),
+                gpus: gpus.clone(),
+                ..Request::new(ticket, options.window)
+            };
+            let answer = AnswerLimit {
+                by: start.saturating_add(options.connect_timeout),
+                timeout: options.connect_timeout,
+            };
+            let side = |known: &KnownUri| SideConfig {
+                tags: known.uri.tags,
+                extension: known.uri.extension,
+            };
+            let config = ReceiverConfig {
+                request,
+                metadata: side(metadata),
+                data: data.map(side),
+                first_seq: options.first_seq,
+                stall_timeout: options.stall_timeout,
+                silence_timeout: Some(SILENCE_TIMEOUT),
+                answer: Some(answer),
+            };
+            match self.begin(config, connections, key.clone(), options, cancel) {
+                // The server may have gone, and come back, since the connection was last used. What
+                // it has said itself it would say again.
+                Err((error, false))
+                    if reused
+                        && matches!(error.status(), Status::Disconnected | Status::Protocol) => {}
+                outcome => break outcome.map_err(|(error, _)| error)?,
+            }
+        };
+        if !gpus.is_empty() {
+            stream.fallback = Some(Box::new(Fallback::new(self, uris, ticket, options)));
+        }
+        Ok(stream)
+    }
+
+    /// A connection that served an earlier stream, and so may turn out to be dead.
+    fn reuse(&self, uri: &Uri, (name, sockets): &Key) -> Option<Turner<ClientEnd>> {
+        let kept = self.pool.lock().take(name, *sockets)?;
+        let (uri, peer) = (uri.bare(), kept.link().peer());
+        tracing::debug!("the connection to {uri} ({peer}) is used again");
+        Some(kept)
+    }
+
+    fn connect(
+        &self,
+        uri: &Uri,
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Turner<ClientEnd>> {
+        let transport = transport::by_scheme(&uri.scheme)?;
+        let link_options = LinkOptions {
+            connect_timeout: options.connect_timeout,
+            cancel: cancel.cloned(),
+            any_user: self.options.any_user,
+            unexpected_bytes: options.window.bytes,
+            connections: options.connections,
+            settings: self.options.settings.clone(),
+            ..LinkOptions::default()
+        };
+        let connection = transport.connect(uri, &link_options)?;
+        let peer = &connection.identity().peer;
+        tracing::debug!("connected to {} ({peer})", uri.bare());
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Ok(ClientEnd::open(connection, uri.tags.free_data, &self.io))
+    }
+
+    /// Asks for a stream. An error comes with whether it is the server's answer, after which the
+    /// connection serves the next stream.
+    fn begin(
+        self: &Arc<Self>,
+        mut config: ReceiverConfig,
+        connections: Connections,
+        key: Option<Key>,
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<Stream, (Error, bool)> {
+        config.request.features |= FEATURE_PENDING;
+        if connections.metadata.link().profile().is_ordered {
+            config.request.features |= FEATURE_REPEAT;
+        }
+        let same_user = (connections.iter()).all(|it| it.link().look(ClientEnd::same_user));
+        let decode = options.decode(same_user);
+        let started = Fetch::start(config, connections, decode, options.device, options.spin);
+        let mut fetch = started.map_err(|(error, connections)| {
+            self.put_back(connections, key.as_ref());
+            (error, false)
+        })?;
+        let client = Arc::downgrade(self);
+        if let Err(error) = fetch.wait_for_schema(cancel) {
+            let answered = fetch.is_settled();
+            end(client, fetch, key);
+            return Err((error, answered));
+        }
+        let (peer, level) = (fetch.peer(), decode.level);
+        tracing::debug!("{peer} serves the stream, which is checked at level {level:?}");
+        Ok(Stream::new(
+            client,
+            self.generation,
+            fetch,
+            key,
+            decode,
+            cancel,
+        ))
+    }
+
+    /// Takes connections on which no stream is. Those that can serve the next stream are kept.
+    fn put_back(&self, connections: Connections, key: Option<&Key>) {
+        let Connections { metadata, data } = connections;
+        for mut token in [Some(metadata), data].into_iter().flatten() {
+            // What could not be opened on a GPU stays so on its connection.
+            let can_serve = token.step(|end, _| end.closed().is_none() && !end.misses_gpus());
+            let unused = match key {
+                Some((uri, sockets)) if can_serve => {
+                    let most = self.options.most_idle();
+                    self.watch_soon();
+                    self.pool.lock().keep(uri, *sockets, token, most)
+                }
+                _ => Some(Unused::Owned(token)),
+            };
+            if let Some(unused) = unused {
+                unused.retire();
+            }
+        }
+    }
+
+    fn source(&self) -> Weak<dyn Source> {
+        Weak::clone(&self.me) as Weak<Self>
+    }
+
+    fn watch_soon(&self) {
+        if !self.watching.swap(true, Ordering::AcqRel) {
+            self.io.call_at(clock::after(UNWATCHED), self.source());
+        }
+    }
+}
+
+impl Source for ClientCore {
+    fn ready(&self) {}
+
+    fn timer(&self) {
+        // First: what is kept from now on asks for a timer of its own.
+        self.watching.store(false, Ordering::Release);
+        let time = self.options.idle_timeout;
+        let (expired, next) = {
+            // Nobody takes a connection out meanwhile.
+            let mut pool = self.pool.lock();
+            (pool.watch(time), pool.next_look(time))
+        };
+        if let Some(next) = next {
+            self.io.call_at(next, self.source());
+        }
+        expired.into_iter().for_each(Unused::retire);
+    }
+}
+
+/// A stream is over for its consumer: its connection serves the next one, at once or when the
+/// server has agreed to the end.
+pub(super) fn end(client: Weak<ClientCore>, fetch: Box<Fetch>, key: Option<Key>) {
+    fetch.end(move |connections| match client.upgrade() {
+        Some(client) => client.put_back(connections, key.as_ref()),
+        None => {
+            let Connections { metadata, data } = connections;
+            let tokens = [Some(metadata), data].into_iter().flatten();
+            tokens.map(Unused::Owned).for_each(Unused::retire);
+        }
+    });
+}

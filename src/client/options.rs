@@ -1,0 +1,110 @@
+//! Options of a client and of its streams.
+
+use std::time::Duration;
+
+use crate::arrow::decode::{DecodeOptions, Level};
+use crate::device::Target;
+use crate::proto::Credit;
+use crate::transport::Settings;
+
+/// Options of a client.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Accept servers of every user, not only of this process's own.
+    pub any_user: bool,
+    /// How long a connection without a stream is kept for the next one.
+    pub idle_timeout: Duration,
+    /// How many such connections are kept for each server.
+    pub max_idle: usize,
+    /// Settings that only one transport knows.
+    pub settings: Settings,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            any_user: false,
+            idle_timeout: Duration::from_secs(60),
+            max_idle: 8,
+            settings: Settings::default(),
+        }
+    }
+}
+
+impl ClientOptions {
+    /// How many connections to one server are kept.
+    pub(super) fn most_idle(&self) -> usize {
+        match self.idle_timeout {
+            Duration::ZERO => 0,
+            _ => self.max_idle,
+        }
+    }
+}
+
+/// Options of one stream.
+#[derive(Debug, Clone)]
+pub struct GetOptions {
+    /// How long connecting may take, up to the server's first answer: STREAM, ERROR, or PENDING
+    /// where those take longer. A baseline server's first answer is the schema, which may take its
+    /// time.
+    pub connect_timeout: Duration,
+    /// How long the server may say nothing while something is waited for; `None`: for ever.
+    pub stall_timeout: Option<Duration>,
+    /// How far the server may run ahead of what the consumer has taken.
+    pub window: Credit,
+    /// Most bytes of copies that the server may lend at once; past it bodies travel as bytes.
+    pub lent_limit: u64,
+    /// Where arrays shall be.
+    pub device: Target,
+    /// How much of what arrives is checked; `None`: the structure alone from a server of the same
+    /// user, everything from others (rule A8).
+    pub level: Option<Level>,
+    /// Most bytes that one message may take here beside its body; `None`: 16 GiB from a server of
+    /// the same user, [`DecodeOptions`]' default from others.
+    pub message_limit: Option<u64>,
+    /// How long a waiting consumer looks for the stream before it sleeps.
+    pub spin: Duration,
+    /// Connections for the stream, where the transport can spread bodies over several.
+    pub connections: u16,
+    /// Number of the schema message: 0, but in tests of the wrap-around (rule M4).
+    pub first_seq: u32,
+}
+
+impl Default for GetOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            stall_timeout: None,
+            window: Credit {
+                batches: 16,
+                bytes: 256 << 20,
+            },
+            lent_limit: 1 << 30,
+            device: Target::Host,
+            level: None,
+            message_limit: None,
+            spin: Duration::ZERO,
+            connections: 1,
+            first_seq: 0,
+        }
+    }
+}
+
+impl GetOptions {
+    /// How the stream of a server is decoded.
+    pub fn decode(&self, same_user: bool) -> DecodeOptions {
+        let (level, limit) = if same_user {
+            (Level::Structure, SAME_USER_LIMIT)
+        } else {
+            let careful = DecodeOptions::default();
+            (careful.level, careful.message_limit)
+        };
+        DecodeOptions {
+            level: self.level.unwrap_or(level),
+            message_limit: self.message_limit.unwrap_or(limit),
+        }
+    }
+}
+
+/// Most bytes that a message of the same user may take beside its body.
+const SAME_USER_LIMIT: u64 = 16 << 30;

@@ -1,0 +1,12 @@
+//! Figures of a client.
+
+/// Figures of a client.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientStats {
+    /// Streams asked for since the start.
+    pub streams: u64,
+    /// Connections made since the start.
+    pub connections_made: u64,
+    /// Connections kept for the next stream.
+    pub connections_idle: u64,
+}

@@ -1,0 +1,185 @@
+//! A stream as its consumer has it.
+
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Weak};
+
+use super::asking::{self, ClientCore, Key};
+use super::fallback::Fallback;
+use crate::arrow::decode::{DecodeOptions, Decoder};
+use crate::arrow::stream::ArrayReader;
+use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::cancel::Cancel;
+use crate::driver::fetch::{Fetch, StreamStats};
+use crate::driver::telling::Account;
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+use crate::proto::Header;
+
+/// A stream of record batches. Dropping it before its end cancels it.
+pub struct Stream {
+    /// `None` once it has ended.
+    pub(super) fetch: Option<Box<Fetch>>,
+    generation: Generation,
+    client: Weak<ClientCore>,
+    pub(super) key: Option<Key>,
+    pub(super) schema: Option<Arc<Header>>,
+    decode: DecodeOptions,
+    device_type: i32,
+    pub(super) cancel: Option<Cancel>,
+    custom_metadata: Vec<(String, String)>,
+    pub(super) stats: StreamStats,
+    error: Option<Error>,
+    /// How to ask without GPUs, until there is an array.
+    pub(super) fallback: Option<Box<Fallback>>,
+    /// For the log, until it has the stream's end.
+    pub(super) account: Option<Box<Account>>,
+}
+
+impl Stream {
+    /// The stream, whose schema is there.
+    pub(super) fn new(
+        client: Weak<ClientCore>,
+        generation: Generation,
+        fetch: Box<Fetch>,
+        key: Option<Key>,
+        decode: DecodeOptions,
+        cancel: Option<&Cancel>,
+    ) -> Self {
+        Self {
+            device_type: fetch.target().device_type(),
+            schema: fetch.schema(),
+            fetch: Some(fetch),
+            generation,
+            client,
+            key,
+            decode,
+            cancel: cancel.cloned(),
+            custom_metadata: Vec::new(),
+            stats: StreamStats::default(),
+            error: None,
+            fallback: None,
+            account: None,
+        }
+    }
+
+    /// Who the server is, until the stream is over.
+    pub(super) fn peer(&self) -> &str {
+        self.fetch.as_deref().map_or("", Fetch::peer)
+    }
+
+    /// Custom metadata of the batch that [`ArrayReader::next`] gave last.
+    pub fn custom_metadata(&self) -> &[(String, String)] {
+        &self.custom_metadata
+    }
+
+    /// Why the stream ended, if it did not end well.
+    pub fn error(&self) -> Option<&Error> {
+        self.error.as_ref()
+    }
+
+    /// Figures so far.
+    pub fn stats(&self) -> StreamStats {
+        self.stats
+    }
+
+    /// How many batches have come and were not handed out: so many are there without waiting for the server. Where
+    /// there are none, what the connection has is read first.
+    pub fn batches_here(&mut self) -> usize {
+        if self.generation.ensure_same_process().is_err() {
+            return 0;
+        }
+        self.fetch.as_deref_mut().map_or(0, Fetch::batches_here)
+    }
+
+    /// Has the log say how the stream ended.
+    fn tell_end(&mut self, is_whole: bool) {
+        let Some(mut account) = self.account.take() else {
+            return;
+        };
+        let stats = self.stats;
+        (account.batches, account.rows) = (stats.batches, stats.rows);
+        account.bytes = stats.bytes_lent + stats.bytes_received;
+        match &self.error {
+            Some(error) => account.fail(error.status().code(), error.text()),
+            None if is_whole => account.end(),
+            None => account.fail(Status::Cancelled.code(), "its consumer has left it"),
+        }
+    }
+
+    /// `is_whole`: the consumer has had all of it.
+    pub(super) fn end(&mut self, is_whole: bool) {
+        let Some(fetch) = self.fetch.take() else {
+            return;
+        };
+        if self.generation.ensure_same_process().is_err() {
+            // In a forked child nothing is sent, and locks may be held for ever: the copy is left.
+            let _left = ManuallyDrop::new(fetch);
+            return;
+        }
+        self.tell_end(is_whole);
+        asking::end(Weak::clone(&self.client), fetch, self.key.take());
+    }
+}
+
+impl ArrayReader for Stream {
+    fn schema(&mut self) -> Result<OwnedSchema> {
+        if let Some(decoder) = self.fetch.as_deref().and_then(Fetch::decoder) {
+            return Ok(decoder.schema());
+        }
+        let header = self
+            .schema
+            .as_ref()
+            // Rule M4.
+            .ok_or_else(|| Error::protocol("the stream has no schema"))?;
+        Ok(Decoder::new(header, self.decode)?.schema())
+    }
+
+    fn next(&mut self) -> Result<Option<OwnedDeviceArray>> {
+        self.generation.ensure_same_process()?;
+        if let Some(error) = &self.error {
+            return Err(error.clone());
+        }
+        let Some(fetch) = &mut self.fetch else {
+            return Ok(None);
+        };
+        let mut outcome = fetch.next(self.cancel.as_ref());
+        self.stats = fetch.stats();
+        if let Some(fallback) = self.fallback.take()
+            && let Err(error) = &outcome
+            && error.status() != Status::Disconnected
+            && fetch.misses_gpus()
+        {
+            let error = error.clone();
+            outcome = self.go_on_without_gpus(*fallback, &error);
+        }
+        match outcome {
+            Ok(Some(batch)) => {
+                self.custom_metadata = batch.custom_metadata;
+                Ok(Some(batch.array))
+            }
+            Ok(None) => {
+                self.end(true);
+                Ok(None)
+            }
+            Err(error) => {
+                self.error = Some(error.clone());
+                self.end(false);
+                Err(error)
+            }
+        }
+    }
+
+    fn device_type(&self) -> i32 {
+        self.device_type
+    }
+
+    fn as_any(&mut self) -> Option<&mut dyn std::any::Any> {
+        Some(self)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.end(false);
+    }
+}

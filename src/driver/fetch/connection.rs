@@ -1,0 +1,487 @@
+//! The client's end of one connection. It outlives the stream and the client while arrays point
+//! into the server's memory (rule F6), and serves one stream after the other (rule E4).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::left::{Left, LeftStream};
+use super::returns::{Returns, forget};
+use crate::arrow::decode::Decoder;
+use crate::device::cuda::{Device, later};
+use crate::driver::clock;
+use crate::driver::io::IoThread;
+use crate::driver::telling;
+use crate::driver::turning::{Budget, Link, Turn, Turner, Wants};
+use crate::error::{Error, Result, Status};
+use crate::fork::Generation;
+use crate::proto::{Control, HeaderParser, Side, Span, Timestamp};
+use crate::transport::{Connection, Identity, Incoming, Outgoing, PeerRegions, Resolved, Unmapped};
+
+/// One connection at a client: a stream holds its token, or the pool, or nobody.
+pub type ClientLink = Link<ClientEnd>;
+
+/// How long a broken connection waits for news of the server's process, to say which of the two
+/// has ended.
+pub(super) const DEATH_WAIT: Duration = Duration::from_millis(10);
+/// The longest header that is kept between streams, in bytes: a hundred columns or so.
+const LONGEST_KEPT: usize = 16 << 10;
+/// Most answers to regions that have gone which wait to be written: a server that announces regions
+/// and does not read the answers takes no more memory than that here.
+const MOST_UNREAD: u32 = 8192;
+/// How long to leave a full socket alone before it is written to again.
+const WRITE_RETRY: Duration = Duration::from_millis(10);
+
+/// The client's end of a connection: what belongs to no stream alone.
+pub struct ClientEnd {
+    link: Box<dyn Connection>,
+    generation: Generation,
+    returns: Arc<Returns>,
+    /// Why the connection is over, once it is.
+    closed: Option<Error>,
+    /// Messages may come that the descriptor does not tell of.
+    is_awake: bool,
+    /// No stream comes after the last one, of which the rest is thrown away.
+    is_retired: bool,
+    /// The server serves no stream after the last one (GOAWAY).
+    is_dismissed: bool,
+    /// Answers to regions that have gone since everything was last written.
+    unread: u32,
+    /// The stream that its consumer has left, and which of its connections this is.
+    pub(super) left: Option<(Side, Arc<Left>)>,
+    memory: Memory,
+}
+
+/// What repeats in each stream of a ticket, so that the next stream need not read it again.
+#[derive(Default)]
+pub struct Memory {
+    /// The schema's header, and the last batch's.
+    pub parser: HeaderParser,
+    /// The decoder for that schema.
+    pub decoder: Option<Decoder>,
+}
+
+/// What is done once the lock of the connection is released.
+#[derive(Default)]
+pub struct Effects {
+    /// Something could not be written: when to try again.
+    write_at: Option<Timestamp>,
+    /// Regions that a thread of ours is about to unmap.
+    unmapping: Vec<u16>,
+    /// The end of a stream that its consumer has left.
+    pub(super) over: Option<Box<LeftStream>>,
+}
+
+impl ClientEnd {
+    /// Takes over a connection. `free_tag` is the `free_data` of the server's URI (rule U2).
+    pub fn open(link: Box<dyn Connection>, free_tag: Option<u64>, io: &IoThread) -> Turner<Self> {
+        let returns = Arc::new(Returns::new(free_tag));
+        let Identity {
+            peer,
+            readiness,
+            profile,
+            ..
+        } = link.identity().clone();
+        let end = Self {
+            link,
+            generation: Generation::now(),
+            returns: Arc::clone(&returns),
+            closed: None,
+            is_awake: false,
+            is_retired: false,
+            is_dismissed: false,
+            unread: 0,
+            left: None,
+            memory: Memory::default(),
+        };
+        Link::held(end, returns, (peer, readiness, profile), io)
+    }
+
+    /// Whether the server runs as the same user.
+    pub fn same_user(&self) -> bool {
+        self.link.identity().same_user
+    }
+
+    /// Whether it can serve another stream: it is not over, and what the server has announced is
+    /// there.
+    pub fn is_sound(&mut self) -> bool {
+        self.closed.is_none()
+            && !self.is_dismissed
+            && self.link.with_regions(|regions| regions.is_sound())
+    }
+
+    /// Why the connection is over, once it is.
+    pub fn closed(&self) -> Option<&Error> {
+        self.closed.as_ref()
+    }
+
+    /// See [`PeerRegions::misses_gpus`].
+    pub fn misses_gpus(&mut self) -> bool {
+        self.link.with_regions(|regions| regions.misses_gpus())
+    }
+
+    /// A stream is about to be asked for. `gpu` is where its packed bodies shall go
+    /// ([`PeerRegions::receive_on`]), `gpus` are those that the request names. Gives what the last
+    /// stream has left.
+    pub fn begin(&mut self, gpu: Option<&Arc<Device>>, gpus: &[[u8; 16]]) -> Memory {
+        self.link.begin_stream();
+        self.link.with_regions(|regions| {
+            regions.receive_on(gpu);
+            regions.accept_gpus(gpus);
+        });
+        self.wake();
+        std::mem::take(&mut self.memory)
+    }
+
+    /// Everything of a stream has come, or nothing more comes. `memory` is for the next stream.
+    pub fn end(&mut self, mut memory: Memory) {
+        self.link.forget_bodies();
+        self.link.end_stream();
+        memory.parser.forget_longer(LONGEST_KEPT);
+        memory
+            .decoder
+            .take_if(|decoder| decoder.header().bytes().len() > LONGEST_KEPT);
+        self.memory = memory;
+    }
+
+    /// No stream comes after the last one: the connection serves the arrays that point into its
+    /// memory.
+    pub fn retire(&mut self) {
+        self.is_retired = true;
+    }
+
+    /// Messages are looked for from now on, until [`doze`](Self::doze).
+    pub fn wake(&mut self) {
+        if !self.is_awake {
+            self.is_awake = true;
+            self.link.wake();
+        }
+    }
+
+    /// The owner is about to wait for the descriptors. Returns whether there is something to be
+    /// read first.
+    pub fn doze(&mut self) -> bool {
+        self.is_awake = false;
+        self.link.doze()
+    }
+
+    /// Whether the connection holds a body back whose header has not been seen.
+    pub fn is_waiting(&self) -> bool {
+        self.link.is_waiting()
+    }
+
+    /// Whether something waits for room to be written.
+    pub fn is_writing(&self) -> bool {
+        self.closed.is_none() && self.link.queued().bytes > 0
+    }
+
+    /// Announces the body of a header that has been seen (rule D8).
+    pub fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
+        self.link.post_body(seq, packed, list);
+    }
+
+    /// Forgets announced bodies.
+    pub fn clear_posted(&mut self) {
+        self.link.forget_bodies();
+    }
+
+    /// Sends messages, and with them what waits to be returned: one system call.
+    ///
+    /// A server that has said everything may be gone before its last messages were read: that
+    /// nothing can be written is no reason not to read them. The reader finds the end behind them.
+    pub fn say(&mut self, messages: impl IntoIterator<Item = Outgoing>, effects: &mut Effects) {
+        if self.closed.is_some() {
+            return;
+        }
+        for message in messages.into_iter().chain(self.returns.take()) {
+            telling::sent(&*self.link, &message);
+            let _ = self.link.queue(message);
+        }
+        let _ = self.link.flush();
+        self.try_later(effects);
+    }
+
+    /// Says what is to be returned at once, and writes on.
+    pub fn write_on(&mut self, effects: &mut Effects) {
+        if self.returns.is_urgent() {
+            self.say(None, effects);
+        } else if self.is_writing() {
+            let _ = self.link.flush();
+            self.try_later(effects);
+        }
+    }
+
+    fn try_later(&self, effects: &mut Effects) {
+        if self.is_writing() {
+            effects.write_at = Some(clock::after(WRITE_RETRY));
+        }
+    }
+
+    /// The next message, which may be [the connection's own](Self::handles). `asks_for_death`: once
+    /// nothing is left to be read, the system is asked whether the server's process has ended.
+    ///
+    /// # Errors
+    ///
+    /// The connection is over; every later call says the same.
+    pub fn receive(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
+        if let Some(error) = &self.closed {
+            return Err(error.clone());
+        }
+        // A message is not moved on its way up, which would take as long as to read it.
+        let mut received = self.link.receive();
+        if matches!(received, Ok(None)) {
+            received = match asks_for_death && self.link.identity().readiness.peer_has_died() {
+                true => Err(server_has_ended(&self.link.identity().peer)),
+                // A failure to write is told behind all that came, also since the read above.
+                false => match self.link.flush() {
+                    Ok(_) => Ok(None),
+                    Err(error) => {
+                        let last = self.link.receive();
+                        last.and_then(|last| last.map(Some).ok_or(error))
+                    }
+                },
+            };
+        }
+        match &mut received {
+            Ok(Some(message)) => telling::received(&*self.link, message),
+            Ok(None) => {}
+            Err(error) => {
+                // A killed process's sockets end a moment before the process does.
+                if error.status() == Status::Disconnected
+                    && self.link.identity().readiness.peer_dies_within(DEATH_WAIT)
+                {
+                    *error = server_has_ended(&self.link.identity().peer);
+                }
+                let error = error.clone();
+                self.close(error);
+            }
+        }
+        received
+    }
+
+    /// Handles REGION, REGION_GONE, READY and GOAWAY. Returns whether the message was one of them;
+    /// a descriptor that came with another is closed.
+    ///
+    /// # Errors
+    ///
+    /// The message makes no sense: the connection is over.
+    pub fn handles(&mut self, message: &mut Incoming, effects: &mut Effects) -> Result<bool> {
+        let handled = self.try_handle(message, effects);
+        if let Err(error) = &handled {
+            self.close(error.clone());
+        }
+        handled
+    }
+
+    fn try_handle(&mut self, message: &mut Incoming, effects: &mut Effects) -> Result<bool> {
+        let Incoming::Control { bytes, fd } = message else {
+            return Ok(false);
+        };
+        let fd = fd.take();
+        match Control::decode(bytes)? {
+            Some(Control::Region { id, handle }) => {
+                let map = |regions: &mut dyn PeerRegions| regions.map(id, &handle, fd);
+                self.link.with_regions(map)?;
+            }
+            Some(Control::RegionGone { id }) => {
+                match self.link.with_regions(|regions| regions.unmap(id))? {
+                    Unmapped::Now => self.forget(id)?,
+                    Unmapped::Later => effects.unmapping.push(id),
+                }
+            }
+            Some(Control::Ready { seq, event, handle }) => {
+                let order = |regions: &mut dyn PeerRegions| regions.order(seq, event, &handle);
+                self.link.with_regions(order)?;
+            }
+            Some(Control::GoAway) => self.is_dismissed = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Tells the server that it may free a region.
+    fn forget(&mut self, id: u16) -> Result<()> {
+        if self.link.queued().bytes == 0 {
+            self.unread = 0;
+        }
+        self.unread += 1;
+        if self.unread > MOST_UNREAD {
+            return Err(Error::protocol(
+                "the server retires region after region and does not read the answers",
+            ));
+        }
+        // That nothing can be written is no reason not to read what the server said before it went.
+        let message = forget(id);
+        telling::sent(&*self.link, &message);
+        let _ = self.link.queue(message);
+        let _ = self.link.flush();
+        Ok(())
+    }
+
+    /// Finds the lent memory of a message.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when a span is outside the regions that the server announced; what the driver
+    /// says of memory of a GPU.
+    pub fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+        self.link
+            .with_regions(|regions| regions.resolve(seq, spans))
+    }
+
+    /// Cuts the connection.
+    pub fn close(&mut self, error: Error) {
+        if self.closed.is_none() {
+            tracing::debug!(
+                "the connection to {} ends: {error}",
+                self.link.identity().peer
+            );
+            self.closed = Some(error);
+            self.link.close(None);
+        }
+    }
+
+    /// Reads what comes while no stream is on the connection. Returns how many messages there were.
+    fn read_idle(&mut self, budget: Budget, effects: &mut Effects) -> Result<usize> {
+        for read in 0..budget.messages {
+            match self.receive(budget.asks_for_death)? {
+                None if self.link.is_waiting() && self.is_retired => {
+                    // A body that was not announced: it is thrown away.
+                    self.link.forget_bodies();
+                }
+                None if self.link.is_waiting() => {
+                    return Err(Error::protocol(
+                        // Rule E4.
+                        "the server sent a body while no stream was asked for",
+                    ));
+                }
+                // The server waits for the client's end, so that the client loses nothing unread.
+                None if self.is_dismissed => {
+                    return Err(Error::disconnected("the server is being stopped"));
+                }
+                None => return Ok(read),
+                Some(mut message) => {
+                    // Rule E3: unknown kinds are ignored.
+                    let counts = !self.handles(&mut message, effects)?
+                        && !self.is_retired
+                        && !is_unknown(&message)?;
+                    if counts {
+                        return Err(Error::protocol(
+                            // Rule E4.
+                            "the server sent a message while no stream was asked for",
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(budget.messages)
+    }
+}
+
+impl Turn for ClientEnd {
+    type Beside = Arc<Returns>;
+    type Effects = Effects;
+
+    /// A turn by the I/O thread. The thread of a stream turns the stream itself.
+    fn turn(&mut self, budget: Budget, effects: &mut Effects) -> Wants {
+        self.doze();
+        self.write_on(effects);
+        let read = match self.left.clone() {
+            Some((side, left)) => Ok(left.turn(side, self, budget, effects)),
+            None => self.read_idle(budget, effects),
+        };
+        let soon = match read {
+            Ok(read) => read > 0,
+            Err(error) => {
+                self.close(error);
+                false
+            }
+        };
+        Wants {
+            soon,
+            ..self.wants()
+        }
+    }
+
+    fn wants(&self) -> Wants {
+        Wants {
+            read: true,
+            write: self.is_writing(),
+            at: None,
+            soon: self.is_awake,
+        }
+    }
+
+    fn upkeep(&mut self, now: Timestamp, effects: &mut Effects) {
+        self.say(None, effects);
+        if let Some((_, left)) = &self.left {
+            left.end_silence(now, effects);
+        }
+    }
+
+    fn next_upkeep(&self) -> Option<Timestamp> {
+        let silence = self.left.as_ref().and_then(|(_, left)| left.deadline());
+        [self.returns.deadline(), silence]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn fail(&mut self, error: Error, effects: &mut Effects) {
+        self.close(error);
+        if let Some((_, left)) = self.left.take() {
+            effects.over = left.take();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    fn settle(link: &Arc<ClientLink>, effects: Effects) {
+        if let Some(at) = effects.write_at {
+            link.look_after(at);
+        }
+        for id in effects.unmapping {
+            let weak = Arc::downgrade(link);
+            // The server may free the memory once it is told.
+            let tell = move || {
+                if let Some(link) = weak.upgrade() {
+                    link.forget(id);
+                }
+            };
+            if later::after(tell).is_err() {
+                link.forget(id);
+            }
+        }
+        if let Some(stream) = effects.over {
+            stream.end();
+        }
+    }
+}
+
+impl Drop for ClientEnd {
+    fn drop(&mut self) {
+        // A forked child closes its copies of the descriptors, and sends nothing.
+        if !self.generation.is_same_process() {
+            return;
+        }
+        self.say(None, &mut Effects::default());
+        if self.closed.is_none() {
+            let peer = &self.link.identity().peer;
+            tracing::debug!("the connection to {peer} ends: nothing needs it");
+        }
+        // Not cut: the transport closes the regions that it mapped first.
+    }
+}
+
+pub(super) fn server_has_ended(peer: &str) -> Error {
+    Error::disconnected(format!("the server's process ({peer}) has ended"))
+}
+
+/// Whether it is a control message of a kind that is not known.
+fn is_unknown(message: &Incoming) -> Result<bool> {
+    match message {
+        Incoming::Control { bytes, .. } => Ok(Control::decode(bytes)?.is_none()),
+        _ => Ok(false),
+    }
+}

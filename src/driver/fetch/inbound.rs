@@ -1,0 +1,370 @@
+//! The state machine of one stream on its way in, and the messages between it and its connections.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::connection::Effects;
+use super::packed::Packed;
+use super::returns::LentBody;
+use super::{ClientEnd, ClientLink, Sides};
+use crate::driver::clock;
+use crate::driver::turning::{Budget, Wants};
+use crate::error::{Error, Result};
+use crate::proto::{
+    Body, BodyKind, Header, HeaderKind, HeaderParser, InBody, Message, Receiver, ReceiverEvent,
+    ReceiverState, ReceiverTransmit, Side, Span, StreamInfo, Timestamp, body_tag,
+};
+use crate::transport::{Incoming, Outgoing, Payload, Resolved};
+
+/// A window is wide where it takes so many batches.
+const BATCHES_AHEAD: u64 = 8;
+
+/// A stream on its way in.
+pub(super) struct Inbound {
+    pub(super) receiver: Receiver<Packed>,
+    /// What the server has said of the stream.
+    pub(super) info: Option<StreamInfo>,
+    /// The schema message.
+    pub(super) schema: Option<Arc<Header>>,
+    pub(super) links: Sides<Arc<ClientLink>>,
+    lanes: [Lane; 2],
+}
+
+/// One direction of a connection of the stream.
+#[derive(Default)]
+struct Lane {
+    /// Messages that wait for the connection's lock.
+    outgoing: SmallVec<[Outgoing; 2]>,
+    /// The connection is over: there is nothing to read.
+    has_ended: bool,
+}
+
+/// A message that the consumer takes.
+pub(super) struct Taken {
+    pub(super) header: Header,
+    pub(super) body: TakenBody,
+}
+
+/// Its body.
+pub(super) enum TakenBody {
+    /// It came through the connection.
+    Packed(Packed),
+    /// It lies in memory of the server's.
+    Lent {
+        /// Bytes of it.
+        len: u64,
+        /// Gives it back, also where its memory cannot be read.
+        lent: LentBody,
+        /// The memory.
+        memory: Result<Resolved>,
+    },
+}
+
+/// Why nothing more is read.
+enum Broken {
+    /// The connection is over.
+    Connection(Error),
+    /// The server broke a rule.
+    Rule(Error),
+}
+
+impl Inbound {
+    pub(super) fn new(receiver: Receiver<Packed>, links: Sides<Arc<ClientLink>>) -> Self {
+        Self {
+            receiver,
+            info: None,
+            schema: None,
+            links,
+            lanes: [Lane::default(), Lane::default()],
+        }
+    }
+
+    fn has_one_link(&self) -> bool {
+        self.links.data.is_none()
+    }
+
+    /// One turn of a connection: says what is to be said, and reads what may be read and `budget`
+    /// allows. Returns how many messages there were.
+    pub(super) fn turn(
+        &mut self,
+        side: Side,
+        end: &mut ClientEnd,
+        budget: Budget,
+        effects: &mut Effects,
+    ) -> usize {
+        self.say(side, end, effects);
+        let read = match self.read(side, end, budget, effects) {
+            Ok(0) => return 0,
+            Ok(read) => read,
+            Err(Broken::Connection(error)) => {
+                self.lanes[lane_index(side)].has_ended = true;
+                self.receiver.handle_disconnect(side, &error);
+                1
+            }
+            Err(Broken::Rule(error)) => {
+                // Both connections are of no use any more.
+                for side in [Side::Metadata, Side::Data] {
+                    self.lanes[lane_index(side)].has_ended = true;
+                    self.receiver.handle_disconnect(side, &error);
+                }
+                self.say(side, end, effects);
+                end.close(cut());
+                1
+            }
+        };
+        self.say(side, end, effects);
+        read
+    }
+
+    /// Sends what the machine wants sent on this connection, and takes up what it tells.
+    pub(super) fn say(&mut self, side: Side, end: &mut ClientEnd, effects: &mut Effects) {
+        self.collect();
+        if side == self.links.of_bodies() {
+            self.take_up(end);
+        }
+        // Lent bodies that nobody will see.
+        let abandoned = self.receiver.abandoned();
+        self.links.bodies().free_later(abandoned);
+        let lane = &mut self.lanes[lane_index(side)];
+        if lane.outgoing.is_empty() {
+            end.write_on(effects);
+        } else if let Some(error) = end.closed() {
+            lane.outgoing.clear();
+            self.receiver.handle_disconnect(side, error);
+        } else {
+            end.say(lane.outgoing.drain(..), effects);
+        }
+    }
+
+    /// Collects what the machine wants sent.
+    pub(super) fn collect(&mut self) {
+        while let Some(transmit) = self.receiver.poll_transmit() {
+            let (to, message) = match transmit {
+                ReceiverTransmit::Tagged { side, tag, bytes } => {
+                    let payload = Payload::Bytes(bytes.into());
+                    (side, Outgoing::Tagged { tag, payload })
+                }
+                ReceiverTransmit::Control { side, bytes } => {
+                    (side, Outgoing::Control { bytes, fd: None })
+                }
+            };
+            self.lanes[lane_index(to)].outgoing.push(message);
+        }
+    }
+
+    /// Whether collected messages wait for a connection's lock.
+    pub(super) fn has_outgoing(&self) -> bool {
+        self.lanes.iter().any(|lane| !lane.outgoing.is_empty())
+    }
+
+    /// Takes up what the machine tells.
+    fn take_up(&mut self, end: &mut ClientEnd) {
+        while let Some(event) = self.receiver.poll_event() {
+            match event {
+                ReceiverEvent::Stream { info, .. } => self.info = Some(info),
+                ReceiverEvent::Schema(header) => self.schema = Some(Arc::new(header)),
+                ReceiverEvent::Expect { seq, packed, list } => end.post_body(seq, packed, list),
+                // Regions belong to the connection, which has dealt with them.
+                ReceiverEvent::Region { .. } | ReceiverEvent::RegionGone { .. } => {}
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        side: Side,
+        end: &mut ClientEnd,
+        budget: Budget,
+        effects: &mut Effects,
+    ) -> Result<usize, Broken> {
+        // The clock is read once for all messages, and not where there is none.
+        let (mut read, mut bytes, mut now) = (0, 0, None);
+        while read < budget.messages && bytes < budget.bytes && self.may_read(side) {
+            let mut received = end.receive(budget.asks_for_death);
+            if let Ok(Some(message)) = &mut received {
+                match end.handles(message, effects) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        read += 1;
+                        continue;
+                    }
+                    Err(error) => received = Err(error),
+                }
+            }
+            match received {
+                Ok(Some(message)) => {
+                    bytes += message.body_len() as u64;
+                    self.deliver(side, message, *now.get_or_insert_with(clock::now));
+                    if self.has_one_link() {
+                        // Rule D8: before the next message, which may be the body.
+                        self.take_up(end);
+                    }
+                }
+                Ok(None) if end.is_waiting() && self.is_broken() => end.clear_posted(),
+                Ok(None) if end.is_waiting() && self.has_one_link() => {
+                    return Err(Broken::Rule(Error::protocol(
+                        // Rule D1.
+                        "the server sent a large body before its header, on one connection",
+                    )));
+                }
+                Ok(None) => break,
+                // What came before it counts first.
+                Err(_) if read > 0 => break,
+                Err(error) => return Err(Broken::Connection(error)),
+            }
+            read += 1;
+        }
+        Ok(read)
+    }
+
+    fn deliver(&mut self, side: Side, message: Incoming, now: Timestamp) {
+        // An error is kept by the machine, which is closed by it.
+        match message {
+            Incoming::Metadata(bytes) => drop(self.receiver.handle_metadata(now, &bytes)),
+            Incoming::Control { bytes, .. } => {
+                drop(self.receiver.handle_control(now, side, &bytes));
+            }
+            Incoming::Tagged { tag, bytes } => {
+                drop(self.receiver.handle_body(now, tag, InBody::List(&bytes)));
+            }
+            Incoming::Body { seq, memory } => self.deliver_packed(now, seq, Packed::Host(memory)),
+            Incoming::GpuBody { seq, body } => self.deliver_packed(now, seq, Packed::Gpu(body)),
+        }
+    }
+
+    fn deliver_packed(&mut self, now: Timestamp, seq: u32, memory: Packed) {
+        let tag = body_tag(seq, BodyKind::Packed);
+        let len = memory.len() as u64;
+        let body = InBody::Packed { len, memory };
+        drop(self.receiver.handle_body(now, tag, body));
+    }
+
+    fn may_read(&self, side: Side) -> bool {
+        if self.lanes[lane_index(side)].has_ended {
+            return false;
+        }
+        match self.receiver.state() {
+            // The answer that lent bodies wait for may be behind them.
+            ReceiverState::Ended => {
+                side == Side::Data && self.receiver.is_held_up() && self.receiver.may_read(side)
+            }
+            ReceiverState::Failed | ReceiverState::Cancelled => !self.receiver.is_over_on_wire(),
+            ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming => {
+                self.receiver.may_read(side)
+            }
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        matches!(
+            self.receiver.state(),
+            ReceiverState::Failed | ReceiverState::Cancelled
+        )
+    }
+
+    /// What the stream waits for on this connection.
+    pub(super) fn wants(&self, side: Side, end: &mut ClientEnd) -> Wants {
+        // What may not be read now must not end a sleep either.
+        let read = self.may_read(side) && !end.is_waiting();
+        Wants {
+            read,
+            write: end.is_writing(),
+            at: None,
+            soon: end.doze() && read,
+        }
+    }
+
+    /// Whether the consumer can take a message without reading.
+    pub(super) fn has_message(&self) -> bool {
+        self.receiver.waiting() > 0 && !self.receiver.is_held_up()
+    }
+
+    /// The next message for the consumer, if it is there. `end` is the connection of the bodies.
+    pub(super) fn take(&mut self, end: &mut ClientEnd, effects: &mut Effects) -> Option<Taken> {
+        let Message { seq, header, body } = self.receiver.next_message()?;
+        let (body, is_lent) = match body {
+            Body::Packed(memory) => (TakenBody::Packed(memory), false),
+            Body::Lent(spans) => {
+                let body = self.find_lent(seq, spans, end);
+                let is_lent =
+                    matches!(&body, TakenBody::Lent { memory: Ok(memory), .. } if !memory.pulled);
+                (body, is_lent)
+            }
+        };
+        let holds = is_lent && header.kind() == HeaderKind::RecordBatch;
+        if !(holds && self.may_tell_later(header.body_len())) {
+            // Credit, and perhaps an end, follow from taking it.
+            self.say(self.links.of_bodies(), end, effects);
+        }
+        Some(Taken { header, body })
+    }
+
+    fn find_lent(&self, seq: u32, spans: Vec<Span>, end: &mut ClientEnd) -> TakenBody {
+        TakenBody::Lent {
+            len: spans.iter().map(|span| span.length).sum(),
+            lent: LentBody::new(self.links.bodies(), self.receiver.to_return(seq, &spans)),
+            memory: end.resolve(seq, spans),
+        }
+    }
+
+    /// Whether the credit of a lent body of `len` bytes may leave when the consumer asks for the
+    /// next one, together with this body, if the consumer has given it back by then. Of a wide
+    /// window the server still has up to half; of the end of a stream it is told at once.
+    fn may_tell_later(&self, len: u64) -> bool {
+        self.receiver.state() == ReceiverState::Streaming
+            && self.receiver.window_takes(BATCHES_AHEAD, len)
+    }
+
+    /// Whether the server has said its last word on this stream, so that its connection can serve
+    /// another. No lock of a connection is held.
+    pub(super) fn is_settled(&self) -> bool {
+        let is_open = |link: &Arc<ClientLink>| link.look(|end| end.closed().is_none());
+        self.is_said() && self.links.iter().all(is_open)
+    }
+
+    /// Whether nothing more of the stream can come.
+    fn is_said(&self) -> bool {
+        let is_ordered = self.links.iter().all(|link| link.profile().is_ordered);
+        self.receiver.is_over_on_wire() && (is_ordered || self.receiver.is_whole())
+    }
+
+    /// Whether the I/O thread need not read on: nothing more can come, or nothing more is wanted.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_said() || self.lanes.iter().any(|lane| lane.has_ended)
+    }
+
+    /// Whether the stream is of no use to its connections any more: the server broke a rule or said
+    /// nothing in time, and what it may still say could not be told from the next stream.
+    ///
+    /// So is one that did not come to its end on a connection that keeps no order: what is still
+    /// under way of it could come between the messages of the next.
+    pub(super) fn is_faulty(&self) -> bool {
+        let failed = self.receiver.state() == ReceiverState::Failed;
+        let is_unordered = self.links.iter().any(|link| !link.profile().is_ordered);
+        (failed && !self.receiver.is_over_on_wire()) || (is_unordered && !self.is_settled())
+    }
+
+    /// Cuts the connections. Arrays handed out stay valid. No lock of a connection is held.
+    pub(super) fn close(&self) {
+        for link in self.links.iter() {
+            link.interfere(|end, _| end.close(cut()));
+        }
+    }
+
+    /// What the next stream on the connection may bring again.
+    pub(super) fn take_parser(&mut self) -> HeaderParser {
+        self.receiver.take_parser()
+    }
+}
+
+fn cut() -> Error {
+    Error::cancelled("the stream on this connection has failed")
+}
+
+fn lane_index(side: Side) -> usize {
+    match side {
+        Side::Metadata => 0,
+        Side::Data => 1,
+    }
+}

@@ -1,0 +1,142 @@
+//! A stream that its consumer has left. The I/O thread reads it to its end, for the sake of its
+//! connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::connection::Effects;
+use super::inbound::Inbound;
+use super::{ClientEnd, Connections, Memory};
+use crate::driver::clock;
+use crate::driver::turning::Budget;
+use crate::lines::Lines;
+use crate::proto::{Side, Timestamp};
+
+/// How long a server that has no reason to be silent is waited for (rule R5).
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What becomes of connections once nothing of a stream is under way on them.
+pub type Home = Box<dyn FnOnce(Connections) + Send>;
+
+/// The stream, which its connections share until it is over. It keeps them alive: the client may be
+/// gone, and the server must still be heard.
+pub struct Left(Mutex<Option<Box<LeftStream>>>);
+
+/// What its consumer has left of a stream.
+pub(super) struct LeftStream {
+    inbound: Inbound,
+    home: Home,
+    /// When the server last sent something, and how long it may be silent: a stream whose end the
+    /// server never says would keep its connections for ever.
+    heard: Timestamp,
+    patience: Duration,
+}
+
+impl Left {
+    /// Hands the connections of a stream over to the I/O thread, until the stream is over.
+    pub(super) fn start(inbound: Inbound, mut connections: Connections, home: Home) {
+        let patience = inbound.receiver.stall_timeout();
+        let patience = patience.unwrap_or(SILENCE_TIMEOUT);
+        let left = Arc::new(Self(Mutex::new(Some(Box::new(LeftStream {
+            inbound,
+            home,
+            heard: clock::now(),
+            patience,
+        })))));
+        for (side, connection) in connections.iter_mut() {
+            let left = Arc::clone(&left);
+            connection.step(|end, _| {
+                // A body that nobody wants is not announced either: it is thrown away.
+                end.clear_posted();
+                end.wake();
+                end.left = Some((side, left));
+            });
+        }
+    }
+
+    /// Reads one of the connections. Returns how many messages there were.
+    pub(super) fn turn(
+        &self,
+        side: Side,
+        end: &mut ClientEnd,
+        budget: Budget,
+        effects: &mut Effects,
+    ) -> usize {
+        let mut left = self.0.lock();
+        let Some(stream) = left.as_deref_mut() else {
+            end.left = None;
+            return 0;
+        };
+        let read = stream.inbound.turn(side, end, budget, effects);
+        if read > 0 {
+            stream.heard = clock::now();
+        }
+        if stream.inbound.is_over() {
+            end.left = None;
+            effects.over = left.take();
+        }
+        read
+    }
+
+    /// When the server has been silent for too long.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        let left = self.0.lock();
+        let stream = left.as_deref()?;
+        Some(stream.heard.saturating_add(stream.patience))
+    }
+
+    /// Ends the stream if the server has been silent for too long.
+    pub(super) fn end_silence(&self, now: Timestamp, effects: &mut Effects) {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        if let Some(stream) = self.take() {
+            static SAID: Lines = Lines::new();
+            let silent = stream.patience;
+            SAID.say(|more| {
+                tracing::warn!(
+                    "a cancelled stream is cut: its server has not said its end for {silent:?}{more}"
+                );
+            });
+            effects.over = Some(stream);
+        }
+    }
+
+    /// Takes the stream, unless it is over.
+    pub(super) fn take(&self) -> Option<Box<LeftStream>> {
+        self.0.lock().take()
+    }
+}
+
+impl LeftStream {
+    /// Gives the connections back where they can be used again. No lock of a connection is held.
+    pub(super) fn end(self) {
+        let Self {
+            mut inbound, home, ..
+        } = self;
+        if !inbound.is_settled() {
+            inbound.close();
+            return;
+        }
+        let links = &inbound.links;
+        // The I/O thread owns them, which runs this.
+        let Some(metadata) = links.metadata.take() else {
+            return;
+        };
+        let data = links.data.as_ref().and_then(|link| link.take());
+        let mut connections = Connections { metadata, data };
+        for (_, connection) in connections.iter_mut() {
+            let parser = inbound.take_parser();
+            connection.step(|end, _| {
+                end.left = None;
+                end.end(Memory {
+                    parser,
+                    decoder: None,
+                });
+            });
+        }
+        home(connections);
+    }
+}

@@ -1,0 +1,396 @@
+//! Streams on their way in, and the connections that they come on.
+//!
+//! - [`ClientEnd`] is the client's end of one connection, whatever stream is on it.
+//! - [`Fetch`] is one stream, turned by the thread that consumes it. It holds the tokens of its
+//!   connections.
+//! - A stream that its consumer leaves before the end goes to the I/O thread (`left.rs`).
+
+mod connection;
+mod decode;
+mod inbound;
+mod left;
+mod packed;
+mod returns;
+mod sides;
+mod stats;
+mod waiting;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use connection::{ClientEnd, ClientLink, Effects, Memory};
+pub use left::{Home, SILENCE_TIMEOUT};
+pub use returns::Returns;
+pub use sides::Sides;
+pub use stats::StreamStats;
+
+use crate::arrow::decode::{DecodeOptions, DecodedBatch, Decoder, Level, ReceivedBody};
+use crate::cancel::Cancel;
+use crate::device::Target;
+use crate::device::cuda::Device;
+use crate::driver::clock;
+use crate::driver::turning::{Budget, Turner};
+use crate::driver::waiting::Looks;
+use crate::error::{Error, Result};
+use crate::proto::{Header, Receiver, ReceiverConfig, StreamInfo};
+use inbound::{Inbound, Taken};
+use left::Left;
+
+/// The connections of a stream.
+pub type Connections = Sides<Turner<ClientEnd>>;
+
+/// One turn of a consumer, before the token and the other connection are looked at again. The
+/// consumer has the bodies while they lie in a cache, and the next ones are received into the same
+/// memory.
+const AT_ONCE: Budget = Budget {
+    messages: 64,
+    bytes: 256 << 10,
+    ..Budget::WOKEN
+};
+
+/// One stream on its way in.
+pub struct Fetch {
+    inbound: Inbound,
+    connections: Connections,
+    decoder: Option<Decoder>,
+    /// The decoder of the stream before on this connection.
+    earlier: Option<Decoder>,
+    decode: DecodeOptions,
+    /// Where arrays shall be; [`Target::AsSent`] until it is known where the sender has them.
+    target: Target,
+    /// The server has them on a GPU, and they shall be there: which one it is here, the first body
+    /// that was lent there shows.
+    follow: bool,
+    /// Dictionaries that came before that, as bytes.
+    early: Vec<(Header, ReceivedBody)>,
+    /// Bytes of their bodies.
+    early_bytes: u64,
+    /// How long to look for messages before sleeping.
+    spin: Duration,
+    /// The looks before a sleep.
+    looks: Looks,
+    /// A server's process has ended: what it left is read, and then no more is waited for.
+    peer_has_died: bool,
+    stats: StreamStats,
+    /// Why the stream is over, when it did not end well.
+    failed: Option<Error>,
+}
+
+impl Fetch {
+    /// Asks for the stream. An error comes with the connections, on which nothing was asked.
+    ///
+    /// Boxed: it is handed on several times, and has some two thousand bytes.
+    ///
+    /// # Errors
+    ///
+    /// The request is not one that can be sent, or there is no such GPU.
+    pub fn start(
+        config: ReceiverConfig,
+        mut connections: Connections,
+        decode: DecodeOptions,
+        target: Target,
+        spin: Duration,
+    ) -> Result<Box<Self>, (Error, Connections)> {
+        let gpus = config.request.gpus.clone();
+        let prepared = gpu_of(target, decode.level)
+            .and_then(|gpu| Receiver::new(config).map(|receiver| (gpu, receiver)));
+        let (gpu, mut receiver) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return Err((error, connections)),
+        };
+        let mut begin = |connection: &mut Turner<ClientEnd>| {
+            connection.step(|end, _| end.begin(gpu.as_ref(), &gpus))
+        };
+        connections.data.as_mut().map(&mut begin);
+        let memory = begin(&mut connections.metadata);
+        receiver.set_parser(memory.parser);
+        receiver.start(clock::now());
+        let links = connections.map(|it| Arc::clone(it.link()));
+        let mut fetch = Box::new(Self {
+            inbound: Inbound::new(receiver, links),
+            connections,
+            decoder: None,
+            earlier: memory.decoder,
+            decode,
+            target,
+            follow: false,
+            early: Vec::new(),
+            early_bytes: 0,
+            spin,
+            looks: Looks::default(),
+            peer_has_died: false,
+            stats: StreamStats::default(),
+            failed: None,
+        });
+        fetch.say();
+        Ok(fetch)
+    }
+
+    /// What the server said of the stream; `None` from a baseline server.
+    pub fn info(&self) -> Option<&StreamInfo> {
+        self.inbound.info.as_ref()
+    }
+
+    /// Figures so far.
+    pub fn stats(&self) -> StreamStats {
+        self.stats
+    }
+
+    /// Why the stream is over, when it did not end well.
+    pub fn error(&self) -> Option<&Error> {
+        self.failed.as_ref()
+    }
+
+    /// Whether it failed since this process cannot open the server's memory on a GPU.
+    pub fn misses_gpus(&self) -> bool {
+        self.bodies().interfere(|end, _| end.misses_gpus())
+    }
+
+    /// Who the server is.
+    pub fn peer(&self) -> &str {
+        self.inbound.links.metadata.peer()
+    }
+
+    /// The connection of the bodies.
+    fn bodies(&self) -> &Arc<ClientLink> {
+        self.inbound.links.bodies()
+    }
+
+    /// Whether the server has said its last word on this stream.
+    pub fn is_settled(&self) -> bool {
+        self.inbound.is_settled()
+    }
+
+    /// Where arrays will be, once the schema is there.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// What makes arrays of messages, once the schema is there.
+    pub fn decoder(&self) -> Option<&Decoder> {
+        self.decoder.as_ref()
+    }
+
+    /// The schema message, once it is there.
+    pub fn schema(&self) -> Option<Arc<Header>> {
+        self.inbound.schema.clone()
+    }
+
+    /// Waits for the schema.
+    ///
+    /// # Errors
+    ///
+    /// Whatever ended the stream.
+    pub fn wait_for_schema(&mut self, cancel: Option<&Cancel>) -> Result<()> {
+        while self.decoder.is_none() {
+            if let Some(header) = self.inbound.schema.clone() {
+                // Rule E2: STREAM came before it.
+                let target = self.settle_target();
+                self.follow = self.target == Target::AsSent && target != Target::Host;
+                self.target = target;
+                let earlier = self.earlier.take();
+                self.decoder =
+                    earlier.filter(|known| known.fits(&header, self.decode, self.target));
+                if self.decoder.is_none() {
+                    let decoder = Decoder::with_target(&header, self.decode, self.target);
+                    self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
+                }
+            } else if !self.look(Look::Wait).came {
+                self.check()?;
+                self.wait(Look::Wait, cancel)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next record batch, or `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Whatever ended the stream; every later call says the same.
+    pub fn next(&mut self, cancel: Option<&Cancel>) -> Result<Option<DecodedBatch>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.wait_for_schema(cancel)?;
+        // Also where batches have come that need not be waited for.
+        if let Some(Err(error)) = cancel.map(Cancel::check)
+            && !self.inbound.receiver.is_complete()
+        {
+            return Err(self.abort(error));
+        }
+        let mut waited = None;
+        loop {
+            if let Some(taken) = waited.take().or_else(|| self.look(Look::Take).taken) {
+                let batch = self.decode(taken, cancel);
+                if let Some(batch) = batch.map_err(|error| self.abort(error))? {
+                    return Ok(Some(batch));
+                }
+            } else if self.inbound.receiver.is_complete() {
+                // The last credit tells a server that waits for a second connection that there is
+                // none to come.
+                self.tell_credit();
+                return Ok(None);
+            } else {
+                // After the messages: what came before a failure is still handed out.
+                self.check()?;
+                waited = self.wait(Look::Take, cancel)?;
+            }
+        }
+    }
+
+    /// How many batches [`next`](Self::next) gives without waiting for the server. Where there are
+    /// none, what the connections have is read first.
+    pub fn batches_here(&mut self) -> usize {
+        self.say();
+        let here = self.inbound.receiver.batches_here();
+        if here > 0 || self.failed.is_some() || self.inbound.receiver.is_complete() {
+            return here;
+        }
+        // The caller may wait for something else meanwhile, and this alone tells of the end of the
+        // connection.
+        self.doze();
+        self.look(Look::Count);
+        self.inbound.receiver.batches_here()
+    }
+
+    /// Ends the stream: at its end, or early. The connections go `home`, at once or when the server
+    /// has said its last word, unless they are of no use any more.
+    pub fn end(mut self: Box<Self>, home: impl FnOnce(Connections) + Send + 'static) {
+        // Also at a good end: what was lent for batches that nobody took goes back.
+        self.cancel();
+        if self.is_settled() {
+            let mut memory = Memory {
+                parser: self.inbound.take_parser(),
+                // Dictionaries may lie in memory that this connection lends, and keep it alive.
+                decoder: self.decoder.take().and_then(Decoder::emptied),
+            };
+            for (_, connection) in self.connections.iter_mut() {
+                let memory = std::mem::take(&mut memory);
+                connection.step(|end, _| end.end(memory));
+            }
+            home(self.connections);
+        } else if self.inbound.is_faulty() {
+            self.inbound.close();
+        } else {
+            // What makes arrays is dropped on this thread: that waits for work on a GPU.
+            let Self {
+                inbound,
+                connections,
+                ..
+            } = *self;
+            Left::start(inbound, connections, Box::new(home));
+        }
+    }
+
+    fn cancel(&mut self) {
+        if self.failed.is_none() && self.inbound.receiver.is_complete() {
+            // A server of the bodies alone hears of the end by the last credit.
+            self.tell_credit();
+            return;
+        }
+        self.failed
+            .get_or_insert_with(|| Error::cancelled("the stream was cancelled by its consumer"));
+        self.inbound.receiver.cancel();
+        self.say();
+    }
+
+    /// Fails once the machine has failed.
+    fn check(&mut self) -> Result<()> {
+        match self.inbound.receiver.error() {
+            Some(error) => Err(self.failed.get_or_insert(error.clone()).clone()),
+            None => Ok(()),
+        }
+    }
+
+    fn abort(&mut self, error: Error) -> Error {
+        self.failed = Some(error.clone());
+        self.cancel();
+        error
+    }
+
+    /// One turn of each connection: says what is to be said, reads what is there, and takes a
+    /// message, each under one lock. What is there already is taken without reading.
+    fn look(&mut self, look: Look) -> Found {
+        let Self {
+            connections,
+            inbound,
+            ..
+        } = self;
+        let takes = look == Look::Take;
+        let budget = Budget {
+            asks_for_death: self.peer_has_died,
+            ..AT_ONCE
+        };
+        let mut found = Found::default();
+        for (side, connection) in connections.iter_mut() {
+            connection.step(|end, effects| {
+                if takes && inbound.has_message() {
+                    inbound.say(side, end, effects);
+                } else {
+                    found.came |= inbound.turn(side, end, budget, effects) > 0;
+                }
+                if look != Look::Count {
+                    end.wake();
+                }
+                if takes && side == inbound.links.of_bodies() {
+                    found.taken = inbound.take(end, effects);
+                }
+            });
+        }
+        // What the second connection brought may be to be said on the first.
+        if inbound.has_outgoing() {
+            self.say();
+        }
+        found
+    }
+
+    /// Sends what the machine wants sent.
+    fn say(&mut self) {
+        for (side, connection) in self.connections.iter_mut() {
+            connection.step(|end, effects| self.inbound.say(side, end, effects));
+        }
+    }
+
+    /// Tells the server of everything that was taken.
+    fn tell_credit(&mut self) {
+        self.inbound.receiver.flush_credit();
+        self.inbound.collect();
+        if self.inbound.has_outgoing() {
+            self.say();
+        }
+    }
+}
+
+/// What a consumer looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// A message to take.
+    Take,
+    /// Anything that ends its wait.
+    Wait,
+    /// How many batches are there. It may wait for something else afterwards, so that the
+    /// descriptors have to tell of what comes.
+    Count,
+}
+
+/// What a look has found.
+#[derive(Default)]
+struct Found {
+    /// Messages, or the end of a connection.
+    came: bool,
+    /// What the consumer is handed.
+    taken: Option<Taken>,
+}
+
+/// The GPU that packed bodies are received into. What is checked value by value is checked on the
+/// host: a body on a GPU would have to come from there first.
+fn gpu_of(target: Target, level: Level) -> Result<Option<Arc<Device>>> {
+    match (target, level) {
+        (Target::Cuda(ordinal), Level::Structure) => Ok(Some(Device::get(ordinal.into())?)),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

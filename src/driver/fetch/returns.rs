@@ -1,0 +1,167 @@
+//! What a client gives back to its server: lent bodies, and regions that are not mapped any more.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::ClientLink;
+use crate::driver::clock;
+use crate::proto::{Control, FreeMessage, FreeQueue, Return, Timestamp};
+use crate::transport::{Outgoing, Payload};
+
+/// What waits to be given back. Beside the connection's lock, so that a release on any thread waits
+/// for no read.
+pub struct Returns {
+    /// `None` where the server named no `free_data` tag and so lends nothing (rule U2).
+    bodies: Mutex<Option<FreeQueue>>,
+    /// Many bodies wait, and another thread had the connection: it says them with its next turn.
+    is_urgent: AtomicBool,
+    /// Regions.
+    forgotten: Mutex<Vec<u16>>,
+}
+
+/// When bodies that were pushed are to be said.
+struct Due {
+    /// At once: they are many.
+    now: bool,
+    /// Or then, if nothing is said before; `None` where a time was given already.
+    at: Option<Timestamp>,
+}
+
+impl Returns {
+    pub(super) fn new(free_tag: Option<u64>) -> Self {
+        Self {
+            bodies: Mutex::new(free_tag.map(FreeQueue::new)),
+            is_urgent: AtomicBool::new(false),
+            forgotten: Mutex::default(),
+        }
+    }
+
+    /// Whether bodies are to be said at once.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_urgent.load(Ordering::Relaxed)
+    }
+
+    /// When bodies are to be said at the latest.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.bodies.lock().as_ref().and_then(FreeQueue::deadline)
+    }
+
+    /// Everything that waits, as messages.
+    pub(super) fn take(&self) -> impl Iterator<Item = Outgoing> + use<> {
+        self.is_urgent.store(false, Ordering::Relaxed);
+        let mut messages = Vec::new();
+        if let Some(queue) = &mut *self.bodies.lock() {
+            messages.extend(std::iter::from_fn(|| queue.flush()).map(outgoing));
+        }
+        let forgotten = std::mem::take(&mut *self.forgotten.lock());
+        messages
+            .into_iter()
+            .chain(forgotten.into_iter().map(forget))
+    }
+
+    fn push(&self, bodies: impl IntoIterator<Item = Return>) -> Option<Due> {
+        let mut queue = self.bodies.lock();
+        let queue = queue.as_mut()?;
+        let before = queue.deadline();
+        let now = queue.needs_time().then(clock::now).unwrap_or_default();
+        for body in bodies {
+            queue.push(now, &body);
+        }
+        Some(Due {
+            now: queue.is_due(now),
+            at: queue.deadline().filter(|_| before.is_none()),
+        })
+    }
+}
+
+impl ClientLink {
+    /// Has the I/O thread tell the server that a region is not mapped any more.
+    pub(super) fn forget(&self, id: u16) {
+        self.beside.forgotten.lock().push(id);
+        self.look_after(clock::now());
+    }
+
+    /// Gives bodies back to the server, soon: at once when there are many, within 10 ms otherwise
+    /// (rule F5). Safe from any thread; does nothing in a forked child.
+    pub fn free(&self, bodies: impl IntoIterator<Item = Return>) {
+        if self.free_later(bodies) {
+            // Where another thread has the connection, that thread says them.
+            let _ = self.try_interfere(|end, effects| end.write_on(effects));
+        }
+    }
+
+    /// The same by a thread that has the connection's lock: it says them with its next turn.
+    /// Returns whether they are to be said at once.
+    pub(super) fn free_later(&self, bodies: impl IntoIterator<Item = Return>) -> bool {
+        let mut bodies = bodies.into_iter().peekable();
+        if bodies.peek().is_none() || !self.generation().is_same_process() {
+            return false;
+        }
+        let Some(due) = self.beside.push(bodies) else {
+            return false;
+        };
+        if let Some(at) = due.at {
+            self.look_after(at);
+        }
+        if due.now {
+            self.beside.is_urgent.store(true, Ordering::Relaxed);
+        }
+        due.now
+    }
+}
+
+/// A lent body of one message: gives it back when the last array that points into it is released
+/// (rule F1), and keeps the connection alive until then (rule F6).
+pub(super) struct LentBody {
+    link: Arc<ClientLink>,
+    /// How; `None` where all its buffers are empty.
+    back: Option<Return>,
+    /// The mappings.
+    memory: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl LentBody {
+    pub(super) fn new(link: &Arc<ClientLink>, back: Option<Return>) -> Self {
+        Self {
+            link: Arc::clone(link),
+            back,
+            memory: None,
+        }
+    }
+
+    /// The owner of the body's buffers, which lie in `memory`.
+    pub(super) fn into_owner(
+        mut self,
+        memory: Arc<dyn Any + Send + Sync>,
+    ) -> Arc<dyn Any + Send + Sync> {
+        self.memory = Some(memory);
+        Arc::new(self)
+    }
+}
+
+impl Drop for LentBody {
+    fn drop(&mut self) {
+        // First: a server may free memory of a GPU that is back, which must not be open here then.
+        self.memory = None;
+        self.link.free(self.back.take());
+    }
+}
+
+fn outgoing(message: FreeMessage) -> Outgoing {
+    match message {
+        FreeMessage::Tagged { tag, bytes } => {
+            let payload = Payload::Bytes(bytes.into());
+            Outgoing::Tagged { tag, payload }
+        }
+        FreeMessage::Control(bytes) => Outgoing::Control { bytes, fd: None },
+    }
+}
+
+/// The answer to a region that has gone.
+pub(super) fn forget(id: u16) -> Outgoing {
+    let bytes = Control::RegionForgotten { id }.encode();
+    Outgoing::Control { bytes, fd: None }
+}
