@@ -73,16 +73,23 @@ impl Served {
         Ok(())
     }
 
-    /// Writes what is queued, unless it waits for more.
+    /// Writes what is queued, unless it waits for more, or for room: a socket that was full is
+    /// written to when its descriptor tells of room, since there is much then.
     pub(super) fn write(&mut self) -> Result<()> {
         let least = match self.writes {
             Writes::AtOnce => 1,
             Writes::Later => ENOUGH_BYTES,
         };
-        if self.connection.queued().bytes < least {
+        if self.is_full || self.connection.queued().bytes < least {
             return Ok(());
         }
-        self.connection.flush().map(drop)
+        self.flush()
+    }
+
+    /// Writes what is queued, as much as there is room for.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.is_full = !self.connection.flush()?;
+        Ok(())
     }
 
     fn transmit(&mut self, transmit: Transmit<Gathered>) -> Result<()> {

@@ -105,6 +105,8 @@ pub struct Served {
     is_pending_said: bool,
     /// More messages are about to follow those that are queued, and share their system call.
     writes: Writes,
+    /// The last write found no room for everything.
+    is_full: bool,
     /// Bytes of the stream that were queued when it was last acted on.
     stream_queued: u64,
     /// When to look for idle regions next.
@@ -182,6 +184,7 @@ impl ServedLink {
             is_cancelled: false,
             is_pending_said: false,
             writes: Writes::AtOnce,
+            is_full: false,
             stream_queued: 0,
             retire_at: None,
             probe_at: None,

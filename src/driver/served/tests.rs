@@ -33,7 +33,7 @@ impl Connection for EndsWhileReceiving {
 
     fn flush(&mut self) -> Result<bool> {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        Ok(false)
+        Ok(true)
     }
 
     fn queued(&self) -> Queued {

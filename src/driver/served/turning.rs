@@ -242,7 +242,7 @@ impl Served {
     fn write_on(&mut self, effects: &mut Effects) {
         if self.closed.is_none()
             && self.connection.queued().bytes > 0
-            && let Err(error) = self.connection.flush()
+            && let Err(error) = self.flush()
         {
             self.close(error, effects);
         }
