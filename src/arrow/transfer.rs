@@ -7,8 +7,7 @@ use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{EncodeOptions, EncodedMessage, EncodedMessages, Encoder};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
-use crate::device::cuda::room::Room;
-use crate::device::cuda::{Device, Driver};
+use crate::device::gpu::{Gpu, GpuDriver, Room};
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
@@ -41,7 +40,7 @@ pub fn ensure_movable(device_type: i32, target: Target) -> Result<()> {
     let kind = DeviceKind(device_type);
     match kind {
         DeviceKind::CUDA | DeviceKind::CUDA_HOST | DeviceKind::CUDA_MANAGED => {
-            let readable = Driver::get().map(drop);
+            let readable = GpuDriver::get().map(drop);
             readable.map_err(|error| {
                 error.context(format!(
                     "memory of Arrow device type {device_type} cannot be read here"
@@ -51,7 +50,7 @@ pub fn ensure_movable(device_type: i32, target: Target) -> Result<()> {
         _ => kind.ensure_readable()?,
     }
     match target {
-        Target::Cuda(ordinal) => Device::get(ordinal.into()).map(drop),
+        Target::Cuda(ordinal) => Gpu::get(ordinal.into()).map(drop),
         Target::Host | Target::AsSent => Ok(()),
     }
 }

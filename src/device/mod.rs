@@ -8,6 +8,7 @@ pub(crate) mod afterlife;
 mod blocks;
 pub mod copy;
 pub mod cuda;
+pub mod gpu;
 mod host;
 pub(crate) mod lendable;
 pub(crate) mod memfd;

@@ -20,11 +20,13 @@
 mod body;
 mod control;
 mod error;
+mod extension;
 mod free;
 mod header;
 mod ledger;
 mod prefix;
 mod receiver;
+mod request;
 mod sender;
 mod tag;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -35,12 +37,11 @@ mod window;
 mod wire;
 
 pub use body::{AddressList, Bytes, SHORT_BYTES, Span, Spans, decode_frees, encode_frees};
-pub use control::{
-    BODY_KIND_LIST, BODY_KIND_PACKED, Control, Credit, FEATURE_IN_PLACE, FEATURE_PENDING,
-    FEATURE_REPEAT, FEATURE_RETURN, IPC_HANDLE_BYTES, MAX_TICKET_BYTES, Request, StreamInfo,
-    UUID_BYTES, VERSION, ensure_ticket_fits,
-};
+pub use control::{BODY_KIND_LIST, BODY_KIND_PACKED, Control, IPC_HANDLE_BYTES, StreamInfo};
 pub use error::ProtocolError;
+pub use extension::{
+    Credit, FEATURE_IN_PLACE, FEATURE_PENDING, FEATURE_REPEAT, FEATURE_RETURN, UUID_BYTES, VERSION,
+};
 pub use free::{FreeMessage, FreeQueue, Return};
 pub use header::{BodySpan, Header, HeaderKind, HeaderParser, verifier_options};
 pub use ledger::Ledger;
@@ -49,6 +50,7 @@ pub use receiver::{
     AnswerLimit, Body, InBody, Message, Receiver, ReceiverConfig, ReceiverEvent, ReceiverState,
     ReceiverTransmit, Side, SideConfig,
 };
+pub use request::{MAX_TICKET_BYTES, Request, ensure_ticket_fits};
 pub use sender::{OutBody, Sender, SenderConfig, SenderEvent, SenderState, Transmit, WindowRoom};
 pub use tag::{BodyKind, Role, RoleTags, Tags, body_of_tag, body_tag, parse_body_tag};
 pub use time::Timestamp;

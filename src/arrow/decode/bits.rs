@@ -47,6 +47,38 @@ fn put(target: &mut [u8], at: usize, count: usize, byte: impl Fn(usize) -> u8) {
     }
 }
 
+/// A validity bitmap; an empty one says that everything is valid.
+pub(super) struct Bitmap<'a>(pub(super) &'a [u8]);
+
+impl Bitmap<'_> {
+    pub(super) fn get(&self, row: usize) -> bool {
+        self.0.is_empty()
+            || self
+                .0
+                .get(row / 8)
+                .is_some_and(|byte| byte >> (row % 8) & 1 == 1)
+    }
+}
+
+/// Set bits among the first `len`, as far as there are bytes.
+pub(super) fn count_ones(bytes: &[u8], len: usize) -> usize {
+    let whole = bytes.len().min(len / 8);
+    let (words, rest) = bytes[..whole].as_chunks::<8>();
+    let ones = |word: u64| word.count_ones() as usize;
+    let mut sum: usize = words
+        .iter()
+        .map(|word| ones(u64::from_ne_bytes(*word)))
+        .sum();
+    sum += rest
+        .iter()
+        .map(|byte| ones(u64::from(*byte)))
+        .sum::<usize>();
+    if let (Some(last), 1..) = (bytes.get(whole), len % 8) {
+        sum += ones(u64::from(*last & ((1u8 << (len % 8)) - 1)));
+    }
+    sum
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

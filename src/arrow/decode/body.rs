@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use crate::device::cuda::{Device, Event};
+use crate::device::gpu::{Gpu, GpuEvent};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::Header;
@@ -21,14 +21,14 @@ pub struct ReceivedBody {
 /// The GPU that a body lies on.
 #[derive(Clone)]
 pub(super) struct BodyOnGpu {
-    pub(super) device: Arc<Device>,
+    pub(super) device: Arc<Gpu>,
     /// What reading it waits for.
-    pub(super) ready: Option<Arc<Event>>,
+    pub(super) ready: Option<Arc<GpuEvent>>,
 }
 
 impl ReceivedBody {
     /// The GPU that it lies on.
-    pub(super) fn device(&self) -> Option<&Arc<Device>> {
+    pub(super) fn device(&self) -> Option<&Arc<Gpu>> {
         self.gpu.as_ref().map(|gpu| &gpu.device)
     }
 
@@ -64,8 +64,8 @@ impl ReceivedBody {
         buffers: Vec<BufferRef>,
         owner: Arc<dyn Any + Send + Sync>,
         shared: bool,
-        device: Arc<Device>,
-        ready: Option<Arc<Event>>,
+        device: Arc<Gpu>,
+        ready: Option<Arc<GpuEvent>>,
     ) -> Self {
         Self {
             buffers,

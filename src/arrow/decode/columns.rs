@@ -9,9 +9,8 @@ use crate::arrow::abi::ArrowArray;
 use crate::arrow::decode::Dictionaries;
 use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::grown::Grown;
-use crate::arrow::decode::lane::OnGpu;
 use crate::arrow::decode::remote::Remote;
-use crate::device::cuda::Device;
+use crate::device::gpu::{ArrayMemory, Gpu};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
@@ -19,7 +18,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     /// Of arrays on a GPU. Dropped first: work of ours there ends before the memory goes.
-    pub(super) gpu: Option<Box<OnGpu>>,
+    pub(super) gpu: Option<Box<ArrayMemory>>,
     /// The body, as the driver received or mapped it.
     pub(super) body: Option<Arc<dyn Any + Send + Sync>>,
     /// All dictionaries of a batch at once, so that many columns cost no more than one. Only batches
@@ -143,8 +142,8 @@ impl Columns {
     }
 
     /// The GPU that all buffers lie on; `None`: on the host.
-    pub(super) fn device(&self) -> Option<&Arc<Device>> {
-        self.holds.gpu.as_deref().map(OnGpu::device)
+    pub(super) fn device(&self) -> Option<&Arc<Gpu>> {
+        self.holds.gpu.as_deref().map(ArrayMemory::device)
     }
 
     /// For each buffer, whether it belongs to the dictionary of some column.

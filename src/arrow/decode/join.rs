@@ -5,6 +5,9 @@
 //! grows: many deltas cost what they bring. Only bitmaps are copied each time, for readers see
 //! their last byte.
 
+mod runs;
+mod views;
+
 use std::sync::Arc;
 
 use crate::arrow::decode::bits;
@@ -13,8 +16,7 @@ use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
 use crate::arrow::decode::field::{Field, Layout, Type};
 use crate::arrow::decode::grown::{Grown, with_room};
 use crate::arrow::decode::parts::{Numbers, Part, Width, place, too_long};
-use crate::arrow::decode::values::count_ones;
-use crate::device::{BufferRef, HostBuffer};
+use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
 /// The values of `old`, then those of `delta`. Returns also the bytes copied.
@@ -172,7 +174,7 @@ impl Joiner<'_> {
             }
             row += part.len;
         }
-        let nulls = total - count_ones(target, total);
+        let nulls = total - bits::count_ones(target, total);
         if nulls == 0 {
             return Ok((Buffer::ABSENT, 0));
         }
@@ -422,178 +424,4 @@ impl Joiner<'_> {
         });
         self.written(moved, Width::Four)
     }
-
-    /// Views, and the bytes of both in as few data buffers as offsets of 32 bits allow: deltas
-    /// would add a buffer each.
-    fn views(&mut self, parts: &[Part<'_>; 2], buffers: &mut Vec<Buffer>) -> Result<()> {
-        let [old, new] = parts;
-        let data = |part: &Part<'_>| 2..part.node.n_buffers.saturating_sub(1).max(2);
-        let mut joined = Vec::new();
-        for index in data(old) {
-            let bytes = old.columns.bytes(old.node.buffer(index))?;
-            joined.push(self.extend(old, bytes, &[])?);
-        }
-        // Where each data buffer of the delta comes to.
-        let mut places = Vec::new();
-        for index in data(new) {
-            let bytes = new.columns.bytes(new.node.buffer(index))?;
-            let last = joined.last().copied().filter(|last| {
-                let end = last.at.len.checked_add(bytes.len());
-                end.is_some_and(|end| i32::try_from(end).is_ok())
-            });
-            let before = match last {
-                Some(last) => {
-                    joined.pop();
-                    last.at
-                }
-                None => BufferRef::EMPTY,
-            };
-            places.push((joined.len(), before.len));
-            joined.push(self.extend_own(before, bytes)?);
-        }
-        let mut added = self.passing(new.len.checked_mul(16).ok_or_else(too_long)?)?;
-        for view in new.bytes(1, 16, 0)?.as_chunks::<16>().0 {
-            added.extend(moved_view(view, &places)?);
-        }
-        buffers.push(self.extend(old, old.bytes(1, 16, 0)?, &added)?);
-        let lengths = joined.iter().map(|data| i64::try_from(data.at.len));
-        let lengths = lengths.map(|length| length.map_err(|_| too_long()));
-        let lengths = self.written(lengths, Width::Eight)?;
-        buffers.append(&mut joined);
-        buffers.push(self.extend(old, &[], &lengths)?);
-        Ok(())
-    }
-
-    /// [`extend`](Self::extend) of what the result has already.
-    fn extend_own(&mut self, old: BufferRef, new: &[u8]) -> Result<Buffer> {
-        let grown = self.out.holds.grown.get(&old.data.addr()).map(Arc::clone);
-        if let Some(grown) = &grown
-            && grown.append(old.len, new)
-        {
-            self.copied = self.copied.saturating_add(new.len() as u64);
-            let at = grown.bytes(old.len.checked_add(new.len()).ok_or_else(too_long)?)?;
-            return Ok(Buffer { at, private: true });
-        }
-        let len = old.len.checked_add(new.len()).ok_or_else(too_long)?;
-        if len == 0 {
-            return Ok(Buffer::empty());
-        }
-        let capacity = with_room(len);
-        self.budget.take(capacity as u64)?;
-        let larger = Grown::new(capacity)?;
-        if let Some(grown) = grown {
-            let known = grown.bytes(old.len)?;
-            // SAFETY: `grown` is alive, and nobody writes to its bytes in use.
-            let known = unsafe { known.as_slice() };
-            if !larger.append(0, known) {
-                return Err(too_long());
-            }
-            self.out.holds.grown.remove(&old.data.addr());
-        }
-        if !larger.append(old.len, new) {
-            return Err(too_long());
-        }
-        self.copied = self.copied.saturating_add(len as u64);
-        self.grow(Arc::new(larger), len)
-    }
-
-    /// The ends of some runs of a part, as rows of the result from `base` on.
-    fn ends(
-        &self,
-        part: &Part<'_>,
-        width: Width,
-        (first, count): (usize, usize),
-        base: i64,
-    ) -> Result<Vec<u8>> {
-        let ends = part.child(0)?.numbers(1, width, 0)?;
-        let start = i64::try_from(part.start).map_err(|_| too_long())?;
-        let len = i64::try_from(part.len).map_err(|_| too_long())?;
-        let rows = (first..first.saturating_add(count)).map(|run| {
-            let end = (ends.at(run) - start).min(len);
-            end.checked_add(base).ok_or_else(too_long)
-        });
-        self.written(rows, width)
-    }
-
-    fn run_ends(&mut self, field: &Field, parts: &[Part<'_>; 2]) -> Result<usize> {
-        let width = match field.children.first().map(|ends| &ends.ty) {
-            Some(Type::Int { bits: 16, .. }) => Width::Two,
-            Some(Type::Int { bits: 32, .. }) => Width::Four,
-            _ => Width::Eight,
-        };
-        let [old, new] = parts;
-        let (old_ends, new_ends) = (old.child(0)?, new.child(0)?);
-        let old_numbers = old_ends.numbers(1, width, 0)?;
-        let runs = [
-            runs_of(old, &old_numbers)?,
-            runs_of(new, &new_ends.numbers(1, width, 0)?)?,
-        ];
-        let old_len = i64::try_from(old.len).map_err(|_| too_long())?;
-        let here;
-        let whole = runs[0] == (0, old_numbers.len())
-            && old_numbers.at(runs[0].1.saturating_sub(1)) == old_len;
-        let known = if whole {
-            old_ends.bytes(1, width.bytes(), 0)?
-        } else {
-            here = self.ends(old, width, runs[0], 0)?;
-            &here
-        };
-        let added = self.ends(new, width, runs[1], old_len)?;
-        let ends = self.extend(old, known, &added)?;
-        let id = self.push(parts, Vec::new(), 2)?;
-        let values = [
-            parts[0].child_range(1, runs[0].0, runs[0].1)?,
-            parts[1].child_range(1, runs[1].0, runs[1].1)?,
-        ];
-        let end_parts = [
-            Part {
-                len: runs[0].1,
-                ..values[0]
-            },
-            Part {
-                len: runs[1].1,
-                ..values[1]
-            },
-        ];
-        let ends = self.push(&end_parts, vec![Buffer::ABSENT, ends], 0)?;
-        let first = self.out.nodes[id].first_child;
-        self.out.children[first] = ends;
-        if let Some(child) = field.children.get(1) {
-            self.out.children[first + 1] = self.column(child, &values)?;
-        }
-        Ok(id)
-    }
-}
-
-/// Which runs a part uses: the first one, and how many.
-fn runs_of(part: &Part<'_>, ends: &Numbers<'_>) -> Result<(usize, usize)> {
-    let start = i64::try_from(part.start).map_err(|_| too_long())?;
-    let last = i64::try_from(part.len).map_err(|_| too_long())?;
-    let last = start.checked_add(last).ok_or_else(too_long)?;
-    let first = ends.up_to(start);
-    if part.len == 0 {
-        return Ok((first.min(ends.len()), 0));
-    }
-    // The run that the last value lies in ends behind it.
-    let behind = ends.up_to(last - 1).saturating_add(1).min(ends.len());
-    Ok((first, behind.saturating_sub(first)))
-}
-
-/// A view whose bytes have moved to (data buffer, offset) of the number that it names.
-fn moved_view(view: &[u8; 16], places: &[(usize, usize)]) -> Result<[u8; 16]> {
-    let value = u128::from_le_bytes(*view);
-    let part = |from: u32| (value >> from) & u128::from(u32::MAX);
-    // Its length; up to 12 bytes stand in the view.
-    if part(0) <= 12 {
-        return Ok(*view);
-    }
-    let number = usize::try_from(part(64)).map_err(|_| too_long())?;
-    let (buffer, shift) = places.get(number).copied().ok_or_else(too_long)?;
-    let offset = usize::try_from(part(96)).ok();
-    let offset = offset.and_then(|offset| offset.checked_add(shift));
-    let small = |number: usize| i32::try_from(number).map_err(|_| too_long());
-    let (buffer, offset) = (small(buffer)?, small(offset.ok_or_else(too_long)?)?);
-    let low = value & u128::from(u64::MAX);
-    let high = u128::from(buffer.cast_unsigned()) | u128::from(offset.cast_unsigned()) << 32;
-    Ok((low | high << 64).to_le_bytes())
 }

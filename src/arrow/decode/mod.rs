@@ -20,10 +20,12 @@ mod field;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod grown;
+mod index;
 mod join;
-mod lane;
-mod mover;
+mod noted;
+mod options;
 mod parts;
+mod relocate;
 mod remote;
 mod schema;
 mod seen;
@@ -37,71 +39,19 @@ use std::sync::Arc;
 use arrow::ipc;
 
 pub use body::ReceivedBody;
+pub use options::{DecodeOptions, DecodedBatch, Level};
 
 use crate::arrow::decode::again::{Plain, Spare, alignment};
 use crate::arrow::decode::body::ensure_matches;
 use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::build::{Built, Context};
 use crate::arrow::decode::columns::Columns;
-use crate::arrow::decode::mover::{Figures, Mover, Place};
+use crate::arrow::decode::relocate::{Figures, Place, Relocator};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::Target;
-use crate::device::cuda::Device;
-use crate::device::cuda::room::Room;
+use crate::device::gpu::{Gpu, Room};
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
-
-/// How far what a peer sent is checked before it is handed out (rule A8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Level {
-    /// Everything that costs nothing per row: counts, lengths, buffer sizes, first and last
-    /// offsets. For peers of the same user.
-    Structure,
-    /// The values too: offsets, views, sizes, type ids, run ends, dictionary indices, UTF-8 and
-    /// null counts; in shared memory on a private copy of them.
-    Full,
-}
-
-/// What a decoder is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DecodeOptions {
-    /// How far to check.
-    pub level: Level,
-    /// Most bytes of the host that one message may take beside its body, or as many as its body
-    /// has, where those are more: for compressed buffers unpacked, for copies of what its sender
-    /// could still write to, and for the structs of arrays and of the schema. All dictionaries of a
-    /// stream share it. [`u64::MAX`]: no limit.
-    pub message_limit: u64,
-}
-
-impl Default for DecodeOptions {
-    /// The careful choice: level full, and 512 MiB for each message.
-    fn default() -> Self {
-        Self {
-            level: Level::Full,
-            message_limit: 512 << 20,
-        }
-    }
-}
-
-/// A record batch, decoded.
-#[derive(Debug)]
-pub struct DecodedBatch {
-    /// The batch as a struct array, where the decoder's target says.
-    pub array: OwnedDeviceArray,
-    /// Its rows.
-    pub rows: u64,
-    /// Metadata of this batch alone.
-    pub custom_metadata: Vec<(String, String)>,
-    /// Bytes of its buffers that were copied or unpacked on the host rather than used where they
-    /// were received.
-    pub copied: u64,
-    /// Bytes copied within a GPU or from one to another: for this batch, and for the dictionaries that
-    /// came since the one before.
-    pub copied_on_device: u64,
-    /// Bytes copied between the host and a GPU, for the same.
-    pub staged: u64,
-}
 
 /// What a pair of custom metadata takes beside its bytes: in the list, which doubles as it grows.
 const PAIR_BYTES: u64 = 3 * size_of::<(String, String)>() as u64;
@@ -139,7 +89,7 @@ pub struct Decoder {
     /// Where arrays are to be; `None`: where their bodies are.
     place: Option<Place>,
     /// From the time on when a GPU has to do with it.
-    mover: Option<Box<Mover>>,
+    relocator: Option<Box<Relocator>>,
 }
 
 impl Decoder {
@@ -161,7 +111,7 @@ impl Decoder {
     pub fn with_target(header: &Header, options: DecodeOptions, target: Target) -> Result<Self> {
         let place = match target {
             Target::Host => Some(Place::Host),
-            Target::Cuda(ordinal) => Some(Place::Gpu(Device::get(ordinal.into())?)),
+            Target::Cuda(ordinal) => Some(Place::Gpu(Gpu::get(ordinal.into())?)),
             Target::AsSent => None,
         };
         Self::at(header, options, place)
@@ -176,8 +126,8 @@ impl Decoder {
     pub fn with_room(header: &Header, options: DecodeOptions, room: Arc<dyn Room>) -> Result<Self> {
         let place = Place::Gpu(Arc::clone(room.device()));
         let mut decoder = Self::at(header, options, Some(place))?;
-        if let Some(mover) = &mut decoder.mover {
-            mover.set_room(room);
+        if let Some(relocator) = &mut decoder.relocator {
+            relocator.set_room(room);
         }
         Ok(decoder)
     }
@@ -194,7 +144,7 @@ impl Decoder {
             held: 0,
             options,
             spare: Spare::default(),
-            mover: matches!(place, Some(Place::Gpu(_))).then(Box::default),
+            relocator: matches!(place, Some(Place::Gpu(_))).then(Box::default),
             place,
         })
     }
@@ -202,7 +152,7 @@ impl Decoder {
     /// The decoder for another stream of the same schema: it lets go of all that has come. `None` where a GPU
     /// has to do with it.
     pub fn emptied(mut self) -> Option<Self> {
-        if self.mover.is_some() || !matches!(self.place, Some(Place::Host)) {
+        if self.relocator.is_some() || !matches!(self.place, Some(Place::Host)) {
             return None;
         }
         self.dictionaries = Arc::default();
@@ -268,22 +218,22 @@ impl Decoder {
             received,
             &body.buffers,
         );
-        let (built, earlier) = if self.mover.is_none() && body.gpu.is_none() {
+        let (built, earlier) = if self.relocator.is_none() && body.gpu.is_none() {
             let context = self.context(message, &self.dictionaries, &budget)?;
             let built = build::dictionary(&context, field, &data, body, Box::default())?;
             (built, known.filter(|_| delta).cloned())
         } else {
-            self.with_mover(|decoder, mover| {
+            self.with_relocator(|decoder, relocator| {
                 let to_host = delta || data.compression().is_some();
-                let body = decoder.bring(mover, &data, body, to_host, &budget)?;
+                let body = decoder.bring(relocator, &data, body, to_host, &budget)?;
                 let place = Place::of(body.device());
-                let nested = mover.dictionaries(&decoder.dictionaries, &place)?;
+                let nested = relocator.dictionaries(&decoder.dictionaries, &place)?;
                 let context = decoder.context(message, &nested, &budget)?;
                 let build = |spare| build::dictionary(&context, field, &data, &body, spare);
-                let built = mover.build(&body, Box::default(), build)?;
+                let built = relocator.build(&body, Box::default(), build)?;
                 // They are joined on the host.
                 let earlier = match delta {
-                    true => mover.dictionaries(&decoder.dictionaries, &Place::Host)?,
+                    true => relocator.dictionaries(&decoder.dictionaries, &Place::Host)?,
                     false => Arc::default(),
                 };
                 Ok((built, earlier.get(&batch.id()).cloned()))
@@ -343,7 +293,7 @@ impl Decoder {
     /// (rule A4); `OutOfMemory`; what the driver says, where a GPU is involved.
     pub fn batch(&mut self, header: &Header, body: &ReceivedBody) -> Result<DecodedBatch> {
         ensure_matches(header, body)?;
-        if self.mover.is_none()
+        if self.relocator.is_none()
             && let Some((columns, plain)) = self.spare.again(header, body)
         {
             return self.batch_again(columns, plain, body);
@@ -356,16 +306,16 @@ impl Decoder {
         let budget = Budget::new(self.options.message_limit, &body.buffers);
         let spare = self.spare.take();
         let mut figures = Figures::default();
-        let built = if self.mover.is_none() && body.gpu.is_none() {
+        let built = if self.relocator.is_none() && body.gpu.is_none() {
             let root = &self.schema.root;
             let context = self.context(&message, &self.dictionaries, &budget)?;
             let mut built = build::batch(&context, root, &batch, body, spare)?;
             self.check(&mut built, &budget)?;
             built
         } else {
-            self.with_mover(|decoder, mover| {
-                let built = decoder.batch_moved(mover, &message, &batch, body, spare, &budget);
-                figures = mover.take_figures();
+            self.with_relocator(|decoder, relocator| {
+                let built = decoder.batch_moved(relocator, &message, &batch, body, spare, &budget);
+                figures = relocator.take_figures();
                 built
             })?
         };
@@ -381,7 +331,7 @@ impl Decoder {
             custom_metadata.push((text(pair.key()), text(pair.value())));
         }
         let rows = u64::try_from(batch.length()).unwrap_or(0);
-        let plain = (built.plain && self.mover.is_none() && custom_metadata.is_empty())
+        let plain = (built.plain && self.relocator.is_none() && custom_metadata.is_empty())
             .then(|| Plain::new(header, self.align, rows));
         Ok(DecodedBatch {
             copied: built.copied,
@@ -440,7 +390,7 @@ impl Decoder {
     /// A batch whose body or whose place is a GPU.
     fn batch_moved(
         &self,
-        mover: &mut Mover,
+        relocator: &mut Relocator,
         message: &ipc::Message<'_>,
         batch: &ipc::RecordBatch<'_>,
         body: &ReceivedBody,
@@ -451,12 +401,18 @@ impl Decoder {
             Some(place) => place.clone(),
             None => Place::of(body.device()),
         };
-        let body = self.bring(mover, batch, body, batch.compression().is_some(), budget)?;
-        let dictionaries = mover.dictionaries(&self.dictionaries, &place)?;
+        let body = self.bring(
+            relocator,
+            batch,
+            body,
+            batch.compression().is_some(),
+            budget,
+        )?;
+        let dictionaries = relocator.dictionaries(&self.dictionaries, &place)?;
         let context = self.context(message, &dictionaries, budget)?;
         let root = &self.schema.root;
         let build = |spare| build::batch(&context, root, batch, &body, spare);
-        let mut built = mover.build(&body, spare, build)?;
+        let mut built = relocator.build(&body, spare, build)?;
         if body.gpu.is_none() {
             self.check(&mut built, budget)?;
             if let Place::Gpu(device) = &place {
@@ -464,7 +420,7 @@ impl Decoder {
                 let all = body.buffers.iter().map(|buffer| buffer.len as u64);
                 let total = all.fold(0, u64::saturating_add);
                 Budget::new(self.options.message_limit, &body.buffers).take(total)?;
-                mover.upload(&mut built.columns, device)?;
+                relocator.upload(&mut built.columns, device)?;
             }
         }
         Ok(built)
@@ -474,7 +430,7 @@ impl Decoder {
     /// the processor reads all of it.
     fn bring<'b>(
         &self,
-        mover: &mut Mover,
+        relocator: &mut Relocator,
         batch: &ipc::RecordBatch<'_>,
         body: &'b ReceivedBody,
         to_host: bool,
@@ -484,14 +440,17 @@ impl Decoder {
             build::ensure_sent(body)?;
         }
         let to_host = to_host || self.options.level == Level::Full;
-        mover.bring(body, self.place.as_ref(), to_host, budget)
+        relocator.bring(body, self.place.as_ref(), to_host, budget)
     }
 
-    fn with_mover<T>(&mut self, work: impl FnOnce(&Self, &mut Mover) -> Result<T>) -> Result<T> {
-        let mut mover = self.mover.take().unwrap_or_default();
-        mover.poll();
-        let outcome = work(self, &mut mover);
-        self.mover = Some(mover);
+    fn with_relocator<T>(
+        &mut self,
+        work: impl FnOnce(&Self, &mut Relocator) -> Result<T>,
+    ) -> Result<T> {
+        let mut relocator = self.relocator.take().unwrap_or_default();
+        relocator.poll();
+        let outcome = work(self, &mut relocator);
+        self.relocator = Some(relocator);
         outcome
     }
 

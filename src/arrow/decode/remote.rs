@@ -10,8 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::arrow::decode::columns::Plain;
-use crate::device::cuda::Stream;
-use crate::device::cuda::gather::Reads;
+use crate::device::gpu::{GpuStream, Reads};
 use crate::error::Result;
 
 /// Where a value lies: its address and its bytes.
@@ -52,7 +51,7 @@ impl Remote {
     /// # Safety
     ///
     /// What was asked for is readable on the stream's device, behind what the stream was given.
-    pub(super) unsafe fn fetch(&mut self, stream: &Arc<Stream>) -> Result<()> {
+    pub(super) unsafe fn fetch(&mut self, stream: &Arc<GpuStream>) -> Result<()> {
         let asked = std::mem::take(self.asked.get_mut());
         let mut reads = Reads::default();
         let slots: Vec<_> = asked

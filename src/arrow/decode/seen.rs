@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::columns::{Columns, Node, Plain};
 use crate::arrow::decode::field::{Field, Layout, Type};
-use crate::arrow::decode::values::Noted;
+use crate::arrow::decode::noted::Noted;
 use crate::error::Result;
 
 /// The way from the root to the children of an array. All that is read on it was checked before,

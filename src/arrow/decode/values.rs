@@ -5,14 +5,17 @@
 //! Where the peer could still write to the memory, what is checked is copied first and the array
 //! points to the copy: a check of what may change afterwards says nothing.
 
-use crate::arrow::decode::bits;
+mod indices;
+
+use crate::arrow::decode::bits::{self, Bitmap};
 use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::build::offset_width;
 use crate::arrow::decode::choices::Choices;
 use crate::arrow::decode::columns::{Buffer, Columns, Node, Plain, private_copy};
 use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::noted::Noted;
 use crate::arrow::decode::seen::Above;
-use crate::arrow::decode::views::{Texts, VIEW, check_view};
+use crate::arrow::decode::views::{Texts, VIEW, check_view, utf8_of};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
@@ -27,31 +30,6 @@ pub(super) fn check(columns: &mut Columns, field: &Field, budget: &Budget<'_>) -
     checker.values(field, 0, None)?;
     Ok(checker.copied)
 }
-
-/// An index of a dictionary.
-trait Index: Plain + Ord + TryInto<i64> {
-    /// Whether all of them are in `0..values`. `false` also where unsigned ones are, and are too large for a signed number.
-    fn are_surely_below(indices: &[Self], values: i64) -> bool;
-}
-
-macro_rules! index {
-    ($($number:ty as $signed:ty)*) => {$(
-        impl Index for $number {
-            fn are_surely_below(indices: &[Self], values: i64) -> bool {
-                let last = <$signed>::try_from(values - 1).unwrap_or(<$signed>::MAX);
-                // One sign for all, of indices that are negative and of what each lacks to the last value: three instructions
-                // of the oldest vectors, which have no least and most of these. Without a way out of the loop, so that the
-                // compiler takes many at a time.
-                let sign = indices.iter().fold(0, |any, index| {
-                    let index = <$signed>::from_ne_bytes(index.to_ne_bytes());
-                    any | index | last.wrapping_sub(index)
-                });
-                sign >= 0
-            }
-        }
-    )*};
-}
-index!(i8 as i8 i16 as i16 i32 as i32 i64 as i64 u8 as i8 u16 as i16 u32 as i32 u64 as i64);
 
 struct Checker<'a> {
     columns: &'a mut Columns,
@@ -170,7 +148,7 @@ impl Checker<'_> {
         }
         let len = node.len()?;
         self.make_private(place, len.div_ceil(8))?;
-        let valid = count_ones(self.columns.bytes(place)?, len);
+        let valid = bits::count_ones(self.columns.bytes(place)?, len);
         if node.null_count != i64::try_from(len - valid).unwrap_or(i64::MAX) {
             return Err(Error::invalid_data(format!(
                 "the header counts {} nulls, the bitmap {}",
@@ -187,89 +165,6 @@ impl Checker<'_> {
     /// The bitmap of a node, once [`validity`](Self::validity) has made it private.
     fn bitmap(&self, node: &Node) -> Result<Bitmap<'_>> {
         Ok(Bitmap(self.columns.bytes(node.buffer(0))?))
-    }
-
-    fn indices(&mut self, id: usize, bits: u8, signed: bool, above: &Above<'_>) -> Result<()> {
-        let node = self.columns.nodes[id];
-        self.validity(&node)?;
-        let width = usize::from(bits / 8);
-        self.make_private(node.buffer(1), node.len()?.saturating_mul(width))?;
-        let values = node
-            .dictionary
-            .map_or(0, |dictionary| self.columns.nodes[dictionary].length);
-        let outside = match (bits, signed) {
-            (8, true) => self.outside::<i8>(&node, values, above),
-            (8, false) => self.outside::<u8>(&node, values, above),
-            (16, true) => self.outside::<i16>(&node, values, above),
-            (16, false) => self.outside::<u16>(&node, values, above),
-            (32, true) => self.outside::<i32>(&node, values, above),
-            (32, false) => self.outside::<u32>(&node, values, above),
-            (_, true) => self.outside::<i64>(&node, values, above),
-            (_, false) => self.outside::<u64>(&node, values, above),
-        }?;
-        self.hide(id, &outside)
-    }
-
-    /// Makes rows null that nobody can come to. A dictionary may have no value that they could be.
-    fn hide(&mut self, id: usize, rows: &[usize]) -> Result<()> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let node = self.columns.nodes[id];
-        let (place, len) = (node.buffer(0), node.len()?);
-        if self.columns.buffers[place].at.len == 0 {
-            self.budget.take(len.div_ceil(8) as u64)?;
-            let mut valid = HostBuffer::new(len.div_ceil(8))?;
-            bits::fill(valid.as_mut_slice(), 0, len);
-            self.columns.buffers[place] = self.columns.keep(valid);
-        }
-        self.change(place, len.div_ceil(8), |valid| {
-            for row in rows {
-                if let Some(byte) = valid.get_mut(row / 8) {
-                    *byte &= !(1 << (row % 8));
-                }
-            }
-            Ok(())
-        })?;
-        let hidden = i64::try_from(rows.len()).unwrap_or(i64::MAX);
-        self.columns.nodes[id].null_count = node.null_count.saturating_add(hidden);
-        Ok(())
-    }
-
-    /// Rows that are not null, but that nobody can come to, and whose indices are outside of the
-    /// dictionary. Indices of null values may be anything, as the format says.
-    fn outside<T: Index>(&self, node: &Node, values: i64, above: &Above<'_>) -> Result<Vec<usize>> {
-        let valid = self.bitmap(node)?;
-        let indices = self.columns.slice::<T>(node.buffer(1), node.len()?)?;
-        if T::are_surely_below(indices, values) {
-            return Ok(Vec::new());
-        }
-        let is_inside = |index: T| {
-            let index = index.try_into();
-            index.is_ok_and(|index| (0..values).contains(&index))
-        };
-        // Without a way out of the loop, so that the compiler takes many at a time.
-        let Some(first) = indices.first().copied() else {
-            return Ok(Vec::new());
-        };
-        let ends = |(least, most): (T, T), index: &T| (least.min(*index), most.max(*index));
-        let (least, most) = indices.iter().fold((first, first), ends);
-        if is_inside(least) && is_inside(most) {
-            return Ok(Vec::new());
-        }
-        let mut outside = Noted::new(self.budget);
-        for (row, index) in indices.iter().enumerate() {
-            if is_inside(*index) || !valid.get(row) {
-                continue;
-            }
-            if self.is_shown(Some(above), row)? {
-                return Err(Error::invalid_data(format!(
-                    "row {row} refers to a value that its dictionary of {values} does not have"
-                )));
-            }
-            outside.add(row)?;
-        }
-        Ok(outside.rows)
     }
 
     /// Offsets in order, the last one not past `limit`. Those of an empty array may be missing.
@@ -533,101 +428,5 @@ impl Checker<'_> {
         }
         let unusable = unusable.rows;
         self.clear(node, 1, VIEW, &unusable)
-    }
-}
-
-/// A list that counts against the budget: a row of a byte or less may have an entry.
-pub(super) struct Noted<'a, T> {
-    pub(super) rows: Vec<T>,
-    budget: &'a Budget<'a>,
-}
-
-impl<'a, T> Noted<'a, T> {
-    pub(super) fn new(budget: &'a Budget<'a>) -> Self {
-        Self {
-            rows: Vec::new(),
-            budget,
-        }
-    }
-
-    pub(super) fn add(&mut self, row: T) -> Result<()> {
-        // The list doubles where it is full.
-        self.budget.take(2 * size_of::<T>() as u64)?;
-        let reserved = self.rows.try_reserve(1);
-        reserved.map_err(|_| Error::out_of_memory("no memory for a list of rows"))?;
-        self.rows.push(row);
-        Ok(())
-    }
-}
-
-pub(super) fn utf8_of(bytes: &[u8]) -> Result<&str> {
-    simdutf8::compat::from_utf8(bytes)
-        .map_err(|error| Error::invalid_data(format!("a string is not UTF-8: {error}")))
-}
-
-/// A validity bitmap; an empty one says that everything is valid.
-struct Bitmap<'a>(&'a [u8]);
-
-impl Bitmap<'_> {
-    fn get(&self, row: usize) -> bool {
-        self.0.is_empty()
-            || self
-                .0
-                .get(row / 8)
-                .is_some_and(|byte| byte >> (row % 8) & 1 == 1)
-    }
-}
-
-/// Set bits among the first `len`, as far as there are bytes.
-pub(super) fn count_ones(bytes: &[u8], len: usize) -> usize {
-    let whole = bytes.len().min(len / 8);
-    let (words, rest) = bytes[..whole].as_chunks::<8>();
-    let ones = |word: u64| word.count_ones() as usize;
-    let mut sum: usize = words
-        .iter()
-        .map(|word| ones(u64::from_ne_bytes(*word)))
-        .sum();
-    sum += rest
-        .iter()
-        .map(|byte| ones(u64::from(*byte)))
-        .sum::<usize>();
-    if let (Some(last), 1..) = (bytes.get(whole), len % 8) {
-        sum += ones(u64::from(*last & ((1u8 << (len % 8)) - 1)));
-    }
-    sum
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Index;
-
-    /// Rule A8, level full: an index outside of its dictionary is not passed over, among others or alone.
-    #[test]
-    fn no_index_outside_is_surely_below() {
-        for values in 0..=300 {
-            for index in i8::MIN..=i8::MAX {
-                let inside = (0..values).contains(&i64::from(index));
-                assert_eq!(
-                    i8::are_surely_below(&[index], values),
-                    inside,
-                    "{index} of {values}"
-                );
-                let among = [vec![0; 33], vec![index], vec![0; 7]].concat();
-                assert_eq!(i8::are_surely_below(&among, values), inside && values > 0);
-            }
-            for index in u8::MIN..=u8::MAX {
-                let inside = i64::from(index) < values;
-                let surely = inside && index < 128;
-                assert_eq!(
-                    u8::are_surely_below(&[index], values),
-                    surely,
-                    "{index} of {values}"
-                );
-            }
-        }
-        assert!(i64::are_surely_below(&[0, i64::MAX - 1], i64::MAX));
-        assert!(!i64::are_surely_below(&[0, i64::MIN], i64::MAX));
-        assert!(!u64::are_surely_below(&[u64::MAX], i64::MAX));
-        assert!(u32::are_surely_below(&[], 0));
     }
 }

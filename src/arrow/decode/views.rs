@@ -1,7 +1,7 @@
 //! Views of strings and bytes, each checked by itself (level `full` of rule A8).
 
 use crate::arrow::decode::budget::Budget;
-use crate::arrow::decode::values::{Noted, utf8_of};
+use crate::arrow::decode::noted::Noted;
 use crate::error::{Error, Result};
 
 /// Bytes of a view: its length, then the bytes themselves, or a prefix of 4 bytes, the number of a data
@@ -9,6 +9,11 @@ use crate::error::{Error, Result};
 pub(super) const VIEW: usize = 16;
 /// Strings up to this length lie inside their view.
 const INLINE: usize = 12;
+
+pub(super) fn utf8_of(bytes: &[u8]) -> Result<&str> {
+    simdutf8::compat::from_utf8(bytes)
+        .map_err(|error| Error::invalid_data(format!("a string is not UTF-8: {error}")))
+}
 
 /// How the bytes of long views are known to be text.
 pub(super) enum Texts {

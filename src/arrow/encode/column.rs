@@ -5,6 +5,9 @@
 //! many entries as the struct says, and that a buffer holds what the type, the offset, the length
 //! and the last offset in it call for. Everything that can be checked is, with a text.
 
+mod validity;
+
+use super::checks::{check_buffers, signed, size, too_large, unsigned};
 use super::fault::{Checked, Fault};
 use super::memory::{BitRange, Bits, Memory};
 use crate::arrow::abi::ArrowArray;
@@ -400,52 +403,6 @@ impl<'a> Column<'a> {
         self.offset_at(1, "offsets", self.offset + self.len, width)
     }
 
-    /// The validity of `rows` rows from `start` on (as [`start`](Self::start) gives it); `None`
-    /// where the array has no bitmap, or says that it has no nulls.
-    pub(super) fn validity(&self, start: usize, rows: usize) -> Checked<Option<Bits<'a>>> {
-        self.validity_range(start, rows)?
-            .map(|range| self.read_bits(range))
-            .transpose()
-    }
-
-    /// Where [`validity`](Self::validity) lies, without reading it.
-    pub(super) fn validity_range(&self, start: usize, rows: usize) -> Checked<Option<BitRange>> {
-        if !self.layout.has_validity() || self.array.null_count == 0 || rows == 0 {
-            return Ok(None);
-        }
-        if self.pointer(VALIDITY).is_null() {
-            return match self.array.null_count {
-                -1 => Ok(None),
-                count => Err(Fault::invalid(format!(
-                    "the null count is {count} and the validity buffer is NULL"
-                ))),
-            };
-        }
-        self.bit_range(VALIDITY, "validity", start, rows).map(Some)
-    }
-
-    /// Whether the layout has a bitmap and the array says that it needs none.
-    #[inline]
-    pub(super) fn has_no_nulls(&self) -> bool {
-        self.array.null_count == 0 && self.layout.has_validity()
-    }
-
-    /// How many of `rows` rows from `start` on are null (rule A2: no bitmap where that is 0).
-    pub(super) fn null_count(&self, start: usize, rows: usize) -> Checked<usize> {
-        if self.layout == Layout::Null {
-            return Ok(rows);
-        }
-        let Some(range) = self.validity_range(start, rows)? else {
-            return Ok(0);
-        };
-        // The producer's count holds for the whole array only.
-        match usize::try_from(self.array.null_count) {
-            Ok(count) if rows == self.len => Ok(count),
-            // SAFETY: as in `bytes`.
-            _ => unsafe { self.memory.zeros(range) },
-        }
-    }
-
     /// Lengths of the variadic buffers of a view layout, which follow the views. They are read
     /// together, for on a GPU each read costs a round trip.
     #[inline]
@@ -515,92 +472,4 @@ impl<'a> Column<'a> {
         }
         Ok(true)
     }
-}
-
-/// A signed number of 2, 4 or 8 bytes, as the processor writes it.
-pub(super) fn signed(bytes: &[u8]) -> i64 {
-    if let Ok(bytes) = bytes.try_into() {
-        i64::from_ne_bytes(bytes)
-    } else if let Ok(bytes) = bytes.try_into() {
-        i64::from(i32::from_ne_bytes(bytes))
-    } else if let Ok(bytes) = bytes.try_into() {
-        i64::from(i16::from_ne_bytes(bytes))
-    } else {
-        0
-    }
-}
-
-/// A number at `position` of the buffer called `name`, which must not be negative.
-#[inline]
-fn unsigned(value: i64, name: &str, position: usize) -> Checked<usize> {
-    usize::try_from(value).map_err(|_| {
-        Fault::invalid(format!(
-            "the {name} buffer has {value} at position {position}"
-        ))
-    })
-}
-
-#[cold]
-pub(super) fn too_large() -> Box<Fault> {
-    Fault::invalid("a buffer would be larger than any memory")
-}
-
-#[inline]
-fn size(name: &str, value: i64) -> Checked<usize> {
-    usize::try_from(value)
-        .map_err(|_| Fault::invalid(format!("the {name} is {value}, which is negative")))
-}
-
-/// Checks `n_buffers` against the layout, and the list of buffers. Gives how many stand before the
-/// first one of the layout.
-#[inline]
-fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize> {
-    let wanted = match layout {
-        Layout::Null | Layout::RunEndEncoded => 0,
-        Layout::Struct | Layout::FixedSizeList { .. } | Layout::Union { dense: false } => 1,
-        Layout::Boolean
-        | Layout::Fixed { .. }
-        | Layout::List { .. }
-        | Layout::Union { dense: true } => 2,
-        Layout::Binary { .. } | Layout::ListView { .. } => 3,
-        // Validity, views and the lengths of the variadic buffers, which stand between.
-        Layout::View if array.n_buffers >= 3 => array.n_buffers,
-        Layout::View => 3,
-    };
-    let skipped = match layout {
-        _ if array.n_buffers == wanted => 0,
-        _ => skipped_bitmap(layout, array, wanted)?,
-    };
-    if wanted > 0 && array.buffers.is_null() {
-        return Err(Fault::invalid("the list of buffers is NULL"));
-    }
-    Ok(skipped)
-}
-
-/// Some exporters give a bitmap to types that have none: nulls alone need none, and a NULL one of
-/// the others says that nothing is null.
-#[cold]
-fn skipped_bitmap(layout: Layout, array: &ArrowArray, wanted: i64) -> Checked<usize> {
-    let one_more = !layout.has_validity() && array.n_buffers == wanted + 1;
-    if !one_more {
-        return Err(Fault::invalid(format!(
-            "the array has {} buffers and its type {wanted}",
-            array.n_buffers
-        )));
-    }
-    if layout == Layout::Null {
-        return Ok(0);
-    }
-    if array.buffers.is_null() {
-        return Err(Fault::invalid("the list of buffers is NULL"));
-    }
-    // SAFETY: the producer is trusted to have as many entries in the list as it says, and it says
-    // one at least.
-    let bitmap = unsafe { array.buffers.read() };
-    if !bitmap.is_null() {
-        return Err(Fault::invalid(
-            "the array has a validity bitmap and its type none",
-        ));
-    }
-    Ok(usize::from(wanted > 0))
 }

@@ -96,7 +96,7 @@ fn equal_values(
             })
         }
         Layout::FixedSizeList { size } => {
-            let at = |start: usize| start.checked_mul(size).ok_or_else(super::column::too_large);
+            let at = |start: usize| start.checked_mul(size).ok_or_else(super::checks::too_large);
             equal(
                 &a.child(0)?,
                 at(a_start)?,
@@ -172,7 +172,7 @@ fn fixed<'a>(
     let size = |count: usize| {
         count
             .checked_mul(width)
-            .ok_or_else(super::column::too_large)
+            .ok_or_else(super::checks::too_large)
     };
     column.bytes(index, "values", size(start)?, size(rows)?)
 }

@@ -8,6 +8,7 @@
 //! Arrays on a GPU (CUDA, and memory that CUDA manages) stay there: see `remote` for what is read of
 //! them, and `placed` for what is written.
 
+mod checks;
 mod column;
 mod compare;
 mod compression;
@@ -45,7 +46,7 @@ use remote::Remote;
 use crate::arrow::abi::ArrowDeviceArray;
 use crate::arrow::format::{Metadata, Schema, parse_metadata};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
-use crate::device::cuda::{Device, Stream};
+use crate::device::gpu::{Gpu, GpuStream};
 use crate::device::{BufferRef, DeviceKind};
 use crate::error::{Error, Result};
 use crate::proto::{BodySpan, HeaderKind};
@@ -111,7 +112,7 @@ pub struct Encoder {
     plan: Plan,
     dictionaries: Dictionaries,
     /// For arrays on a GPU: of the device that the last one lay on.
-    stream: Option<Arc<Stream>>,
+    stream: Option<Arc<GpuStream>>,
     /// The GPU that the last array lay on; `None`: memory that the processor reads.
     place: Option<i32>,
 }
@@ -271,7 +272,7 @@ impl Encoder {
     }
 
     /// The stream for arrays where this one lies.
-    fn stream_for(&mut self, owner: &OwnedDeviceArray) -> Result<Arc<Stream>> {
+    fn stream_for(&mut self, owner: &OwnedDeviceArray) -> Result<Arc<GpuStream>> {
         let array = owner.raw();
         let (kind, id) = (DeviceKind(array.device_type), array.device_id);
         // Memory that belongs to the host has any number, or none.
@@ -280,7 +281,7 @@ impl Encoder {
         } else {
             id.max(0)
         };
-        let device = Device::get(id).map_err(|error| {
+        let device = Gpu::get(id).map_err(|error| {
             error.context(format!(
                 "memory of Arrow device type {} cannot be read here",
                 kind.0
@@ -289,7 +290,7 @@ impl Encoder {
         match &self.stream {
             Some(stream) if Arc::ptr_eq(stream.device(), &device) => Ok(Arc::clone(stream)),
             _ => {
-                let stream = Arc::new(Stream::new(&device)?);
+                let stream = Arc::new(GpuStream::new(&device)?);
                 self.stream = Some(Arc::clone(&stream));
                 Ok(stream)
             }
@@ -301,7 +302,7 @@ impl Encoder {
         owner: &Arc<OwnedDeviceArray>,
         custom_metadata: Option<&[u8]>,
         memory: Memory<'_>,
-        stream: Option<&Arc<Stream>>,
+        stream: Option<&Arc<GpuStream>>,
     ) -> Result<EncodedMessages> {
         let metadata = match custom_metadata {
             Some(bytes) => parse_metadata(bytes)

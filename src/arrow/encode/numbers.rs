@@ -1,7 +1,7 @@
 //! Offsets and run ends of any width: loops over them are made for each width, since the compiler makes a call
 //! of `memcpy` for each number whose width it does not know.
 
-use super::column::signed;
+use super::checks::signed;
 
 /// Writes anew the numbers of `width` bytes in `old`, to as many in `target`: `new` is given the place of each and what it
 /// was. What does not fit is cut off.

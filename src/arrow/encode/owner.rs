@@ -7,7 +7,7 @@ use super::placed::Placed;
 use super::scratch::Scratch;
 use crate::arrow::OwnedDeviceArray;
 use crate::device::DeviceKind;
-use crate::device::cuda::{Device, Event, Stream};
+use crate::device::gpu::{Gpu, GpuEvent, GpuStream};
 
 /// The memory behind the buffers of a message: the producer's array, released when the last message
 /// of its batch is dropped (and, where the stream has dictionaries, the encoder has seen another
@@ -77,19 +77,19 @@ impl EncodedOwner {
 
     /// What work that reads the buffers waits for, where they lie on a GPU: it is behind the
     /// producer's event and whatever the encoder does there. `None`: they may be read.
-    pub fn ready(&self) -> Option<&Event> {
+    pub fn ready(&self) -> Option<&GpuEvent> {
         Some(self.placed()?.ready())
     }
 
     /// The GPU that the buffers lie on, and that event. `None`: the processor reads them.
-    pub(crate) fn on_gpu(&self) -> Option<(Arc<Device>, Arc<Event>)> {
+    pub(crate) fn on_gpu(&self) -> Option<(Arc<Gpu>, Arc<GpuEvent>)> {
         let placed = self.placed()?;
         Some((Arc::clone(placed.device()), Arc::clone(placed.ready())))
     }
 
     /// Where the buffers lie on a GPU: the stream for work that reads them, and [`ready`](Self::ready),
     /// which was recorded on it.
-    pub fn gpu(&self) -> Option<(&Arc<Stream>, &Event)> {
+    pub fn gpu(&self) -> Option<(&Arc<GpuStream>, &GpuEvent)> {
         let placed = self.placed()?;
         Some((placed.stream(), placed.ready()))
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::plan::{Plan, ZERO_OFFSET};
 use crate::device::BufferRef;
-use crate::device::cuda::shift::Shifted;
-use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, later};
+use crate::device::gpu::{
+    Gpu, GpuEvent, GpuMemory, GpuStream, PinnedMemory, Purpose, Shifted, later,
+};
 use crate::error::{Error, Result};
 
 /// Alignment of buffers (rule A2).
@@ -16,12 +17,12 @@ const ALIGNMENT: usize = 64;
 /// message's buffers may be read.
 #[derive(Debug)]
 pub(super) struct Placed {
-    stream: Arc<Stream>,
-    ready: Arc<Event>,
+    stream: Arc<GpuStream>,
+    ready: Arc<GpuEvent>,
     /// `ready` is behind all work.
     recorded: bool,
     _shifted: Option<Shifted>,
-    uploaded: Option<(DeviceMemory, PinnedMemory)>,
+    uploaded: Option<(GpuMemory, PinnedMemory)>,
 }
 
 impl Placed {
@@ -31,9 +32,9 @@ impl Placed {
     ///
     /// The array that the plan describes lives on the stream's device and stays as it is until the
     /// stream has done what it is given; the plan's buffers were checked to lie there.
-    pub(super) unsafe fn of(plan: &mut Plan, stream: &Arc<Stream>) -> Result<Self> {
+    pub(super) unsafe fn of(plan: &mut Plan, stream: &Arc<GpuStream>) -> Result<Self> {
         let device = stream.device();
-        let ready = Arc::new(Event::new(device)?);
+        let ready = Arc::new(GpuEvent::new(device)?);
         let ours = |buffer: &BufferRef| {
             buffer.len > 0
                 && (buffer.data == (&raw const ZERO_OFFSET).cast() || plan.scratch.holds(*buffer))
@@ -53,7 +54,7 @@ impl Placed {
             uploaded: None,
         };
         if len > 0 {
-            let memory = DeviceMemory::new(device, len, Purpose::Own)?;
+            let memory = GpuMemory::new(device, len, Purpose::Own)?;
             let mut staged = PinnedMemory::new(device, len)?;
             let mut at = 0;
             for index in indices {
@@ -85,17 +86,17 @@ impl Placed {
     }
 
     /// The stream on which that is.
-    pub(super) fn stream(&self) -> &Arc<Stream> {
+    pub(super) fn stream(&self) -> &Arc<GpuStream> {
         &self.stream
     }
 
     /// What happens when all buffers of the message may be read.
-    pub(super) fn ready(&self) -> &Arc<Event> {
+    pub(super) fn ready(&self) -> &Arc<GpuEvent> {
         &self.ready
     }
 
     /// The GPU.
-    pub(super) fn device(&self) -> &Arc<Device> {
+    pub(super) fn device(&self) -> &Arc<Gpu> {
         self.stream.device()
     }
 }

@@ -1,7 +1,8 @@
 //! From arrays to the nodes and buffers of a record batch: the layout of rule A2, which depends on
 //! nothing but the array.
 
-use super::column::{Column, too_large};
+use super::checks::too_large;
+use super::column::Column;
 use super::fault::{Checked, Fault};
 use super::header::Pair;
 use super::memory::{BitRange, Bits};
@@ -9,7 +10,7 @@ use super::numbers::rewrite;
 use super::scratch::Scratch;
 use crate::arrow::format::Layout;
 use crate::device::BufferRef;
-use crate::device::cuda::shift::Shifts;
+use crate::device::gpu::Shifts;
 
 /// The body of one message, in the order of the IPC format.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 //!
 //! Encoding a batch needs a few numbers that lie on the device: last offsets, lengths of variadic
 //! buffers, run ends, null counts. Before the first try all that can be foreseen is asked for and
-//! fetched at once ([`gather`](crate::device::cuda::gather)); a try that finds something missing
+//! fetched at once ([`gather`](crate::device::gpu::Reads)); a try that finds something missing
 //! asks for that, and comes again. Most batches take one round; a list whose last offset is not
 //! its child's length takes one more for the child, and a dictionary that was made anew is fetched
 //! whole to be compared.
@@ -18,15 +18,13 @@ use super::memory::BitRange;
 use super::plan::{Runs, VIEW, offset_width};
 use crate::arrow::format::Layout;
 use crate::device::BufferRef;
-use crate::device::cuda::gather::Reads;
-use crate::device::cuda::pointer::Pointer;
-use crate::device::cuda::{Device, Stream};
+use crate::device::gpu::{Gpu, GpuStream, Pointer, Reads};
 use crate::error::Result;
 
 /// What is known of one array on a device.
 #[derive(Debug)]
 pub(super) struct Remote {
-    device: Arc<Device>,
+    device: Arc<Gpu>,
     /// Bytes that were fetched, by address.
     bytes: BTreeMap<usize, Vec<u8>>,
     /// How many bits of a range are 1: address, first bit, number of bits.
@@ -45,7 +43,7 @@ struct Asked {
 
 impl Remote {
     /// An array on `device` of which nothing is known.
-    pub(super) fn new(device: Arc<Device>) -> Self {
+    pub(super) fn new(device: Arc<Gpu>) -> Self {
         Self {
             device,
             bytes: BTreeMap::new(),
@@ -112,7 +110,7 @@ impl Remote {
     /// # Safety
     ///
     /// The array lives, and nobody writes to it: the stream waits for whoever has.
-    pub(super) unsafe fn fetch(&mut self, stream: &Arc<Stream>) -> Result<()> {
+    pub(super) unsafe fn fetch(&mut self, stream: &Arc<GpuStream>) -> Result<()> {
         let asked = self.asked.get_mut();
         let mut reads = Reads::default();
         let bytes: Vec<_> = (asked.bytes.drain(..))

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::column::{Column, signed, too_large};
+use super::checks::{signed, too_large};
+use super::column::Column;
 use super::fault::Checked;
 use super::numbers::{all, rewrite};
 use super::plan::{Plan, count, is_wasteful};

@@ -1,6 +1,7 @@
 //! Views: of the buffers that they point into, a slice sends what is its own.
 
-use super::column::{Column, too_large};
+use super::checks::too_large;
+use super::column::Column;
 use super::fault::Checked;
 use super::plan::{Plan, VIEW, count, is_wasteful};
 use crate::device::BufferRef;

@@ -1,5 +1,8 @@
 //! `dipc serve`: tables of files and of the TPC-H generator, for other processes to fetch.
 
+mod announce;
+mod stop;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::{OsStr, OsString};
@@ -9,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use dipc::arena::{Arena, ArenaOptions};
@@ -23,15 +26,17 @@ use dipc::error::{Error, Status};
 use dipc::proto::Role;
 use dipc::server::{Provider, Request, Server, ServerOptions};
 use dipc::transport::BodyPolicy;
-use serde::Serialize;
-use tracing::{info, warn};
+use tracing::info;
+
+use announce::{announcement, flight_announcement, tell};
+use stop::stop;
 
 use crate::flight::{self, FlightServer, Table, Tables};
 use crate::output::whole;
 use crate::report::bytes_text;
 use crate::source::{Reader, Reading, Source};
 use crate::tpch;
-use crate::{Usage, lend, listen, listening, output, signals};
+use crate::{Usage, lend, listen, listening, signals};
 
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
@@ -418,195 +423,5 @@ impl Provider for SourceProvider {
     }
 }
 
-#[derive(Serialize)]
-struct Ready<'a> {
-    ready: &'a str,
-    metadata: String,
-    data: String,
-    tickets: Vec<String>,
-}
-
-fn announcement(uri: &str, server: &Server, args: &Args) -> Result<String> {
-    // It is the newest listener's.
-    let location = |role| server.locations(role).pop().unwrap_or_default();
-    let (metadata, data) = (location(Role::Metadata), location(Role::Data));
-    let tickets = server.tickets();
-    let tickets = tickets
-        .iter()
-        .map(|ticket| String::from_utf8_lossy(ticket).into_owned());
-    Ok(if args.json {
-        output::json(&Ready {
-            ready: uri,
-            metadata,
-            data,
-            tickets: tickets.collect(),
-        })?
-    } else if args.roles {
-        format!("ready {uri}\nmetadata {metadata}\ndata {data}")
-    } else {
-        format!("ready {uri}")
-    })
-}
-
-#[derive(Serialize)]
-struct FlightReady {
-    flight: String,
-}
-
-fn flight_announcement(flight: &FlightServer, args: &Args) -> Result<String> {
-    let flight = flight.uri();
-    Ok(if args.json {
-        output::json(&FlightReady { flight })?
-    } else {
-        format!("flight {flight}")
-    })
-}
-
-fn tell(text: &str) -> Result<()> {
-    match output::print(text) {
-        // Whoever started this may not care for the line; clients may know the address all the same.
-        Err(error) if error.is::<output::Closed>() => Ok(()),
-        outcome => outcome,
-    }
-}
-
-#[derive(Serialize)]
-struct Stopped {
-    streams: u64,
-    batches: u64,
-    bytes_lent: u64,
-    bytes_copied: u64,
-    bytes_sent: u64,
-    bytes_copied_on_device: u64,
-    bytes_staged: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    flight: Option<FlightStopped>,
-}
-
-/// What was sent by `DoGet`.
-#[derive(Serialize)]
-struct FlightStopped {
-    streams: u64,
-    bytes_sent: u64,
-}
-
-/// Lets streams end until the deadline, or until another signal comes; then cuts them.
-fn stop(
-    server: Arc<Server>,
-    flight: Option<Arc<FlightServer>>,
-    stops: mpsc::Receiver<()>,
-    args: &Args,
-) -> Result<ExitCode> {
-    let active = server.stats().streams_active;
-    if active > 0 {
-        warn!(active, drain = ?args.drain, "stopping; another signal ends the streams at once");
-    }
-    let (done_sender, done) = mpsc::channel();
-    let stopping = (Arc::clone(&server), flight.clone());
-    let drain = args.drain;
-    std::thread::Builder::new()
-        .name("dipc-stop".to_owned())
-        .spawn(move || {
-            let (server, flight) = stopping;
-            let deadline = Instant::now() + drain;
-            if let Some(flight) = &flight {
-                flight.begin_stop();
-            }
-            let outcome = server.stop(drain);
-            if let Some(flight) = &flight {
-                flight.stop(deadline.saturating_duration_since(Instant::now()));
-            }
-            let _ = done_sender.send(outcome);
-        })
-        .context("cannot start a thread to stop on")?;
-    let outcome = loop {
-        match done.recv_timeout(Duration::from_millis(20)) {
-            Ok(outcome) => break outcome,
-            Err(mpsc::RecvTimeoutError::Timeout) if stops.try_recv().is_ok() => {
-                if let Some(flight) = &flight {
-                    flight.stop(Duration::ZERO);
-                }
-                break server.stop(Duration::ZERO);
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-            Err(mpsc::RecvTimeoutError::Disconnected) => break server.stop(Duration::ZERO),
-        }
-    };
-    let stats = server.stats();
-    let stopped = Stopped {
-        streams: stats.streams_served,
-        batches: stats.batches,
-        bytes_lent: stats.bytes_lent,
-        bytes_copied: stats.bytes_copied,
-        bytes_sent: stats.bytes_sent,
-        bytes_copied_on_device: stats.bytes_copied_on_device,
-        bytes_staged: stats.bytes_staged,
-        flight: flight.map(|flight| {
-            let (streams, bytes_sent) = flight.figures();
-            FlightStopped {
-                streams,
-                bytes_sent,
-            }
-        }),
-    };
-    if args.json {
-        output::print(&format!(r#"{{"stopped":{}}}"#, output::json(&stopped)?))?;
-    }
-    info!(
-        streams = stopped.streams,
-        batches = stopped.batches,
-        lent = bytes_text(stopped.bytes_lent),
-        copied = bytes_text(stopped.bytes_copied),
-        sent = bytes_text(stopped.bytes_sent),
-        staged = bytes_text(stopped.bytes_staged),
-        "stopped"
-    );
-    outcome.context("a source did not stop in time")?;
-    Ok(ExitCode::SUCCESS)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn named(arg: &str) -> (String, String) {
-        let (ticket, source) = named_file(OsStr::new(arg)).unwrap();
-        (String::from_utf8(ticket).unwrap(), source.to_string())
-    }
-
-    fn pair(ticket: &str, path: &str) -> (String, String) {
-        (ticket.to_owned(), path.to_owned())
-    }
-
-    /// Promise of `serve`: a ticket is named after its file without the ending, or as NAME= says.
-    #[test]
-    fn tickets_are_named_after_files() {
-        assert_eq!(
-            named("/data/lineitem.parquet"),
-            pair("lineitem", "/data/lineitem.parquet")
-        );
-        assert_eq!(named("a.b.arrow"), pair("a.b", "a.b.arrow"));
-        assert_eq!(named("t=/data/x.parquet"), pair("t", "/data/x.parquet"));
-        assert_eq!(
-            named("./year=2026/x.parquet"),
-            pair("x", "./year=2026/x.parquet")
-        );
-        assert!(
-            named_file(OsStr::new("=x.parquet"))
-                .unwrap_err()
-                .is::<Usage>()
-        );
-        assert!(named_file(OsStr::new("t=")).unwrap_err().is::<Usage>());
-        assert!(named_file(OsStr::new("/")).is_err());
-    }
-
-    /// A file whose own name has an = is served under its name.
-    #[test]
-    fn an_existing_file_is_taken_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("year=2026.arrow");
-        std::fs::write(&path, b"").unwrap();
-        let path = path.to_str().unwrap();
-        assert_eq!(named(path), pair("year=2026", path));
-    }
-}
+mod tests;

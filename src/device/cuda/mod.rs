@@ -19,9 +19,12 @@
 //! A host may reset its device (`cudaDeviceReset`). That is noticed where the device is entered: then
 //! everything of it is dropped without a call, and the next [`Device::get`] begins anew.
 
+pub(crate) mod array_memory;
 pub mod body;
 pub mod context;
 pub mod copy;
+pub(crate) mod copy_list;
+pub(crate) mod copy_stream;
 mod driver;
 pub mod event;
 pub mod export;

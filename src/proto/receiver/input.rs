@@ -1,6 +1,7 @@
 //! What a receiver is told.
 
-use super::{InBody, Missing, Receiver, ReceiverEvent, ReceiverState, Side, Stop};
+use super::waiting::Missing;
+use super::{InBody, Receiver, ReceiverEvent, ReceiverState, Side, Stop};
 use crate::error::Error;
 use crate::proto::control::error_of;
 use crate::proto::window::{Arrived, REACH};

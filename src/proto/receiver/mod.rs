@@ -2,18 +2,20 @@
 
 mod credit;
 mod input;
+mod peer;
 mod types;
+mod waiting;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use crate::error::Error;
 use crate::proto::window::{Arrived, Window};
 use crate::proto::{
     Control, FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN, Header, HeaderKind, HeaderParser,
-    Return, Span, StreamInfo, Timestamp, ensure_ticket_fits,
+    Return, Span, Timestamp, ensure_ticket_fits,
 };
 use credit::CreditCount;
+use peer::Peer;
 use types::Stop;
 pub use types::{
     AnswerLimit, Body, InBody, Message, ReceiverConfig, ReceiverEvent, ReceiverState,
@@ -22,52 +24,6 @@ pub use types::{
 
 /// Bytes of bodies without headers that are always accepted; twice the window where that is more.
 const LEAST_LOOSE_BYTES: u64 = 512 << 20;
-
-/// How slowly a body may come, in bytes a second, where its arrival alone is seen.
-const SLOWEST_BYTES: u64 = 1 << 20;
-
-/// What a server has not sent that may never say why: one without the extension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    Schema,
-    /// Headers have come, and no body, of which the first has this many bytes.
-    FirstBody(u64),
-}
-
-/// What is known of one connection.
-#[derive(Debug)]
-struct Peer {
-    config: SideConfig,
-    info: Option<StreamInfo>,
-    /// Whether it was told that the stream is not wanted.
-    cancelled: bool,
-    /// Whether it said ERROR.
-    failed: bool,
-    /// Whether it said PENDING.
-    pending: bool,
-}
-
-impl Peer {
-    fn new(config: SideConfig) -> Self {
-        Self {
-            config,
-            info: None,
-            cancelled: false,
-            failed: false,
-            pending: false,
-        }
-    }
-
-    /// Whether it has yet to say STREAM (rule E2).
-    fn is_unanswered(&self) -> bool {
-        self.config.extension && self.info.is_none() && !self.failed
-    }
-
-    /// Whether nothing shows that it has read the request.
-    fn is_unheard(&self) -> bool {
-        self.is_unanswered() && !self.pending
-    }
-}
 
 /// Whether it is known how a message's body goes back: the connection that it came on says so, and on a
 /// transport that keeps no order its answer may be behind it.
@@ -405,74 +361,6 @@ impl<B> Receiver<B> {
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
         self.events.pop_front()
-    }
-
-    /// When to call [`handle_timeout`](Self::handle_timeout), if nothing happens before.
-    pub fn poll_timeout(&self) -> Option<Timestamp> {
-        let held_up = self.is_held_up();
-        let awaited = match self.state {
-            ReceiverState::Ended => held_up,
-            ReceiverState::Requested | ReceiverState::AwaitingSchema | ReceiverState::Streaming => {
-                true
-            }
-            ReceiverState::Failed | ReceiverState::Cancelled => false,
-        };
-        // While messages wait for the consumer, the peer may have no credit to send others.
-        if !self.started || !awaited || !(self.ready.is_empty() || held_up) {
-            return None;
-        }
-        let stall = self
-            .patience()
-            .map(|timeout| self.last_heard.saturating_add(timeout));
-        let answer = self.answer_limit().map(|limit| limit.by);
-        [stall, answer].into_iter().flatten().min()
-    }
-
-    /// The consumer waits from `now` on: the time before it made room is not the server's. To be
-    /// called when it is about to sleep.
-    pub fn waits(&mut self, now: Timestamp) {
-        if (self.ready.is_empty() || self.is_held_up()) && std::mem::take(&mut self.taken_since) {
-            self.last_heard = self.last_heard.max(now);
-        }
-    }
-
-    /// The limit for an answer that has not come.
-    fn answer_limit(&self) -> Option<AnswerLimit> {
-        let unheard =
-            self.metadata.is_unheard() || self.data.as_ref().is_some_and(Peer::is_unheard);
-        self.config.answer.filter(|_| unheard)
-    }
-
-    /// How long the server may say nothing while something is waited for; `None`: for ever.
-    pub fn stall_timeout(&self) -> Option<Duration> {
-        self.config.stall_timeout
-    }
-
-    /// How long the server may say nothing now.
-    fn patience(&self) -> Option<Duration> {
-        let silence = self.config.silence_timeout;
-        let of_its_kind = match self.missing() {
-            // Rule R5: that is how such a server says that it does not know a ticket.
-            Some(Missing::Schema) => silence,
-            Some(Missing::FirstBody(bytes)) => {
-                silence.map(|time| time.saturating_add(Duration::from_secs(bytes / SLOWEST_BYTES)))
-            }
-            None => None,
-        };
-        self.config.stall_timeout.or(of_its_kind)
-    }
-
-    /// What has not come of a stream that has not begun, from a server that may never say why.
-    fn missing(&self) -> Option<Missing> {
-        let of_metadata = self.config.metadata.extension;
-        let of_bodies = self.config.data.map_or(of_metadata, |side| side.extension);
-        match self.state {
-            ReceiverState::AwaitingSchema if !(of_metadata && of_bodies) => Some(Missing::Schema),
-            ReceiverState::Streaming if !of_bodies && !self.has_bodies => {
-                self.first_body.map(Missing::FirstBody)
-            }
-            _ => None,
-        }
     }
 
     /// Whether bodies lent in place use no credit of bytes: the server of the headers says so, or may

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{OutBody, Sender, SenderEvent, SenderState, Stream, Transmit};
 use crate::error::{Error, Status};
-use crate::proto::control::{FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN};
+use crate::proto::extension::{FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN};
 use crate::proto::{
     AddressList, BodyKind, Control, IPC_HANDLE_BYTES, Prefix, PrefixKind, Role, Spans, StreamInfo,
     body_tag,

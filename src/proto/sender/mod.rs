@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::error::Status;
-use crate::proto::control::{FEATURE_IN_PLACE, FEATURE_PENDING, FEATURES, VERSION, error_of};
+use crate::proto::control::error_of;
+use crate::proto::extension::{FEATURE_IN_PLACE, FEATURE_PENDING, FEATURES, VERSION};
 use crate::proto::{Control, Credit, Ledger, ProtocolError, Request, Role, decode_frees};
 pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
 use window::Window;

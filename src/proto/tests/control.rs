@@ -1,6 +1,9 @@
 //! Rules E1 and E3: the bytes of `docs/wire.md`.
 
 use super::*;
+use crate::error::Status;
+use crate::proto::extension::*;
+use crate::proto::request::*;
 
 fn every_kind() -> Vec<Control> {
     vec![

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::error::Status;
+use crate::proto::StreamInfo;
 use crate::proto::testing::{batch, dictionary, schema};
 use crate::proto::{
     AddressList, BODY_KIND_LIST, BODY_KIND_PACKED, BodyKind, Bytes, Credit, Prefix, PrefixKind,

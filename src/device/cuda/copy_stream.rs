@@ -1,109 +1,15 @@
-//! One GPU as the decoder uses it: a stream of its own, on which buffers are moved there, from there
-//! and within it.
+//! Copies of many buffers at once: to a GPU, from it and within it, on a stream of their own.
 
 use std::any::Any;
-use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::device::cuda::pinned::is_registered;
+use crate::device::HostBuffer;
+use crate::device::cuda::array_memory::{ArrayMemory, Work};
+use crate::device::cuda::copy_list::{ALIGNMENT, CHUNK, CopyList};
 use crate::device::cuda::room::{Held, Room};
-use crate::device::cuda::{
-    Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent, later,
-};
-use crate::device::{BufferRef, HostBuffer};
+use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
 use crate::error::{Error, Result};
-
-/// What is moved between the host and a GPU goes by way of two pieces of pinned memory of this
-/// length: while the GPU copies the one, the processor copies the other.
-const CHUNK: usize = 4 << 20;
-/// Buffers of at least so many bytes, on average, are copied one by one from where they lie: starting a
-/// copy takes microseconds, in which the processor copies about as many.
-const WORTH_A_COPY: u64 = 32 << 10;
-/// Alignment of buffers (rule A2).
-const ALIGNMENT: usize = 64;
-
-/// Buffers to be moved into one piece of memory.
-#[derive(Debug, Default)]
-pub(super) struct Load {
-    pieces: Vec<Piece>,
-    /// With what lies between the pieces.
-    len: usize,
-    /// Without.
-    bytes: u64,
-}
-
-/// A buffer that is not empty, and where it is to be.
-#[derive(Debug, Clone, Copy)]
-struct Piece {
-    source: BufferRef,
-    at: usize,
-}
-
-impl Load {
-    /// Adds a buffer, which is not empty, and gives the place that it will have.
-    ///
-    /// # Errors
-    ///
-    /// `OutOfMemory` where no memory can have that length.
-    pub(super) fn add(&mut self, source: BufferRef) -> Result<usize> {
-        let at = self.len;
-        self.len = at
-            .checked_add(source.len)
-            .and_then(|end| end.checked_next_multiple_of(ALIGNMENT))
-            .ok_or_else(|| {
-                Error::out_of_memory("the buffers of a body are too long to be copied")
-            })?;
-        self.bytes = self.bytes.saturating_add(source.len as u64);
-        self.pieces.push(Piece { source, at });
-        Ok(at)
-    }
-
-    /// Whether there is nothing to move.
-    pub(super) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
-    /// Bytes of the buffers.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Whether a GPU can take all of it from where it lies, and each piece is worth a copy of its
-    /// own.
-    pub(super) fn is_registered(&self) -> bool {
-        let worth = (self.pieces.len() as u64).saturating_mul(WORTH_A_COPY);
-        self.bytes >= worth && self.pieces.iter().all(|piece| is_registered(piece.source))
-    }
-
-    /// What will lie between two places: where it is now, and how far behind the first it will be.
-    fn parts(&self, from: usize, to: usize) -> impl Iterator<Item = (BufferRef, usize)> {
-        let first = self
-            .pieces
-            .partition_point(|piece| piece.at + piece.source.len <= from);
-        self.pieces
-            .iter()
-            .skip(first)
-            .take_while(move |piece| piece.at < to)
-            .map(move |piece| {
-                let start = from.max(piece.at);
-                let end = to.min(piece.at + piece.source.len);
-                let part = BufferRef {
-                    data: piece.source.data.wrapping_add(start - piece.at),
-                    len: end - start,
-                };
-                (part, start - from)
-            })
-    }
-
-    /// The chunks in which it goes through pinned memory.
-    fn chunks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let len = self.len;
-        (0..len)
-            .step_by(CHUNK)
-            .map(move |from| (from, len.min(from + CHUNK)))
-    }
-}
 
 /// Pinned memory, and the event behind the work that uses it.
 type Slot = (Event, PinnedMemory);
@@ -117,7 +23,7 @@ enum Source {
 
 /// A GPU's stream, and what its work still uses.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(crate) struct CopyStream {
     stream: Arc<Stream>,
     /// It was given work that may be under way.
     busy: bool,
@@ -129,8 +35,8 @@ pub(super) struct Lane {
     sources: Vec<(Event, Source)>,
 }
 
-impl Lane {
-    pub(super) fn new(device: &Arc<Device>, room: Option<Arc<dyn Room>>) -> Result<Self> {
+impl CopyStream {
+    pub(crate) fn new(device: &Arc<Device>, room: Option<Arc<dyn Room>>) -> Result<Self> {
         Ok(Self {
             stream: Arc::new(Stream::new(device)?),
             busy: false,
@@ -140,16 +46,16 @@ impl Lane {
         })
     }
 
-    pub(super) fn device(&self) -> &Arc<Device> {
+    pub(crate) fn device(&self) -> &Arc<Device> {
         self.stream.device()
     }
 
-    pub(super) fn stream(&self) -> &Arc<Stream> {
+    pub(crate) fn stream(&self) -> &Arc<Stream> {
         &self.stream
     }
 
     /// Lets what comes wait for an event.
-    pub(super) fn wait_for(&mut self, event: &Event) -> Result<()> {
+    pub(crate) fn wait_for(&mut self, event: &Event) -> Result<()> {
         if !event.is_ready()? {
             self.stream.wait(event)?;
             self.busy = true;
@@ -158,19 +64,19 @@ impl Lane {
     }
 
     /// Everything given to the stream is known to be done.
-    pub(super) fn settled(&mut self) {
+    pub(crate) fn settled(&mut self) {
         self.busy = false;
     }
 
     /// Lets go of what is not used any more.
-    pub(super) fn poll(&mut self) {
+    pub(crate) fn poll(&mut self) {
         // Where the driver fails, it is not known that the work is done.
         self.sources
             .retain(|(event, _)| !matches!(event.is_ready(), Ok(true)));
     }
 
     /// Holds `source` until the work given so far is done.
-    pub(super) fn hold(&mut self, source: Arc<dyn Any + Send + Sync>) -> Result<()> {
+    pub(crate) fn hold(&mut self, source: Arc<dyn Any + Send + Sync>) -> Result<()> {
         let event = Event::new(self.device())
             .and_then(|event| event.record(&self.stream).map(|()| event))
             .inspect_err(|_| {
@@ -187,7 +93,7 @@ impl Lane {
     /// # Safety
     ///
     /// The buffers can be read on the host during the call; who else may write to them is a peer.
-    pub(super) unsafe fn upload(&mut self, load: &Load) -> Result<OnGpu> {
+    pub(crate) unsafe fn upload(&mut self, load: &CopyList) -> Result<ArrayMemory> {
         let there = self.room(load.len)?;
         let mut slots = [None, None];
         // SAFETY: the caller promises the buffers; `there` has the length of the load.
@@ -212,7 +118,7 @@ impl Lane {
     ///
     /// As [`upload`](Self::upload), but until the stream is done with what it is given here: the
     /// caller holds what keeps them ([`hold`](Self::hold)), also where this fails.
-    pub(super) unsafe fn upload_from_registered(&mut self, load: &Load) -> Result<OnGpu> {
+    pub(crate) unsafe fn upload_from_registered(&mut self, load: &CopyList) -> Result<ArrayMemory> {
         let there = self.room(load.len)?;
         self.busy = true;
         for piece in &load.pieces {
@@ -233,7 +139,7 @@ impl Lane {
     /// until the stream is done, as the slots do.
     unsafe fn send(
         &mut self,
-        load: &Load,
+        load: &CopyList,
         target: u64,
         slots: &mut [Option<Slot>; 2],
     ) -> Result<()> {
@@ -262,7 +168,7 @@ impl Lane {
     /// # Safety
     ///
     /// The buffers can be read on the GPU during the call, behind what the stream was given.
-    pub(super) unsafe fn download(&mut self, load: &Load) -> Result<HostBuffer> {
+    pub(crate) unsafe fn download(&mut self, load: &CopyList) -> Result<HostBuffer> {
         let mut memory = HostBuffer::to_fill(load.len)?;
         let mut slots = [None, None];
         // SAFETY: the caller promises the buffers.
@@ -284,7 +190,7 @@ impl Lane {
     /// As [`download`](Self::download); the slots live until the stream is done.
     unsafe fn receive(
         &mut self,
-        load: &Load,
+        load: &CopyList,
         target: &mut [u8],
         slots: &mut [Option<Slot>; 2],
     ) -> Result<()> {
@@ -310,7 +216,7 @@ impl Lane {
     }
 
     /// Pinned memory for a chunk, whose last user is done with it.
-    fn slot<'s>(&self, slot: &'s mut Option<Slot>, load: &Load) -> Result<&'s mut Slot> {
+    fn slot<'s>(&self, slot: &'s mut Option<Slot>, load: &CopyList) -> Result<&'s mut Slot> {
         if let Some((event, _)) = slot {
             event.synchronize()?;
         }
@@ -331,7 +237,7 @@ impl Lane {
     ///
     /// The buffers lie on `from` and can be read, behind what the stream was given, until it is done
     /// with what it is given here.
-    pub(super) unsafe fn copy(&mut self, load: &Load, from: &Device) -> Result<OnGpu> {
+    pub(crate) unsafe fn copy(&mut self, load: &CopyList, from: &Device) -> Result<ArrayMemory> {
         let there = self.room(load.len)?;
         self.busy = true;
         for piece in &load.pieces {
@@ -348,8 +254,8 @@ impl Lane {
     }
 
     /// Memory of the GPU that work will be given for.
-    fn room(&self, len: usize) -> Result<OnGpu> {
-        let mut there = OnGpu::new(&self.stream);
+    fn room(&self, len: usize) -> Result<ArrayMemory> {
+        let mut there = ArrayMemory::new(&self.stream);
         there.memory.push(self.take(len)?);
         Ok(there)
     }
@@ -366,7 +272,7 @@ impl Lane {
     }
 
     /// Zeros on the GPU, which `there` holds from now on.
-    pub(super) fn zeros(&mut self, there: &mut OnGpu) -> Result<u64> {
+    pub(crate) fn zeros(&mut self, there: &mut ArrayMemory) -> Result<u64> {
         let zeros = match &self.zeros {
             Some(zeros) => Arc::clone(zeros),
             None => {
@@ -384,7 +290,7 @@ impl Lane {
     }
 
     /// Says what is behind all work that was given for `there`.
-    pub(super) fn finish(&mut self, there: &mut OnGpu) -> Result<()> {
+    pub(crate) fn finish(&mut self, there: &mut ArrayMemory) -> Result<()> {
         if self.busy && self.stream.is_idle()? {
             self.settled();
         }
@@ -397,7 +303,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for CopyStream {
     fn drop(&mut self) {
         if self.busy || !self.sources.is_empty() {
             // Memory that the work uses goes to others next. An error means that the device does
@@ -416,91 +322,4 @@ fn take(slot: &Option<Slot>, target: &mut [u8]) -> Result<()> {
         target.copy_from_slice(&bytes[..target.len()]);
     }
     Ok(())
-}
-
-/// Memory of ours on a GPU, behind arrays there. A consumer may release an array without ever having
-/// waited for it: where work of ours uses the memory when this is dropped, it goes later, and nobody
-/// waits.
-#[derive(Debug)]
-pub(super) struct OnGpu {
-    stream: Arc<Stream>,
-    work: Work,
-    memory: Vec<Arc<dyn Held>>,
-    /// The work reads memory that others hold and let go of next.
-    reads_others: bool,
-}
-
-#[derive(Debug)]
-enum Work {
-    /// It is being given to the stream.
-    Given,
-    /// Done when this has happened.
-    Until(SyncEvent),
-    /// Done.
-    Done,
-}
-
-impl OnGpu {
-    /// No memory yet, and work that is about to be given.
-    pub(super) fn new(stream: &Arc<Stream>) -> Self {
-        Self {
-            stream: Arc::clone(stream),
-            work: Work::Given,
-            memory: Vec::new(),
-            reads_others: false,
-        }
-    }
-
-    /// The work given for it reads memory that is let go of after this is dropped, which then waits.
-    pub(super) fn read_others(&mut self) {
-        self.reads_others = true;
-    }
-
-    pub(super) fn device(&self) -> &Arc<Device> {
-        self.stream.device()
-    }
-
-    /// Of the first piece of memory.
-    pub(super) fn address(&self) -> u64 {
-        self.memory.first().map_or(0, |memory| memory.address())
-    }
-
-    /// Takes over what another one, of the same stream, has.
-    pub(super) fn join(&mut self, mut other: Self) {
-        self.memory.append(&mut other.memory);
-        self.reads_others |= other.reads_others;
-        other.work = Work::Done;
-    }
-
-    /// What consumers wait for; NULL where nothing is under way.
-    pub(super) fn sync_event(&self) -> *mut c_void {
-        match &self.work {
-            Work::Until(event) => event.pointer(),
-            Work::Given | Work::Done => ptr::null_mut(),
-        }
-    }
-
-    /// The same, for streams of ours.
-    pub(super) fn event(&self) -> Option<&Event> {
-        match &self.work {
-            Work::Until(event) => Some(event.event()),
-            Work::Given | Work::Done => None,
-        }
-    }
-}
-
-impl Drop for OnGpu {
-    fn drop(&mut self) {
-        // The memory goes to others next. An error means that the device does nothing more.
-        let _: Result<()> = match std::mem::replace(&mut self.work, Work::Done) {
-            Work::Given => self.stream.synchronize(),
-            Work::Until(event) if self.reads_others => event.event().synchronize(),
-            Work::Until(event) => {
-                let memory = std::mem::take(&mut self.memory);
-                later::keep_until(Arc::clone(event.event()), Box::new(memory));
-                Ok(())
-            }
-            Work::Done => Ok(()),
-        };
-    }
 }

@@ -8,51 +8,42 @@
 //! Dictionaries stay where they were decoded. Where batches need them elsewhere there are twins of
 //! them, made once for each change.
 
+mod twins;
+
 use std::any::Any;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::arrow::decode::ReceivedBody;
 use crate::arrow::decode::body::BodyOnGpu;
 use crate::arrow::decode::budget::Budget;
 use crate::arrow::decode::build::Built;
 use crate::arrow::decode::columns::{Buffer, Columns, Holds, NO_LENGTHS};
-use crate::arrow::decode::lane::{Lane, Load, OnGpu};
-use crate::arrow::decode::{Dictionaries, Dictionary, ReceivedBody};
+use crate::arrow::decode::relocate::twins::Twins;
 use crate::device::BufferRef;
-use crate::device::cuda::Device;
-use crate::device::cuda::room::Room;
+use crate::device::gpu::{ArrayMemory, CopyList, CopyStream, Gpu, Room};
 use crate::error::Result;
 
 /// Where the buffers of arrays lie.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     Host,
-    Gpu(Arc<Device>),
+    Gpu(Arc<Gpu>),
 }
 
 impl Place {
     /// That of memory on `device`, or on the host.
-    pub(super) fn of(device: Option<&Arc<Device>>) -> Self {
+    pub(super) fn of(device: Option<&Arc<Gpu>>) -> Self {
         device.map_or(Self::Host, |device| Self::Gpu(Arc::clone(device)))
     }
 
-    fn is(&self, device: Option<&Arc<Device>>) -> bool {
+    fn is(&self, device: Option<&Arc<Gpu>>) -> bool {
         match (self, device) {
             (Self::Host, None) => true,
             (Self::Gpu(here), Some(device)) => Arc::ptr_eq(here, device),
             _ => false,
         }
     }
-}
-
-/// Dictionaries at one place.
-#[derive(Debug)]
-struct Twins {
-    place: Place,
-    /// What they are twins of.
-    latest: Arc<Dictionaries>,
-    here: Arc<Dictionaries>,
 }
 
 /// What the moves of a message took.
@@ -66,44 +57,44 @@ pub(super) struct Figures {
 
 /// What moves to and from each GPU met.
 #[derive(Debug, Default)]
-struct Lanes {
-    lanes: Vec<Lane>,
+struct CopyStreams {
+    streams: Vec<CopyStream>,
     /// Where memory for arrays is taken from, on its GPU.
     room: Option<Arc<dyn Room>>,
 }
 
-impl Lanes {
-    fn on(&mut self, device: &Arc<Device>) -> Result<&mut Lane> {
+impl CopyStreams {
+    fn on(&mut self, device: &Arc<Gpu>) -> Result<&mut CopyStream> {
         let known = self
-            .lanes
+            .streams
             .iter()
-            .position(|lane| Arc::ptr_eq(lane.device(), device));
+            .position(|stream| Arc::ptr_eq(stream.device(), device));
         let index = match known {
             Some(index) => index,
             None => {
                 let room = self.room.clone();
                 let room = room.filter(|room| Arc::ptr_eq(room.device(), device));
-                self.lanes.push(Lane::new(device, room)?);
-                self.lanes.len() - 1
+                self.streams.push(CopyStream::new(device, room)?);
+                self.streams.len() - 1
             }
         };
-        Ok(&mut self.lanes[index])
+        Ok(&mut self.streams[index])
     }
 }
 
 /// Moves what belongs to one stream.
 #[derive(Debug, Default)]
-pub(super) struct Mover {
+pub(super) struct Relocator {
     /// For each GPU met.
-    lanes: Lanes,
+    streams: CopyStreams,
     twins: Vec<Twins>,
     figures: Figures,
 }
 
-impl Mover {
+impl Relocator {
     /// Lets go of memory that no work reads any more.
     pub(super) fn poll(&mut self) {
-        self.lanes.lanes.iter_mut().for_each(Lane::poll);
+        self.streams.streams.iter_mut().for_each(CopyStream::poll);
     }
 
     /// What was moved since this was asked last.
@@ -113,7 +104,7 @@ impl Mover {
 
     /// Takes memory for arrays on the room's GPU from there.
     pub(super) fn set_room(&mut self, room: Arc<dyn Room>) {
-        self.lanes.room = Some(room);
+        self.streams.room = Some(room);
     }
 
     /// The body where it can be decoded for arrays at `to`, or where it is. One on a GPU goes to the
@@ -144,15 +135,15 @@ impl Mover {
         gpu: &BodyOnGpu,
         budget: &Budget<'_>,
     ) -> Result<ReceivedBody> {
-        let lane = self.lanes.on(&gpu.device)?;
+        let stream = self.streams.on(&gpu.device)?;
         if let Some(ready) = &gpu.ready {
-            lane.wait_for(ready)?;
+            stream.wait_for(ready)?;
         }
-        let (load, places) = Load::of(&body.buffers)?;
+        let (load, places) = CopyList::of(&body.buffers)?;
         budget.take(load.bytes())?;
         // SAFETY: the buffers of a body on a GPU can be read there behind `ready`, until its owner
         // is dropped, which `body` holds.
-        let memory = unsafe { lane.download(&load) }?;
+        let memory = unsafe { stream.download(&load) }?;
         self.figures.staged += load.bytes();
         let start = memory.as_ref().data;
         Ok(ReceivedBody {
@@ -167,24 +158,24 @@ impl Mover {
         &mut self,
         body: &ReceivedBody,
         gpu: &BodyOnGpu,
-        to: &Arc<Device>,
+        to: &Arc<Gpu>,
         budget: &Budget<'_>,
     ) -> Result<ReceivedBody> {
-        let lane = self.lanes.on(to)?;
+        let stream = self.streams.on(to)?;
         if let Some(ready) = &gpu.ready {
-            lane.wait_for(ready)?;
+            stream.wait_for(ready)?;
         }
-        let (load, places) = Load::of(&body.buffers)?;
+        let (load, places) = CopyList::of(&body.buffers)?;
         budget.take(load.bytes())?;
         let mut there = if load.is_empty() {
-            OnGpu::new(lane.stream())
+            ArrayMemory::new(stream.stream())
         } else {
-            // SAFETY: as in `body_to_host`; the lane holds the owner until it is done.
-            let there = unsafe { lane.copy(&load, &gpu.device) }?;
-            lane.hold(Arc::clone(&body.owner))?;
+            // SAFETY: as in `body_to_host`; the stream holds the owner until it is done.
+            let there = unsafe { stream.copy(&load, &gpu.device) }?;
+            stream.hold(Arc::clone(&body.owner))?;
             there
         };
-        lane.finish(&mut there)?;
+        stream.finish(&mut there)?;
         self.figures.on_device += load.bytes();
         let start = there.address();
         Ok(ReceivedBody {
@@ -209,23 +200,23 @@ impl Mover {
         let Some(gpu) = &body.gpu else {
             return build(columns);
         };
-        let lane = self.lanes.on(&gpu.device)?;
+        let stream = self.streams.on(&gpu.device)?;
         if let Some(ready) = &gpu.ready {
-            lane.wait_for(ready)?;
+            stream.wait_for(ready)?;
         }
         columns.remote = Some(Box::default());
         loop {
             let mut built = build(columns)?;
             let mut remote = built.columns.remote.take().unwrap_or_default();
             if !remote.is_waiting() {
-                let bytes = complete(lane, &mut built.columns, &remote.misaligned)?;
+                let bytes = complete(stream, &mut built.columns, &remote.misaligned)?;
                 self.figures.on_device += bytes;
                 return Ok(built);
             }
             // SAFETY: building asks for parts of the body's buffers, which can be read on the GPU
             // behind `ready`; the columns hold its owner.
-            unsafe { remote.fetch(lane.stream()) }?;
-            lane.settled();
+            unsafe { remote.fetch(stream.stream()) }?;
+            stream.settled();
             remote.misaligned.clear();
             columns = built.columns;
             columns.clear();
@@ -234,80 +225,10 @@ impl Mover {
     }
 
     /// Moves a batch from the host to a GPU, where its dictionaries are.
-    pub(super) fn upload(&mut self, columns: &mut Columns, device: &Arc<Device>) -> Result<()> {
+    pub(super) fn upload(&mut self, columns: &mut Columns, device: &Arc<Gpu>) -> Result<()> {
         columns.settle()?;
         let there = columns.of_dictionaries();
         self.replace(columns, &there, None, &Place::Gpu(Arc::clone(device)))
-    }
-
-    /// The latest dictionaries at a place.
-    pub(super) fn dictionaries(
-        &mut self,
-        latest: &Arc<Dictionaries>,
-        place: &Place,
-    ) -> Result<Arc<Dictionaries>> {
-        if latest
-            .values()
-            .all(|dictionary| place.is(dictionary.columns.device()))
-        {
-            return Ok(Arc::clone(latest));
-        }
-        let index = self.twins.iter().position(|twins| match &twins.place {
-            Place::Host => place.is(None),
-            Place::Gpu(device) => place.is(Some(device)),
-        });
-        let known = index.map(|index| &self.twins[index]);
-        if let Some(twins) = known
-            && Arc::ptr_eq(&twins.latest, latest)
-        {
-            return Ok(Arc::clone(&twins.here));
-        }
-        let known = known.map(|twins| (Arc::clone(&twins.latest), Arc::clone(&twins.here)));
-        let mut here = BTreeMap::new();
-        for (id, dictionary) in latest.iter() {
-            let twin = known.as_ref().and_then(|(was, here)| {
-                let was = was.get(id)?;
-                Arc::ptr_eq(&was.columns, &dictionary.columns).then(|| here.get(id))?
-            });
-            let columns = match twin {
-                Some(twin) => Arc::clone(&twin.columns),
-                None if place.is(dictionary.columns.device()) => Arc::clone(&dictionary.columns),
-                None => Arc::new(self.twin(&dictionary.columns, place)?),
-            };
-            let dictionary = dictionary.clone();
-            here.insert(
-                *id,
-                Dictionary {
-                    columns,
-                    ..dictionary
-                },
-            );
-        }
-        let twins = Twins {
-            place: place.clone(),
-            latest: Arc::clone(latest),
-            here: Arc::new(here),
-        };
-        let here = Arc::clone(&twins.here);
-        match index {
-            Some(index) => self.twins[index] = twins,
-            None => self.twins.push(twins),
-        }
-        Ok(here)
-    }
-
-    /// A copy of a dictionary at another place.
-    fn twin(&mut self, dictionary: &Arc<Columns>, place: &Place) -> Result<Columns> {
-        let mut columns = Columns {
-            nodes: dictionary.nodes.clone(),
-            buffers: dictionary.buffers.clone(),
-            children: dictionary.children.clone(),
-            ..Columns::default()
-        };
-        // Its own dictionaries go along.
-        let none = vec![false; columns.buffers.len()];
-        self.replace(&mut columns, &none, Some(dictionary), place)?;
-        Ok(columns)
     }
 
     /// Copies the buffers to a place, but for those that are `there`, and puts the copies into the
@@ -319,7 +240,7 @@ impl Mover {
         source: Option<&Arc<Columns>>,
         place: &Place,
     ) -> Result<()> {
-        let mut load = Load::default();
+        let mut load = CopyList::default();
         let mut places = Vec::new();
         for (index, buffer) in columns.buffers.iter().enumerate() {
             if buffer.at.len > 0 && !there[index] {
@@ -334,10 +255,10 @@ impl Mover {
         let (start, gpu) = match (Place::of(from), place) {
             (Place::Host, Place::Host) => return Ok(()),
             (Place::Gpu(from), Place::Host) => {
-                let lane = self.lanes.on(&from)?;
-                // SAFETY: the buffers lie on that GPU, kept by `source`; the lane was given what they
+                let stream = self.streams.on(&from)?;
+                // SAFETY: the buffers lie on that GPU, kept by `source`; the stream was given what they
                 // wait for when they were decoded or brought there.
-                let memory = unsafe { lane.download(&load) }?;
+                let memory = unsafe { stream.download(&load) }?;
                 self.figures.staged += load.bytes();
                 for buffer in &mut columns.buffers {
                     if buffer.at.len == 0 && !buffer.at.data.is_null() {
@@ -347,42 +268,42 @@ impl Mover {
                 (columns.keep(memory).at.data, None)
             }
             (from, Place::Gpu(device)) => {
-                let lane = self.lanes.on(device)?;
+                let stream = self.streams.on(device)?;
                 let mut gpu = match &from {
-                    _ if load.is_empty() => OnGpu::new(lane.stream()),
+                    _ if load.is_empty() => ArrayMemory::new(stream.stream()),
                     Place::Host => {
                         self.figures.staged += load.bytes();
                         let body = columns.holds.body.as_ref().filter(|_| source.is_none());
                         match body.filter(|_| load.is_registered()) {
                             Some(body) => {
-                                // SAFETY: what is registered is the body's, which the lane holds from
+                                // SAFETY: what is registered is the body's, which the stream holds from
                                 // here on, whatever comes of the copies.
-                                let copied = unsafe { lane.upload_from_registered(&load) };
-                                lane.hold(Arc::clone(body))?;
+                                let copied = unsafe { stream.upload_from_registered(&load) };
+                                stream.hold(Arc::clone(body))?;
                                 copied?
                             }
                             // SAFETY: the buffers lie on the host, kept by the columns or by `source`.
-                            None => unsafe { lane.upload(&load) }?,
+                            None => unsafe { stream.upload(&load) }?,
                         }
                     }
                     Place::Gpu(from) => {
                         if let Some(event) = event {
-                            lane.wait_for(event)?;
+                            stream.wait_for(event)?;
                         }
                         self.figures.on_device += load.bytes();
-                        // SAFETY: as for those that go to the host; the lane holds `source` until
+                        // SAFETY: as for those that go to the host; the stream holds `source` until
                         // it is done.
-                        let gpu = unsafe { lane.copy(&load, from) }?;
+                        let gpu = unsafe { stream.copy(&load, from) }?;
                         if let Some(source) = source {
                             let source: Arc<dyn Any + Send + Sync> = Arc::clone(source) as _;
-                            lane.hold(source)?;
+                            stream.hold(source)?;
                         }
                         gpu
                     }
                 };
                 let start = gpu.address();
-                place_zeros(lane, columns, &mut gpu)?;
-                lane.finish(&mut gpu)?;
+                place_zeros(stream, columns, &mut gpu)?;
+                stream.finish(&mut gpu)?;
                 (pointer(start), Some(Box::new(gpu)))
             }
         };
@@ -400,21 +321,6 @@ impl Mover {
             };
         }
         Ok(())
-    }
-}
-
-impl Load {
-    /// All that are not empty, and where each will be.
-    fn of(buffers: &[BufferRef]) -> Result<(Self, Vec<usize>)> {
-        let mut load = Self::default();
-        let places = buffers
-            .iter()
-            .map(|buffer| match buffer.len {
-                0 => Ok(0),
-                _ => load.add(*buffer),
-            })
-            .collect::<Result<_>>()?;
-        Ok((load, places))
     }
 }
 
@@ -438,9 +344,9 @@ fn moved(
 
 /// Makes what arrays of a body on a GPU need there beside it: buffers that begin where their type
 /// must, the lengths of view buffers, and zeros. Returns the bytes copied there.
-fn complete(lane: &mut Lane, columns: &mut Columns, misaligned: &[usize]) -> Result<u64> {
-    let mut gpu = OnGpu::new(lane.stream());
-    let mut copies = Load::default();
+fn complete(stream: &mut CopyStream, columns: &mut Columns, misaligned: &[usize]) -> Result<u64> {
+    let mut gpu = ArrayMemory::new(stream.stream());
+    let mut copies = CopyList::default();
     let mut places = Vec::new();
     for index in misaligned {
         let at = columns.buffers[*index].at;
@@ -449,10 +355,10 @@ fn complete(lane: &mut Lane, columns: &mut Columns, misaligned: &[usize]) -> Res
         }
     }
     if !copies.is_empty() {
-        let device = Arc::clone(lane.device());
+        let device = Arc::clone(stream.device());
         // SAFETY: the buffers are the body's, which the columns hold; they wait for the stream
         // before they let go of it (`read_others`).
-        let copied = unsafe { lane.copy(&copies, &device) }?;
+        let copied = unsafe { stream.copy(&copies, &device) }?;
         for (index, at) in places {
             let buffer = &mut columns.buffers[index];
             buffer.at.data = pointer(copied.address() + at as u64);
@@ -463,13 +369,13 @@ fn complete(lane: &mut Lane, columns: &mut Columns, misaligned: &[usize]) -> Res
     }
     let lengths = std::mem::take(&mut columns.lengths);
     if !lengths.is_empty() {
-        let mut load = Load::default();
+        let mut load = CopyList::default();
         load.add(BufferRef {
             data: lengths.as_ptr().cast(),
             len: size_of_val(lengths.as_slice()),
         })?;
         // SAFETY: `lengths` lives to the end of the block.
-        let uploaded = unsafe { lane.upload(&load) }?;
+        let uploaded = unsafe { stream.upload(&load) }?;
         let start = uploaded.address();
         for node in columns.nodes.iter_mut().filter(|n| n.lengths != NO_LENGTHS) {
             let at = BufferRef {
@@ -481,19 +387,23 @@ fn complete(lane: &mut Lane, columns: &mut Columns, misaligned: &[usize]) -> Res
         }
         gpu.join(uploaded);
     }
-    place_zeros(lane, columns, &mut gpu)?;
-    lane.finish(&mut gpu)?;
+    place_zeros(stream, columns, &mut gpu)?;
+    stream.finish(&mut gpu)?;
     columns.holds.gpu = Some(Box::new(gpu));
     Ok(copies.bytes())
 }
 
 /// Points buffers that are empty, and not NULL, to zeros of the GPU.
-fn place_zeros(lane: &mut Lane, columns: &mut Columns, gpu: &mut OnGpu) -> Result<()> {
+fn place_zeros(
+    stream: &mut CopyStream,
+    columns: &mut Columns,
+    gpu: &mut ArrayMemory,
+) -> Result<()> {
     let is_empty = |buffer: &Buffer| buffer.at.len == 0 && !buffer.at.data.is_null();
     if !columns.buffers.iter().any(is_empty) {
         return Ok(());
     }
-    let zeros = pointer(lane.zeros(gpu)?);
+    let zeros = pointer(stream.zeros(gpu)?);
     for buffer in columns.buffers.iter_mut().filter(|buffer| is_empty(buffer)) {
         buffer.at.data = zeros;
     }

@@ -1,0 +1,28 @@
+//! Lists of rows that count against the budget.
+
+use crate::arrow::decode::budget::Budget;
+use crate::error::{Error, Result};
+
+/// A list that counts against the budget: a row of a byte or less may have an entry.
+pub(super) struct Noted<'a, T> {
+    pub(super) rows: Vec<T>,
+    budget: &'a Budget<'a>,
+}
+
+impl<'a, T> Noted<'a, T> {
+    pub(super) fn new(budget: &'a Budget<'a>) -> Self {
+        Self {
+            rows: Vec::new(),
+            budget,
+        }
+    }
+
+    pub(super) fn add(&mut self, row: T) -> Result<()> {
+        // The list doubles where it is full.
+        self.budget.take(2 * size_of::<T>() as u64)?;
+        let reserved = self.rows.try_reserve(1);
+        reserved.map_err(|_| Error::out_of_memory("no memory for a list of rows"))?;
+        self.rows.push(row);
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Copies of dictionaries at other places.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Place, Relocator};
+use crate::arrow::decode::columns::Columns;
+use crate::arrow::decode::{Dictionaries, Dictionary};
+use crate::error::Result;
+
+/// Dictionaries at one place.
+#[derive(Debug)]
+pub(super) struct Twins {
+    place: Place,
+    /// What they are twins of.
+    latest: Arc<Dictionaries>,
+    here: Arc<Dictionaries>,
+}
+
+impl Relocator {
+    /// The latest dictionaries at a place.
+    pub(in crate::arrow::decode) fn dictionaries(
+        &mut self,
+        latest: &Arc<Dictionaries>,
+        place: &Place,
+    ) -> Result<Arc<Dictionaries>> {
+        if latest
+            .values()
+            .all(|dictionary| place.is(dictionary.columns.device()))
+        {
+            return Ok(Arc::clone(latest));
+        }
+        let index = self.twins.iter().position(|twins| match &twins.place {
+            Place::Host => place.is(None),
+            Place::Gpu(device) => place.is(Some(device)),
+        });
+        let known = index.map(|index| &self.twins[index]);
+        if let Some(twins) = known
+            && Arc::ptr_eq(&twins.latest, latest)
+        {
+            return Ok(Arc::clone(&twins.here));
+        }
+        let known = known.map(|twins| (Arc::clone(&twins.latest), Arc::clone(&twins.here)));
+        let mut here = BTreeMap::new();
+        for (id, dictionary) in latest.iter() {
+            let twin = known.as_ref().and_then(|(was, here)| {
+                let was = was.get(id)?;
+                Arc::ptr_eq(&was.columns, &dictionary.columns).then(|| here.get(id))?
+            });
+            let columns = match twin {
+                Some(twin) => Arc::clone(&twin.columns),
+                None if place.is(dictionary.columns.device()) => Arc::clone(&dictionary.columns),
+                None => Arc::new(self.twin(&dictionary.columns, place)?),
+            };
+            let dictionary = dictionary.clone();
+            here.insert(
+                *id,
+                Dictionary {
+                    columns,
+                    ..dictionary
+                },
+            );
+        }
+        let twins = Twins {
+            place: place.clone(),
+            latest: Arc::clone(latest),
+            here: Arc::new(here),
+        };
+        let here = Arc::clone(&twins.here);
+        match index {
+            Some(index) => self.twins[index] = twins,
+            None => self.twins.push(twins),
+        }
+        Ok(here)
+    }
+
+    /// A copy of a dictionary at another place.
+    fn twin(&mut self, dictionary: &Arc<Columns>, place: &Place) -> Result<Columns> {
+        let mut columns = Columns {
+            nodes: dictionary.nodes.clone(),
+            buffers: dictionary.buffers.clone(),
+            children: dictionary.children.clone(),
+            ..Columns::default()
+        };
+        // Its own dictionaries go along.
+        let none = vec![false; columns.buffers.len()];
+        self.replace(&mut columns, &none, Some(dictionary), place)?;
+        Ok(columns)
+    }
+}

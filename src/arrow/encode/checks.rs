@@ -1,0 +1,93 @@
+//! Numbers of a producer's array, and the checks of them.
+
+use super::fault::{Checked, Fault};
+use crate::arrow::abi::ArrowArray;
+use crate::arrow::format::Layout;
+
+/// A signed number of 2, 4 or 8 bytes, as the processor writes it.
+pub(super) fn signed(bytes: &[u8]) -> i64 {
+    if let Ok(bytes) = bytes.try_into() {
+        i64::from_ne_bytes(bytes)
+    } else if let Ok(bytes) = bytes.try_into() {
+        i64::from(i32::from_ne_bytes(bytes))
+    } else if let Ok(bytes) = bytes.try_into() {
+        i64::from(i16::from_ne_bytes(bytes))
+    } else {
+        0
+    }
+}
+
+/// A number at `position` of the buffer called `name`, which must not be negative.
+#[inline]
+pub(super) fn unsigned(value: i64, name: &str, position: usize) -> Checked<usize> {
+    usize::try_from(value).map_err(|_| {
+        Fault::invalid(format!(
+            "the {name} buffer has {value} at position {position}"
+        ))
+    })
+}
+
+#[cold]
+pub(super) fn too_large() -> Box<Fault> {
+    Fault::invalid("a buffer would be larger than any memory")
+}
+
+#[inline]
+pub(super) fn size(name: &str, value: i64) -> Checked<usize> {
+    usize::try_from(value)
+        .map_err(|_| Fault::invalid(format!("the {name} is {value}, which is negative")))
+}
+
+/// Checks `n_buffers` against the layout, and the list of buffers. Gives how many stand before the
+/// first one of the layout.
+#[inline]
+pub(super) fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize> {
+    let wanted = match layout {
+        Layout::Null | Layout::RunEndEncoded => 0,
+        Layout::Struct | Layout::FixedSizeList { .. } | Layout::Union { dense: false } => 1,
+        Layout::Boolean
+        | Layout::Fixed { .. }
+        | Layout::List { .. }
+        | Layout::Union { dense: true } => 2,
+        Layout::Binary { .. } | Layout::ListView { .. } => 3,
+        // Validity, views and the lengths of the variadic buffers, which stand between.
+        Layout::View if array.n_buffers >= 3 => array.n_buffers,
+        Layout::View => 3,
+    };
+    let skipped = match layout {
+        _ if array.n_buffers == wanted => 0,
+        _ => skipped_bitmap(layout, array, wanted)?,
+    };
+    if wanted > 0 && array.buffers.is_null() {
+        return Err(Fault::invalid("the list of buffers is NULL"));
+    }
+    Ok(skipped)
+}
+
+/// Some exporters give a bitmap to types that have none: nulls alone need none, and a NULL one of
+/// the others says that nothing is null.
+#[cold]
+pub(super) fn skipped_bitmap(layout: Layout, array: &ArrowArray, wanted: i64) -> Checked<usize> {
+    let one_more = !layout.has_validity() && array.n_buffers == wanted + 1;
+    if !one_more {
+        return Err(Fault::invalid(format!(
+            "the array has {} buffers and its type {wanted}",
+            array.n_buffers
+        )));
+    }
+    if layout == Layout::Null {
+        return Ok(0);
+    }
+    if array.buffers.is_null() {
+        return Err(Fault::invalid("the list of buffers is NULL"));
+    }
+    // SAFETY: the producer is trusted to have as many entries in the list as it says, and it says
+    // one at least.
+    let bitmap = unsafe { array.buffers.read() };
+    if !bitmap.is_null() {
+        return Err(Fault::invalid(
+            "the array has a validity bitmap and its type none",
+        ));
+    }
+    Ok(usize::from(wanted > 0))
+}

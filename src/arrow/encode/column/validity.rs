@@ -1,0 +1,62 @@
+//! The nulls of a column.
+
+use super::{Column, VALIDITY};
+use crate::arrow::encode::fault::{Checked, Fault};
+use crate::arrow::encode::memory::{BitRange, Bits};
+use crate::arrow::format::Layout;
+
+impl<'a> Column<'a> {
+    /// The validity of `rows` rows from `start` on (as [`start`](Self::start) gives it); `None`
+    /// where the array has no bitmap, or says that it has no nulls.
+    pub(in crate::arrow::encode) fn validity(
+        &self,
+        start: usize,
+        rows: usize,
+    ) -> Checked<Option<Bits<'a>>> {
+        self.validity_range(start, rows)?
+            .map(|range| self.read_bits(range))
+            .transpose()
+    }
+
+    /// Where [`validity`](Self::validity) lies, without reading it.
+    pub(in crate::arrow::encode) fn validity_range(
+        &self,
+        start: usize,
+        rows: usize,
+    ) -> Checked<Option<BitRange>> {
+        if !self.layout.has_validity() || self.array.null_count == 0 || rows == 0 {
+            return Ok(None);
+        }
+        if self.pointer(VALIDITY).is_null() {
+            return match self.array.null_count {
+                -1 => Ok(None),
+                count => Err(Fault::invalid(format!(
+                    "the null count is {count} and the validity buffer is NULL"
+                ))),
+            };
+        }
+        self.bit_range(VALIDITY, "validity", start, rows).map(Some)
+    }
+
+    /// Whether the layout has a bitmap and the array says that it needs none.
+    #[inline]
+    pub(in crate::arrow::encode) fn has_no_nulls(&self) -> bool {
+        self.array.null_count == 0 && self.layout.has_validity()
+    }
+
+    /// How many of `rows` rows from `start` on are null (rule A2: no bitmap where that is 0).
+    pub(in crate::arrow::encode) fn null_count(&self, start: usize, rows: usize) -> Checked<usize> {
+        if self.layout == Layout::Null {
+            return Ok(rows);
+        }
+        let Some(range) = self.validity_range(start, rows)? else {
+            return Ok(0);
+        };
+        // The producer's count holds for the whole array only.
+        match usize::try_from(self.array.null_count) {
+            Ok(count) if rows == self.len => Ok(count),
+            // SAFETY: as in `bytes`.
+            _ => unsafe { self.memory.zeros(range) },
+        }
+    }
+}

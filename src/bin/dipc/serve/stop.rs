@@ -1,0 +1,111 @@
+//! The end of serving.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use dipc::server::Server;
+use serde::Serialize;
+use tracing::{info, warn};
+
+use crate::flight::FlightServer;
+use crate::output;
+use crate::report::bytes_text;
+use crate::serve::Args;
+
+#[derive(Serialize)]
+struct Stopped {
+    streams: u64,
+    batches: u64,
+    bytes_lent: u64,
+    bytes_copied: u64,
+    bytes_sent: u64,
+    bytes_copied_on_device: u64,
+    bytes_staged: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flight: Option<FlightStopped>,
+}
+
+/// What was sent by `DoGet`.
+#[derive(Serialize)]
+struct FlightStopped {
+    streams: u64,
+    bytes_sent: u64,
+}
+
+/// Lets streams end until the deadline, or until another signal comes; then cuts them.
+pub(super) fn stop(
+    server: Arc<Server>,
+    flight: Option<Arc<FlightServer>>,
+    stops: mpsc::Receiver<()>,
+    args: &Args,
+) -> Result<ExitCode> {
+    let active = server.stats().streams_active;
+    if active > 0 {
+        warn!(active, drain = ?args.drain, "stopping; another signal ends the streams at once");
+    }
+    let (done_sender, done) = mpsc::channel();
+    let stopping = (Arc::clone(&server), flight.clone());
+    let drain = args.drain;
+    std::thread::Builder::new()
+        .name("dipc-stop".to_owned())
+        .spawn(move || {
+            let (server, flight) = stopping;
+            let deadline = Instant::now() + drain;
+            if let Some(flight) = &flight {
+                flight.begin_stop();
+            }
+            let outcome = server.stop(drain);
+            if let Some(flight) = &flight {
+                flight.stop(deadline.saturating_duration_since(Instant::now()));
+            }
+            let _ = done_sender.send(outcome);
+        })
+        .context("cannot start a thread to stop on")?;
+    let outcome = loop {
+        match done.recv_timeout(Duration::from_millis(20)) {
+            Ok(outcome) => break outcome,
+            Err(mpsc::RecvTimeoutError::Timeout) if stops.try_recv().is_ok() => {
+                if let Some(flight) = &flight {
+                    flight.stop(Duration::ZERO);
+                }
+                break server.stop(Duration::ZERO);
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => break server.stop(Duration::ZERO),
+        }
+    };
+    let stats = server.stats();
+    let stopped = Stopped {
+        streams: stats.streams_served,
+        batches: stats.batches,
+        bytes_lent: stats.bytes_lent,
+        bytes_copied: stats.bytes_copied,
+        bytes_sent: stats.bytes_sent,
+        bytes_copied_on_device: stats.bytes_copied_on_device,
+        bytes_staged: stats.bytes_staged,
+        flight: flight.map(|flight| {
+            let (streams, bytes_sent) = flight.figures();
+            FlightStopped {
+                streams,
+                bytes_sent,
+            }
+        }),
+    };
+    if args.json {
+        output::print(&format!(r#"{{"stopped":{}}}"#, output::json(&stopped)?))?;
+    }
+    info!(
+        streams = stopped.streams,
+        batches = stopped.batches,
+        lent = bytes_text(stopped.bytes_lent),
+        copied = bytes_text(stopped.bytes_copied),
+        sent = bytes_text(stopped.bytes_sent),
+        staged = bytes_text(stopped.bytes_staged),
+        "stopped"
+    );
+    outcome.context("a source did not stop in time")?;
+    Ok(ExitCode::SUCCESS)
+}
