@@ -48,9 +48,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` scheme, `Unsupported` and `InvalidArgument` where arrays are wanted
-    /// on a GPU and there is no driver or no such GPU, `Unreachable`, `Permission`, `Timeout`,
-    /// `NotFound` for an unknown ticket, `Busy`, `Cancelled`, and what the provider says.
+    /// `InvalidUri`, `Unsupported` scheme, `Unsupported` and `InvalidArgument` where arrays are
+    /// wanted on a GPU and there is no driver or no such GPU, `Unreachable`, `Permission`,
+    /// `Timeout`, `NotFound` for an unknown ticket, `Busy`, `Cancelled`, and the provider's errors.
     pub fn get(
         &self,
         uris: &[&str],

@@ -90,40 +90,21 @@ impl ClientCore {
         let key = data
             .is_none()
             .then(|| (Arc::clone(&metadata.name), options.connections));
+        let side = |known: &KnownUri| SideConfig {
+            tags: known.uri.tags,
+            extension: known.uri.extension,
+        };
         let mut stream = loop {
-            let kept = key.as_ref().and_then(|key| self.reuse(&metadata.uri, key));
-            let reused = kept.is_some();
-            let mut start = clock::now();
-            let connections = Connections {
-                metadata: match kept {
-                    Some(kept) => kept,
-                    None => self.connect(&metadata.uri, options, cancel)?,
-                },
-                data: match data {
-                    Some(data) => {
-                        start = clock::now();
-                        Some(self.connect(&data.uri, options, cancel)?)
-                    }
-                    None => None,
-                },
-            };
-            let request = Request {
-                lent_limit: options.lent_limit,
-                stream_id: self.ids.next(data.is_some())?,
-                device_type: options.device.device_type(),
-                gpus: gpus.clone(),
-                ..Request::new(ticket, options.window)
-            };
-            let answer = AnswerLimit {
-                by: start.saturating_add(options.connect_timeout),
-                timeout: options.connect_timeout,
-            };
-            let side = |known: &KnownUri| SideConfig {
-                tags: known.uri.tags,
-                extension: known.uri.extension,
-            };
+            let (connections, answer, reused) =
+                self.connections(metadata, data, key.as_ref(), options, cancel)?;
             let config = ReceiverConfig {
-                request,
+                request: Request {
+                    lent_limit: options.lent_limit,
+                    stream_id: self.ids.next(data.is_some())?,
+                    device_type: options.device.device_type(),
+                    gpus: gpus.clone(),
+                    ..Request::new(ticket, options.window)
+                },
                 metadata: side(metadata),
                 data: data.map(side),
                 first_seq: options.first_seq,
@@ -144,6 +125,37 @@ impl ClientCore {
             stream.fallback = Some(Box::new(Fallback::new(self, uris, ticket, options)));
         }
         Ok(stream)
+    }
+
+    /// The connections of one stream, when they must have brought an answer, and whether an earlier
+    /// stream has used them.
+    fn connections(
+        &self,
+        metadata: &KnownUri,
+        data: Option<&KnownUri>,
+        key: Option<&Key>,
+        options: &GetOptions,
+        cancel: Option<&Cancel>,
+    ) -> Result<(Connections, AnswerLimit, bool)> {
+        let kept = key.and_then(|key| self.reuse(&metadata.uri, key));
+        let reused = kept.is_some();
+        let mut start = clock::now();
+        let metadata = match kept {
+            Some(kept) => kept,
+            None => self.connect(&metadata.uri, options, cancel)?,
+        };
+        let data = match data {
+            Some(data) => {
+                start = clock::now();
+                Some(self.connect(&data.uri, options, cancel)?)
+            }
+            None => None,
+        };
+        let answer = AnswerLimit {
+            by: start.saturating_add(options.connect_timeout),
+            timeout: options.connect_timeout,
+        };
+        Ok((Connections { metadata, data }, answer, reused))
     }
 
     /// A connection that served an earlier stream, and so may turn out to be dead.

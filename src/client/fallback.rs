@@ -1,9 +1,9 @@
-//! A stream whose bodies on a GPU cannot be opened here is asked for once more, with bodies elsewhere.
+//! A second request for a stream whose bodies on a GPU cannot be opened here.
 //!
-//! That a server and a client see the same GPU does not say that they can pass its memory to each other:
-//! containers may not share what handles need, and a process under MPS has none for others. It shows
-//! when the first body is needed. As long as the consumer has no array, nothing is lost to it by a
-//! second request; a provider is called twice.
+//! A server and a client may see the same GPU and yet be unable to share its memory: containers may
+//! separate the namespaces that handles need, and a process under MPS gives out no handles. The
+//! first body shows that. As long as the consumer has no array, a second request loses nothing,
+//! though the provider is called twice. It asks for bodies that do not lie on a GPU.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ impl Fallback {
 }
 
 impl Stream {
-    /// Asks again, for the same arrays in the same place, and takes the first from there. `error` is
-    /// why the first request did not do.
+    /// Asks again, for the same arrays in the same place, and gives the first array. `error` says
+    /// why the first request failed.
     pub(super) fn go_on_without_gpus(
         &mut self,
         fallback: Fallback,
@@ -52,7 +52,7 @@ impl Stream {
             mut options,
         } = fallback;
         tracing::debug!("asked again for bodies elsewhere: {error}");
-        // What is full now need not be later.
+        // A GPU whose memory is full now may have room later.
         if error.status() != Status::OutOfMemory
             && let Some(bodies) = uris.last()
         {
@@ -63,7 +63,7 @@ impl Stream {
             }
             closed.insert(name);
         }
-        // The consumer has been told where they are.
+        // The consumer has been told where the arrays are.
         if let Some(fetch) = &self.fetch {
             options.device = fetch.target();
         }
@@ -76,8 +76,8 @@ impl Stream {
         let bytes = |stream: &Self| stream.schema.as_ref().map(|schema| schema.bytes().to_vec());
         if bytes(&fresh) != bytes(self) {
             return Err(Error::invalid_data(format!(
-                "the server's memory on a GPU cannot be opened here ({error}), and when it was asked \
-                 for arrays elsewhere, it gave another schema"
+                "the server's memory on a GPU cannot be opened here ({error}), and when it was \
+                 asked for arrays elsewhere, it gave another schema"
             )));
         }
         self.key = fresh.key.take();

@@ -21,8 +21,8 @@ impl StreamIds {
         })
     }
 
-    /// The next one. Nobody else may guess that of a stream on two connections, by which a server joins
-    /// them (rule E6); the others only have to differ.
+    /// The next number. A server joins two connections by the number of their stream (rule E6), so
+    /// that nobody may guess it. Other numbers only have to differ.
     pub(super) fn next(&self, joined: bool) -> Result<u128> {
         if joined {
             return draw_id();
@@ -43,8 +43,8 @@ fn draw_id() -> Result<u128> {
 mod tests {
     use super::*;
 
-    /// A server tells the streams of a connection apart by the low half, and joins two connections by the
-    /// whole (rule E6): what is counted differs, and what is joined is not counted.
+    /// A server tells the streams of a connection apart by the low half of the number, and joins
+    /// two connections by the whole (rule E6).
     #[test]
     fn numbers_differ_and_those_that_join_cannot_be_guessed() {
         let ids = StreamIds::new().unwrap();

@@ -93,8 +93,8 @@ impl Pool {
         oldest
     }
 
-    /// Hands those that are kept over to the I/O thread, which calls this. Those that have ended are dropped, and
-    /// those that were kept for `time` are given back.
+    /// Hands the connections over to the I/O thread, which calls this. Drops those that have ended,
+    /// and returns those that were kept for `time`.
     pub(super) fn watch(&mut self, time: Duration) -> Vec<Unused> {
         let now = clock::now();
         let mut expired = Vec::new();

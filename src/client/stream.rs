@@ -82,8 +82,8 @@ impl Stream {
         self.stats
     }
 
-    /// How many batches have come and were not handed out: so many are there without waiting for the server. Where
-    /// there are none, what the connection has is read first.
+    /// How many batches [`ArrayReader::next`] gives without waiting for the server. If there are
+    /// none, the connection is read first.
     pub fn batches_here(&mut self) -> usize {
         if self.generation.ensure_same_process().is_err() {
             return 0;

@@ -26,8 +26,8 @@ const LOOKS_AT_ONCE: u32 = 8;
 const YIELD_PAUSE: Duration = Duration::from_micros(5);
 /// How often a thread that spins does its upkeep.
 const UPKEEP_PAUSE: Duration = Duration::from_millis(1);
-/// How long a holder may be in the host's code before the I/O thread stands in: the peer may cancel,
-/// return memory that the host waits for, or die.
+/// How long a holder may be in the host's code before the I/O thread stands in: the peer may
+/// cancel, return memory that the host waits for, or die.
 pub const HOST_PATIENCE: Duration = Duration::from_millis(1);
 /// The same at the start of a stream and behind its end. Most streams are over before that, and a
 /// timer that comes sooner would cost more than such a stream.

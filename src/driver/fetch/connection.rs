@@ -14,8 +14,8 @@ use crate::driver::telling;
 use crate::driver::turning::{Budget, Link, Turn, Turner, Wants};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::proto::{Control, HeaderParser, Side, Span, Timestamp};
-use crate::transport::{Connection, Identity, Incoming, Outgoing, PeerRegions, Resolved, Unmapped};
+use crate::proto::{Control, HeaderParser, Side, Timestamp};
+use crate::transport::{Connection, Identity, Incoming, Outgoing, PeerRegions, Unmapped};
 
 /// One connection at a client: a stream holds its token, or the pool, or nobody.
 pub type ClientLink = Link<ClientEnd>;
@@ -33,7 +33,8 @@ const WRITE_RETRY: Duration = Duration::from_millis(10);
 
 /// The client's end of a connection: what belongs to no stream alone.
 pub struct ClientEnd {
-    link: Box<dyn Connection>,
+    /// The transport's connection.
+    pub(super) link: Box<dyn Connection>,
     generation: Generation,
     returns: Arc<Returns>,
     /// Why the connection is over, once it is.
@@ -164,24 +165,9 @@ impl ClientEnd {
         self.link.doze()
     }
 
-    /// Whether the connection holds a body back whose header has not been seen.
-    pub fn is_waiting(&self) -> bool {
-        self.link.is_waiting()
-    }
-
     /// Whether something waits for room to be written.
     pub fn is_writing(&self) -> bool {
         self.closed.is_none() && self.link.queued().bytes > 0
-    }
-
-    /// Announces the body of a header that has been seen (rule D8).
-    pub fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
-        self.link.post_body(seq, packed, list);
-    }
-
-    /// Forgets announced bodies.
-    pub fn clear_posted(&mut self) {
-        self.link.forget_bodies();
     }
 
     /// Sends messages, and with them what waits to be returned: one system call.
@@ -221,7 +207,7 @@ impl ClientEnd {
     ///
     /// # Errors
     ///
-    /// The connection is over; every later call says the same.
+    /// The connection is over: the caller [closes](Self::close) it.
     pub fn receive(&mut self, asks_for_death: bool) -> Result<Option<Incoming>> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
@@ -243,17 +229,14 @@ impl ClientEnd {
         }
         match &mut received {
             Ok(Some(message)) => telling::received(&*self.link, message),
-            Ok(None) => {}
-            Err(error) => {
-                // A killed process's sockets end a moment before the process does.
+            // A killed process's sockets end a moment before the process does.
+            Err(error)
                 if error.status() == Status::Disconnected
-                    && self.link.identity().readiness.peer_dies_within(DEATH_WAIT)
-                {
-                    *error = server_has_ended(&self.link.identity().peer);
-                }
-                let error = error.clone();
-                self.close(error);
+                    && self.link.identity().readiness.peer_dies_within(DEATH_WAIT) =>
+            {
+                *error = server_has_ended(&self.link.identity().peer);
             }
+            Ok(None) | Err(_) => {}
         }
         received
     }
@@ -263,16 +246,8 @@ impl ClientEnd {
     ///
     /// # Errors
     ///
-    /// The message makes no sense: the connection is over.
+    /// The message makes no sense: the caller [closes](Self::close) the connection.
     pub fn handles(&mut self, message: &mut Incoming, effects: &mut Effects) -> Result<bool> {
-        let handled = self.try_handle(message, effects);
-        if let Err(error) = &handled {
-            self.close(error.clone());
-        }
-        handled
-    }
-
-    fn try_handle(&mut self, message: &mut Incoming, effects: &mut Effects) -> Result<bool> {
         let Incoming::Control { bytes, fd } = message else {
             return Ok(false);
         };
@@ -315,17 +290,6 @@ impl ClientEnd {
         let _ = self.link.queue(message);
         let _ = self.link.flush();
         Ok(())
-    }
-
-    /// Finds the lent memory of a message.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol` when a span is outside the regions that the server announced; what the driver
-    /// says of memory of a GPU.
-    pub fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        self.link
-            .with_regions(|regions| regions.resolve(seq, spans))
     }
 
     /// Cuts the connection.

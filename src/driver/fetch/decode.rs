@@ -13,18 +13,18 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{Header, HeaderKind};
 use crate::transport::{Resolved, ResolvedGpu};
 
-/// How long to leave an event alone before it is asked for again.
+/// The shortest and the longest pause between two queries of an event.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Dictionaries of so many bytes wait to know where the arrays of their stream are to stay; then they stay
-/// where they are.
+/// Most bytes of dictionaries that wait until it is known where the arrays of their stream are to
+/// be. Past that, the dictionaries stay where they are.
 const MOST_EARLY_BYTES: u64 = 64 << 20;
 
 impl Fetch {
-    /// Where arrays of this stream are to be, now that the server has said where it has them. It is
-    /// one place for all of them, as Arrow's streams ask, also where some bodies come by another way:
-    /// small ones as bytes, say.
+    /// Where arrays of this stream are to be, now that the server has said where it has them.
+    /// Arrow's streams ask for one place for all arrays, also where some bodies, small ones for
+    /// example, come as bytes.
     pub(super) fn settle_target(&self) -> Target {
         if self.target != Target::AsSent {
             return self.target;
@@ -137,9 +137,10 @@ impl Fetch {
                         if let Some(ready) = ready {
                             self.wait_until_ready(&ready, cancel)?;
                         }
-                        // SAFETY: the transport resolved the spans to memory of `device` that `owner`
-                        // keeps mapped, by itself or from inside `lent`, and that is written by now;
-                        // whether the peer could still write is what it said.
+                        // SAFETY: the transport resolved the spans to memory of `device` that
+                        // `owner` keeps mapped, by itself or from inside a `LentBody`. The peer's
+                        // work on it is done, as `ready` said. `shared` says whether the peer could
+                        // still write.
                         let body =
                             unsafe { ReceivedBody::on_gpu(buffers, owner, shared, device, None) };
                         (body, Some(ordinal))

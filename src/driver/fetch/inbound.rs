@@ -100,6 +100,7 @@ impl Inbound {
             Err(Broken::Connection(error)) => {
                 self.lanes[lane_index(side)].has_ended = true;
                 self.receiver.handle_disconnect(side, &error);
+                end.close(error);
                 1
             }
             Err(Broken::Rule(error)) => {
@@ -164,7 +165,9 @@ impl Inbound {
             match event {
                 ReceiverEvent::Stream { info, .. } => self.info = Some(info),
                 ReceiverEvent::Schema(header) => self.schema = Some(Arc::new(header)),
-                ReceiverEvent::Expect { seq, packed, list } => end.post_body(seq, packed, list),
+                ReceiverEvent::Expect { seq, packed, list } => {
+                    end.link.post_body(seq, packed, list)
+                }
                 // Regions belong to the connection, which has dealt with them.
                 ReceiverEvent::Region { .. } | ReceiverEvent::RegionGone { .. } => {}
             }
@@ -201,8 +204,8 @@ impl Inbound {
                         self.take_up(end);
                     }
                 }
-                Ok(None) if end.is_waiting() && self.is_broken() => end.clear_posted(),
-                Ok(None) if end.is_waiting() && self.has_one_link() => {
+                Ok(None) if end.link.is_waiting() && self.is_broken() => end.link.forget_bodies(),
+                Ok(None) if end.link.is_waiting() && self.has_one_link() => {
                     return Err(Broken::Rule(Error::protocol(
                         // Rule D1.
                         "the server sent a large body before its header, on one connection",
@@ -210,7 +213,10 @@ impl Inbound {
                 }
                 Ok(None) => break,
                 // What came before it counts first.
-                Err(_) if read > 0 => break,
+                Err(error) if read > 0 => {
+                    end.close(error);
+                    break;
+                }
                 Err(error) => return Err(Broken::Connection(error)),
             }
             read += 1;
@@ -266,7 +272,7 @@ impl Inbound {
     /// What the stream waits for on this connection.
     pub(super) fn wants(&self, side: Side, end: &mut ClientEnd) -> Wants {
         // What may not be read now must not end a sleep either.
-        let read = self.may_read(side) && !end.is_waiting();
+        let read = self.may_read(side) && !end.link.is_waiting();
         Wants {
             read,
             write: end.is_writing(),
@@ -304,7 +310,7 @@ impl Inbound {
         TakenBody::Lent {
             len: spans.iter().map(|span| span.length).sum(),
             lent: LentBody::new(self.links.bodies(), self.receiver.to_return(seq, &spans)),
-            memory: end.resolve(seq, spans),
+            memory: (end.link).with_regions(|regions| regions.resolve(seq, spans)),
         }
     }
 

@@ -49,7 +49,7 @@ impl Left {
             let left = Arc::clone(&left);
             connection.step(|end, _| {
                 // A body that nobody wants is not announced either: it is thrown away.
-                end.clear_posted();
+                end.link.forget_bodies();
                 end.wake();
                 end.left = Some((side, left));
             });
@@ -97,7 +97,8 @@ impl Left {
             let silent = stream.patience;
             SAID.say(|more| {
                 tracing::warn!(
-                    "a cancelled stream is cut: its server has not said its end for {silent:?}{more}"
+                    "a cancelled stream is cut: its server has not said its end for \
+                     {silent:?}{more}"
                 );
             });
             effects.over = Some(stream);

@@ -32,7 +32,7 @@ use crate::driver::clock;
 use crate::driver::turning::{Budget, Turner};
 use crate::driver::waiting::Looks;
 use crate::error::{Error, Result};
-use crate::proto::{Header, Receiver, ReceiverConfig, StreamInfo};
+use crate::proto::{Header, Receiver, ReceiverConfig};
 use inbound::{Inbound, Taken};
 use left::Left;
 
@@ -126,19 +126,9 @@ impl Fetch {
         Ok(fetch)
     }
 
-    /// What the server said of the stream; `None` from a baseline server.
-    pub fn info(&self) -> Option<&StreamInfo> {
-        self.inbound.info.as_ref()
-    }
-
     /// Figures so far.
     pub fn stats(&self) -> StreamStats {
         self.stats
-    }
-
-    /// Why the stream is over, when it did not end well.
-    pub fn error(&self) -> Option<&Error> {
-        self.failed.as_ref()
     }
 
     /// Whether it failed since this process cannot open the server's memory on a GPU.

@@ -63,7 +63,8 @@ fn packed_on_gpu(header: &Header, body: GpuBody) -> Result<ReceivedBody> {
     let buffers = spans.map(|span| body.slice(span.offset, span.length));
     let buffers = buffers.collect::<Option<Vec<_>>>().ok_or_else(outside)?;
     let device = Arc::clone(body.device());
-    // SAFETY: the buffers lie in `body`, which is their owner, on its device. The transport received
-    // all of it and is done, so that they are written, and nobody has them but this.
+    // SAFETY: the buffers lie in `body`, which is their owner, on its device. The transport has
+    // received all of `body` and is done with it, so that the buffers are written and nobody else
+    // has them.
     Ok(unsafe { ReceivedBody::on_gpu(buffers, Arc::new(body), false, device, None) })
 }

@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{Error, Result};
 
-/// Wakes the holder of a connection, which sleeps on this descriptor beside those of the connection.
+/// Wakes the holder of a connection, which sleeps on this descriptor and on the connection's.
 #[derive(Debug)]
 pub struct Bell {
     fd: OwnedFd,
