@@ -38,3 +38,7 @@ mod spare;
 pub mod telling;
 pub mod turning;
 pub mod waiting;
+
+/// What a stream leaves the next one is not kept where a header of its schema is longer: a hundred
+/// columns or so.
+const MOST_KEPT_HEADER_BYTES: usize = 16 << 10;

@@ -32,6 +32,10 @@ pub const HOST_PATIENCE: Duration = Duration::from_millis(1);
 /// The same at the start of a stream and behind its end. Most streams are over before that, and a
 /// timer that comes sooner would cost more than such a stream.
 pub const OPENING_PATIENCE: Duration = Duration::from_millis(10);
+/// How long a thing is left alone that cannot be done now, where nothing tells when it can: a lock
+/// that is held, a full queue, a thread that cannot be woken, the end of a process behind that of its
+/// sockets.
+pub const RETRY: Duration = Duration::from_millis(10);
 /// A batch that took the host no longer waits for the next ones, to share their system call.
 const QUICK: Duration = Duration::from_micros(10);
 /// As many such batches leave together, behind as many that have left by themselves: a host may

@@ -2,16 +2,17 @@
 //! into the server's memory (rule F6), and serves one stream after the other (rule E4).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::left::{Left, LeftStream};
 use super::returns::{Returns, forget};
 use crate::arrow::decode::Decoder;
 use crate::device::cuda::{Device, later};
+use crate::driver::MOST_KEPT_HEADER_BYTES;
 use crate::driver::clock;
 use crate::driver::io::IoThread;
 use crate::driver::telling;
 use crate::driver::turning::{Budget, Link, Turn, Turner, Wants};
+use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::proto::{Control, HeaderParser, Side, Timestamp};
@@ -20,16 +21,9 @@ use crate::transport::{Connection, Identity, Incoming, Outgoing, PeerRegions, Un
 /// One connection at a client: a stream holds its token, or the pool, or nobody.
 pub type ClientLink = Link<ClientEnd>;
 
-/// How long a broken connection waits for news of the server's process, to say which of the two
-/// has ended.
-pub(super) const DEATH_WAIT: Duration = Duration::from_millis(10);
-/// The longest header that is kept between streams, in bytes: a hundred columns or so.
-const LONGEST_KEPT: usize = 16 << 10;
 /// Most answers to regions that have gone which wait to be written: a server that announces regions
 /// and does not read the answers takes no more memory than that here.
 const MOST_UNREAD: u32 = 8192;
-/// How long to leave a full socket alone before it is written to again.
-const WRITE_RETRY: Duration = Duration::from_millis(10);
 
 /// The client's end of a connection: what belongs to no stream alone.
 pub struct ClientEnd {
@@ -137,10 +131,10 @@ impl ClientEnd {
     pub fn end(&mut self, mut memory: Memory) {
         self.link.forget_bodies();
         self.link.end_stream();
-        memory.parser.forget_longer(LONGEST_KEPT);
+        memory.parser.forget_longer(MOST_KEPT_HEADER_BYTES);
         memory
             .decoder
-            .take_if(|decoder| decoder.header().bytes().len() > LONGEST_KEPT);
+            .take_if(|decoder| decoder.header().bytes().len() > MOST_KEPT_HEADER_BYTES);
         self.memory = memory;
     }
 
@@ -198,7 +192,7 @@ impl ClientEnd {
 
     fn try_later(&self, effects: &mut Effects) {
         if self.is_writing() {
-            effects.write_at = Some(clock::after(WRITE_RETRY));
+            effects.write_at = Some(clock::after(RETRY));
         }
     }
 
@@ -232,7 +226,7 @@ impl ClientEnd {
             // A killed process's sockets end a moment before the process does.
             Err(error)
                 if error.status() == Status::Disconnected
-                    && self.link.identity().readiness.peer_dies_within(DEATH_WAIT) =>
+                    && self.link.identity().readiness.peer_dies_within(RETRY) =>
             {
                 *error = server_has_ended(&self.link.identity().peer);
             }

@@ -7,8 +7,9 @@ use crate::cancel::Cancel;
 use crate::device::cuda::Event;
 use crate::device::{DeviceKind, Target};
 use crate::driver::fetch::Fetch;
-use crate::driver::fetch::connection::{DEATH_WAIT, server_has_ended};
+use crate::driver::fetch::connection::server_has_ended;
 use crate::driver::fetch::inbound::{Taken, TakenBody};
+use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result, Status};
 use crate::proto::{Header, HeaderKind};
 use crate::transport::{Resolved, ResolvedGpu};
@@ -157,7 +158,7 @@ impl Fetch {
     fn explain(&self, error: Error) -> Error {
         let bodies = self.bodies();
         let has_ended =
-            error.status() != Status::Protocol && bodies.readiness().peer_dies_within(DEATH_WAIT);
+            error.status() != Status::Protocol && bodies.readiness().peer_dies_within(RETRY);
         if has_ended {
             server_has_ended(bodies.peer())
         } else {

@@ -8,7 +8,7 @@ use crate::arrow::EncodedMessage;
 use crate::device::BufferRef;
 use crate::driver::callbacks::HostOwner;
 use crate::driver::produce::stage::stage;
-use crate::driver::produce::{ProduceOptions, on_gpu};
+use crate::driver::produce::{LIGHT_BODY_BYTES, ProduceOptions, on_gpu};
 use crate::driver::served::{Effects, Gathered, Hold, Served, ServedLink};
 use crate::error::Result;
 use crate::proto::{Bytes, HeaderKind, OutBody, Sender};
@@ -33,9 +33,6 @@ impl Placed {
         }
     }
 }
-
-/// A small body, in bytes: to copy it takes about as long as a system call.
-const SMALL_BYTES: u64 = 64 << 10;
 
 /// A message whose body is placed.
 pub(super) struct Ready {
@@ -83,7 +80,7 @@ impl Ready {
     pub(super) fn is_small(&self) -> bool {
         matches!(self.placed.body, OutBody::Elsewhere)
             || self.is_in_place()
-            || self.figures.body_len <= SMALL_BYTES
+            || self.figures.body_len <= LIGHT_BODY_BYTES
     }
 
     /// Whether it may be sent after all that `room` says.

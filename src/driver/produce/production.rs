@@ -17,20 +17,16 @@ use super::body::BodyRoom;
 use super::outlet::{Outlet, StreamItem};
 use super::{OutStream, ProduceOptions, ensure_served, stream_info};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
-use crate::driver::clock;
 use crate::driver::served::{ServedLink, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::{Bell, Budget, Turn};
-use crate::driver::waiting::{self, HOST_PATIENCE, Looks, OPENING_PATIENCE, Pace};
+use crate::driver::waiting::{self, HOST_PATIENCE, Looks, OPENING_PATIENCE, Pace, RETRY};
+use crate::driver::{MOST_KEPT_HEADER_BYTES, clock};
 use crate::error::{Error, Result, Status};
 use crate::proto::{HeaderKind, Role, Timestamp};
 
-/// An encoder with a longer header of its schema is not kept for another stream.
-const MOST_KEPT_HEADER_BYTES: usize = 16 << 10;
 /// How long a finished stream waits for its second part, when no batch tells whether it is needed.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long a thread without a bell sleeps at most: nobody can wake it.
-const BELL_WAIT: Duration = Duration::from_millis(10);
 
 /// The producing side of one stream. Dropping it unfinished fails the stream.
 pub struct Production {
@@ -346,7 +342,7 @@ impl Production {
         }
         // The end of lingering is no event, and nor is a change without a bell.
         let linger = self.linger.filter(|linger| now < *linger);
-        let unheard = bell.is_none().then(|| now.saturating_add(BELL_WAIT));
+        let unheard = bell.is_none().then(|| now.saturating_add(RETRY));
         let until = [deadline, linger, unheard].into_iter().flatten().min();
         let turners = self.outlets.iter().filter_map(|it| it.turner.as_ref());
         let links =

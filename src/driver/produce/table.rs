@@ -6,13 +6,11 @@ use std::sync::Arc;
 use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema, share};
 use crate::device::DeviceKind;
 use crate::driver::callbacks::{Callbacks, Deferred, HostOwner};
+use crate::driver::produce::LIGHT_BODY_BYTES;
 use crate::driver::produce::body::is_lendable;
 use crate::error::Result;
 use crate::transport::{BodyPolicy, Owner};
 
-/// Bodies up to so many bytes may be copied, or written to a socket, by a thread that serves other
-/// connections too.
-const LIGHT_BODY_BYTES: u64 = 64 << 10;
 /// A table whose headers take more than this is encoded anew for each stream.
 const MOST_HEADER_BYTES: usize = 64 << 20;
 

@@ -7,6 +7,7 @@ use crate::driver::clock;
 use crate::driver::produce::{Progress, Publication};
 use crate::driver::telling;
 use crate::driver::turning::{Budget, Turn, Wants};
+use crate::driver::waiting::RETRY;
 use crate::error::{Error, Result};
 use crate::proto::{SenderEvent, SenderState, Timestamp};
 use crate::transport::Incoming;
@@ -295,7 +296,7 @@ impl Served {
         let is_flooded = self.is_flooded();
         let queued = self.connection.queued().bytes > 0;
         // Where the descriptor cannot tell when there is room, time does.
-        let at = (is_flooded && !self.readiness.socket).then(|| clock::after(super::upkeep::RETRY));
+        let at = (is_flooded && !self.readiness.socket).then(|| clock::after(RETRY));
         Wants {
             read: !is_flooded,
             write: is_flooded || (queued && self.writes == Writes::AtOnce),

@@ -1,15 +1,9 @@
 //! What a connection looks after from time to time: regions that nobody uses, and whether the
 //! peer's machine still answers.
 
-use std::time::Duration;
-
 use super::{Effects, Served};
 use crate::driver::clock;
 use crate::proto::{SenderState, Timestamp};
-
-/// How long to leave a connection alone that is not read from, where its descriptor cannot tell
-/// when there is room to write.
-pub(super) const RETRY: Duration = Duration::from_millis(10);
 
 impl Served {
     /// Retires regions that have been idle, when it is time to look.

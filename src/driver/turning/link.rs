@@ -10,6 +10,7 @@ use super::ownership::Owner;
 use super::{Bell, Budget, Turn, Turner, Wants};
 use crate::driver::clock;
 use crate::driver::io::{Interest, IoThread, Registration, Source};
+use crate::driver::waiting::RETRY;
 use crate::error::{Error, Status};
 use crate::fork::Generation;
 use crate::proto::Timestamp;
@@ -20,8 +21,6 @@ const TURNS_AT_ONCE: usize = 16;
 /// How long the I/O thread waits for the lock: its holder may wait for a device, while other
 /// connections wait for the I/O thread.
 const LONGEST_WAIT: Duration = Duration::from_millis(1);
-/// How long the I/O thread then leaves the connection alone.
-const LOCK_RETRY: Duration = Duration::from_millis(10);
 /// No timer is set.
 const NEVER: u64 = u64::MAX;
 
@@ -296,7 +295,7 @@ impl<T: Turn> Link<T> {
         let mut effects = T::Effects::default();
         let soon = {
             let Some(mut held) = self.held.try_lock_for(LONGEST_WAIT) else {
-                self.look_after(clock::after(LOCK_RETRY));
+                self.look_after(clock::after(RETRY));
                 return false;
             };
             if !held.owner.admit_io(clock::now()) {
@@ -339,7 +338,7 @@ impl<T: Turn> Source for Link<T> {
         let mut effects = T::Effects::default();
         let is_io = {
             let Some(mut held) = self.held.try_lock_for(LONGEST_WAIT) else {
-                return self.look_after(clock::after(LOCK_RETRY));
+                return self.look_after(clock::after(RETRY));
             };
             let now = clock::now();
             if !held.end.is_over() {
