@@ -18,7 +18,7 @@
 //!   arrays when the peer has returned them, since a release is the host's code. What a provider's thread reads
 //!   or sends for itself it also releases itself.
 //!
-//! Locks: a connection has one ([`served::ServedLink`], [`fetch::ClientLink`]), held for the time of a
+//! Locks: a connection has one ([`serve::ServerLink`], [`fetch::ClientLink`]), held for the time of a
 //! non-blocking read or write and never while the host is called, memory is copied or a thread
 //! sleeps. No lock of another connection is taken under it.
 //!
@@ -33,7 +33,7 @@ pub mod fetch;
 pub mod io;
 pub mod produce;
 mod refusing;
-pub mod served;
+pub mod serve;
 mod spare;
 pub mod telling;
 pub mod turning;

@@ -16,7 +16,7 @@ use crate::driver::io::IoThread;
 use crate::driver::produce::{
     Counters, OutStream, ProduceOptions, Production, Publication, Published,
 };
-use crate::driver::served::{ArrivedRequest, Begun, Host, Served, ServedLink, StreamWork};
+use crate::driver::serve::{ArrivedRequest, Begun, Host, ServerEnd, ServerLink, StreamWork};
 use crate::driver::telling::shown;
 use crate::driver::turning::Turner;
 use crate::driver::waiting::OPENING_PATIENCE;
@@ -45,7 +45,7 @@ pub(super) struct ServerCore {
     pub(super) streams: Arc<Streams>,
     pub(super) threads: Threads,
     pub(super) listeners: Mutex<Vec<Listening>>,
-    pub(super) links: Mutex<HashMap<u64, Arc<ServedLink>>>,
+    pub(super) links: Mutex<HashMap<u64, Arc<ServerLink>>>,
     pub(super) next_link: AtomicU64,
     pub(super) pulls: Pulls,
     /// `None` once stopped, so that the callback thread can end.
@@ -86,7 +86,7 @@ impl ServerCore {
         }
     }
 
-    pub(super) fn links(&self) -> Vec<Arc<ServedLink>> {
+    pub(super) fn links(&self) -> Vec<Arc<ServerLink>> {
         self.links.lock().values().cloned().collect()
     }
 
@@ -105,7 +105,7 @@ impl ServerCore {
         let idle = self.link_options.region_idle;
         let peer = connection.identity().peer.clone();
         let queued = self.options.most_queued();
-        let link = ServedLink::start(id, connection, config, idle, queued, &self.io, host)
+        let link = ServerLink::start(id, connection, config, idle, queued, &self.io, host)
             .map_err(|error| error.context(format_args!("the peer is {peer}")))?;
         self.links.lock().insert(id, Arc::clone(&link));
         // It may have ended, or missed the cut, while it was being added.
@@ -127,9 +127,9 @@ impl ServerCore {
     /// back too.
     fn begin_stream(
         &self,
-        mut turner: Turner<Served>,
+        mut turner: Turner<ServerEnd>,
         asked: &ArrivedRequest,
-    ) -> Result<Begun, (Error, Turner<Served>)> {
+    ) -> Result<Begun, (Error, Turner<ServerEnd>)> {
         let ticket = &asked.request.ticket;
         let shared_id = asked.extension && asked.role != Role::Both;
         if shared_id
@@ -204,7 +204,7 @@ impl ServerCore {
     /// Begins to send a published table, which whoever turns the connection goes on with.
     fn publish(
         &self,
-        mut turner: Turner<Served>,
+        mut turner: Turner<ServerEnd>,
         asked: &ArrivedRequest,
         table: Arc<Deferred<Published>>,
         options: ProduceOptions,
@@ -288,7 +288,7 @@ impl ServerCore {
     fn all_finished(&self) -> bool {
         // Each of them: a slow client does not keep the others from hearing of the end.
         // One that is over is about to be forgotten by the thread that found it so.
-        let finished = |all, link: &Arc<ServedLink>| link.end_sending() && !link.is_closed() && all;
+        let finished = |all, link: &Arc<ServerLink>| link.end_sending() && !link.is_closed() && all;
         self.links().iter().fold(true, finished)
     }
 }
@@ -304,7 +304,7 @@ fn ending(slot: &Arc<Slot>) -> Box<dyn FnOnce() + Send> {
 }
 
 /// Has the log say that a request was refused: a warning where it was for want of room.
-fn tell_refusal(link: &ServedLink, asked: &ArrivedRequest, error: &Error) {
+fn tell_refusal(link: &ServerLink, asked: &ArrivedRequest, error: &Error) {
     static BUSY: Lines = Lines::new();
     let line = || {
         let ticket = shown(&asked.request.ticket);
@@ -319,10 +319,10 @@ fn tell_refusal(link: &ServedLink, asked: &ArrivedRequest, error: &Error) {
 }
 
 /// A published table whose bodies are copied or compressed on a thread that serves it alone.
-struct HeavyTable(Turner<Served>);
+struct HeavyTable(Turner<ServerEnd>);
 
 impl StreamWork for HeavyTable {
-    fn run(self: Box<Self>) -> Option<Turner<Served>> {
+    fn run(self: Box<Self>) -> Option<Turner<ServerEnd>> {
         send_table(self.0)
     }
 
@@ -344,7 +344,7 @@ struct ProvidedStream {
 }
 
 impl StreamWork for ProvidedStream {
-    fn run(self: Box<Self>) -> Option<Turner<Served>> {
+    fn run(self: Box<Self>) -> Option<Turner<ServerEnd>> {
         let Self {
             mut production,
             provided,
@@ -407,7 +407,7 @@ fn provide(
 }
 
 impl Host for ServerCore {
-    fn begin(&self, turner: Turner<Served>, request: ArrivedRequest) -> Begun {
+    fn begin(&self, turner: Turner<ServerEnd>, request: ArrivedRequest) -> Begun {
         self.begin_stream(turner, &request)
             .unwrap_or_else(|(error, mut turner)| {
                 tell_refusal(turner.link(), &request, &error);
@@ -421,7 +421,7 @@ impl Host for ServerCore {
         self.threads.run(work);
     }
 
-    fn closed(&self, link: &Arc<ServedLink>) {
+    fn closed(&self, link: &Arc<ServerLink>) {
         self.links.lock().remove(&link.beside.id);
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::driver::clock;
 use crate::driver::io::{Source as _, guarded};
-use crate::driver::served::{ArrivedRequest, Begun, Served, StreamWork};
+use crate::driver::serve::{ArrivedRequest, Begun, ServerEnd, StreamWork};
 use crate::driver::turning::{Bell, Budget, Turn as _, Turner, Wants};
 use crate::driver::waiting::{self, Looks};
 use crate::error::Error;
@@ -127,7 +127,7 @@ fn serve(waiting: &Mutex<IdleThreads>, first: Box<dyn StreamWork>) {
 fn wait(
     waiting: &Mutex<IdleThreads>,
     bell: &Arc<Bell>,
-    mut turner: Option<Turner<Served>>,
+    mut turner: Option<Turner<ServerEnd>>,
 ) -> Option<Box<dyn StreamWork>> {
     let until = clock::after(IDLE);
     if let Some(turner) = &mut turner {
@@ -140,7 +140,7 @@ fn wait(
         let mut died = false;
         if request.is_none() {
             let held = turner.as_ref().map(|turner| {
-                let mut wants = turner.link().look(Served::wants);
+                let mut wants = turner.link().look(ServerEnd::wants);
                 wants.soon |= soon;
                 (turner.link().readiness(), wants)
             });
@@ -175,7 +175,7 @@ fn wait(
 }
 
 /// Looks for the next request for as long as the server spins.
-fn spin(turner: &mut Turner<Served>, bell: &Bell) -> Option<ArrivedRequest> {
+fn spin(turner: &mut Turner<ServerEnd>, bell: &Bell) -> Option<ArrivedRequest> {
     let time = turner.link().io().spin();
     if time.is_zero() {
         return None;
@@ -194,12 +194,12 @@ fn spin(turner: &mut Turner<Served>, bell: &Bell) -> Option<ArrivedRequest> {
 
 /// Turns a connection between two streams, or in a stream that whoever turns it sends. Gives the
 /// request that has come, and whether there may be more to do now.
-fn turn(turner: &mut Turner<Served>, budget: Budget) -> (Option<ArrivedRequest>, bool) {
+fn turn(turner: &mut Turner<ServerEnd>, budget: Budget) -> (Option<ArrivedRequest>, bool) {
     let mut turned = (None, false);
     let done = guarded(|| {
         let (wants, mut effects) = turner.turn(budget);
         turned = (effects.take_request(), wants.soon);
-        Served::settle(turner.link(), effects);
+        ServerEnd::settle(turner.link(), effects);
     });
     if !done {
         turner.link().panicked();
@@ -236,24 +236,24 @@ fn strike(waiting: &Mutex<IdleThreads>, number: u64) -> bool {
 
 /// Sends a published table to its end, on a thread that does nothing else. Gives the connection
 /// back, unless it is over.
-pub(super) fn send_table(mut turner: Turner<Served>) -> Option<Turner<Served>> {
+pub(super) fn send_table(mut turner: Turner<ServerEnd>) -> Option<Turner<ServerEnd>> {
     let bell = Bell::new().ok().map(Arc::new);
     turner.set_bell(bell.clone());
     let mut looks = Looks::default();
     let mut budget = Budget::WOKEN;
     loop {
         let wants = turn_table(&mut turner, budget);
-        let Some(sent) = turner.link().look(Served::published_messages) else {
+        let Some(sent) = turner.link().look(ServerEnd::published_messages) else {
             break;
         };
-        let goes_on = |turner: &mut Turner<Served>| {
+        let goes_on = |turner: &mut Turner<ServerEnd>| {
             turn_table(turner, Budget::LOOK);
-            turner.link().look(Served::published_messages) != Some(sent)
+            turner.link().look(ServerEnd::published_messages) != Some(sent)
         };
         if wants.soon || looks.look(|| goes_on(&mut turner)) {
             continue;
         }
-        let wants = turner.link().look(Served::wants);
+        let wants = turner.link().look(ServerEnd::wants);
         let held = [(turner.link().readiness(), wants)];
         budget = match waiting::sleep(held, bell.as_deref(), None, None).ok()? {
             true => Budget::READY,
@@ -264,7 +264,7 @@ pub(super) fn send_table(mut turner: Turner<Served>) -> Option<Turner<Served>> {
 }
 
 /// One turn of a connection that sends a table.
-fn turn_table(turner: &mut Turner<Served>, budget: Budget) -> Wants {
+fn turn_table(turner: &mut Turner<ServerEnd>, budget: Budget) -> Wants {
     turner.step(|served, effects| served.turn_without_request(budget, effects))
 }
 
@@ -276,7 +276,7 @@ mod tests {
     struct Task<F>(F);
 
     impl<F: FnOnce() + Send> StreamWork for Task<F> {
-        fn run(self: Box<Self>) -> Option<Turner<Served>> {
+        fn run(self: Box<Self>) -> Option<Turner<ServerEnd>> {
             (self.0)();
             None
         }

@@ -9,7 +9,7 @@ use crate::device::BufferRef;
 use crate::driver::callbacks::HostOwner;
 use crate::driver::produce::stage::stage;
 use crate::driver::produce::{LIGHT_BODY_BYTES, ProduceOptions, on_gpu};
-use crate::driver::served::{Effects, Gathered, Hold, Served, ServedLink};
+use crate::driver::serve::{Effects, Gathered, Hold, ServerEnd, ServerLink};
 use crate::error::Result;
 use crate::proto::{Bytes, HeaderKind, OutBody, Sender};
 use crate::transport::{
@@ -93,7 +93,7 @@ impl Ready {
     }
 
     /// Queues it, and gives what it is.
-    pub(super) fn queue(self, served: &mut Served, effects: &mut Effects) -> Result<HeaderKind> {
+    pub(super) fn queue(self, served: &mut ServerEnd, effects: &mut Effects) -> Result<HeaderKind> {
         let Self {
             kind,
             header,
@@ -120,7 +120,7 @@ impl Ready {
     }
 
     /// It is not sent. Later leases count on what was announced with it.
-    pub(super) fn give_up(self, served: &mut Served, effects: &mut Effects) {
+    pub(super) fn give_up(self, served: &mut ServerEnd, effects: &mut Effects) {
         let ready = self.placed.ready;
         let announce = |sender: &mut Sender<Gathered, Hold>| {
             ready.map(|ready| sender.announce_ready(ready.event, &ready.handle))
@@ -141,7 +141,7 @@ pub(super) struct Carrier {
 
 impl Carrier {
     /// That of the connection now: what it lends depends on the request.
-    pub(super) fn of(link: &ServedLink) -> Self {
+    pub(super) fn of(link: &ServerLink) -> Self {
         Self {
             lender: link.lender(),
             sends_gpu: link.profile().sends_gpu,

@@ -8,7 +8,7 @@ use super::body::{BodyRoom, Carrier, Figures, Placed, Ready, place, room_for};
 use super::{ProduceOptions, device_in_transit};
 use crate::arrow::EncodedMessage;
 use crate::driver::callbacks::{HostOwner, release_here};
-use crate::driver::served::{Effects, Gathered, Hold, Room, Served, Writes};
+use crate::driver::serve::{Effects, Gathered, Hold, Room, ServerEnd, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::{Budget, Turner};
 use crate::driver::waiting::OPENING_PATIENCE;
@@ -29,7 +29,7 @@ pub(super) enum StreamItem {
 pub(super) struct Outlet {
     pub(super) role: Role,
     /// `None` for the part that has not come to this server.
-    pub(super) turner: Option<Turner<Served>>,
+    pub(super) turner: Option<Turner<ServerEnd>>,
     carrier: Carrier,
     /// Room behind the last step.
     pub(super) room: Room,
@@ -44,7 +44,7 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    pub(super) fn new(role: Role, turner: Option<Turner<Served>>, next: u64) -> Self {
+    pub(super) fn new(role: Role, turner: Option<Turner<ServerEnd>>, next: u64) -> Self {
         let mut outlet = Self {
             role,
             turner: None,
@@ -65,10 +65,10 @@ impl Outlet {
     }
 
     /// The connection for this part has come.
-    pub(super) fn join(&mut self, turner: Turner<Served>) {
+    pub(super) fn join(&mut self, turner: Turner<ServerEnd>) {
         let link = turner.link();
         self.carrier = Carrier::of(link);
-        self.room = link.look(Served::room);
+        self.room = link.look(ServerEnd::room);
         self.turner = Some(turner);
     }
 
@@ -76,7 +76,7 @@ impl Outlet {
     /// needed. What comes back is released by this thread, where that may be.
     pub(super) fn turn(&mut self, budget: Budget) {
         if let Some(turner) = &mut self.turner {
-            let step = |served: &mut Served, effects: &mut Effects| {
+            let step = |served: &mut ServerEnd, effects: &mut Effects| {
                 served.turn_without_request(budget, effects);
                 served.room()
             };
@@ -85,7 +85,7 @@ impl Outlet {
     }
 
     /// One step of the connection, after which the caller may enter the host's code.
-    fn step<R>(&mut self, step: impl FnOnce(&mut Served, &mut Effects) -> R) -> Option<R> {
+    fn step<R>(&mut self, step: impl FnOnce(&mut ServerEnd, &mut Effects) -> R) -> Option<R> {
         let turner = self.turner.as_mut()?;
         let (result, room) = release_here(|| {
             turner.step_to_host(self.patience, |served, effects| {

@@ -17,7 +17,7 @@ use super::body::BodyRoom;
 use super::outlet::{Outlet, StreamItem};
 use super::{OutStream, ProduceOptions, ensure_served, stream_info};
 use crate::arrow::{Encoder, OwnedDeviceArray, OwnedSchema};
-use crate::driver::served::{ServedLink, Writes};
+use crate::driver::serve::{ServerLink, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::{Bell, Budget, Turn};
 use crate::driver::waiting::{self, HOST_PATIENCE, Looks, OPENING_PATIENCE, Pace, RETRY};
@@ -252,7 +252,7 @@ impl Production {
 
     /// Lets go of the connections. Gives the one of a stream that has only one, once the stream is
     /// over: the caller may take it for the next request, if it is back soon.
-    pub fn release(mut self) -> Option<Arc<ServedLink>> {
+    pub fn release(mut self) -> Option<Arc<ServerLink>> {
         let [outlet] = self.outlets.as_mut_slice() else {
             return None;
         };

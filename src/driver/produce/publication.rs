@@ -11,7 +11,7 @@ use super::table::{Feed, Published};
 use super::{ProduceOptions, device_in_transit, ensure_served, stream_info};
 use crate::arrow::EncodedMessage;
 use crate::driver::callbacks::Deferred;
-use crate::driver::served::{Effects, Served, ServedLink, Writes};
+use crate::driver::serve::{Effects, ServerEnd, ServerLink, Writes};
 use crate::driver::telling::Account;
 use crate::driver::turning::Budget;
 use crate::error::{Error, Result, Status};
@@ -55,7 +55,7 @@ impl Publication {
     /// The stream of `table` that `ticket` asked for over `link`. `ending` is called when the last
     /// word is about to be sent, and `place` is dropped with the publication.
     pub fn new(
-        link: &ServedLink,
+        link: &ServerLink,
         (ticket, role): (&[u8], Role),
         table: Arc<Deferred<Published>>,
         options: ProduceOptions,
@@ -84,7 +84,7 @@ impl Publication {
     /// Sends what can be sent now.
     pub fn advance(
         &mut self,
-        served: &mut Served,
+        served: &mut ServerEnd,
         budget: Budget,
         effects: &mut Effects,
     ) -> Progress {
@@ -120,7 +120,7 @@ impl Publication {
 
     fn send_some(
         &mut self,
-        served: &mut Served,
+        served: &mut ServerEnd,
         budget: Budget,
         effects: &mut Effects,
     ) -> Result<Progress> {
@@ -147,7 +147,7 @@ impl Publication {
         Ok(Progress::Soon)
     }
 
-    fn accept(&mut self, served: &mut Served, effects: &mut Effects) -> Result<()> {
+    fn accept(&mut self, served: &mut ServerEnd, effects: &mut Effects) -> Result<()> {
         let device_type = self.feed.device_type();
         ensure_served(device_type)?;
         let schema = self.feed.schema(self.options.encode)?;
@@ -169,7 +169,7 @@ impl Publication {
     /// Why nothing more is sent in this turn; at the end of the table its last word is sent.
     fn pause(
         &mut self,
-        served: &mut Served,
+        served: &mut ServerEnd,
         is_spent: bool,
         effects: &mut Effects,
     ) -> Result<Progress> {
@@ -190,7 +190,12 @@ impl Publication {
 
     /// The next message with its body in place, if the client's credit has room for it. `may_copy`:
     /// the turn may still copy bodies, whose bytes it adds to `copied`.
-    fn next(&mut self, served: &Served, may_copy: bool, copied: &mut u64) -> Result<Option<Ready>> {
+    fn next(
+        &mut self,
+        served: &ServerEnd,
+        may_copy: bool,
+        copied: &mut u64,
+    ) -> Result<Option<Ready>> {
         let admits = |len, in_place| served.admits(len, in_place);
         if let Some(waiting) = self.waiting.take() {
             if admits(waiting.figures().body_len, false)? {

@@ -3,7 +3,7 @@
 use crate::arrow::EncodedMessage;
 use crate::device::cuda::{PinnedMemory, Stream};
 use crate::device::{BufferRef, HostBuffer};
-use crate::driver::served::Gathered;
+use crate::driver::serve::Gathered;
 use crate::error::{Error, Result};
 
 /// Memory of ours on the host that a device copies to.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::cancel::Cancel;
-use crate::driver::served::{Served, ServedLink};
+use crate::driver::serve::{ServerEnd, ServerLink};
 use crate::driver::turning::{Bell, Turner};
 use crate::error::Result;
 use crate::proto::Role;
@@ -30,10 +30,10 @@ pub struct OutStream {
 
 /// The connections of a stream.
 pub(super) struct Outlets {
-    links: Vec<Arc<ServedLink>>,
+    links: Vec<Arc<ServerLink>>,
     pub(super) roles: Vec<Role>,
     /// Those that the stream's thread has not taken up.
-    pub(super) joined: Vec<(Turner<Served>, Role)>,
+    pub(super) joined: Vec<(Turner<ServerEnd>, Role)>,
     /// The stream is over: nobody may join any more.
     pub(super) over: bool,
 }
@@ -75,7 +75,12 @@ impl ClientWatch {
 impl OutStream {
     /// A stream asked for over the connection of `turner`. `joinable`: the part that this does not
     /// carry may be asked for by another connection.
-    pub fn new(ticket: Vec<u8>, turner: Turner<Served>, role: Role, joinable: bool) -> Arc<Self> {
+    pub fn new(
+        ticket: Vec<u8>,
+        turner: Turner<ServerEnd>,
+        role: Role,
+        joinable: bool,
+    ) -> Arc<Self> {
         let watch = Arc::new(ClientWatch::default());
         let link = Arc::clone(turner.link());
         link.set_watch(&watch);
@@ -101,7 +106,7 @@ impl OutStream {
     /// # Errors
     ///
     /// The connection.
-    pub fn join(&self, turner: Turner<Served>, role: Role) -> Result<(), Turner<Served>> {
+    pub fn join(&self, turner: Turner<ServerEnd>, role: Role) -> Result<(), Turner<ServerEnd>> {
         let link = Arc::clone(turner.link());
         {
             let mut outlets = self.outlets.lock();
@@ -190,7 +195,7 @@ impl OutStream {
             .any(|link| link.ensure_streaming().is_err())
     }
 
-    pub(super) fn links(&self) -> Vec<Arc<ServedLink>> {
+    pub(super) fn links(&self) -> Vec<Arc<ServerLink>> {
         self.outlets.lock().links.clone()
     }
 

@@ -14,7 +14,9 @@ use crate::device::{BufferRef, Target};
 use crate::driver::callbacks::Deferred;
 use crate::driver::fetch::{ClientEnd, Connections, Fetch};
 use crate::driver::io::IoThread;
-use crate::driver::served::{ArrivedRequest, Begun as Start, Host, Served, ServedLink, StreamWork};
+use crate::driver::serve::{
+    ArrivedRequest, Begun as Start, Host, ServerEnd, ServerLink, StreamWork,
+};
 use crate::driver::turning::Turner;
 use crate::error::{Result, Status};
 use crate::proto::{Credit, ReceiverConfig, Request, Role, SenderConfig, SideConfig, Tags, Uri};
@@ -97,15 +99,15 @@ impl Connection for Connected {
     }
 }
 
-struct Asks(mpsc::Sender<(Turner<Served>, ArrivedRequest)>);
+struct Asks(mpsc::Sender<(Turner<ServerEnd>, ArrivedRequest)>);
 
 impl Host for Asks {
-    fn begin(&self, turner: Turner<Served>, request: ArrivedRequest) -> Start {
+    fn begin(&self, turner: Turner<ServerEnd>, request: ArrivedRequest) -> Start {
         self.0.send((turner, request)).unwrap();
         Start::Elsewhere
     }
     fn run(&self, _: Box<dyn StreamWork>) {}
-    fn closed(&self, _: &Arc<ServedLink>) {}
+    fn closed(&self, _: &Arc<ServerLink>) {}
 }
 
 /// A batch with dictionaries of 8,000 bytes each.
@@ -121,8 +123,8 @@ fn batch() -> RecordBatch {
 
 /// A server's connection, and the stream that a client has asked for over it.
 struct Begun {
-    link: Arc<ServedLink>,
-    turner: Option<Turner<Served>>,
+    link: Arc<ServerLink>,
+    turner: Option<Turner<ServerEnd>>,
     fetch: Box<Fetch>,
     asked: ArrivedRequest,
     produce: ProduceOptions,
@@ -143,7 +145,7 @@ fn begin(name: &str) -> Begun {
     let io = IoThread::start("dipc-test-io", Duration::ZERO).unwrap();
     let (sender, requests) = mpsc::channel();
     let host: Arc<dyn Host> = Arc::new(Asks(sender));
-    let link = ServedLink::start(
+    let link = ServerLink::start(
         1,
         Box::new(server),
         SenderConfig::default(),

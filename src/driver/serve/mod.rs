@@ -22,7 +22,7 @@ use crate::proto::{Request, Role, Sender, SenderConfig, Timestamp};
 use crate::transport::{Connection, Identity, Lender, Readiness};
 
 /// A connection at a server.
-pub type ServedLink = Link<Served>;
+pub type ServerLink = Link<ServerEnd>;
 
 /// A request that arrived.
 #[derive(Debug)]
@@ -38,19 +38,19 @@ pub struct ArrivedRequest {
 /// The server that accepted a connection. Calls come without locks held.
 pub trait Host: Send + Sync {
     /// Begins the stream that the peer of `turner`'s connection asks for, or refuses the request.
-    fn begin(&self, turner: Turner<Served>, request: ArrivedRequest) -> Begun;
+    fn begin(&self, turner: Turner<ServerEnd>, request: ArrivedRequest) -> Begun;
 
     /// Runs `work` on a thread of its own.
     fn run(&self, work: Box<dyn StreamWork>);
 
     /// The connection is over, and everything it held is on its way back.
-    fn closed(&self, link: &Arc<ServedLink>);
+    fn closed(&self, link: &Arc<ServerLink>);
 }
 
 /// Where a stream is served that has begun.
 pub enum Begun {
     /// Where the connection is turned; also after a refusal.
-    Here(Turner<Served>),
+    Here(Turner<ServerEnd>),
     /// On a thread of its own.
     Thread(Box<dyn StreamWork>),
     /// By a host of the pull form, or by the thread of the stream's other part.
@@ -60,7 +60,7 @@ pub enum Begun {
 /// A stream that needs a thread of its own.
 pub trait StreamWork: Send {
     /// Serves the stream. Gives the connection back, where it is free for the next request.
-    fn run(self: Box<Self>) -> Option<Turner<Served>>;
+    fn run(self: Box<Self>) -> Option<Turner<ServerEnd>>;
 
     /// Ends the stream, for which there is no thread.
     fn refuse(self: Box<Self>, error: &Error);
@@ -82,7 +82,7 @@ impl Beside {
 }
 
 /// One end of a connection, at a server.
-pub struct Served {
+pub struct ServerEnd {
     id: u64,
     connection: Box<dyn Connection>,
     readiness: Readiness,
@@ -140,7 +140,7 @@ impl Effects {
     }
 }
 
-impl ServedLink {
+impl ServerLink {
     /// Takes over an accepted connection and begins to watch it. With more than `most_queued` bytes
     /// waiting to be written, nothing new is produced.
     ///
@@ -169,7 +169,7 @@ impl ServedLink {
             lender: lender.clone(),
             host,
         };
-        let served = Served {
+        let served = ServerEnd {
             id,
             readiness: facts.1.clone(),
             connection,
@@ -225,7 +225,7 @@ impl ServedLink {
     ///
     /// As said.
     pub fn ensure_streaming(&self) -> Result<()> {
-        self.look(Served::ensure_streaming)
+        self.look(ServerEnd::ensure_streaming)
     }
 
     /// Has `watch` told once the client of the stream that begins now has gone or has cancelled.

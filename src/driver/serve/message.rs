@@ -1,6 +1,6 @@
 //! Bodies on their way to a transport, and messages between it and the state machine.
 
-use super::{Served, Writes};
+use super::{ServerEnd, Writes};
 use crate::device::BufferRef;
 use crate::device::cuda::GpuBody;
 use crate::driver::callbacks::HostOwner;
@@ -47,7 +47,7 @@ impl Hold {
     }
 }
 
-impl Served {
+impl ServerEnd {
     pub(super) fn deliver(&mut self, message: Incoming) -> Result<()> {
         match message {
             Incoming::Tagged { tag, bytes } => Ok(self.sender.handle_tagged(tag, &bytes)?),

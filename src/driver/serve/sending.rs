@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Effects, Served};
+use super::{Effects, ServerEnd};
 use crate::driver::produce::{ClientWatch, Publication};
 use crate::error::{Error, Result};
 use crate::proto::{Sender, SenderState, WindowRoom};
@@ -73,7 +73,7 @@ impl Room {
     }
 }
 
-impl Served {
+impl ServerEnd {
     /// Room for messages now.
     pub fn room(&self) -> Room {
         Room {

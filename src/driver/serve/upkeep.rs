@@ -1,11 +1,11 @@
 //! What a connection looks after from time to time: regions that nobody uses, and whether the
 //! peer's machine still answers.
 
-use super::{Effects, Served};
+use super::{Effects, ServerEnd};
 use crate::driver::clock;
 use crate::proto::{SenderState, Timestamp};
 
-impl Served {
+impl ServerEnd {
     /// Retires regions that have been idle, when it is time to look.
     pub(super) fn retire_when_due(&mut self, now: Timestamp) {
         if self.retire_at.is_none_or(|at| now < at) {

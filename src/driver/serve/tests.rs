@@ -62,17 +62,17 @@ impl Connection for EndsWhileReceiving {
 struct Nobody;
 
 impl Host for Nobody {
-    fn begin(&self, turner: Turner<Served>, _: ArrivedRequest) -> Begun {
+    fn begin(&self, turner: Turner<ServerEnd>, _: ArrivedRequest) -> Begun {
         Begun::Here(turner)
     }
 
     fn run(&self, _: Box<dyn StreamWork>) {}
 
-    fn closed(&self, _: &Arc<ServedLink>) {}
+    fn closed(&self, _: &Arc<ServerLink>) {}
 }
 
 /// A connection on the thread `io`, whose queue is `queued`.
-fn serve(io: &IoThread, queued: &Arc<AtomicU64>, holds: bool) -> Arc<ServedLink> {
+fn serve(io: &IoThread, queued: &Arc<AtomicU64>, holds: bool) -> Arc<ServerLink> {
     serve_counted(io, queued, holds, u64::MAX, &Arc::default())
 }
 
@@ -83,7 +83,7 @@ fn serve_counted(
     holds: bool,
     most_queued: u64,
     writes: &Arc<AtomicU64>,
-) -> Arc<ServedLink> {
+) -> Arc<ServerLink> {
     let link = EndsWhileReceiving {
         identity: Identity {
             peer: "a test".to_owned(),
@@ -104,7 +104,7 @@ fn serve_counted(
     };
     let (config, idle) = (SenderConfig::default(), Duration::from_secs(1));
     let host = Weak::<Nobody>::new();
-    ServedLink::start(1, Box::new(link), config, idle, most_queued, io, host).unwrap()
+    ServerLink::start(1, Box::new(link), config, idle, most_queued, io, host).unwrap()
 }
 
 fn wait_until(done: impl Fn() -> bool) {
@@ -175,7 +175,7 @@ fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
     // As while a stream runs: its own bytes never keep requests from being read.
     turner.step(|served, _| served.stream_queued = most);
     let may_pull =
-        |turner: &mut Turner<Served>| turner.step(|served, _| served.room().may_pull().unwrap());
+        |turner: &mut Turner<ServerEnd>| turner.step(|served, _| served.room().may_pull().unwrap());
     queued.store(most, Ordering::Relaxed);
     assert!(may_pull(&mut turner));
     queued.store(most + 1, Ordering::Relaxed);
@@ -194,7 +194,7 @@ fn what_waits_for_more_is_written_without_it() {
     let (queued, writes) = (Arc::default(), Arc::default());
     let served = serve_counted(&io, &queued, false, u64::MAX, &writes);
     let written = || AtomicU64::load(&writes, Ordering::Relaxed);
-    let later = |served: &mut Served, effects: &mut Effects| {
+    let later = |served: &mut ServerEnd, effects: &mut Effects| {
         AtomicU64::fetch_max(&queued, 1, Ordering::Relaxed);
         served.send(&[], Writes::Later, |_| {}, effects).unwrap();
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Effects, Served, ServedLink, Writes};
+use super::{Effects, ServerEnd, ServerLink, Writes};
 use crate::driver::clock;
 use crate::error::Error;
 use crate::proto::SenderState;
@@ -10,7 +10,7 @@ use crate::proto::SenderState;
 /// How long a baseline peer, which cannot be asked to close the connection, has for reading the end.
 const BASELINE_WAIT: Duration = Duration::from_millis(250);
 
-impl ServedLink {
+impl ServerLink {
     /// Ends the connection, telling the peer why where it is in a stream and can be told.
     pub fn cut(&self, error: &Error) {
         self.interfere(|served, effects| served.cut(error, effects));
@@ -29,7 +29,7 @@ impl ServedLink {
     }
 }
 
-impl Served {
+impl ServerEnd {
     fn cut(&mut self, error: &Error, effects: &mut Effects) {
         if self.closed.is_some() {
             return;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ArrivedRequest, Begun, Beside, Effects, Served, ServedLink, Writes};
+use super::{ArrivedRequest, Begun, Beside, Effects, ServerEnd, ServerLink, Writes};
 use crate::driver::clock;
 use crate::driver::produce::{Progress, Publication};
 use crate::driver::telling;
@@ -18,7 +18,7 @@ use super::Hold;
 /// is read: the peer asks and does not read.
 const ANSWERS_HIGH_WATER_BYTES: u64 = 1 << 20;
 
-impl Turn for Served {
+impl Turn for ServerEnd {
     type Beside = Beside;
     type Effects = Effects;
 
@@ -77,7 +77,7 @@ impl Turn for Served {
         self.closed.is_some()
     }
 
-    fn settle(link: &Arc<ServedLink>, effects: Effects) {
+    fn settle(link: &Arc<ServerLink>, effects: Effects) {
         let Effects {
             request,
             given_up,
@@ -121,7 +121,7 @@ impl Turn for Served {
     }
 }
 
-impl Served {
+impl ServerEnd {
     /// A turn in which a request that comes waits for the next one: this holder serves a stream.
     pub fn turn_without_request(&mut self, budget: Budget, effects: &mut Effects) -> Wants {
         let wants = self.turn(budget, effects);
