@@ -23,9 +23,9 @@ impl Arena {
                 "a buffer of the arrow crate lies on the host, and this arena on a GPU",
             ));
         }
-        let block = Block(self.alloc(bytes.len())?);
-        // SAFETY: the block has the `bytes.len()` bytes of the host just allocated, which nobody else
-        // knows of yet, so it is writable and does not overlap `bytes`.
+        let block = ArenaBlock(self.alloc(bytes.len())?);
+        // SAFETY: the block has the `bytes.len()` bytes of the host just allocated, which nobody
+        // else knows of yet, so it is writable and does not overlap `bytes`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.0.as_ptr(), bytes.len()) };
         let data = block.0;
         // SAFETY: the block is valid for these bytes, which are initialised now and not written
@@ -36,15 +36,15 @@ impl Arena {
 
 /// A block that is given back when dropped, also after the last handle of its arena is gone.
 #[derive(Debug)]
-struct Block(NonNull<u8>);
+struct ArenaBlock(NonNull<u8>);
 
 // SAFETY: the block is only read while it is shared, and an arena's blocks can be given back on any
 // thread.
-unsafe impl Send for Block {}
+unsafe impl Send for ArenaBlock {}
 // SAFETY: as above.
-unsafe impl Sync for Block {}
+unsafe impl Sync for ArenaBlock {}
 
-impl Drop for Block {
+impl Drop for ArenaBlock {
     fn drop(&mut self) {
         // Fails only in a forked child, whose copy of the arena is left as it is.
         // SAFETY: the buffer that read the block is gone: it owned this value.

@@ -11,7 +11,7 @@ use crate::device::region::Region;
 use crate::error::Result;
 
 /// Where regions are made.
-pub trait Place {
+pub trait RegionPlace {
     /// What lengths of regions are rounded up to.
     fn unit(&self) -> Result<u64>;
 
@@ -29,7 +29,7 @@ pub trait Place {
     fn settle(&self) {}
 }
 
-impl Place for () {
+impl RegionPlace for () {
     fn unit(&self) -> Result<u64> {
         Ok(u64::try_from(rustix::param::page_size()).unwrap_or(4096))
     }
@@ -39,7 +39,7 @@ impl Place for () {
     }
 }
 
-impl Place for Arc<Device> {
+impl RegionPlace for Arc<Device> {
     fn unit(&self) -> Result<u64> {
         Ok(u64::try_from(DeviceMemory::lend_unit(self)?).unwrap_or(u64::MAX))
     }
@@ -55,9 +55,9 @@ impl Place for Arc<Device> {
 
 /// A region that an arena gives out in blocks, and that a peer can be given to read. Addresses are
 /// numbers here: the processor need not reach them.
-pub trait Memory: Sized + Send + Sync + 'static {
+pub trait ArenaRegion: Sized + Send + Sync + 'static {
     /// Where regions of this kind are made.
-    type Place: Place + Send + Sync;
+    type Place: RegionPlace + Send + Sync;
 
     /// Where the process's regions of this kind are found.
     fn registry() -> &'static Registry<Self>;
@@ -90,7 +90,7 @@ pub trait Memory: Sized + Send + Sync + 'static {
     }
 }
 
-impl Memory for Region {
+impl ArenaRegion for Region {
     type Place = ();
 
     fn registry() -> &'static Registry<Self> {
@@ -123,7 +123,7 @@ impl Memory for Region {
     }
 }
 
-impl Memory for CudaRegion {
+impl ArenaRegion for CudaRegion {
     type Place = Arc<Device>;
 
     fn registry() -> &'static Registry<Self> {

@@ -1,9 +1,9 @@
 //! Memory of the producer's that can be lent to a peer without a copy.
 //!
 //! An [`Arena`] gives out blocks of regions that a peer can map: sealed memfds on the host,
-//! exportable allocations on a GPU. The shm transport recognises a buffer that lies in one ([`find`],
-//! [`find_on_gpu`]) and sends its address instead of its bytes, without asking the driver. Memory
-//! outlives the arena's handle: it goes when the last block is deallocated.
+//! exportable allocations on a GPU. The shm transport recognises a buffer that lies in one
+//! ([`find`], [`find_on_gpu`]) and sends its address instead of its bytes, without asking the
+//! driver. Memory outlives the arena's handle: it goes when the last block is deallocated.
 //!
 //! A peer that is lent one buffer of a region can read the whole region for as long as it likes, so
 //! an arena is as public as the most public ticket whose batches lie in it.
@@ -17,7 +17,7 @@ mod shared;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::arena::shared::{Handle, Shared};
+use crate::arena::shared::{ArenaCore, ArenaHandle};
 use crate::device::DeviceKind;
 use crate::device::cuda::{CudaRegion, Device};
 use crate::device::region::Region;
@@ -46,24 +46,24 @@ impl Default for ArenaOptions {
 /// Lendable memory. Clones share it; every method may be called from any thread.
 #[derive(Debug, Clone)]
 pub struct Arena {
-    handle: Kind,
+    handle: ArenaKind,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
-    Host(Arc<Handle<Region>>),
-    Gpu(Arc<Handle<CudaRegion>>),
+enum ArenaKind {
+    Host(Arc<ArenaHandle<Region>>),
+    Gpu(Arc<ArenaHandle<CudaRegion>>),
 }
 
 /// Does the same with either kind.
 macro_rules! shared {
     ($arena:expr, $shared:ident => $body:expr) => {
         match &$arena.handle {
-            Kind::Host(handle) => {
+            ArenaKind::Host(handle) => {
                 let $shared = &handle.shared;
                 $body
             }
-            Kind::Gpu(handle) => {
+            ArenaKind::Gpu(handle) => {
                 let $shared = &handle.shared;
                 $body
             }
@@ -96,8 +96,10 @@ impl Arena {
             ));
         }
         let handle = match device {
-            DeviceKind::CPU => Kind::Host(Arc::new(Handle::new((), options)?)),
-            DeviceKind::CUDA => Kind::Gpu(Arc::new(Handle::new(Device::get(id)?, options)?)),
+            DeviceKind::CPU => ArenaKind::Host(Arc::new(ArenaHandle::new((), options)?)),
+            DeviceKind::CUDA => {
+                ArenaKind::Gpu(Arc::new(ArenaHandle::new(Device::get(id)?, options)?))
+            }
             other => {
                 return Err(Error::unsupported(format!(
                     "no arena on Arrow device type {}: memory of the host (type 1) and of CUDA \
@@ -119,7 +121,7 @@ impl Arena {
     /// `OutOfMemory` when `max_bytes` or the memory of the system or the GPU is reached;
     /// `OutOfResources` when no file descriptor is left; `Forked` in a child process.
     pub fn alloc(&self, len: usize) -> Result<NonNull<u8>> {
-        shared!(self, shared => Shared::alloc(shared, len))
+        shared!(self, shared => ArenaCore::alloc(shared, len))
     }
 
     /// Gives back a block of this arena.
@@ -138,16 +140,16 @@ impl Arena {
     /// Where its memory lies.
     pub fn device(&self) -> DeviceKind {
         match &self.handle {
-            Kind::Host(_) => DeviceKind::CPU,
-            Kind::Gpu(_) => DeviceKind::CUDA,
+            ArenaKind::Host(_) => DeviceKind::CPU,
+            ArenaKind::Gpu(_) => DeviceKind::CUDA,
         }
     }
 
     /// The number of its device, as `ArrowDeviceArray.device_id` has it: -1 for the host.
     pub fn device_id(&self) -> i64 {
         match &self.handle {
-            Kind::Host(_) => -1,
-            Kind::Gpu(handle) => i64::from(handle.shared.place.ordinal()),
+            ArenaKind::Host(_) => -1,
+            ArenaKind::Gpu(handle) => i64::from(handle.shared.place.ordinal()),
         }
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use parking_lot::{RwLock, RwLockReadGuard};
 use smallvec::SmallVec;
 
-use crate::arena::memory::Memory;
-use crate::arena::shared::Shared;
+use crate::arena::memory::ArenaRegion;
+use crate::arena::shared::ArenaCore;
 use crate::device::cuda::CudaRegion;
 use crate::device::region::Region;
 use crate::error::{Error, Result, Status};
@@ -18,37 +18,37 @@ use crate::fork::{self, PerProcess};
 /// never share an address.
 ///
 /// Locks are taken in the order arena, then registry; a region's own lock comes last.
-pub struct Registry<R: Memory>(PerProcess<RwLock<Entries<R>>>);
+pub struct Registry<R: ArenaRegion>(PerProcess<RwLock<Entries<R>>>);
 
-type Entries<R> = BTreeMap<usize, Entry<R>>;
+type Entries<R> = BTreeMap<usize, RegistryEntry<R>>;
 
-struct Entry<R: Memory> {
+struct RegistryEntry<R: ArenaRegion> {
     region: Arc<R>,
-    arena: Arc<Shared<R>>,
+    arena: Arc<ArenaCore<R>>,
 }
 
-impl<R: Memory> Registry<R> {
+impl<R: ArenaRegion> Registry<R> {
     pub const fn new() -> Self {
         Self(PerProcess::new(|| RwLock::new(BTreeMap::new())))
     }
 
     /// Makes a region of `arena` known.
-    pub fn add(&'static self, region: Arc<R>, arena: &Arc<Shared<R>>) {
-        let entry = Entry {
+    pub fn add(&'static self, region: Arc<R>, arena: &Arc<ArenaCore<R>>) {
+        let entry = RegistryEntry {
             region,
             arena: Arc::clone(arena),
         };
         self.0.get().write().insert(entry.region.address(), entry);
     }
 
-    /// Forgets regions, and gives what goes with them: it is dropped, which is slow, after the registry is
-    /// unlocked.
+    /// Forgets regions, and gives what goes with them: it is dropped, which is slow, after the
+    /// registry is unlocked.
     pub fn remove(&'static self, regions: &[Arc<R>]) -> Vec<impl Sized + use<R>> {
         let mut entries = Vec::with_capacity(regions.len());
         let mut registry = self.0.get().write();
         for region in regions {
             // Where a device was reset, another region may have the address.
-            let ours = |entry: &Entry<R>| Arc::ptr_eq(&entry.region, region);
+            let ours = |entry: &RegistryEntry<R>| Arc::ptr_eq(&entry.region, region);
             if registry.get(&region.address()).is_some_and(ours) {
                 entries.extend(registry.remove(&region.address()));
             }
@@ -65,7 +65,7 @@ impl<R: Memory> Registry<R> {
     }
 
     /// The region and the arena that `address` lies in, and its offset.
-    fn owner(&'static self, address: usize) -> Option<(Arc<R>, Arc<Shared<R>>, u64)> {
+    fn owner(&'static self, address: usize) -> Option<(Arc<R>, Arc<ArenaCore<R>>, u64)> {
         let registry = self.0.get().read();
         let (_, entry) = registry.range(..=address).next_back()?;
         // An address behind the region, on the stack say, must not keep it alive even for a moment.
@@ -166,7 +166,10 @@ pub unsafe fn dealloc(block: NonNull<u8>) -> Result<()> {
 }
 
 /// Gives back a block, which must be one of `owner`'s where that is given.
-pub fn release<R: Memory>(block: NonNull<u8>, owner: Option<&Arc<Shared<R>>>) -> Result<()> {
+pub fn release<R: ArenaRegion>(
+    block: NonNull<u8>,
+    owner: Option<&Arc<ArenaCore<R>>>,
+) -> Result<()> {
     let unknown = || {
         Error::invalid_argument(format!(
             "no block of {} begins at {block:p}: it was freed already or never allocated here",

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::arena::{Arena, Kind, dealloc};
+use crate::arena::{Arena, ArenaKind, dealloc};
 use crate::device::cuda::Device;
 use crate::device::cuda::room::{Held, Room};
 use crate::error::Result;
@@ -13,8 +13,8 @@ impl Arena {
     /// ([`move_into`](crate::arrow::transfer::move_into)); `None` for one on the host.
     pub fn room(&self) -> Option<Arc<dyn Room>> {
         match &self.handle {
-            Kind::Host(_) => None,
-            Kind::Gpu(handle) => Some(Arc::new(ArenaRoom {
+            ArenaKind::Host(_) => None,
+            ArenaKind::Gpu(handle) => Some(Arc::new(ArenaRoom {
                 device: Arc::clone(&handle.shared.place),
                 arena: self.clone(),
             })),
@@ -34,26 +34,26 @@ impl Room for ArenaRoom {
     }
 
     fn take(&self, len: usize) -> Result<Arc<dyn Held>> {
-        Ok(Arc::new(Block(self.arena.alloc(len)?)))
+        Ok(Arc::new(RoomBlock(self.arena.alloc(len)?)))
     }
 }
 
 /// A block that is given back when dropped, also after the last handle of its arena is gone.
 #[derive(Debug)]
-struct Block(NonNull<u8>);
+struct RoomBlock(NonNull<u8>);
 
 // SAFETY: the pointer is only a number here, and an arena's blocks can be given back on any thread.
-unsafe impl Send for Block {}
+unsafe impl Send for RoomBlock {}
 // SAFETY: as above.
-unsafe impl Sync for Block {}
+unsafe impl Sync for RoomBlock {}
 
-impl Held for Block {
+impl Held for RoomBlock {
     fn address(&self) -> u64 {
         self.0.as_ptr() as u64
     }
 }
 
-impl Drop for Block {
+impl Drop for RoomBlock {
     fn drop(&mut self) {
         // Fails only in a forked child, whose copy of the arena is left as it is.
         // SAFETY: whoever holds memory of a room drops it when no work uses it any more, and nobody

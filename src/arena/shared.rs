@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use crate::arena::ArenaOptions;
-use crate::arena::memory::{Memory, Place as _};
+use crate::arena::memory::{ArenaRegion, RegionPlace as _};
 use crate::device::memfd;
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 
 /// Closes the arena when the last clone is dropped.
-pub struct Handle<R: Memory> {
-    pub shared: Arc<Shared<R>>,
+pub struct ArenaHandle<R: ArenaRegion> {
+    pub shared: Arc<ArenaCore<R>>,
 }
 
-pub struct Shared<R: Memory> {
+pub struct ArenaCore<R: ArenaRegion> {
     pub place: R::Place,
     options: ArenaOptions,
     /// What lengths of regions are rounded up to.
@@ -26,10 +26,10 @@ pub struct Shared<R: Memory> {
     pub generation: Generation,
     /// Held while a region is made, so that threads that run out at once make one between them.
     grow: Mutex<()>,
-    pub state: Mutex<State<R>>,
+    pub state: Mutex<ArenaState<R>>,
 }
 
-pub struct State<R: Memory> {
+pub struct ArenaState<R: ArenaRegion> {
     /// By address of the first byte.
     regions: BTreeMap<usize, Arc<R>>,
     /// Where the last block was found; tried first.
@@ -40,7 +40,7 @@ pub struct State<R: Memory> {
     closed: bool,
 }
 
-impl<R: Memory> std::fmt::Debug for Handle<R> {
+impl<R: ArenaRegion> std::fmt::Debug for ArenaHandle<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Arena")
             .field("options", &self.shared.options)
@@ -48,16 +48,16 @@ impl<R: Memory> std::fmt::Debug for Handle<R> {
     }
 }
 
-impl<R: Memory> Handle<R> {
+impl<R: ArenaRegion> ArenaHandle<R> {
     pub fn new(place: R::Place, options: ArenaOptions) -> Result<Self> {
         let unit = place.unit()?;
-        let state = State {
+        let state = ArenaState {
             regions: BTreeMap::new(),
             current: 0,
             mapped: Arc::default(),
             closed: false,
         };
-        let shared = Shared {
+        let shared = ArenaCore {
             place,
             options,
             unit,
@@ -71,7 +71,7 @@ impl<R: Memory> Handle<R> {
     }
 }
 
-impl<R: Memory> Drop for Handle<R> {
+impl<R: ArenaRegion> Drop for ArenaHandle<R> {
     fn drop(&mut self) {
         // In a forked child the lock may be held by a thread that does not exist there.
         if !self.shared.generation.is_same_process() {
@@ -85,7 +85,7 @@ impl<R: Memory> Drop for Handle<R> {
     }
 }
 
-impl<R: Memory> State<R> {
+impl<R: ArenaRegion> ArenaState<R> {
     fn alloc(&mut self, len: u64) -> Option<NonNull<u8>> {
         let in_region = |base: usize, region: &R| {
             let offset = usize::try_from(region.blocks().alloc(len)?).ok()?;
@@ -121,7 +121,7 @@ impl<R: Memory> State<R> {
     }
 }
 
-impl<R: Memory> Shared<R> {
+impl<R: ArenaRegion> ArenaCore<R> {
     pub fn alloc(self: &Arc<Self>, len: usize) -> Result<NonNull<u8>> {
         self.generation.ensure_same_process()?;
         self.place.ensure_alive()?;

@@ -1,7 +1,7 @@
 //! Tests of arenas.
 
 use super::*;
-use crate::arena::memory::Memory as _;
+use crate::arena::memory::ArenaRegion as _;
 use crate::error::Status;
 
 fn arena(region_bytes: u64, max_bytes: u64) -> Arena {
@@ -210,7 +210,7 @@ fn other_devices_are_unsupported() {
 fn a_forked_child_is_refused() {
     let arena = arena(4096, u64::MAX);
     let block = arena.alloc(64).unwrap();
-    let Kind::Host(handle) = &arena.handle else {
+    let ArenaKind::Host(handle) = &arena.handle else {
         panic!("an arena on the host");
     };
     let shared = Arc::clone(&handle.shared);
@@ -234,8 +234,8 @@ fn a_forked_child_is_refused() {
     assert_eq!(status, 0);
 }
 
-/// The same of `arena::dealloc`, which is not told whose the block is. An arena that the child makes is its
-/// own, whatever was locked at the fork.
+/// The same of `arena::dealloc`, which is not told whose the block is. An arena that the child
+/// makes is its own, whatever was locked at the fork.
 #[test]
 fn a_forked_child_waits_for_no_registry() {
     let theirs = arena(4096, u64::MAX);

@@ -35,7 +35,8 @@ pub fn schema_to_c(schema: &Schema) -> Result<OwnedSchema> {
     // fields in the same order, sizes and alignments compared above; transmuting moves the value,
     // so that it has one owner still.
     let raw = unsafe { mem::transmute::<FFI_ArrowSchema, ArrowSchema>(exported) };
-    // SAFETY: arrow-rs exports schemas that follow the C data interface, and this is the only owner.
+    // SAFETY: arrow-rs exports schemas that follow the C data interface, and this is the only
+    // owner.
     Ok(unsafe { OwnedSchema::from_raw(raw) })
 }
 
@@ -294,8 +295,8 @@ mod tests {
         );
     }
 
-    /// Batches go out as a device stream and come back equal; an error of their reader comes through
-    /// with its text, and ends the stream.
+    /// Batches go out as a device stream and come back equal; an error of their reader comes
+    /// through with its text, and ends the stream.
     #[test]
     fn streams_of_batches_cross_the_c_structs() {
         let cause = ArrowError::ExternalError("the disk is gone".into());

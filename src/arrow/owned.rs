@@ -28,7 +28,8 @@ pub trait CStruct: sealed::Sealed + Sized {
     ///
     /// # Safety
     ///
-    /// It is not released, follows Arrow's C interface, and nobody uses it during or after the call.
+    /// It is not released, follows Arrow's C interface, and nobody uses it during or after the
+    /// call.
     unsafe fn release(&mut self);
 }
 
@@ -165,8 +166,8 @@ impl<T: CStruct> Owned<T> {
 impl<T: CStruct> Drop for Owned<T> {
     fn drop(&mut self) {
         if !self.0.is_released() {
-            // SAFETY: it is not released; it follows Arrow's C interface and this is its only owner,
-            // as `take`, `from_raw` and `raw_mut` were promised.
+            // SAFETY: it is not released; it follows Arrow's C interface and this is its only
+            // owner, as `take`, `from_raw` and `raw_mut` were promised.
             unsafe { self.0.release() };
         }
     }

@@ -142,8 +142,8 @@ fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<Exported>> {
                 ) -> c_int,
         )
     });
-    // A stream that follows the interface, carries our functions and is not released has in `private_data` what
-    // `Exported::boxed` gave.
+    // A stream that follows the interface, carries our functions and is not released has in
+    // `private_data` what `Exported::boxed` gave.
     let exported = (ours && stream.release.is_some())
         .then(|| NonNull::new(stream.private_data.cast::<Exported>()))
         .flatten();
@@ -266,8 +266,8 @@ unsafe fn exported<'a, S: Stream>(stream: *mut S) -> Option<&'a mut Exported> {
     if stream.is_released() {
         return None;
     }
-    // SAFETY: it is not released, so `private_data` is what `Exported::boxed` gave, and only the one
-    // caller of the stream refers to it.
+    // SAFETY: it is not released, so `private_data` is what `Exported::boxed` gave, and only the
+    // one caller of the stream refers to it.
     unsafe { stream.private_data().cast::<Exported>().as_mut() }
 }
 
@@ -333,8 +333,8 @@ unsafe extern "C" fn release<S: Stream>(stream: *mut S) {
     }
     stream.disarm();
     let exported = std::mem::replace(stream.private_data(), ptr::null_mut());
-    // SAFETY: `Exported::boxed` made it by `Box::into_raw`, and the stream, disarmed above, gives it
-    // up exactly once.
+    // SAFETY: `Exported::boxed` made it by `Box::into_raw`, and the stream, disarmed above, gives
+    // it up exactly once.
     let exported = unsafe { Box::from_raw(exported.cast::<Exported>()) };
     // A panic of the reader's drop must not cross into C.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(exported)));

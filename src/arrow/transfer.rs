@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
 
 impl EncodedMessage {
-    /// The body as it is received in this process, where it lies. `shared`: somebody may still write to
-    /// it.
+    /// The body as it is received in this process, where it lies. `shared`: somebody may still
+    /// write to it.
     pub fn received(&self, shared: bool) -> ReceivedBody {
         let (buffers, owner) = (self.buffers.to_vec(), self.owner.clone().shared());
         match self.owner.on_gpu() {
-            // SAFETY: the encoder has found the buffers in the device's memory, where the owner keeps
-            // them; they may be read behind that event; nobody else writes to them.
+            // SAFETY: the encoder has found the buffers in the device's memory, where the owner
+            // keeps them; they may be read behind that event; nobody else writes to them.
             Some((device, ready)) => unsafe {
                 ReceivedBody::on_gpu(buffers, owner, shared, device, Some(ready))
             },
@@ -34,8 +34,8 @@ impl EncodedMessage {
 ///
 /// # Errors
 ///
-/// `Unsupported` where they cannot be read, or there is no driver; `InvalidArgument` where there is no
-/// such GPU.
+/// `Unsupported` where they cannot be read, or there is no driver; `InvalidArgument` where there is
+/// no such GPU.
 pub fn ensure_movable(device_type: i32, target: Target) -> Result<()> {
     let kind = DeviceKind(device_type);
     match kind {
@@ -55,9 +55,9 @@ pub fn ensure_movable(device_type: i32, target: Target) -> Result<()> {
     }
 }
 
-/// Moves a stream: its arrays are copied to `target` as they are asked for, where they do not lie there
-/// already. An array on a GPU may carry an event that its readers wait for; those of the source are
-/// waited for.
+/// Moves a stream: its arrays are copied to `target` as they are asked for, where they do not lie
+/// there already. An array on a GPU may carry an event that its readers wait for; those of the
+/// source are waited for.
 ///
 /// # Errors
 ///
@@ -79,8 +79,8 @@ pub fn move_to(reader: Box<dyn ArrayReader>, target: Target) -> Result<Box<dyn A
     }))
 }
 
-/// [`move_to`] for the GPU of `room`, which gives the memory: that of an arena is lent without a copy.
-/// Arrays that lie on that GPU already stay where they are.
+/// [`move_to`] for the GPU of `room`, which gives the memory: that of an arena is lent without a
+/// copy. Arrays that lie on that GPU already stay where they are.
 ///
 /// # Errors
 ///

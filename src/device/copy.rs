@@ -10,19 +10,21 @@ mod choice;
 
 use std::time::Instant;
 
-use choice::{Choice, Way};
+use choice::{Choice, CopyMethod};
 
-/// Bodies of at least this many bytes may be streamed. To copy a smaller one takes little beside what is done for a body
-/// otherwise, and to read the clock twice would take long beside the copy.
+/// Bodies of at least this many bytes may be streamed. To copy a smaller one takes little beside
+/// what is done for a body otherwise, and to read the clock twice would take long beside the copy.
 const STREAM_BYTES: u64 = 32 << 10;
 
-/// What is known of bodies of each power of two, from [`STREAM_BYTES`] on; the last is for all that are larger.
+/// What is known of bodies of each power of two, from [`STREAM_BYTES`] on; the last is for all that
+/// are larger.
 static CHOICES: [Choice; 11] = [const { Choice::new() }; 11];
 
-/// The copy of one body, buffer by buffer. It is whole, and another thread or process may be told of it, once this is dropped.
+/// The copy of one body, buffer by buffer. It is whole, and another thread or process may be told
+/// of it, once this is dropped.
 #[derive(Debug)]
 pub struct BodyCopy {
-    way: Way,
+    way: CopyMethod,
     /// Bytes, and since when, of a body whose way is chosen.
     timed: Option<(&'static Choice, u64, Instant)>,
 }
@@ -33,7 +35,7 @@ impl BodyCopy {
         let steps = (len / STREAM_BYTES).checked_ilog2();
         let choice = steps.map(|steps| &CHOICES[(steps as usize).min(CHOICES.len() - 1)]);
         Self {
-            way: choice.map_or(Way::Cached, Choice::next),
+            way: choice.map_or(CopyMethod::Cached, Choice::next),
             timed: choice.map(|choice| (choice, len, Instant::now())),
         }
     }
@@ -42,22 +44,22 @@ impl BodyCopy {
     ///
     /// # Safety
     ///
-    /// As for [`std::ptr::copy_nonoverlapping`]: `source` is readable and `target` writable for `len`
-    /// bytes, nobody else writes to either, and they do not overlap. Nobody is told of the bytes at `target` before this
-    /// copy is dropped.
+    /// As for [`std::ptr::copy_nonoverlapping`]: `source` is readable and `target` writable for
+    /// `len` bytes, nobody else writes to either, and they do not overlap. Nobody is told of the
+    /// bytes at `target` before this copy is dropped.
     pub unsafe fn add(&mut self, source: *const u8, target: *mut u8, len: usize) {
         match self.way {
             // SAFETY: the caller promises the same, and `drop` has the fence.
-            Way::Streaming => unsafe { stream(source, target, len) },
+            CopyMethod::Streaming => unsafe { stream(source, target, len) },
             // SAFETY: the caller promises the same.
-            Way::Cached => unsafe { std::ptr::copy_nonoverlapping(source, target, len) },
+            CopyMethod::Cached => unsafe { std::ptr::copy_nonoverlapping(source, target, len) },
         }
     }
 }
 
 impl Drop for BodyCopy {
     fn drop(&mut self) {
-        if self.way == Way::Streaming {
+        if self.way == CopyMethod::Streaming {
             fence();
         }
         if let Some((choice, len, start)) = self.timed {
@@ -82,7 +84,8 @@ unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(source, target, len - done) };
 }
 
-/// Orders streaming stores before all that is written next: nothing else does, not even the release of a lock.
+/// Orders streaming stores before all that is written next: nothing else does, not even the release
+/// of a lock.
 fn fence() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: every processor of this architecture has the instruction.
@@ -128,8 +131,8 @@ mod x86_64 {
             for line in 0..lines {
                 for page in 0..pages {
                     let at = done + page * PAGE + line * LINE;
-                    // SAFETY: the line ends at or before the end of these pages or lines, and that at or
-                    // before `len`; what is `done` ends at a line of the target.
+                    // SAFETY: the line ends at or before the end of these pages or lines, and that
+                    // at or before `len`; what is `done` ends at a line of the target.
                     unsafe { line_at(source.wrapping_add(at), target.wrapping_add(at)) };
                 }
             }
@@ -174,7 +177,7 @@ mod tests {
             let source: Vec<u8> = (0..=250u8).cycle().take(from + len).collect();
             let mut target = vec![0xAA; to + len + 100];
             let mut copy = BodyCopy {
-                way: Way::Streaming,
+                way: CopyMethod::Streaming,
                 timed: None,
             };
             // SAFETY: both vectors have room for `len` bytes behind these offsets.

@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use crate::device::BufferRef;
-use crate::device::recycle::{self, Block};
+use crate::device::recycle::{self, RecycledBlock};
 use crate::error::{Error, Result};
 
 /// An allocation on the host, aligned to 64 bytes as Arrow recommends (rule A2).
@@ -24,14 +24,15 @@ enum Memory {
     None,
     /// An allocation of the heap, which begins here.
     Heap(NonNull<u8>),
-    /// Memory that other bodies use in turn: a large buffer that was made [`to_fill`](HostBuffer::to_fill).
-    Block(Block),
+    /// Memory that other bodies use in turn: a large buffer that was made
+    /// [`to_fill`](HostBuffer::to_fill).
+    Block(RecycledBlock),
 }
 
 /// The alignment of every [`HostBuffer`], in bytes.
 const ALIGNMENT: usize = 64;
-/// The alignment that every allocation has: more is asked for by asking for more bytes, for `malloc` takes
-/// five times as long where it has to align by itself.
+/// The alignment that every allocation has: more is asked for by asking for more bytes, for
+/// `malloc` takes five times as long where it has to align by itself.
 const HEAP_ALIGNMENT: usize = 16;
 
 impl HostBuffer {
@@ -57,7 +58,8 @@ impl HostBuffer {
         } else {
             Self::to_fill(bytes.len())?
         };
-        // SAFETY: `data` is valid for writes of `len` bytes, which are of an allocation that nobody else knows.
+        // SAFETY: `data` is valid for writes of `len` bytes, which are of an allocation that nobody
+        // else knows.
         unsafe {
             let to = copy.data.as_ptr();
             to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -88,8 +90,8 @@ impl HostBuffer {
         let base = NonNull::new(unsafe { allocate(layout) }).ok_or_else(refused)?;
         let skip = base.addr().get().wrapping_neg() % ALIGNMENT;
         Ok(Self {
-            // SAFETY: `base` is aligned to HEAP_ALIGNMENT, so that `skip` is at most what the layout has more
-            // than `len`.
+            // SAFETY: `base` is aligned to HEAP_ALIGNMENT, so that `skip` is at most what the
+            // layout has more than `len`.
             data: unsafe { base.add(skip) },
             len,
             memory: Memory::Heap(base),
@@ -106,7 +108,7 @@ impl HostBuffer {
         if len < recycle::LEAST_BYTES {
             return Self::new(len);
         }
-        let block = Block::take(len)?;
+        let block = RecycledBlock::take(len)?;
         Ok(Self {
             data: block.data(),
             len,
@@ -134,8 +136,9 @@ impl HostBuffer {
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `data` is aligned and valid for `len` initialised bytes until drop: written whole when
-        // it was made, or of a block, which is initialised and at least as long. And the shared borrow of self rules out a mutable one.
+        // SAFETY: `data` is aligned and valid for `len` initialised bytes until drop: written whole
+        // when it was made, or of a block, which is initialised and at least as long. And the
+        // shared borrow of self rules out a mutable one.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 

@@ -11,11 +11,11 @@ use crate::device::blocks::Blocks;
 #[derive(Debug)]
 pub struct Lendable {
     identity: u64,
-    state: Mutex<State>,
+    state: Mutex<BlockState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct BlockState {
     blocks: Blocks,
     tainted: bool,
 }
@@ -35,7 +35,7 @@ impl Lendable {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             identity: NEXT.fetch_add(1, Ordering::Relaxed),
-            state: Mutex::new(State {
+            state: Mutex::new(BlockState {
                 blocks: Blocks::new(len),
                 tainted: false,
             }),

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Resource, getrlimit};
 
-use crate::device::afterlife;
+use crate::device::outlive;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 pub use watch::collect;
@@ -31,18 +31,18 @@ pub type Charge = Box<dyn Any + Send + Sync>;
 pub struct Memfd {
     fd: Arc<OwnedFd>,
     generation: Generation,
-    state: Mutex<State>,
+    state: Mutex<MemfdState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemfdState {
     charge: Option<Charge>,
-    given: Given,
+    given: GivenTo,
 }
 
 /// Who else may have the file.
 #[derive(Default)]
-enum Given {
+enum GivenTo {
     #[default]
     ToNobody,
     /// The kernel says when nobody has it, by the watch of this number.
@@ -122,18 +122,18 @@ impl Memfd {
     /// The descriptor for a peer: for `process`, where the system tells of its end.
     pub fn give(&self, process: Option<&Process>) -> Arc<OwnedFd> {
         let mut state = self.state.lock();
-        if matches!(state.given, Given::ToNobody) {
+        if matches!(state.given, GivenTo::ToNobody) {
             state.given = match watch::add(&self.fd) {
-                Ok(number) => Given::Watched(number),
+                Ok(number) => GivenTo::Watched(number),
                 Err(errno) => {
                     tracing::debug!(
                         "memory that is lent counts until a peer's process ends: {errno}"
                     );
-                    Given::To(Vec::new())
+                    GivenTo::To(Vec::new())
                 }
             };
         }
-        if let Given::To(processes) = &mut state.given
+        if let GivenTo::To(processes) = &mut state.given
             && let Some(process) = process
         {
             processes.retain(|process| !process.has_ended());
@@ -159,13 +159,13 @@ impl Drop for Memfd {
             return;
         };
         match state.given {
-            Given::ToNobody => {}
+            GivenTo::ToNobody => {}
             // Before the descriptor is closed: it may be the last.
-            Given::Watched(number) => watch::keep(number, charge),
-            Given::To(processes) => {
+            GivenTo::Watched(number) => watch::keep(number, charge),
+            GivenTo::To(processes) => {
                 let charge = Arc::new(charge);
                 for process in processes {
-                    afterlife::keep_until_end(&process.end, Box::new(Arc::clone(&charge)));
+                    outlive::keep_until_end(&process.end, Box::new(Arc::clone(&charge)));
                 }
             }
         }

@@ -4,7 +4,6 @@
 //! allocating and lending to this module, so that a table on another device takes the same way
 //! through the crate as one on the host.
 
-pub(crate) mod afterlife;
 mod blocks;
 pub mod copy;
 pub mod cuda;
@@ -12,6 +11,7 @@ pub mod gpu;
 mod host;
 pub(crate) mod lendable;
 pub(crate) mod memfd;
+pub(crate) mod outlive;
 mod recycle;
 pub mod region;
 pub mod target;

@@ -1,8 +1,8 @@
 //! Memory of bodies, used again.
 //!
 //! Pages that the system gives fresh cost several times what copying into used ones does, and a
-//! stream frees bodies at the rate at which it receives them. So the blocks of the last few are kept,
-//! and the one that came back last is given out first: it is the likeliest to lie in a cache.
+//! stream frees bodies at the rate at which it receives them. So the blocks of the last few are
+//! kept, and the one that came back last is given out first: it is the likeliest to lie in a cache.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
@@ -21,22 +21,22 @@ pub const LEAST_BYTES: usize = 16 << 10;
 const LEAST_MAPPED_BYTES: usize = 256 << 10;
 /// The alignment of every block, in bytes.
 const ALIGNMENT: usize = 64;
-/// Most bytes of blocks that are kept for later: a stream of the default window has up to 256 MiB of
-/// bodies on the way.
+/// Most bytes of blocks that are kept for later: a stream of the default window has up to 256 MiB
+/// of bodies on the way.
 const MOST_KEPT_BYTES: usize = 512 << 20;
-/// Bytes of blocks that stay this process's own; the pages of others are the system's if it needs them, and what is of
-/// the heap goes back to it.
+/// Bytes of blocks that stay this process's own; the pages of others are the system's if it needs
+/// them, and what is of the heap goes back to it.
 const HELD_BYTES: usize = 128 << 20;
 /// The size of a huge page, which a block gets where the system has them: one fault instead of 512.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-static KEPT: Lazy<Mutex<Kept>> = Lazy::new(Mutex::default);
+static KEPT: Lazy<Mutex<RecycledBlocks>> = Lazy::new(Mutex::default);
 
 /// Blocks for later. A consumer may give back thousands at once, a table's worth.
 #[derive(Default)]
-struct Kept {
+struct RecycledBlocks {
     /// By length, and of one length in the order of their return.
-    blocks: BTreeMap<(usize, u64), Block>,
+    blocks: BTreeMap<(usize, u64), RecycledBlock>,
     bytes: usize,
     /// The lengths of those that are this process's own, in the order of their return.
     held: BTreeMap<u64, usize>,
@@ -50,16 +50,16 @@ struct Kept {
 /// Memory, readable and writable, aligned to [`ALIGNMENT`]. What it holds is not defined, but
 /// initialised: zeros, or what an earlier body of this process was.
 #[derive(Debug)]
-pub struct Block {
+pub struct RecycledBlock {
     data: NonNull<u8>,
     /// From [`LEAST_MAPPED_BYTES`] on, a mapping of its own; else of the heap.
     len: usize,
 }
 
 // SAFETY: a block owns its memory alone; nothing about it belongs to a thread.
-unsafe impl Send for Block {}
+unsafe impl Send for RecycledBlock {}
 
-impl Block {
+impl RecycledBlock {
     /// A block of at least `len` bytes, which are not 0: one that was kept, or a new one.
     ///
     /// # Errors
@@ -103,14 +103,13 @@ impl Block {
         self.data
     }
 
-    /// Lets the system have the pages if it needs them, until they are written again; they are zeros then. Nobody uses
-    /// the block meanwhile. Returns whether they are pages of its own.
+    /// Lets the system have the pages if it needs them, until they are written again; they are
+    /// zeros then. Nobody uses the block meanwhile. Returns whether they are pages of its own.
     fn offer(&self) -> bool {
         let mapped = self.len >= LEAST_MAPPED_BYTES;
         if mapped {
-            // SAFETY: the mapping is this block's, and what is in it is not defined. Where the advice
-            // is not taken the pages stay.
-            // By libc, as below.
+            // SAFETY: the mapping is this block's, and what is in it is not defined. Where the
+            // advice is not taken the pages stay. By libc, as below.
             let _ = unsafe { libc::madvise(self.data.as_ptr().cast(), self.len, libc::MADV_FREE) };
         }
         mapped
@@ -150,7 +149,7 @@ fn map(len: usize, huge: bool) -> Option<NonNull<u8>> {
     NonNull::new(mapped.cast())
 }
 
-impl Drop for Block {
+impl Drop for RecycledBlock {
     fn drop(&mut self) {
         if self.len >= LEAST_MAPPED_BYTES {
             // SAFETY: the mapping of `map`, whose only owner is dropped here.
@@ -163,10 +162,10 @@ impl Drop for Block {
     }
 }
 
-impl Kept {
+impl RecycledBlocks {
     /// The smallest block that fits and is not more than twice too large; of several, the one that
     /// came back last.
-    fn take(&mut self, len: usize) -> Option<Block> {
+    fn take(&mut self, len: usize) -> Option<RecycledBlock> {
         let most = len.saturating_mul(2).saturating_add(1);
         let fits = (len, 0)..=(most, u64::MAX);
         let (&(len, _), _) = self.blocks.range(fits).next()?;
@@ -174,7 +173,7 @@ impl Kept {
         self.remove(len, number)
     }
 
-    fn remove(&mut self, len: usize, number: u64) -> Option<Block> {
+    fn remove(&mut self, len: usize, number: u64) -> Option<RecycledBlock> {
         if self.held.remove(&number).is_some() {
             self.held_bytes -= len;
         } else {
@@ -185,7 +184,7 @@ impl Kept {
     }
 
     /// Keeps `block`, and gives out what is too much: itself, or the oldest ones.
-    fn give(&mut self, block: Block) -> Vec<Block> {
+    fn give(&mut self, block: RecycledBlock) -> Vec<RecycledBlock> {
         let len = block.len;
         if len > MOST_KEPT_BYTES {
             return vec![block];
@@ -208,7 +207,11 @@ impl Kept {
         {
             self.held_bytes -= len;
             self.offered.insert(number, len);
-            if !self.blocks.get(&(len, number)).is_some_and(Block::offer) {
+            if !self
+                .blocks
+                .get(&(len, number))
+                .is_some_and(RecycledBlock::offer)
+            {
                 gone.extend(self.remove(len, number));
             }
         }
@@ -223,8 +226,8 @@ mod tests {
     /// A block that comes back serves the next body of about its size, and no much smaller one.
     #[test]
     fn blocks_are_used_again() {
-        let mut kept = Kept::default();
-        let block = Block::new(8 << 20).unwrap();
+        let mut kept = RecycledBlocks::default();
+        let block = RecycledBlock::new(8 << 20).unwrap();
         let data = block.data();
         kept.give(block);
         assert!(kept.take(9 << 20).is_none());
@@ -236,17 +239,18 @@ mod tests {
     /// What is kept is bounded, and the oldest goes first.
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut kept = Kept::default();
+        let mut kept = RecycledBlocks::default();
         for _ in 0..5 {
-            kept.give(Block::new(MOST_KEPT_BYTES / 3).unwrap());
+            kept.give(RecycledBlock::new(MOST_KEPT_BYTES / 3).unwrap());
             assert!(kept.bytes <= MOST_KEPT_BYTES);
         }
-        kept.give(Block::new(2 * MOST_KEPT_BYTES).unwrap());
+        kept.give(RecycledBlock::new(2 * MOST_KEPT_BYTES).unwrap());
         assert!(kept.take(MOST_KEPT_BYTES + 1).is_none());
         assert!(kept.take(MOST_KEPT_BYTES / 3).is_some());
-        // What is of the heap cannot be taken by the system, and is bounded by what stays this process's own.
+        // What is of the heap cannot be taken by the system, and is bounded by what stays this
+        // process's own.
         for _ in 0..HELD_BYTES / LEAST_BYTES + 10 {
-            kept.give(Block::new(LEAST_BYTES).unwrap());
+            kept.give(RecycledBlock::new(LEAST_BYTES).unwrap());
         }
         let of_heap = kept.blocks.range(..(LEAST_MAPPED_BYTES, 0)).count();
         assert_eq!(of_heap, HELD_BYTES / LEAST_BYTES);
@@ -257,11 +261,11 @@ mod tests {
     /// A table's worth of bodies that come back at once serves the next table.
     #[test]
     fn a_table_of_small_bodies_is_kept() {
-        let mut kept = Kept::default();
+        let mut kept = RecycledBlocks::default();
         for _ in 0..2 {
             let taken = (0..1000).map(|_| kept.take(100_000));
             let blocks: Vec<_> = taken
-                .map(|block| block.unwrap_or_else(|| Block::new(100_000).unwrap()))
+                .map(|block| block.unwrap_or_else(|| RecycledBlock::new(100_000).unwrap()))
                 .collect();
             assert!(kept.blocks.is_empty() && kept.bytes == 0);
             for block in blocks {
@@ -274,11 +278,12 @@ mod tests {
     /// Of what is kept, the system may have the oldest but for a part.
     #[test]
     fn most_of_what_is_kept_may_be_taken() {
-        let mut kept = Kept::default();
+        let mut kept = RecycledBlocks::default();
         for _ in 0..3 {
-            kept.give(Block::new(HELD_BYTES / 2).unwrap());
+            kept.give(RecycledBlock::new(HELD_BYTES / 2).unwrap());
         }
-        let numbers = |kept: &Kept| -> Vec<u64> { kept.offered.keys().copied().collect() };
+        let numbers =
+            |kept: &RecycledBlocks| -> Vec<u64> { kept.offered.keys().copied().collect() };
         assert_eq!(numbers(&kept), [1]);
         let mut blocks: Vec<_> = (0..3).map(|_| kept.take(HELD_BYTES / 2).unwrap()).collect();
         let block = blocks.pop().unwrap();
@@ -289,13 +294,13 @@ mod tests {
         assert!(numbers(&kept).is_empty());
     }
 
-    /// Of blocks that fit alike, the one that came back last is given out, and is used again whether
-    /// it is of the heap or a mapping.
+    /// Of blocks that fit alike, the one that came back last is given out, and is used again
+    /// whether it is of the heap or a mapping.
     #[test]
     fn the_last_block_back_is_the_first_out() {
         for len in [LEAST_BYTES, LEAST_MAPPED_BYTES] {
-            let mut kept = Kept::default();
-            let blocks: Vec<_> = (0..3).map(|_| Block::new(len).unwrap()).collect();
+            let mut kept = RecycledBlocks::default();
+            let blocks: Vec<_> = (0..3).map(|_| RecycledBlock::new(len).unwrap()).collect();
             let last = blocks[2].data();
             for block in blocks {
                 kept.give(block);
@@ -307,7 +312,7 @@ mod tests {
     /// A length that no machine has is an error.
     #[test]
     fn an_impossible_length_is_an_error() {
-        assert!(Block::take(usize::MAX).is_err());
-        assert!(Block::take(isize::MAX as usize).is_err());
+        assert!(RecycledBlock::take(usize::MAX).is_err());
+        assert!(RecycledBlock::take(isize::MAX as usize).is_err());
     }
 }

@@ -72,8 +72,8 @@ impl Mapping {
         let range = Self::at(range.map_err(failed)?.cast(), reserved)?;
         let front = range.data.as_ptr().align_offset(HUGE_PAGE_BYTES);
         let begin = range.data.as_ptr().wrapping_add(front);
-        // SAFETY: `front` is less than a huge page, so these are `len` bytes within the range, which
-        // nobody else knows of: its pages may be replaced.
+        // SAFETY: `front` is less than a huge page, so these are `len` bytes within the range,
+        // which nobody else knows of: its pages may be replaced.
         unsafe {
             mmap(
                 begin.cast(),
@@ -107,9 +107,9 @@ impl Mapping {
         Ok(Self { data, len })
     }
 
-    /// Asks for huge pages in place of what the file has, and for those that it has not; where there
-    /// is no page at all in the room of one, nothing is done. Where the system gives none, the pages
-    /// stay as they are.
+    /// Asks for huge pages in place of what the file has, and for those that it has not; where
+    /// there is no page at all in the room of one, nothing is done. Where the system gives none,
+    /// the pages stay as they are.
     fn collapse(&self) {
         let whole = self.len - self.len % HUGE_PAGE_BYTES;
         for at in (0..whole).step_by(COLLAPSE_STEP) {
@@ -272,9 +272,9 @@ fn ensure_available(len: u64) -> Result<()> {
 /// Allocates the first page in the room of each huge page, if there is room for one.
 ///
 /// A memfd has huge pages by default only where the administrator says so, but the system makes one
-/// of small ones when it is asked to ([`Mapping::collapse`]), and the pages that are missing then are
-/// zeroed once and not copied: a region is there in a fifth of the time, and a reader has one fault
-/// where it would have 512.
+/// of small ones when it is asked to ([`Mapping::collapse`]), and the pages that are missing then
+/// are zeroed once and not copied: a region is there in a fifth of the time, and a reader has one
+/// fault where it would have 512.
 fn allocate_first_pages(fd: &OwnedFd, len: u64) -> Result<bool, Errno> {
     let huge = HUGE_PAGE_BYTES as u64;
     for index in 0..len / huge {

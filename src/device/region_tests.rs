@@ -23,8 +23,9 @@ fn refused(fd: OwnedFd, len: u64, text: &str) {
     assert!(error.text().contains(text), "{error}");
 }
 
-/// A region that has room for huge pages, and does not end with one, is mapped where they fit on both
-/// sides, with every page there (design, "Arena": running out is never a SIGBUS), and is read whole.
+/// A region that has room for huge pages, and does not end with one, is mapped where they fit on
+/// both sides, with every page there (design, "Arena": running out is never a SIGBUS), and is read
+/// whole.
 #[test]
 fn a_large_region_is_mapped_where_huge_pages_fit() {
     let len = 3 * HUGE_PAGE_BYTES + 4096;

@@ -54,8 +54,8 @@ impl Target {
         }
     }
 
-    /// The GPUs whose memory this process can map, by UUID, for a server that may lend it: none where
-    /// arrays shall be on the host. No context is made.
+    /// The GPUs whose memory this process can map, by UUID, for a server that may lend it: none
+    /// where arrays shall be on the host. No context is made.
     ///
     /// # Errors
     ///
@@ -154,7 +154,8 @@ mod tests {
         }
     }
 
-    /// Promise of `dipc_get_options_set_device()`: types and numbers that name no place are refused.
+    /// Promise of `dipc_get_options_set_device()`: types and numbers that name no place are
+    /// refused.
     #[test]
     fn device_types_name_targets() {
         for target in [Target::Host, Target::Cuda(3), Target::AsSent] {

@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 use crate::proto::ProtocolError;
 use crate::proto::wire::Fields;
 
-/// The bytes of a message. Those of most are few, a list of two buffers or a header that is that of the batch
-/// before, and take no memory of their own.
+/// The bytes of a message. Those of most are few, a list of two buffers or a header that is that of
+/// the batch before, and take no memory of their own.
 pub type Bytes = SmallVec<[u8; SHORT_BYTES]>;
 /// Bytes that lie in a message.
 pub const SHORT_BYTES: usize = 48;

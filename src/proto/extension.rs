@@ -3,16 +3,17 @@
 /// The version of the extension that this build speaks.
 pub const VERSION: u16 = 1;
 
-/// Bit of [`Request::features`] and [`StreamInfo::features`]: bodies that are lent where the producer
-/// has them use no credit of bytes, since they take memory at neither end.
+/// Bit of [`Request::features`] and [`StreamInfo::features`]: bodies that are lent where the
+/// producer has them use no credit of bytes, since they take memory at neither end.
 pub const FEATURE_IN_PLACE: u64 = 1;
 
-/// Bit of the same: lent bodies go back by their number ([`Control::Return`]), not by their addresses.
+/// Bit of the same: lent bodies go back by their number ([`Control::Return`]), not by their
+/// addresses.
 pub const FEATURE_RETURN: u64 = 2;
 
 /// Bit of the same: a header like that of the message before is not sent again
-/// ([`PrefixKind::Repeat`](crate::proto::PrefixKind)). Only for a client whose connection keeps the order of
-/// messages.
+/// ([`PrefixKind::Repeat`](crate::proto::PrefixKind)). Only for a client whose connection keeps the
+/// order of messages.
 pub const FEATURE_REPEAT: u64 = 4;
 
 /// Bit of the same: the server says PENDING where the answer to the request takes its time. Only

@@ -7,8 +7,8 @@ use crate::proto::{Control, Timestamp, encode_frees};
 
 /// Longest time that an address waits (rule F5).
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
-/// As many addresses or numbers as make a message worth sending before its time: the server then takes
-/// back many batches at once, and they still are few enough to stay in its caches.
+/// As many addresses or numbers as make a message worth sending before its time: the server then
+/// takes back many batches at once, and they still are few enough to stay in its caches.
 const WORTH_SENDING: usize = 1024;
 /// Addresses are given back together with those returned this long after them: a consumer that is
 /// slow enough for its batches to be large has them back soon, and the server's memory stays in use
@@ -22,7 +22,8 @@ const MOST_IN_ONE: usize = 8192;
 /// How one lent body goes back to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Return {
-    /// By the addresses of its list (rule F1); 0, which stands for empty buffers, is left out (rule F3).
+    /// By the addresses of its list (rule F1); 0, which stands for empty buffers, is left out (rule
+    /// F3).
     Addresses(Vec<u64>),
     /// By the number of its message, where the server takes that ([`Control::Return`]).
     Number {
@@ -71,9 +72,10 @@ impl FreeQueue {
         }
     }
 
-    /// Whether [`push`](Self::push) and [`is_due`](Self::is_due) are to be told the time now, or may be told any
-    /// earlier one: a consumer of small batches would feel a look at the clock for each, and has given back so many
-    /// numbers long before the first of them has waited for a while. Addresses say nothing of how many batches there were.
+    /// Whether [`push`](Self::push) and [`is_due`](Self::is_due) are to be told the time now, or
+    /// may be told any earlier one: a consumer of small batches would feel a look at the clock for
+    /// each, and has given back so many numbers long before the first of them has waited for a
+    /// while. Addresses say nothing of how many batches there were.
     pub fn needs_time(&self) -> bool {
         let numbers = self.numbers.len();
         !self.addresses.is_empty() || numbers < TIMED_EACH || numbers.is_multiple_of(TIMED_EACH)
@@ -231,8 +233,9 @@ mod tests {
         assert_eq!((queue.poll(at(2)), queue.deadline()), (None, Some(at(12))));
     }
 
-    /// Who gives one back at a time has the clock read for each, and who gives many back for one in sixteen: the
-    /// first of them begins to wait when it came, and those behind it are taken along within 16 of what is due.
+    /// Who gives one back at a time has the clock read for each, and who gives many back for one in
+    /// sixteen: the first of them begins to wait when it came, and those behind it are taken along
+    /// within 16 of what is due.
     #[test]
     fn the_clock_is_read_for_few_of_many() {
         let mut queue = FreeQueue::new(9);
@@ -246,7 +249,8 @@ mod tests {
         }
         assert_eq!((read, queue.deadline()), (16 + 62, Some(at(15))));
         assert!(!queue.needs_time());
-        // Twenty addresses may be one batch of a slow consumer, so that the next one takes them along.
+        // Twenty addresses may be one batch of a slow consumer, so that the next one takes them
+        // along.
         queue.push(at(0), &addresses(&[1; 20]));
         assert!(queue.needs_time() && queue.is_due(at(6)));
     }

@@ -248,9 +248,9 @@ impl Parsed {
 
 /// Parses the headers of one stream, one after the other, or of several streams.
 ///
-/// Batches of as many rows, without nulls, have the same header where their values have a fixed width, and
-/// streams of one ticket the same schema: a header that has the bytes of the last schema, or of the last header
-/// that was none, is that header.
+/// Batches of as many rows, without nulls, have the same header where their values have a fixed
+/// width, and streams of one ticket the same schema: a header that has the bytes of the last
+/// schema, or of the last header that was none, is that header.
 #[derive(Debug, Default)]
 pub struct HeaderParser {
     schema: Option<Header>,
@@ -302,9 +302,9 @@ fn numbers(entry: &[u8; 16]) -> (u64, u64) {
     (low(entry), low(entry >> 64))
 }
 
-/// The buffers of a batch lie inside the body, each of them (rule A8), and all together are no longer
-/// than it: those that are copied cost what was sent, and not as often as it is named. Their number is
-/// bounded by the header's own size, since the vector was verified to lie in it.
+/// The buffers of a batch lie inside the body, each of them (rule A8), and all together are no
+/// longer than it: those that are copied cost what was sent, and not as often as it is named. Their
+/// number is bounded by the header's own size, since the vector was verified to lie in it.
 fn ensure_inside(buffers: &[u8], body_len: u64) -> Result<(), ProtocolError> {
     let (entries, _) = buffers.as_chunks::<16>();
     let mut total = 0_u64;

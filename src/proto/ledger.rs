@@ -9,7 +9,7 @@ use crate::proto::{ProtocolError, Span};
 
 mod numbered;
 
-use numbered::{Back, Lent, Number, Numbered};
+use numbered::{Back, LentSpan, Number, Numbered};
 
 /// The lends of one connection. `K` keeps the memory of one lend alive; it comes out again once
 /// every span of the lend has been returned, or its number has.
@@ -22,7 +22,7 @@ pub struct Ledger<K> {
     free_numbers: Vec<u32>,
     /// How many lends there have been.
     count: u64,
-    addresses: HashMap<u64, Address>,
+    addresses: HashMap<u64, SpanAddress>,
     outstanding: usize,
 }
 
@@ -40,18 +40,18 @@ struct Lend<K> {
 /// Small: there is one for each buffer that is lent, and wide batches have more of them than the
 /// caches hold.
 #[derive(Debug)]
-struct Address {
+struct SpanAddress {
     /// The oldest occurrence; most addresses have no other.
     length: u64,
     lend: u32,
     /// How often it is in the message that is being looked at.
     claimed: u32,
-    more: Option<Box<More>>,
+    more: Option<Box<MoreSpans>>,
 }
 
 /// What an address has that is lent more than once.
 #[derive(Debug, Default)]
-struct More {
+struct MoreSpans {
     others: VecDeque<Occurrence>,
     /// Whether lengths have differed since the address was last wholly returned.
     mixed: bool,
@@ -65,7 +65,7 @@ struct Occurrence {
     lend: u32,
 }
 
-impl Address {
+impl SpanAddress {
     fn new(first: Occurrence) -> Self {
         Self {
             length: first.length,
@@ -129,7 +129,8 @@ impl<K> Ledger<K> {
             }
             None => {
                 self.lends.push(new);
-                // One lend takes memory of its own: there are never as many as the number could say.
+                // One lend takes memory of its own: there are never as many as the number could
+                // say.
                 u32::try_from(self.lends.len().saturating_sub(1)).unwrap_or(u32::MAX)
             }
         };
@@ -138,15 +139,15 @@ impl<K> Ledger<K> {
             let occurrence = Occurrence { length, lend };
             match self.addresses.entry(span.address) {
                 Entry::Occupied(mut entry) => entry.get_mut().lend(occurrence),
-                Entry::Vacant(entry) => drop(entry.insert(Address::new(occurrence))),
+                Entry::Vacant(entry) => drop(entry.insert(SpanAddress::new(occurrence))),
             }
         }
         self.outstanding = self.outstanding.saturating_add(missing);
         None
     }
 
-    /// Notes the spans of message `seq` of a stream as lent, to come back by that number. Where none has
-    /// a length nothing is, and `hold` comes back at once.
+    /// Notes the spans of message `seq` of a stream as lent, to come back by that number. Where
+    /// none has a length nothing is, and `hold` comes back at once.
     pub fn lend_numbered(&mut self, stream: u64, seq: u32, spans: &[Span], hold: K) -> Option<K> {
         let spans = spans.iter().filter(|span| span.length != 0).count();
         if spans == 0 {
@@ -156,7 +157,7 @@ impl<K> Ledger<K> {
         self.count = age.wrapping_add(1);
         self.outstanding = self.outstanding.saturating_add(spans);
         let number = Number { stream, seq };
-        self.numbered.lend(number, Lent { age, spans, hold });
+        self.numbered.lend(number, LentSpan { age, spans, hold });
         None
     }
 
@@ -226,7 +227,7 @@ impl<K> Ledger<K> {
                 held.claimed = 0;
             }
         }
-        let missing = self.addresses.get(&address).map_or(0, Address::missing);
+        let missing = self.addresses.get(&address).map_or(0, SpanAddress::missing);
         let freed = message.iter().filter(|other| **other == address).count();
         ProtocolError::new(
             "F3",
@@ -246,7 +247,8 @@ impl<K> Ledger<K> {
         held.claimed = held.claimed.saturating_sub(1);
         let first = held.lend;
         match &mut held.more {
-            // Lengths differ, and a return does not say which occurrence it means: all must be back.
+            // Lengths differ, and a return does not say which occurrence it means: all must be
+            // back.
             Some(more) if more.mixed => {
                 more.returned = more.returned.saturating_add(1);
                 if held.missing() > 0 {

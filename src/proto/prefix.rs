@@ -10,8 +10,8 @@ pub enum PrefixKind {
     EndOfStream,
     /// One Arrow IPC header follows (rule M2).
     Metadata,
-    /// The header is that of the message before, and nothing follows the prefix. An extension: only where
-    /// both ends have said [`FEATURE_REPEAT`](crate::proto::FEATURE_REPEAT).
+    /// The header is that of the message before, and nothing follows the prefix. An extension: only
+    /// where both ends have said [`FEATURE_REPEAT`](crate::proto::FEATURE_REPEAT).
     Repeat,
 }
 

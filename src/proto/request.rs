@@ -93,7 +93,8 @@ impl Request {
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
         let count = u8::try_from(self.gpus.len()).unwrap_or(u8::MAX);
-        // Most clients want bodies on the host: servers of earlier releases then see what they know.
+        // Most clients want bodies on the host: servers of earlier releases then see what they
+        // know.
         let says_more = self.device_type != HOST || count > 0;
         let fixed = if says_more {
             REQUEST_DEVICES.saturating_add(u16::from(count).saturating_mul(UUID_BYTES_16))

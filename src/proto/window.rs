@@ -28,12 +28,12 @@ impl<B> Arrived<B> {
 }
 
 #[derive(Debug)]
-struct Slot<B> {
+struct MessageSlot<B> {
     header: Option<Header>,
     body: Option<Arrived<B>>,
 }
 
-impl<B> Slot<B> {
+impl<B> MessageSlot<B> {
     fn is_complete(&self) -> bool {
         // Rule D1: every message but the schema has a body.
         self.header
@@ -47,7 +47,7 @@ impl<B> Slot<B> {
 pub(crate) struct Window<B> {
     /// Number of the oldest message that is not complete: that of the first slot.
     base: u32,
-    slots: VecDeque<Slot<B>>,
+    slots: VecDeque<MessageSlot<B>>,
     /// Whether the schema has come out.
     started: bool,
     /// Number of the end of stream, once seen.
@@ -111,9 +111,9 @@ impl<B> Window<B> {
         Ok(ahead as usize)
     }
 
-    fn slot(&mut self, index: usize) -> Option<&mut Slot<B>> {
+    fn slot(&mut self, index: usize) -> Option<&mut MessageSlot<B>> {
         while self.slots.len() <= index {
-            self.slots.push_back(Slot {
+            self.slots.push_back(MessageSlot {
                 header: None,
                 body: None,
             });
@@ -247,7 +247,7 @@ impl<B> Window<B> {
         if !self.slots.front()?.is_complete() {
             return None;
         }
-        let Slot {
+        let MessageSlot {
             header: Some(header),
             body,
         } = self.slots.pop_front()?

@@ -123,27 +123,27 @@ pub struct RegionNotice {
 /// thread, outside the connection's.
 pub trait Lender: Send + Sync {
     /// Decides how a body travels and, where it is lent, copies what does not lie in an arena. With
-    /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and reaches
-    /// it, and copied to the host for others. The caller keeps their owner until it has put it where
-    /// the lease says.
+    /// `gpu` the buffers lie on a GPU: they are lent there to a client that asked for it and
+    /// reaches it, and copied to the host for others. The caller keeps their owner until it has put
+    /// it where the lease says.
     ///
     /// # Errors
     ///
-    /// Only of the system or a GPU's driver, and only where sending the bytes would not help either;
-    /// running out of memory or descriptors for regions gives [`Placement::Packed`].
+    /// Only of the system or a GPU's driver, and only where sending the bytes would not help
+    /// either; running out of memory or descriptors for regions gives [`Placement::Packed`].
     fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement>;
 
     /// Whether a body would be lent where it lies, and take memory at neither end: all of it is in
-    /// memory that the peer maps, as that of arenas. [`place`](Self::place) may find that it cannot be after
-    /// all. `gpu`: as there.
+    /// memory that the peer maps, as that of arenas. [`place`](Self::place) may find that it cannot
+    /// be after all. `gpu`: as there.
     fn lends_in_place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> bool {
         let (_, _) = (buffers, gpu);
         false
     }
 
-    /// What the client asked for: its own limit on copies lent and not returned (the lower of it and
-    /// the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent), and the
-    /// UUIDs of the GPUs that it reaches.
+    /// What the client asked for: its own limit on copies lent and not returned (the lower of it
+    /// and the option holds from now on), where it wants bodies (an `ArrowDeviceType`, 0 as sent),
+    /// and the UUIDs of the GPUs that it reaches.
     fn set_client(&self, lent_limit: u64, device_type: i32, gpus: &[[u8; 16]]);
 
     /// Whether bodies on a GPU are lent there to this client, as far as can be told beforehand.

@@ -45,7 +45,7 @@ pub(crate) use options::Charge;
 pub use options::{BodyPolicy, Budget, LinkOptions, Settings};
 pub use regions::{PeerRegions, Resolved, ResolvedGpu, Unmapped};
 
-use crate::device::afterlife;
+use crate::device::outlive;
 use crate::error::{Error, Result};
 use crate::proto::Uri;
 
@@ -115,7 +115,7 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
 /// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they
 /// have ended, of what UCX does not let go of until they have closed the connection.
 pub(crate) fn keeps_memory() -> bool {
-    afterlife::is_keeping() || ucx::is_keeping()
+    outlive::is_keeping() || ucx::is_keeping()
 }
 
 /// Waits until connections that were closed let go of what they had, as far as no peer holds that

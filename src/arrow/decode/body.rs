@@ -53,8 +53,8 @@ impl ReceivedBody {
         }
     }
 
-    /// A body whose `buffers` lie on a GPU, at addresses of `device`. It may be read once `ready` has
-    /// happened; `None`: at once. The rest is as for [`new`](Self::new).
+    /// A body whose `buffers` lie on a GPU, at addresses of `device`. It may be read once `ready`
+    /// has happened; `None`: at once. The rest is as for [`new`](Self::new).
     ///
     /// # Safety
     ///

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 /// What is left of the memory that one message may take.
 #[derive(Debug)]
-pub(super) struct Budget<'a> {
+pub(super) struct DecodeBudget<'a> {
     left: Cell<u64>,
     /// What was left at first.
     limit: u64,
@@ -30,7 +30,7 @@ pub(super) struct Budget<'a> {
 /// joined with, which has room to grow.
 const TIMES_OF_DICTIONARY: u64 = 4;
 
-impl<'a> Budget<'a> {
+impl<'a> DecodeBudget<'a> {
     /// Of a batch.
     pub(super) fn new(limit: u64, body: &'a [BufferRef]) -> Self {
         Self {
@@ -145,8 +145,8 @@ mod tests {
         }
     }
 
-    /// As much as a body really has may be copied, whatever the limit, and no more, however often the
-    /// body names it.
+    /// As much as a body really has may be copied, whatever the limit, and no more, however often
+    /// the body names it.
     #[test]
     fn a_body_may_be_copied_once() {
         let body = [
@@ -157,12 +157,12 @@ mod tests {
             at(0, 0),
         ];
         assert_eq!(covered(&body), 200);
-        let budget = Budget::new(30, &body);
+        let budget = DecodeBudget::new(30, &body);
         budget.take(20).unwrap();
         budget.take(180).unwrap();
         let error = budget.take(1).unwrap_err();
         assert_eq!(error.status(), crate::error::Status::OutOfMemory);
-        let budget = Budget::new(300, &body);
+        let budget = DecodeBudget::new(300, &body);
         budget.take(300).unwrap();
         budget.take(1).unwrap_err();
     }
@@ -170,13 +170,13 @@ mod tests {
     /// Dictionaries share one limit, and what was received may always be joined.
     #[test]
     fn dictionaries_share_a_limit() {
-        let budget = Budget::of_dictionary(1000, 900, 0, &[]);
+        let budget = DecodeBudget::of_dictionary(1000, 900, 0, &[]);
         budget.take(100).unwrap();
         budget.take(1).unwrap_err();
-        let budget = Budget::of_dictionary(1000, 5000, 100, &[]);
+        let budget = DecodeBudget::of_dictionary(1000, 5000, 100, &[]);
         budget.take(400).unwrap();
         budget.take(1).unwrap_err();
-        let budget = Budget::of_dictionary(u64::MAX, u64::MAX, 0, &[]);
+        let budget = DecodeBudget::of_dictionary(u64::MAX, u64::MAX, 0, &[]);
         budget.take(1 << 60).unwrap();
     }
 }

@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use arrow::ipc;
 
-use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, struct_bytes};
 use crate::arrow::decode::compression::Codec;
 use crate::arrow::decode::field::{Field, Layout};
-use crate::arrow::decode::{Dictionaries, Dictionary, ReceivedBody, children, empty};
+use crate::arrow::decode::{Dictionary, ReceivedBody, ReceivedDictionaries, children, empty};
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
 /// What building needs to know beside the field.
-pub(super) struct Context<'a> {
+pub(super) struct BuildContext<'a> {
     /// The latest dictionaries.
-    pub(super) dictionaries: &'a Arc<Dictionaries>,
+    pub(super) dictionaries: &'a Arc<ReceivedDictionaries>,
     /// Whether every value will be checked, bitmaps that claim no nulls included.
     pub(super) full: bool,
     /// Metadata version 4: unions and run-end encoded arrays have a validity bitmap.
     pub(super) version_4: bool,
     /// What this message may still take.
-    pub(super) budget: &'a Budget<'a>,
+    pub(super) budget: &'a DecodeBudget<'a>,
 }
 
 /// Arrays, and how many bytes it took to copy or unpack them.
@@ -40,7 +40,7 @@ pub(super) struct Built {
 /// Builds a record batch as one struct array; the columns are the children of `root`. `spare` is
 /// empty, its memory is used.
 pub(super) fn batch(
-    context: &Context<'_>,
+    context: &BuildContext<'_>,
     root: &Field,
     header: &ipc::RecordBatch<'_>,
     body: &ReceivedBody,
@@ -72,7 +72,7 @@ pub(super) fn batch(
 
 /// Builds the values of a dictionary. `spare` is as in [`batch`].
 pub(super) fn dictionary(
-    context: &Context<'_>,
+    context: &BuildContext<'_>,
     field: &Field,
     header: &ipc::RecordBatch<'_>,
     body: &ReceivedBody,
@@ -106,7 +106,7 @@ pub(super) fn is_aligned(buffer: &BufferRef, align: usize) -> bool {
 /// The small steps are inlined: what they return is large, and they run two or three times for each
 /// column of each batch.
 struct Builder<'a> {
-    context: &'a Context<'a>,
+    context: &'a BuildContext<'a>,
     /// Two numbers each, as the wire has them: read as bytes, for the generated code makes a call
     /// for each.
     nodes: std::slice::Iter<'a, [u8; 16]>,
@@ -140,7 +140,7 @@ fn not_negative(what: &str, number: i64) -> Result<i64> {
 
 impl<'a> Builder<'a> {
     fn new(
-        context: &'a Context<'a>,
+        context: &'a BuildContext<'a>,
         header: &ipc::RecordBatch<'a>,
         body: &'a ReceivedBody,
         mut out: Box<Columns>,

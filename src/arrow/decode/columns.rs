@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::arrow::abi::ArrowArray;
-use crate::arrow::decode::Dictionaries;
-use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::ReceivedDictionaries;
+use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::grown::Grown;
-use crate::arrow::decode::remote::Remote;
+use crate::arrow::decode::remote::RemoteParts;
 use crate::device::gpu::{ArrayMemory, Gpu};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
@@ -21,9 +21,9 @@ pub(super) struct Holds {
     pub(super) gpu: Option<Box<ArrayMemory>>,
     /// The body, as the driver received or mapped it.
     pub(super) body: Option<Arc<dyn Any + Send + Sync>>,
-    /// All dictionaries of a batch at once, so that many columns cost no more than one. Only batches
-    /// have it: dictionaries that held each other this way would hold their whole past.
-    pub(super) dictionaries: Option<Arc<Dictionaries>>,
+    /// All dictionaries of a batch at once, so that many columns cost no more than one. Only
+    /// batches have it: dictionaries that held each other this way would hold their whole past.
+    pub(super) dictionaries: Option<Arc<ReceivedDictionaries>>,
     /// Dictionaries of columns by the nodes of their values, in order.
     pub(super) inner: Vec<(usize, Arc<Columns>)>,
     /// Memory made while decoding.
@@ -127,7 +127,7 @@ pub(super) struct Columns {
     pub(super) lengths: Vec<i64>,
     pub(super) holds: Holds,
     /// While a body on a GPU is built: what is known of its values.
-    pub(super) remote: Option<Box<Remote>>,
+    pub(super) remote: Option<Box<RemoteParts>>,
 }
 
 impl Columns {
@@ -234,7 +234,7 @@ impl Columns {
 
     /// Copies every buffer that somebody else could write to, those of dictionaries aside. Returns
     /// the bytes copied.
-    pub(super) fn make_private(&mut self, budget: &Budget<'_>) -> Result<u64> {
+    pub(super) fn make_private(&mut self, budget: &DecodeBudget<'_>) -> Result<u64> {
         let mut copied = 0u64;
         let inner = self.of_dictionaries();
         for (place, inner) in inner.into_iter().enumerate() {
@@ -272,7 +272,7 @@ impl Columns {
 
     /// Whether some of what was read is yet to be fetched, and 0 until then.
     pub(super) fn is_waiting(&self) -> bool {
-        self.remote.as_deref().is_some_and(Remote::is_waiting)
+        self.remote.as_deref().is_some_and(RemoteParts::is_waiting)
     }
 
     /// Element `index` of a buffer, read exactly once: the peer may still write to it (rule A8). Of

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use arrow::ipc;
 
-use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::budget::DecodeBudget;
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
@@ -78,7 +78,7 @@ pub(super) const LENGTH_BYTES: usize = 8;
 
 /// Unpacks one buffer: an 8-byte length, then the compressed bytes; length -1 means stored.
 /// The length is the peer's word and taken as that.
-pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &Budget<'_>) -> Result<Unpacked> {
+pub(super) fn unpack(codec: Codec, buffer: &[u8], budget: &DecodeBudget<'_>) -> Result<Unpacked> {
     let Some((length, packed)) = buffer.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(Error::invalid_data(format!(
             "a compressed buffer of {} bytes has no room for its length",
@@ -158,7 +158,7 @@ mod tests {
                 .collect();
             for bytes in [vec![], vec![7], vec![0; 5 << 20], varied] {
                 let buffer = packed(codec, bytes.len() as i64, &bytes);
-                let budget = Budget::new(8 << 20, &[]);
+                let budget = DecodeBudget::new(8 << 20, &[]);
                 let Unpacked::Memory(memory) = unpack(codec, &buffer, &budget).unwrap() else {
                     panic!("not stored");
                 };
@@ -177,15 +177,22 @@ mod tests {
             for claimed in [-2, i64::MIN, 0, 99, 101, 1 << 29] {
                 let buffer = packed(codec, claimed, &[1; 100]);
                 assert!(
-                    unpack(codec, &buffer, &Budget::new(1 << 30, &[])).is_err(),
+                    unpack(codec, &buffer, &DecodeBudget::new(1 << 30, &[])).is_err(),
                     "{claimed}"
                 );
             }
             let buffer = packed(codec, 100, &[1; 100]);
-            let error = unpack(codec, &buffer, &Budget::new(99, &[])).unwrap_err();
+            let error = unpack(codec, &buffer, &DecodeBudget::new(99, &[])).unwrap_err();
             assert_eq!(error.status(), crate::error::Status::OutOfMemory);
-            assert!(unpack(codec, &buffer[..7], &Budget::new(1000, &[])).is_err());
-            assert!(unpack(codec, &buffer[..buffer.len() - 5], &Budget::new(1000, &[])).is_err());
+            assert!(unpack(codec, &buffer[..7], &DecodeBudget::new(1000, &[])).is_err());
+            assert!(
+                unpack(
+                    codec,
+                    &buffer[..buffer.len() - 5],
+                    &DecodeBudget::new(1000, &[])
+                )
+                .is_err()
+            );
         }
     }
 
@@ -195,7 +202,7 @@ mod tests {
         let mut buffer = (-1i64).to_le_bytes().to_vec();
         buffer.push(42);
         assert!(matches!(
-            unpack(Codec::Zstd, &buffer, &Budget::new(0, &[])),
+            unpack(Codec::Zstd, &buffer, &DecodeBudget::new(0, &[])),
             Ok(Unpacked::Stored)
         ));
     }

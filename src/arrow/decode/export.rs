@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 
 /// What all arrays of one batch share: one piece of memory, with this at its head and the parts of
 /// [`Places`] behind it. Each array counts, so that a child that was moved out survives its parent.
-struct Block {
+struct ExportBlock {
     /// Arrays that are not released.
     live: AtomicUsize,
     /// Of the whole memory.
@@ -32,7 +32,7 @@ struct Block {
 const _: () = {
     const fn any_thread<T: Send + Sync>() {}
     // What is dropped on the thread that releases the last array.
-    any_thread::<Block>();
+    any_thread::<ExportBlock>();
 };
 
 /// Where the parts of a block begin.
@@ -48,10 +48,10 @@ struct Places {
 
 impl Places {
     /// A block for these arrays, its head written and the rest not.
-    fn new(columns: &mut Columns) -> Result<(NonNull<Block>, Self)> {
+    fn new(columns: &mut Columns) -> Result<(NonNull<ExportBlock>, Self)> {
         let refused = || Error::out_of_memory("no memory for the structs of a batch");
         let parts = || {
-            let block = Layout::new::<Block>();
+            let block = Layout::new::<ExportBlock>();
             let (block, arrays) =
                 block.extend(Layout::array::<ArrowArray>(columns.nodes.len() - 1)?)?;
             let (block, children) =
@@ -64,8 +64,8 @@ impl Places {
         let (layout, [arrays, children, buffers, lengths]) = parts().map_err(|_| refused())?;
         // SAFETY: the layout is not empty: it has the head.
         let memory = unsafe { alloc(layout) };
-        let block = NonNull::new(memory.cast::<Block>()).ok_or_else(refused)?;
-        let head = Block {
+        let block = NonNull::new(memory.cast::<ExportBlock>()).ok_or_else(refused)?;
+        let head = ExportBlock {
             live: AtomicUsize::new(columns.nodes.len()),
             layout,
             holds: mem::take(&mut columns.holds),
@@ -82,7 +82,7 @@ impl Places {
     }
 
     /// The C struct of a node.
-    fn array(&self, node: &Node, block: NonNull<Block>) -> ArrowArray {
+    fn array(&self, node: &Node, block: NonNull<ExportBlock>) -> ArrowArray {
         let at = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         ArrowArray {
             length: node.length,
@@ -172,7 +172,7 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     let block = mem::replace(&mut array.private_data, ptr::null_mut());
     // SAFETY: `array` is one of this block's arrays, which counts until the subtraction below.
     let released = 1 + unsafe { release_parts(array, block) };
-    let block = block.cast::<Block>();
+    let block = block.cast::<ExportBlock>();
     // SAFETY: the block lives as long as one of its arrays counts, and this one does.
     let before = unsafe { &(*block).live }.fetch_sub(released, Ordering::Release);
     if before != released {
@@ -180,8 +180,9 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
     }
     // What other threads did with their arrays comes before the end.
     fence(Ordering::Acquire);
-    // SAFETY: no array is left, so nobody else refers to the block; it was written when it was made.
-    let Block { layout, holds, .. } = unsafe { block.read() };
+    // SAFETY: no array is left, so nobody else refers to the block; it was written when it was
+    // made.
+    let ExportBlock { layout, holds, .. } = unsafe { block.read() };
     // SAFETY: it was allocated with this layout, and nothing in it is used from here on.
     unsafe { dealloc(block.cast(), layout) };
     // The owner of the body is not our code; a panic of its drop must not cross into C.
@@ -244,8 +245,8 @@ struct SchemaBlock {
 
 /// A fresh C schema of the fields below `root`.
 pub(super) fn schema(root: &Arc<Field>) -> OwnedSchema {
-    // SAFETY: `schema_of` makes a schema that follows the C data interface, its strings and children
-    // kept by its own block until its release, and gives it to nobody else.
+    // SAFETY: `schema_of` makes a schema that follows the C data interface, its strings and
+    // children kept by its own block until its release, and gives it to nobody else.
     unsafe { OwnedSchema::from_raw(schema_of(root)) }
 }
 

@@ -91,8 +91,9 @@ pub(super) enum Layout {
     Null,
     /// Validity, one bit for each value.
     Bits,
-    /// Validity, `width` bytes for each value. `align` is what typed access needs, up to 8: the C data
-    /// interface recommends 8, and consumers that want 16 for wide decimals copy those themselves.
+    /// Validity, `width` bytes for each value. `align` is what typed access needs, up to 8: the C
+    /// data interface recommends 8, and consumers that want 16 for wide decimals copy those
+    /// themselves.
     Fixed { width: usize, align: usize },
     /// Validity, offsets, bytes.
     Bytes { large: bool, utf8: bool },
@@ -143,8 +144,8 @@ pub(super) struct Field {
     /// As the C data interface encodes it; empty where there is none.
     pub(super) metadata: Box<[u8]>,
     pub(super) ty: Type,
-    /// Of the values, also where there is a dictionary. Known beforehand: it is asked for with every
-    /// column of every batch.
+    /// Of the values, also where there is a dictionary. Known beforehand: it is asked for with
+    /// every column of every batch.
     pub(super) layout: Layout,
     /// The type as the C data interface writes it: of the values, also where there is a dictionary.
     pub(super) format: CString,

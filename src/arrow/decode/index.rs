@@ -33,7 +33,8 @@ index!(i8 as i8 i16 as i16 i32 as i32 i64 as i64 u8 as i8 u16 as i16 u32 as i32 
 mod tests {
     use super::Index;
 
-    /// Rule A8, level full: an index outside of its dictionary is not passed over, among others or alone.
+    /// Rule A8, level full: an index outside of its dictionary is not passed over, among others or
+    /// alone.
     #[test]
     fn no_index_outside_is_surely_below() {
         for values in 0..=300 {

@@ -11,7 +11,7 @@ mod views;
 use std::sync::Arc;
 
 use crate::arrow::decode::bits;
-use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
 use crate::arrow::decode::field::{Field, Layout, Type};
 use crate::arrow::decode::grown::{Grown, with_room};
@@ -24,7 +24,7 @@ pub(super) fn join(
     field: &Field,
     old: &Arc<Columns>,
     delta: &Arc<Columns>,
-    budget: &Budget<'_>,
+    budget: &DecodeBudget<'_>,
 ) -> Result<(Columns, u64)> {
     let mut joiner = Joiner {
         out: Columns::default(),
@@ -38,7 +38,7 @@ pub(super) fn join(
 
 struct Joiner<'a> {
     out: Columns,
-    budget: &'a Budget<'a>,
+    budget: &'a DecodeBudget<'a>,
     copied: u64,
 }
 

@@ -5,7 +5,6 @@
 //! received; what had to be copied is counted. Bodies may lie on a GPU, and arrays may be wanted
 //! there ([`Decoder::with_target`]).
 
-mod again;
 mod bits;
 mod body;
 mod budget;
@@ -27,6 +26,7 @@ mod options;
 mod parts;
 mod relocate;
 mod remote;
+mod reuse;
 mod schema;
 mod seen;
 mod values;
@@ -41,12 +41,12 @@ use arrow::ipc;
 pub use body::ReceivedBody;
 pub use options::{DecodeOptions, DecodedBatch, Level};
 
-use crate::arrow::decode::again::{Plain, Spare, alignment};
 use crate::arrow::decode::body::ensure_matches;
-use crate::arrow::decode::budget::Budget;
-use crate::arrow::decode::build::{Built, Context};
+use crate::arrow::decode::budget::DecodeBudget;
+use crate::arrow::decode::build::{BuildContext, Built};
 use crate::arrow::decode::columns::Columns;
-use crate::arrow::decode::relocate::{Figures, Place, Relocator};
+use crate::arrow::decode::relocate::{ArrayPlace, MoveFigures, Relocator};
+use crate::arrow::decode::reuse::{Plain, SpareColumns, alignment};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::Target;
 use crate::device::gpu::{Gpu, Room};
@@ -69,7 +69,7 @@ struct Dictionary {
 }
 
 /// The latest dictionaries, by their numbers.
-type Dictionaries = BTreeMap<i64, Dictionary>;
+type ReceivedDictionaries = BTreeMap<i64, Dictionary>;
 
 /// Decodes the messages of one stream, in their order.
 #[derive(Debug)]
@@ -78,16 +78,16 @@ pub struct Decoder {
     header: Header,
     schema: schema::Schema,
     /// Shared with the batches that use them: a change makes another map, once for each batch.
-    dictionaries: Arc<Dictionaries>,
+    dictionaries: Arc<ReceivedDictionaries>,
     generations: u64,
     /// Bytes of the host that dictionaries hold beside their bodies.
     held: u64,
     options: DecodeOptions,
-    spare: Spare,
+    spare: SpareColumns,
     /// The most that its columns of fixed width ask for.
     align: usize,
     /// Where arrays are to be; `None`: where their bodies are.
-    place: Option<Place>,
+    place: Option<ArrayPlace>,
     /// From the time on when a GPU has to do with it.
     relocator: Option<Box<Relocator>>,
 }
@@ -100,7 +100,7 @@ impl Decoder {
     /// `InvalidData` when the schema is not sound; `Unsupported` for big-endian streams, metadata
     /// versions other than 4 and 5 (rule A6), and types that a later format may add.
     pub fn new(header: &Header, options: DecodeOptions) -> Result<Self> {
-        Self::at(header, options, Some(Place::Host))
+        Self::at(header, options, Some(ArrayPlace::Host))
     }
 
     /// Reads the schema of a stream whose arrays are to be at `target`, wherever their bodies are.
@@ -110,8 +110,8 @@ impl Decoder {
     /// As [`new`](Self::new); as [`Device::get`] where the target is a GPU.
     pub fn with_target(header: &Header, options: DecodeOptions, target: Target) -> Result<Self> {
         let place = match target {
-            Target::Host => Some(Place::Host),
-            Target::Cuda(ordinal) => Some(Place::Gpu(Gpu::get(ordinal.into())?)),
+            Target::Host => Some(ArrayPlace::Host),
+            Target::Cuda(ordinal) => Some(ArrayPlace::Gpu(Gpu::get(ordinal.into())?)),
             Target::AsSent => None,
         };
         Self::at(header, options, place)
@@ -124,7 +124,7 @@ impl Decoder {
     ///
     /// As [`with_target`](Self::with_target).
     pub fn with_room(header: &Header, options: DecodeOptions, room: Arc<dyn Room>) -> Result<Self> {
-        let place = Place::Gpu(Arc::clone(room.device()));
+        let place = ArrayPlace::Gpu(Arc::clone(room.device()));
         let mut decoder = Self::at(header, options, Some(place))?;
         if let Some(relocator) = &mut decoder.relocator {
             relocator.set_room(room);
@@ -132,7 +132,7 @@ impl Decoder {
         Ok(decoder)
     }
 
-    fn at(header: &Header, options: DecodeOptions, place: Option<Place>) -> Result<Self> {
+    fn at(header: &Header, options: DecodeOptions, place: Option<ArrayPlace>) -> Result<Self> {
         let schema = schema::parse(header, options.message_limit)
             .map_err(|error| error.context("schema"))?;
         Ok(Self {
@@ -143,16 +143,16 @@ impl Decoder {
             generations: 0,
             held: 0,
             options,
-            spare: Spare::default(),
-            relocator: matches!(place, Some(Place::Gpu(_))).then(Box::default),
+            spare: SpareColumns::default(),
+            relocator: matches!(place, Some(ArrayPlace::Gpu(_))).then(Box::default),
             place,
         })
     }
 
-    /// The decoder for another stream of the same schema: it lets go of all that has come. `None` where a GPU
-    /// has to do with it.
+    /// The decoder for another stream of the same schema: it lets go of all that has come. `None`
+    /// where a GPU has to do with it.
     pub fn emptied(mut self) -> Option<Self> {
-        if self.relocator.is_some() || !matches!(self.place, Some(Place::Host)) {
+        if self.relocator.is_some() || !matches!(self.place, Some(ArrayPlace::Host)) {
             return None;
         }
         self.dictionaries = Arc::default();
@@ -177,8 +177,8 @@ impl Decoder {
     }
 
     /// Takes a dictionary: a new one, a replacement, or a delta, which is joined with what is there
-    /// (rule A3). Batches decoded before keep the one that they use. Returns the bytes copied on the
-    /// host.
+    /// (rule A3). Batches decoded before keep the one that they use. Returns the bytes copied on
+    /// the host.
     ///
     /// # Errors
     ///
@@ -212,7 +212,7 @@ impl Decoder {
         // A delta of nothing is a dictionary.
         let delta = batch.isDelta() && known.is_some();
         let received = known.filter(|_| delta).map_or(0, |known| known.received);
-        let budget = Budget::of_dictionary(
+        let budget = DecodeBudget::of_dictionary(
             self.options.message_limit,
             self.held.saturating_sub(before),
             received,
@@ -226,14 +226,14 @@ impl Decoder {
             self.with_relocator(|decoder, relocator| {
                 let to_host = delta || data.compression().is_some();
                 let body = decoder.bring(relocator, &data, body, to_host, &budget)?;
-                let place = Place::of(body.device());
+                let place = ArrayPlace::of(body.device());
                 let nested = relocator.dictionaries(&decoder.dictionaries, &place)?;
                 let context = decoder.context(message, &nested, &budget)?;
                 let build = |spare| build::dictionary(&context, field, &data, &body, spare);
                 let built = relocator.build(&body, Box::default(), build)?;
                 // They are joined on the host.
                 let earlier = match delta {
-                    true => relocator.dictionaries(&decoder.dictionaries, &Place::Host)?,
+                    true => relocator.dictionaries(&decoder.dictionaries, &ArrayPlace::Host)?,
                     false => Arc::default(),
                 };
                 Ok((built, earlier.get(&batch.id()).cloned()))
@@ -303,9 +303,9 @@ impl Decoder {
             .then(|| message.header_as_record_batch())
             .flatten()
             .ok_or_else(|| Error::invalid_data("the message is not a record batch"))?;
-        let budget = Budget::new(self.options.message_limit, &body.buffers);
+        let budget = DecodeBudget::new(self.options.message_limit, &body.buffers);
         let spare = self.spare.take();
-        let mut figures = Figures::default();
+        let mut figures = MoveFigures::default();
         let built = if self.relocator.is_none() && body.gpu.is_none() {
             let root = &self.schema.root;
             let context = self.context(&message, &self.dictionaries, &budget)?;
@@ -355,7 +355,7 @@ impl Decoder {
             copied: 0,
             plain: true,
         };
-        let budget = Budget::new(self.options.message_limit, &body.buffers);
+        let budget = DecodeBudget::new(self.options.message_limit, &body.buffers);
         self.check(&mut built, &budget)?;
         Ok(DecodedBatch {
             copied: built.copied,
@@ -379,7 +379,7 @@ impl Decoder {
     }
 
     /// Level full: checks the values of a batch.
-    fn check(&self, built: &mut Built, budget: &Budget<'_>) -> Result<()> {
+    fn check(&self, built: &mut Built, budget: &DecodeBudget<'_>) -> Result<()> {
         if self.options.level == Level::Full {
             let copied = values::check(&mut built.columns, &self.schema.root, budget)?;
             built.copied = built.copied.saturating_add(copied);
@@ -395,11 +395,11 @@ impl Decoder {
         batch: &ipc::RecordBatch<'_>,
         body: &ReceivedBody,
         spare: Box<Columns>,
-        budget: &Budget<'_>,
+        budget: &DecodeBudget<'_>,
     ) -> Result<Built> {
         let place = match &self.place {
             Some(place) => place.clone(),
-            None => Place::of(body.device()),
+            None => ArrayPlace::of(body.device()),
         };
         let body = self.bring(
             relocator,
@@ -415,26 +415,26 @@ impl Decoder {
         let mut built = relocator.build(&body, spare, build)?;
         if body.gpu.is_none() {
             self.check(&mut built, budget)?;
-            if let Place::Gpu(device) = &place {
+            if let ArrayPlace::Gpu(device) = &place {
                 // What of it was copied on the host is no part of this.
                 let all = body.buffers.iter().map(|buffer| buffer.len as u64);
                 let total = all.fold(0, u64::saturating_add);
-                Budget::new(self.options.message_limit, &body.buffers).take(total)?;
+                DecodeBudget::new(self.options.message_limit, &body.buffers).take(total)?;
                 relocator.upload(&mut built.columns, device)?;
             }
         }
         Ok(built)
     }
 
-    /// A body where it can be decoded: where its arrays are to be, or on the host. There it is where
-    /// the processor reads all of it.
+    /// A body where it can be decoded: where its arrays are to be, or on the host. There it is
+    /// where the processor reads all of it.
     fn bring<'b>(
         &self,
         relocator: &mut Relocator,
         batch: &ipc::RecordBatch<'_>,
         body: &'b ReceivedBody,
         to_host: bool,
-        budget: &Budget<'_>,
+        budget: &DecodeBudget<'_>,
     ) -> Result<Cow<'b, ReceivedBody>> {
         if batch.compression().is_some() {
             build::ensure_sent(body)?;
@@ -457,10 +457,10 @@ impl Decoder {
     fn context<'a>(
         &self,
         message: &ipc::Message<'_>,
-        dictionaries: &'a Arc<Dictionaries>,
-        budget: &'a Budget<'a>,
-    ) -> Result<Context<'a>> {
-        Ok(Context {
+        dictionaries: &'a Arc<ReceivedDictionaries>,
+        budget: &'a DecodeBudget<'a>,
+    ) -> Result<BuildContext<'a>> {
+        Ok(BuildContext {
             dictionaries,
             budget,
             full: self.options.level == Level::Full,
@@ -474,7 +474,7 @@ impl Decoder {
 fn joinable(
     field: &field::Field,
     earlier: Dictionary,
-    budget: &Budget<'_>,
+    budget: &DecodeBudget<'_>,
 ) -> Result<(Arc<Columns>, u64)> {
     if earlier.checked && !earlier.columns.is_shared() {
         return Ok((earlier.columns, 0));

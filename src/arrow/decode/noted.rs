@@ -1,16 +1,16 @@
 //! Lists of rows that count against the budget.
 
-use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::budget::DecodeBudget;
 use crate::error::{Error, Result};
 
 /// A list that counts against the budget: a row of a byte or less may have an entry.
 pub(super) struct Noted<'a, T> {
     pub(super) rows: Vec<T>,
-    budget: &'a Budget<'a>,
+    budget: &'a DecodeBudget<'a>,
 }
 
 impl<'a, T> Noted<'a, T> {
-    pub(super) fn new(budget: &'a Budget<'a>) -> Self {
+    pub(super) fn new(budget: &'a DecodeBudget<'a>) -> Self {
         Self {
             rows: Vec::new(),
             budget,

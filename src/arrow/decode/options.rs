@@ -47,8 +47,8 @@ pub struct DecodedBatch {
     /// Bytes of its buffers that were copied or unpacked on the host rather than used where they
     /// were received.
     pub copied: u64,
-    /// Bytes copied within a GPU or from one to another: for this batch, and for the dictionaries that
-    /// came since the one before.
+    /// Bytes copied within a GPU or from one to another: for this batch, and for the dictionaries
+    /// that came since the one before.
     pub copied_on_device: u64,
     /// Bytes copied between the host and a GPU, for the same.
     pub staged: u64,

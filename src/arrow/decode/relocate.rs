@@ -1,9 +1,9 @@
 //! Moving bodies and arrays between the host and GPUs.
 //!
-//! A body that is to be read on the host, since all its values are checked or it is to stay there, is
-//! copied there first and decoded as one that was received. Any other body on a GPU is decoded where it
-//! is to be ([`remote`](super::remote)). A body on the host whose arrays are to be on a GPU is decoded
-//! and checked, and then each buffer is copied.
+//! A body that is to be read on the host, since all its values are checked or it is to stay there,
+//! is copied there first and decoded as one that was received. Any other body on a GPU is decoded
+//! where it is to be ([`remote`](super::remote)). A body on the host whose arrays are to be on a
+//! GPU is decoded and checked, and then each buffer is copied.
 //!
 //! Dictionaries stay where they were decoded. Where batches need them elsewhere there are twins of
 //! them, made once for each change.
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::arrow::decode::ReceivedBody;
 use crate::arrow::decode::body::BodyOnGpu;
-use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::build::Built;
 use crate::arrow::decode::columns::{Buffer, Columns, Holds, NO_LENGTHS};
 use crate::arrow::decode::relocate::twins::Twins;
@@ -26,12 +26,12 @@ use crate::error::Result;
 
 /// Where the buffers of arrays lie.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum ArrayPlace {
     Host,
     Gpu(Arc<Gpu>),
 }
 
-impl Place {
+impl ArrayPlace {
     /// That of memory on `device`, or on the host.
     pub(super) fn of(device: Option<&Arc<Gpu>>) -> Self {
         device.map_or(Self::Host, |device| Self::Gpu(Arc::clone(device)))
@@ -48,7 +48,7 @@ impl Place {
 
 /// What the moves of a message took.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct MoveFigures {
     /// Bytes copied within a GPU, or from one to another.
     pub(super) on_device: u64,
     /// Bytes copied between the host and a GPU.
@@ -88,7 +88,7 @@ pub(super) struct Relocator {
     /// For each GPU met.
     streams: CopyStreams,
     twins: Vec<Twins>,
-    figures: Figures,
+    figures: MoveFigures,
 }
 
 impl Relocator {
@@ -98,7 +98,7 @@ impl Relocator {
     }
 
     /// What was moved since this was asked last.
-    pub(super) fn take_figures(&mut self) -> Figures {
+    pub(super) fn take_figures(&mut self) -> MoveFigures {
         std::mem::take(&mut self.figures)
     }
 
@@ -107,22 +107,22 @@ impl Relocator {
         self.streams.room = Some(room);
     }
 
-    /// The body where it can be decoded for arrays at `to`, or where it is. One on a GPU goes to the
-    /// host if `to_host`.
+    /// The body where it can be decoded for arrays at `to`, or where it is. One on a GPU goes to
+    /// the host if `to_host`.
     pub(super) fn bring<'b>(
         &mut self,
         body: &'b ReceivedBody,
-        to: Option<&Place>,
+        to: Option<&ArrayPlace>,
         to_host: bool,
-        budget: &Budget<'_>,
+        budget: &DecodeBudget<'_>,
     ) -> Result<Cow<'b, ReceivedBody>> {
         let Some(gpu) = &body.gpu else {
             return Ok(Cow::Borrowed(body));
         };
         Ok(match to {
             _ if to_host => Cow::Owned(self.body_to_host(body, gpu, budget)?),
-            Some(Place::Host) => Cow::Owned(self.body_to_host(body, gpu, budget)?),
-            Some(Place::Gpu(device)) if !Arc::ptr_eq(device, &gpu.device) => {
+            Some(ArrayPlace::Host) => Cow::Owned(self.body_to_host(body, gpu, budget)?),
+            Some(ArrayPlace::Gpu(device)) if !Arc::ptr_eq(device, &gpu.device) => {
                 Cow::Owned(self.body_between(body, gpu, device, budget)?)
             }
             _ => Cow::Borrowed(body),
@@ -133,7 +133,7 @@ impl Relocator {
         &mut self,
         body: &ReceivedBody,
         gpu: &BodyOnGpu,
-        budget: &Budget<'_>,
+        budget: &DecodeBudget<'_>,
     ) -> Result<ReceivedBody> {
         let stream = self.streams.on(&gpu.device)?;
         if let Some(ready) = &gpu.ready {
@@ -159,7 +159,7 @@ impl Relocator {
         body: &ReceivedBody,
         gpu: &BodyOnGpu,
         to: &Arc<Gpu>,
-        budget: &Budget<'_>,
+        budget: &DecodeBudget<'_>,
     ) -> Result<ReceivedBody> {
         let stream = self.streams.on(to)?;
         if let Some(ready) = &gpu.ready {
@@ -228,7 +228,7 @@ impl Relocator {
     pub(super) fn upload(&mut self, columns: &mut Columns, device: &Arc<Gpu>) -> Result<()> {
         columns.settle()?;
         let there = columns.of_dictionaries();
-        self.replace(columns, &there, None, &Place::Gpu(Arc::clone(device)))
+        self.replace(columns, &there, None, &ArrayPlace::Gpu(Arc::clone(device)))
     }
 
     /// Copies the buffers to a place, but for those that are `there`, and puts the copies into the
@@ -238,7 +238,7 @@ impl Relocator {
         columns: &mut Columns,
         there: &[bool],
         source: Option<&Arc<Columns>>,
-        place: &Place,
+        place: &ArrayPlace,
     ) -> Result<()> {
         let mut load = CopyList::default();
         let mut places = Vec::new();
@@ -252,12 +252,12 @@ impl Relocator {
         let event = source
             .and_then(|source| source.holds.gpu.as_ref())
             .and_then(|gpu| gpu.event());
-        let (start, gpu) = match (Place::of(from), place) {
-            (Place::Host, Place::Host) => return Ok(()),
-            (Place::Gpu(from), Place::Host) => {
+        let (start, gpu) = match (ArrayPlace::of(from), place) {
+            (ArrayPlace::Host, ArrayPlace::Host) => return Ok(()),
+            (ArrayPlace::Gpu(from), ArrayPlace::Host) => {
                 let stream = self.streams.on(&from)?;
-                // SAFETY: the buffers lie on that GPU, kept by `source`; the stream was given what they
-                // wait for when they were decoded or brought there.
+                // SAFETY: the buffers lie on that GPU, kept by `source`; the stream was given what
+                // they wait for when they were decoded or brought there.
                 let memory = unsafe { stream.download(&load) }?;
                 self.figures.staged += load.bytes();
                 for buffer in &mut columns.buffers {
@@ -267,26 +267,27 @@ impl Relocator {
                 }
                 (columns.keep(memory).at.data, None)
             }
-            (from, Place::Gpu(device)) => {
+            (from, ArrayPlace::Gpu(device)) => {
                 let stream = self.streams.on(device)?;
                 let mut gpu = match &from {
                     _ if load.is_empty() => ArrayMemory::new(stream.stream()),
-                    Place::Host => {
+                    ArrayPlace::Host => {
                         self.figures.staged += load.bytes();
                         let body = columns.holds.body.as_ref().filter(|_| source.is_none());
                         match body.filter(|_| load.is_registered()) {
                             Some(body) => {
-                                // SAFETY: what is registered is the body's, which the stream holds from
-                                // here on, whatever comes of the copies.
+                                // SAFETY: what is registered is the body's, which the stream holds
+                                // from here on, whatever comes of the copies.
                                 let copied = unsafe { stream.upload_from_registered(&load) };
                                 stream.hold(Arc::clone(body))?;
                                 copied?
                             }
-                            // SAFETY: the buffers lie on the host, kept by the columns or by `source`.
+                            // SAFETY: the buffers lie on the host, kept by the columns or by
+                            // `source`.
                             None => unsafe { stream.upload(&load) }?,
                         }
                     }
-                    Place::Gpu(from) => {
+                    ArrayPlace::Gpu(from) => {
                         if let Some(event) = event {
                             stream.wait_for(event)?;
                         }

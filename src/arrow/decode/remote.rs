@@ -1,8 +1,8 @@
 //! Bodies on a GPU: the few values that checking their structure needs.
 //!
-//! Building reads first and last offsets and last run ends. A body on a GPU is built twice: the first
-//! time, what is not known is noted and taken for 0, which no check minds; then all of it is fetched
-//! at once; and the second time has the values.
+//! Building reads first and last offsets and last run ends. A body on a GPU is built twice: the
+//! first time, what is not known is noted and taken for 0, which no check minds; then all of it is
+//! fetched at once; and the second time has the values.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::device::gpu::{GpuStream, Reads};
 use crate::error::Result;
 
 /// Where a value lies: its address and its bytes.
-type Place = (u64, usize);
+type ValuePlace = (u64, usize);
 
 /// What is known of a body on a GPU.
 #[derive(Debug, Default)]
-pub(super) struct Remote {
-    known: HashMap<Place, [u8; 8]>,
-    asked: Mutex<Vec<Place>>,
+pub(super) struct RemoteParts {
+    known: HashMap<ValuePlace, [u8; 8]>,
+    asked: Mutex<Vec<ValuePlace>>,
     /// The buffers that do not begin where their type must.
     pub(super) misaligned: Vec<usize>,
 }
 
-impl Remote {
+impl RemoteParts {
     /// The value at an address, if it was fetched; else 0, and it is asked for.
     // Cold: it stays out of the code that reads memory on the host.
     #[cold]
@@ -36,8 +36,8 @@ impl Remote {
             self.asked.lock().push(place);
             [0; 8]
         });
-        // SAFETY: the type has no more than the 8 bytes (asserted above), and any bytes are a value of
-        // it, being `Plain`.
+        // SAFETY: the type has no more than the 8 bytes (asserted above), and any bytes are a value
+        // of it, being `Plain`.
         unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
     }
 

@@ -4,7 +4,7 @@
 use std::cell::OnceCell;
 use std::ops::Range;
 
-use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Columns, Node, Plain};
 use crate::arrow::decode::field::{Field, Layout, Type};
 use crate::arrow::decode::noted::Noted;
@@ -23,7 +23,7 @@ pub(super) struct Above<'a> {
     /// Ranges of the child that can be come to, where its parent names them in any order: in their
     /// order, none of them empty.
     named: OnceCell<Vec<Range<usize>>>,
-    budget: &'a Budget<'a>,
+    budget: &'a DecodeBudget<'a>,
 }
 
 impl<'a> Above<'a> {
@@ -32,7 +32,7 @@ impl<'a> Above<'a> {
         field: &'a Field,
         id: usize,
         child: usize,
-        budget: &'a Budget<'a>,
+        budget: &'a DecodeBudget<'a>,
     ) -> Self {
         Self {
             parent,

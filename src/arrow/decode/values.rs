@@ -8,7 +8,7 @@
 mod indices;
 
 use crate::arrow::decode::bits::{self, Bitmap};
-use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::build::offset_width;
 use crate::arrow::decode::choices::Choices;
 use crate::arrow::decode::columns::{Buffer, Columns, Node, Plain, private_copy};
@@ -21,7 +21,11 @@ use crate::error::{Error, Result};
 
 /// Checks the values of a batch or dictionary, whose root is node 0. Returns the bytes copied.
 /// Dictionaries of columns have been checked when they came.
-pub(super) fn check(columns: &mut Columns, field: &Field, budget: &Budget<'_>) -> Result<u64> {
+pub(super) fn check(
+    columns: &mut Columns,
+    field: &Field,
+    budget: &DecodeBudget<'_>,
+) -> Result<u64> {
     let mut checker = Checker {
         columns,
         budget,
@@ -33,7 +37,7 @@ pub(super) fn check(columns: &mut Columns, field: &Field, budget: &Budget<'_>) -
 
 struct Checker<'a> {
     columns: &'a mut Columns,
-    budget: &'a Budget<'a>,
+    budget: &'a DecodeBudget<'a>,
     copied: u64,
 }
 

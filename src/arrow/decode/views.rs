@@ -1,11 +1,11 @@
 //! Views of strings and bytes, each checked by itself (level `full` of rule A8).
 
-use crate::arrow::decode::budget::Budget;
+use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::noted::Noted;
 use crate::error::{Error, Result};
 
-/// Bytes of a view: its length, then the bytes themselves, or a prefix of 4 bytes, the number of a data
-/// buffer and an offset in it.
+/// Bytes of a view: its length, then the bytes themselves, or a prefix of 4 bytes, the number of a
+/// data buffer and an offset in it.
 pub(super) const VIEW: usize = 16;
 /// Strings up to this length lie inside their view.
 const INLINE: usize = 12;
@@ -22,11 +22,11 @@ pub(super) enum Texts {
     /// Each view is read.
     Each,
     /// Each data buffer was read once.
-    Known(Vec<Known>),
+    Known(Vec<BufferText>),
 }
 
 /// What is known of a data buffer.
-pub(super) enum Known {
+pub(super) enum BufferText {
     /// It is ASCII: text wherever one begins and ends in it.
     Ascii,
     /// It is text: whatever begins and ends with a character of it is, too.
@@ -38,9 +38,9 @@ pub(super) enum Known {
 }
 
 impl Texts {
-    /// What takes no more time than to read the data buffers a few times: views may all name the same bytes, so
-    /// that to read each one could take days.
-    pub(super) fn of(views: &[u8], data: &[&[u8]], budget: &Budget<'_>) -> Result<Self> {
+    /// What takes no more time than to read the data buffers a few times: views may all name the
+    /// same bytes, so that to read each one could take days.
+    pub(super) fn of(views: &[u8], data: &[&[u8]], budget: &DecodeBudget<'_>) -> Result<Self> {
         let lengths = views
             .as_chunks::<VIEW>()
             .0
@@ -56,10 +56,10 @@ impl Texts {
         }
         let known = |buffer: &&[u8]| {
             Ok(match () {
-                () if buffer.is_ascii() => Known::Ascii,
-                () if utf8_of(buffer).is_ok() => Known::Text,
-                () if asked <= there => Known::Other,
-                () => Known::Ranges(ranges(buffer, budget)?),
+                () if buffer.is_ascii() => BufferText::Ascii,
+                () if utf8_of(buffer).is_ok() => BufferText::Text,
+                () if asked <= there => BufferText::Other,
+                () => BufferText::Ranges(ranges(buffer, budget)?),
             })
         };
         Ok(Self::Known(data.iter().map(known).collect::<Result<_>>()?))
@@ -69,15 +69,15 @@ impl Texts {
     fn check(&self, buffer: usize, data: &[u8], offset: usize, count: usize) -> Result<()> {
         let known = match self {
             Self::Any => return Ok(()),
-            Self::Each => &Known::Other,
-            Self::Known(known) => known.get(buffer).unwrap_or(&Known::Other),
+            Self::Each => &BufferText::Other,
+            Self::Known(known) => known.get(buffer).unwrap_or(&BufferText::Other),
         };
         match known {
-            Known::Ascii => Ok(()),
-            Known::Text if begins(data, offset) && begins(data, offset + count) => Ok(()),
-            Known::Text => Err(not_utf8()),
-            Known::Other => utf8_of(&data[offset..offset + count]).map(|_| ()),
-            Known::Ranges(ranges) => check_in(ranges, data, offset, offset + count),
+            BufferText::Ascii => Ok(()),
+            BufferText::Text if begins(data, offset) && begins(data, offset + count) => Ok(()),
+            BufferText::Text => Err(not_utf8()),
+            BufferText::Other => utf8_of(&data[offset..offset + count]).map(|_| ()),
+            BufferText::Ranges(ranges) => check_in(ranges, data, offset, offset + count),
         }
     }
 }
@@ -99,7 +99,7 @@ fn check_in(ranges: &[(usize, usize)], data: &[u8], offset: usize, end: usize) -
 }
 
 /// Where bytes are text.
-fn ranges(bytes: &[u8], budget: &Budget<'_>) -> Result<Vec<(usize, usize)>> {
+fn ranges(bytes: &[u8], budget: &DecodeBudget<'_>) -> Result<Vec<(usize, usize)>> {
     let mut start = 0;
     let mut found = Noted::new(budget);
     for chunk in bytes.utf8_chunks() {
@@ -188,8 +188,8 @@ mod tests {
         view
     }
 
-    /// Rule A8: what many views are told of shared bytes is what each would be told alone, wherever in the
-    /// bytes it begins and ends, and whatever lies between texts.
+    /// Rule A8: what many views are told of shared bytes is what each would be told alone, wherever
+    /// in the bytes it begins and ends, and whatever lies between texts.
     #[test]
     fn shared_bytes_are_judged_as_each_view_would_be() {
         let mut data = "plain text, then äöü and 漢字 and 🦀🦀🦀 to the end"
@@ -198,8 +198,8 @@ mod tests {
         data.extend([0xff, 0xe6, 0xbc, b'a', 0xc3]);
         data.extend("more text after what is none: 漢字漢字漢字".as_bytes());
         data.extend([0xf0, 0x9f]);
-        let known = Texts::Known(vec![Known::Ranges(
-            ranges(&data, &Budget::new(1 << 20, &[])).unwrap(),
+        let known = Texts::Known(vec![BufferText::Ranges(
+            ranges(&data, &DecodeBudget::new(1 << 20, &[])).unwrap(),
         )]);
         for offset in 0..data.len() - INLINE {
             for end in offset + INLINE + 1..=data.len() {
@@ -215,36 +215,41 @@ mod tests {
             for end in offset + INLINE + 1..=data.len() {
                 let view = view(&data[offset..end], i32::try_from(offset).unwrap());
                 let alone = check_view(&view, &[&data], &Texts::Each);
-                let shared = check_view(&view, &[&data], &Texts::Known(vec![Known::Text]));
+                let shared = check_view(&view, &[&data], &Texts::Known(vec![BufferText::Text]));
                 assert_eq!(alone.is_ok(), shared.is_ok(), "{offset} to {end}");
             }
         }
     }
 
-    /// Rule A8: views that are longer together than their data do not have it read once for each, nor do buffers
-    /// of ASCII; a few short strings do not have large buffers read.
+    /// Rule A8: views that are longer together than their data do not have it read once for each,
+    /// nor do buffers of ASCII; a few short strings do not have large buffers read.
     #[test]
     fn bytes_that_views_share_are_read_once() {
         let views = |data: &[u8], count: usize| -> Vec<u8> {
             (0..count).flat_map(|_| view(&data[..20], 0)).collect()
         };
         let known = |data: &[u8], count: usize| {
-            Texts::of(&views(data, count), &[data], &Budget::new(1 << 20, &[])).unwrap()
+            Texts::of(
+                &views(data, count),
+                &[data],
+                &DecodeBudget::new(1 << 20, &[]),
+            )
+            .unwrap()
         };
         let (ascii, text) = (vec![b'a'; 1000], "ä".repeat(500).into_bytes());
         let other = [&text[..], &[0xff]].concat();
         assert!(matches!(known(&ascii, 3), Texts::Each));
-        let is_ascii = |texts: Texts| matches!(texts, Texts::Known(known) if matches!(known[..], [Known::Ascii]));
+        let is_ascii = |texts: Texts| matches!(texts, Texts::Known(known) if matches!(known[..], [BufferText::Ascii]));
         assert!(is_ascii(known(&ascii, 40)) && is_ascii(known(&ascii, 1000)));
-        let is_text = |texts: Texts| matches!(texts, Texts::Known(known) if matches!(known[..], [Known::Text]));
+        let is_text = |texts: Texts| matches!(texts, Texts::Known(known) if matches!(known[..], [BufferText::Text]));
         assert!(is_text(known(&text, 40)) && is_text(known(&text, 1000)));
         assert!(
-            matches!(known(&other, 40), Texts::Known(known) if matches!(known[..], [Known::Other]))
+            matches!(known(&other, 40), Texts::Known(known) if matches!(known[..], [BufferText::Other]))
         );
         let Texts::Known(known) = known(&other, 1000) else {
             panic!("each view would be read");
         };
-        assert!(matches!(&known[..], [Known::Ranges(ranges)] if ranges == &[(0, 1000)]));
+        assert!(matches!(&known[..], [BufferText::Ranges(ranges)] if ranges == &[(0, 1000)]));
     }
 
     /// Rule A8: a string that stands in its view is text, and followed by zeros.
@@ -273,7 +278,7 @@ mod tests {
     #[test]
     fn ranges_are_counted() {
         let bytes = b"a\xff".repeat(10_000);
-        assert!(ranges(&bytes, &Budget::new(400_000, &[])).is_ok());
-        assert!(ranges(&bytes, &Budget::new(200_000, &[])).is_err());
+        assert!(ranges(&bytes, &DecodeBudget::new(400_000, &[])).is_ok());
+        assert!(ranges(&bytes, &DecodeBudget::new(200_000, &[])).is_err());
     }
 }

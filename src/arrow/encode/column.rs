@@ -9,7 +9,7 @@ mod validity;
 
 use super::checks::{check_buffers, signed, size, too_large, unsigned};
 use super::fault::{Checked, Fault};
-use super::memory::{BitRange, Bits, Memory};
+use super::memory::{BitRange, Bits, ProducerMemory};
 use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::{Field, Layout, Type};
 use crate::device::BufferRef;
@@ -31,7 +31,7 @@ pub(super) struct Column<'a> {
     /// Buffers before the first one of the layout: a NULL bitmap, as old exporters of unions have
     /// it.
     skipped: usize,
-    memory: Memory<'a>,
+    memory: ProducerMemory<'a>,
 }
 
 /// The validity bitmap, where there is one.
@@ -48,7 +48,7 @@ impl<'a> Column<'a> {
     pub(super) unsafe fn of_field(
         field: &'a Field,
         array: &'a ArrowArray,
-        memory: Memory<'a>,
+        memory: ProducerMemory<'a>,
     ) -> Checked<Self> {
         let encoded = field.dictionary.is_some();
         if !encoded {
@@ -67,7 +67,7 @@ impl<'a> Column<'a> {
     pub(super) unsafe fn of_batch(
         fields: &'a [Field],
         array: &'a ArrowArray,
-        memory: Memory<'a>,
+        memory: ProducerMemory<'a>,
     ) -> Checked<Self> {
         // SAFETY: this function's contract is the same.
         unsafe { Self::new(Layout::Struct, fields, &[], false, array, memory) }
@@ -82,7 +82,7 @@ impl<'a> Column<'a> {
     pub(super) unsafe fn of_values(
         field: &'a Field,
         array: &'a ArrowArray,
-        memory: Memory<'a>,
+        memory: ProducerMemory<'a>,
     ) -> Checked<Self> {
         let ids = match &field.ty {
             Type::Union { ids, .. } => ids.as_slice(),
@@ -112,7 +112,7 @@ impl<'a> Column<'a> {
         ids: &'a [i8],
         encoded: bool,
         array: &'a ArrowArray,
-        memory: Memory<'a>,
+        memory: ProducerMemory<'a>,
     ) -> Checked<Self> {
         if array.release.is_none() {
             return Err(Fault::invalid("the array has been released already"));
@@ -229,7 +229,7 @@ impl<'a> Column<'a> {
     }
 
     /// How its memory is read.
-    pub(super) fn memory(&self) -> Memory<'a> {
+    pub(super) fn memory(&self) -> ProducerMemory<'a> {
         self.memory
     }
 

@@ -4,7 +4,7 @@
 use super::column::Column;
 use super::fault::{Checked, Fault};
 use super::memory::Bits;
-use super::plan::{Runs, VIEW, offset_width};
+use super::plan::{CopyRuns, VIEW, offset_width};
 use crate::arrow::format::Layout;
 
 /// Compares `rows` rows of two arrays of the same field, by value: what stands behind a null does
@@ -146,8 +146,8 @@ fn equal_runs(
 ) -> Checked<bool> {
     let (a_values, b_values) = (a.child(1)?, b.child(1)?);
     all(rows, |row| {
-        let a_run = Runs::of(a, a_start + row, 1)?.first;
-        let b_run = Runs::of(b, b_start + row, 1)?.first;
+        let a_run = CopyRuns::of(a, a_start + row, 1)?.first;
+        let b_run = CopyRuns::of(b, b_start + row, 1)?.first;
         equal(&a_values, a_run, &b_values, b_run, 1)
     })
 }

@@ -17,7 +17,8 @@ pub enum Compression {
     Zstd,
 }
 
-/// Stands for the length of a buffer that is not compressed, because that would not make it smaller.
+/// Stands for the length of a buffer that is not compressed, because that would not make it
+/// smaller.
 const PLAIN: i64 = -1;
 
 impl Compression {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::column::Column;
 use super::compare::equal;
 use super::fault::{Checked, Fault};
-use super::memory::Memory;
+use super::memory::ProducerMemory;
 use super::remote;
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::ArrowArray;
@@ -18,22 +18,22 @@ use crate::arrow::format::{Field, Layout, Schema};
 /// dictionary that has not changed moves its hold to the newest batch, so that between calls all of
 /// them hold one batch together, the last one encoded, and no older one.
 #[derive(Debug, Default)]
-pub(super) struct Dictionaries {
+pub(super) struct SentDictionaries {
     sent: BTreeMap<i64, Sent>,
     /// Whether the schema has dictionary-encoded fields at all.
     any: bool,
-    spare: Spare,
+    spare: SpareDictionary,
 }
 
 /// An empty list, whose memory serves one batch after the other.
 #[derive(Debug, Default)]
-struct Spare(Vec<Found<'static>>);
+struct SpareDictionary(Vec<FoundDictionary<'static>>);
 
 // SAFETY: the list has no elements, whose pointers are what keeps it to one thread: nothing but
 // `Dictionaries::remember` fills the field, and with an empty list.
-unsafe impl Send for Spare {}
+unsafe impl Send for SpareDictionary {}
 // SAFETY: as above.
-unsafe impl Sync for Spare {}
+unsafe impl Sync for SpareDictionary {}
 
 /// A dictionary that was sent.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ unsafe impl Sync for Sent {}
 
 /// A dictionary of a batch that is being encoded.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
+pub(super) struct FoundDictionary<'a> {
     field: &'a Field,
     id: i64,
     /// The values.
@@ -71,7 +71,7 @@ pub(super) enum Change {
     New,
 }
 
-impl Found<'_> {
+impl FoundDictionary<'_> {
     /// Its number in the stream.
     pub(super) fn id(&self) -> i64 {
         self.id
@@ -83,7 +83,7 @@ impl Found<'_> {
     }
 }
 
-impl Dictionaries {
+impl SentDictionaries {
     /// None sent yet, of streams of this schema.
     pub(super) fn of(schema: &Schema) -> Self {
         let encoded = |field: &Field| field.dictionary.is_some() || field.has_inner_dictionary();
@@ -94,8 +94,8 @@ impl Dictionaries {
     }
 
     /// Finds the dictionaries of a batch, inner ones first. The result borrows the arrays.
-    pub(super) fn find<'a>(&mut self, batch: &Column<'a>) -> Checked<Vec<Found<'a>>> {
-        let mut found: Vec<Found<'a>> = std::mem::take(&mut self.spare.0);
+    pub(super) fn find<'a>(&mut self, batch: &Column<'a>) -> Checked<Vec<FoundDictionary<'a>>> {
+        let mut found: Vec<FoundDictionary<'a>> = std::mem::take(&mut self.spare.0);
         if self.any {
             visit(batch, &mut found)?;
         }
@@ -103,7 +103,7 @@ impl Dictionaries {
     }
 }
 
-fn visit<'a>(column: &Column<'a>, found: &mut Vec<Found<'a>>) -> Checked<()> {
+fn visit<'a>(column: &Column<'a>, found: &mut Vec<FoundDictionary<'a>>) -> Checked<()> {
     for (index, field) in column.fields().iter().enumerate() {
         if field.dictionary.is_none() && !field.has_inner_dictionary() {
             continue;
@@ -116,7 +116,7 @@ fn visit<'a>(column: &Column<'a>, found: &mut Vec<Found<'a>>) -> Checked<()> {
         };
         let values = child.dictionary(field).map_err(here)?;
         visit(&values, found).map_err(here)?;
-        found.push(Found {
+        found.push(FoundDictionary {
             field,
             id: dictionary.id,
             values,
@@ -126,9 +126,13 @@ fn visit<'a>(column: &Column<'a>, found: &mut Vec<Found<'a>>) -> Checked<()> {
     Ok(())
 }
 
-impl Dictionaries {
+impl SentDictionaries {
     /// Fills in what has changed since the last batch.
-    pub(super) fn compare(&self, found: &mut [Found<'_>], memory: Memory<'_>) -> Checked<()> {
+    pub(super) fn compare(
+        &self,
+        found: &mut [FoundDictionary<'_>],
+        memory: ProducerMemory<'_>,
+    ) -> Checked<()> {
         // Inner dictionaries come before the outer ones that they stand under, so a list of the
         // ids that go out suffices to know of an outer one that something under it does.
         let mut sent: Vec<i64> = Vec::new();
@@ -156,14 +160,15 @@ impl Dictionaries {
         unread.map_or(Ok(()), Err)
     }
 
-    fn change(&self, this: &Found<'_>, memory: Memory<'_>) -> Checked<Change> {
+    fn change(&self, this: &FoundDictionary<'_>, memory: ProducerMemory<'_>) -> Checked<Change> {
         let Some(sent) = self.sent.get(&this.id) else {
             return Ok(Change::New);
         };
         // SAFETY: `values` points into the array that `sent._batch` keeps alive and unchanged.
         let old = unsafe { &*sent.values };
-        // SAFETY: it is a dictionary of an array that follows the C data interface, where this batch
-        // lies too (else the encoder has forgotten it), and it passed these checks when it was sent.
+        // SAFETY: it is a dictionary of an array that follows the C data interface, where this
+        // batch lies too (else the encoder has forgotten it), and it passed these checks when it
+        // was sent.
         let old = unsafe { Column::of_values(this.field, old, memory) }?;
         let new = &this.values;
         if old.same_memory(new)? {
@@ -186,7 +191,11 @@ impl Dictionaries {
     }
 
     /// Remembers the dictionaries of a batch that was encoded.
-    pub(super) fn remember(&mut self, mut found: Vec<Found<'_>>, batch: &Arc<OwnedDeviceArray>) {
+    pub(super) fn remember(
+        &mut self,
+        mut found: Vec<FoundDictionary<'_>>,
+        batch: &Arc<OwnedDeviceArray>,
+    ) {
         for this in found.drain(..) {
             let sent = Sent {
                 _batch: Arc::clone(batch),
@@ -195,7 +204,7 @@ impl Dictionaries {
             self.sent.insert(this.id, sent);
         }
         // Collecting nothing out of an empty list keeps the list's memory, for the next batch.
-        self.spare = Spare(found.into_iter().map_while(|_| None).collect());
+        self.spare = SpareDictionary(found.into_iter().map_while(|_| None).collect());
     }
 }
 
@@ -221,7 +230,7 @@ fn inner_ids(field: &Field) -> Vec<i64> {
 }
 
 #[cfg(test)]
-impl Dictionaries {
+impl SentDictionaries {
     /// How many batches are held.
     pub(super) fn held(&self) -> usize {
         let mut batches: Vec<_> = self

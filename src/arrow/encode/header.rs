@@ -1,8 +1,8 @@
 //! The flatbuffers of messages. One builder serves all of a stream, so that a header costs one
 //! allocation, its own.
 //!
-//! Nodes and buffers are pairs of numbers on the wire, two or three for each column: they are written
-//! as [`Pair`]s, for the generated code makes several calls for each.
+//! Nodes and buffers are pairs of numbers on the wire, two or three for each column: they are
+//! written as [`Pair`]s, for the generated code makes several calls for each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -86,8 +86,8 @@ pub(super) struct Headers {
     last: Option<Last>,
 }
 
-/// A batch without metadata of its own. Batches of as many rows, without nulls, have the same header where
-/// their values have a fixed width.
+/// A batch without metadata of its own. Batches of as many rows, without nulls, have the same
+/// header where their values have a fixed width.
 #[derive(Default)]
 struct Last {
     header: Arc<[u8]>,
@@ -121,8 +121,9 @@ impl Headers {
         self.message(ipc::MessageHeader::Schema, header, 0, &[])
     }
 
-    /// The header of `rows` rows laid out as `plan`, and the length of their packed body; takes the plan's
-    /// nodes. One like the last is the same memory. All headers of a stream have the same `codec`.
+    /// The header of `rows` rows laid out as `plan`, and the length of their packed body; takes the
+    /// plan's nodes. One like the last is the same memory. All headers of a stream have the same
+    /// `codec`.
     pub(super) fn body(
         &mut self,
         subject: Subject<'_>,

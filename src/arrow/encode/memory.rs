@@ -6,15 +6,15 @@ use super::fault::Checked;
 use super::remote::Remote;
 use crate::device::BufferRef;
 
-/// How the values of buffers are read. What the encoder reads is small (offsets at the ends, bitmaps
-/// that must be counted or moved, run ends), apart from dictionaries that must be compared.
+/// How the values of buffers are read. What the encoder reads is small (offsets at the ends,
+/// bitmaps that must be counted or moved, run ends), apart from dictionaries that must be compared.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Memory<'a> {
+pub(super) struct ProducerMemory<'a> {
     /// What has been fetched of the array, where the processor does not see its memory.
     remote: Option<&'a Remote>,
 }
 
-impl<'a> Memory<'a> {
+impl<'a> ProducerMemory<'a> {
     /// Memory that the processor reads.
     pub(super) const HOST: Self = Self { remote: None };
 

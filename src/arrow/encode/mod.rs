@@ -3,10 +3,11 @@
 //! An [`Encoder`] serves one stream. Its layout is a pure function of the array (rule A2), so that
 //! two servers that are given the same arrays write the same headers. Buffers are described where
 //! the producer has them; only bitmaps that do not begin at a byte, run ends of slices, offsets and
-//! views of slices far into an array, offsets of dictionary deltas and compressed buffers are written to memory of ours.
+//! views of slices far into an array, offsets of dictionary deltas and compressed buffers are
+//! written to memory of ours.
 //!
-//! Arrays on a GPU (CUDA, and memory that CUDA manages) stay there: see `remote` for what is read of
-//! them, and `placed` for what is written.
+//! Arrays on a GPU (CUDA, and memory that CUDA manages) stay there: see `remote` for what is read
+//! of them, and `placed` for what is written.
 
 mod checks;
 mod column;
@@ -35,11 +36,11 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use column::Column;
-use dictionaries::{Change, Dictionaries, Found};
+use dictionaries::{Change, FoundDictionary, SentDictionaries};
 use fault::{Checked, Fault};
 use header::{Headers, Packing, Subject};
-use memory::Memory;
-use placed::Placed;
+use memory::ProducerMemory;
+use placed::PlacedBuffers;
 use plan::Plan;
 use remote::Remote;
 
@@ -66,8 +67,8 @@ pub struct EncodeOptions {
 pub struct EncodedMessage {
     /// Dictionary or record batch.
     pub kind: HeaderKind,
-    /// Flatbuffer bytes of the IPC `Message`; often the same memory as the last message's, where the bytes
-    /// are the same.
+    /// Flatbuffer bytes of the IPC `Message`; often the same memory as the last message's, where
+    /// the bytes are the same.
     pub header: Arc<[u8]>,
     /// Rows of a record batch, values of a dictionary.
     pub rows: usize,
@@ -110,7 +111,7 @@ pub struct Encoder {
     schema_header: Arc<[u8]>,
     headers: Headers,
     plan: Plan,
-    dictionaries: Dictionaries,
+    dictionaries: SentDictionaries,
     /// For arrays on a GPU: of the device that the last one lay on.
     stream: Option<Arc<GpuStream>>,
     /// The GPU that the last array lay on; `None`: memory that the processor reads.
@@ -131,7 +132,7 @@ impl Encoder {
         let schema = unsafe { Schema::from_c(schema.raw()) }?;
         let mut headers = Headers::default();
         let schema_header = headers.schema(&schema);
-        let dictionaries = Dictionaries::of(&schema);
+        let dictionaries = SentDictionaries::of(&schema);
         Ok(Self {
             schema,
             options,
@@ -147,7 +148,7 @@ impl Encoder {
     /// The encoder for another stream of the same schema: it lets go of all that was sent.
     pub fn emptied(mut self) -> Self {
         self.plan.clear();
-        self.dictionaries = Dictionaries::of(&self.schema);
+        self.dictionaries = SentDictionaries::of(&self.schema);
         self.stream = None;
         self.place = None;
         self
@@ -201,7 +202,8 @@ impl Encoder {
         let array = Arc::new(array);
         self.encode_anywhere(&array, custom_metadata)
             .map_err(|error| {
-                // Messages made before the failure are dropped by now, so that this is the only owner.
+                // Messages made before the failure are dropped by now, so that this is the only
+                // owner.
                 let array = Arc::into_inner(array);
                 let released = || {
                     // SAFETY: `empty` is a released structure.
@@ -219,7 +221,7 @@ impl Encoder {
         let kind = DeviceKind(owner.raw().device_type);
         if kind == DeviceKind::CPU {
             self.settle(None);
-            return self.encode_shared(owner, custom_metadata, Memory::HOST, None);
+            return self.encode_shared(owner, custom_metadata, ProducerMemory::HOST, None);
         }
         let on_gpu = match kind {
             DeviceKind::CUDA | DeviceKind::CUDA_MANAGED => true,
@@ -233,7 +235,8 @@ impl Encoder {
             ));
         }
         if let Some(stream) = &self.stream {
-            // What was sent before, with which dictionaries are compared, went with a device that was reset.
+            // What was sent before, with which dictionaries are compared, went with a device that
+            // was reset.
             stream.device().ensure_alive()?;
         }
         let stream = self.stream_for(owner)?;
@@ -244,12 +247,12 @@ impl Encoder {
             // The processor reads it, once the producer's work is done.
             stream.synchronize()?;
             self.settle(None);
-            return self.encode_shared(owner, custom_metadata, Memory::HOST, None);
+            return self.encode_shared(owner, custom_metadata, ProducerMemory::HOST, None);
         }
         self.settle(Some(stream.device().ordinal()));
         let mut remote = Remote::new(Arc::clone(stream.device()));
         loop {
-            let memory = Memory::remote(&remote);
+            let memory = ProducerMemory::remote(&remote);
             match self.encode_shared(owner, custom_metadata, memory, Some(&stream)) {
                 Err(_) if remote.is_waiting() => {
                     // SAFETY: `owner` keeps the array, which nobody writes to once its event has
@@ -262,12 +265,12 @@ impl Encoder {
         }
     }
 
-    /// Dictionaries are compared where the last batch lay. Where the next one lies elsewhere they are
-    /// forgotten, and sent again.
+    /// Dictionaries are compared where the last batch lay. Where the next one lies elsewhere they
+    /// are forgotten, and sent again.
     fn settle(&mut self, place: Option<i32>) {
         if self.place != place {
             self.place = place;
-            self.dictionaries = Dictionaries::of(&self.schema);
+            self.dictionaries = SentDictionaries::of(&self.schema);
         }
     }
 
@@ -301,7 +304,7 @@ impl Encoder {
         &mut self,
         owner: &Arc<OwnedDeviceArray>,
         custom_metadata: Option<&[u8]>,
-        memory: Memory<'_>,
+        memory: ProducerMemory<'_>,
         stream: Option<&Arc<GpuStream>>,
     ) -> Result<EncodedMessages> {
         let metadata = match custom_metadata {
@@ -348,7 +351,7 @@ impl Encoder {
             let placed = match stream {
                 // SAFETY: `owner` keeps the array until after what is placed is dropped, which
                 // waits for work that reads it; bitmaps were checked when they were planned.
-                Some(stream) => Some(unsafe { Placed::of(plan, stream) }?),
+                Some(stream) => Some(unsafe { PlacedBuffers::of(plan, stream) }?),
                 None => None,
             };
             let scratch = std::mem::take(&mut plan.scratch);
@@ -392,7 +395,7 @@ fn unreadable(kind: DeviceKind) -> Error {
 }
 
 /// Plans a dictionary's message and gives the first row that it carries.
-fn plan_dictionary(plan: &mut Plan, this: &Found<'_>) -> Checked<usize> {
+fn plan_dictionary(plan: &mut Plan, this: &FoundDictionary<'_>) -> Checked<usize> {
     match this.change {
         Change::Grown(first) => plan.add_tail(&this.values, first).map(|()| first),
         _ => plan.add(&this.values, 0, this.values.len).map(|()| 0),

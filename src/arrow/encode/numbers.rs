@@ -1,10 +1,10 @@
-//! Offsets and run ends of any width: loops over them are made for each width, since the compiler makes a call
-//! of `memcpy` for each number whose width it does not know.
+//! Offsets and run ends of any width: loops over them are made for each width, since the compiler
+//! makes a call of `memcpy` for each number whose width it does not know.
 
 use super::checks::signed;
 
-/// Writes anew the numbers of `width` bytes in `old`, to as many in `target`: `new` is given the place of each and what it
-/// was. What does not fit is cut off.
+/// Writes anew the numbers of `width` bytes in `old`, to as many in `target`: `new` is given the
+/// place of each and what it was. What does not fit is cut off.
 pub(super) fn rewrite(
     target: &mut [u8],
     old: &[u8],
@@ -28,7 +28,8 @@ fn each<const WIDTH: usize>(target: &mut [u8], old: &[u8], mut new: impl FnMut(u
     }
 }
 
-/// Calls `see` for each number of `width` bytes, with its place, until that gives `None`. Returns whether it has seen all.
+/// Calls `see` for each number of `width` bytes, with its place, until that gives `None`. Returns
+/// whether it has seen all.
 pub(super) fn all(
     numbers: &[u8],
     width: usize,

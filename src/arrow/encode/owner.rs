@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::placed::Placed;
+use super::placed::PlacedBuffers;
 use super::scratch::Scratch;
 use crate::arrow::OwnedDeviceArray;
 use crate::device::DeviceKind;
@@ -13,11 +13,12 @@ use crate::device::gpu::{Gpu, GpuEvent, GpuStream};
 /// of its batch is dropped (and, where the stream has dictionaries, the encoder has seen another
 /// batch or is gone), and scratch of ours. Clones share it.
 #[derive(Debug, Clone)]
-pub struct EncodedOwner(Kept);
+pub struct EncodedOwner(KeptOwner);
 
 #[derive(Debug, Clone)]
-enum Kept {
-    /// All buffers are the producer's: as in most batches, which so take no memory of their own here.
+enum KeptOwner {
+    /// All buffers are the producer's: as in most batches, which so take no memory of their own
+    /// here.
     Array(Arc<OwnedDeviceArray>),
     /// Some are ours, or lie on a GPU.
     More(Arc<More>),
@@ -25,8 +26,9 @@ enum Kept {
 
 #[derive(Debug)]
 struct More {
-    /// Of an array on a GPU. Before the array: work of ours that reads it ends before it is released.
-    placed: Option<Placed>,
+    /// Of an array on a GPU. Before the array: work of ours that reads it ends before it is
+    /// released.
+    placed: Option<PlacedBuffers>,
     array: Arc<OwnedDeviceArray>,
     /// Held, not used: buffers point into it.
     _scratch: Scratch,
@@ -36,13 +38,13 @@ impl EncodedOwner {
     pub(super) fn new(
         array: &Arc<OwnedDeviceArray>,
         scratch: Scratch,
-        placed: Option<Placed>,
+        placed: Option<PlacedBuffers>,
     ) -> Self {
         let array = Arc::clone(array);
         Self(if placed.is_none() && scratch.is_empty() {
-            Kept::Array(array)
+            KeptOwner::Array(array)
         } else {
-            Kept::More(Arc::new(More {
+            KeptOwner::More(Arc::new(More {
                 placed,
                 array,
                 _scratch: scratch,
@@ -50,26 +52,26 @@ impl EncodedOwner {
         })
     }
 
-    fn placed(&self) -> Option<&Placed> {
+    fn placed(&self) -> Option<&PlacedBuffers> {
         match &self.0 {
-            Kept::Array(_) => None,
-            Kept::More(more) => more.placed.as_ref(),
+            KeptOwner::Array(_) => None,
+            KeptOwner::More(more) => more.placed.as_ref(),
         }
     }
 
     /// The same without its type, to be dropped when nobody reads the buffers any more.
     pub fn shared(self) -> Arc<dyn Any + Send + Sync> {
         match self.0 {
-            Kept::Array(array) => array,
-            Kept::More(more) => more,
+            KeptOwner::Array(array) => array,
+            KeptOwner::More(more) => more,
         }
     }
 
     /// The kind of memory that the buffers lie in, and the device's number.
     pub fn device(&self) -> (DeviceKind, i64) {
         let array = match &self.0 {
-            Kept::Array(array) => array,
-            Kept::More(more) => &more.array,
+            KeptOwner::Array(array) => array,
+            KeptOwner::More(more) => &more.array,
         };
         let array = array.raw();
         (DeviceKind(array.device_type), array.device_id)
@@ -87,8 +89,8 @@ impl EncodedOwner {
         Some((Arc::clone(placed.device()), Arc::clone(placed.ready())))
     }
 
-    /// Where the buffers lie on a GPU: the stream for work that reads them, and [`ready`](Self::ready),
-    /// which was recorded on it.
+    /// Where the buffers lie on a GPU: the stream for work that reads them, and
+    /// [`ready`](Self::ready), which was recorded on it.
     pub fn gpu(&self) -> Option<(&Arc<GpuStream>, &GpuEvent)> {
         let placed = self.placed()?;
         Some((placed.stream(), placed.ready()))
@@ -98,8 +100,8 @@ impl EncodedOwner {
     #[cfg(test)]
     pub(super) fn wrote(&self, buffer: crate::device::BufferRef) -> bool {
         match &self.0 {
-            Kept::Array(_) => false,
-            Kept::More(more) => more._scratch.holds(buffer),
+            KeptOwner::Array(_) => false,
+            KeptOwner::More(more) => more._scratch.holds(buffer),
         }
     }
 }

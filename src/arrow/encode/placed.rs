@@ -16,7 +16,7 @@ const ALIGNMENT: usize = 64;
 /// Memory of ours on the device, behind buffers of a message, and the event after which all of the
 /// message's buffers may be read.
 #[derive(Debug)]
-pub(super) struct Placed {
+pub(super) struct PlacedBuffers {
     stream: Arc<GpuStream>,
     ready: Arc<GpuEvent>,
     /// `ready` is behind all work.
@@ -25,7 +25,7 @@ pub(super) struct Placed {
     uploaded: Option<(GpuMemory, PinnedMemory)>,
 }
 
-impl Placed {
+impl PlacedBuffers {
     /// Makes what `plan` asks for and puts it in the place of its buffers.
     ///
     /// # Safety
@@ -105,13 +105,13 @@ fn address(address: u64) -> *const u8 {
     std::ptr::without_provenance(usize::try_from(address).unwrap_or(0))
 }
 
-impl Drop for Placed {
+impl Drop for PlacedBuffers {
     fn drop(&mut self) {
         let Some(uploaded) = self.uploaded.take() else {
             return;
         };
-        // The memory goes to others next. What was given to the stream may be behind the producer's work,
-        // for which nobody waits here.
+        // The memory goes to others next. What was given to the stream may be behind the producer's
+        // work, for which nobody waits here.
         if self.recorded {
             later::keep_until(Arc::clone(&self.ready), Box::new(uploaded));
         } else {

@@ -154,8 +154,8 @@ impl Plan {
         Ok(copy)
     }
 
-    /// Offsets as they are, and the first and the last of them. Of an array without rows the producer need not
-    /// have any; readers want one.
+    /// Offsets as they are, and the first and the last of them. Of an array without rows the
+    /// producer need not have any; readers want one.
     fn offsets(
         &mut self,
         column: &Column<'_>,
@@ -174,7 +174,8 @@ impl Plan {
         column.offset_range(start, rows, width)
     }
 
-    /// Offsets that start at 0, in place of those that were added last, of which `low` is the first.
+    /// Offsets that start at 0, in place of those that were added last, of which `low` is the
+    /// first.
     #[inline(never)]
     fn move_offsets(
         &mut self,
@@ -254,12 +255,12 @@ impl Plan {
 
     /// Runs: those that the rows touch, with run ends that count from the first row sent.
     fn runs(&mut self, column: &Column<'_>, start: usize, rows: usize) -> Checked<()> {
-        let Runs {
+        let CopyRuns {
             first,
             count: runs,
             exact,
             width,
-        } = Runs::of(column, start, rows)?;
+        } = CopyRuns::of(column, start, rows)?;
         let name = column.child_name(0);
         if start == 0 && exact {
             self.child(column, 0, first, runs)?;
@@ -310,7 +311,7 @@ impl Plan {
 pub(super) const VIEW: usize = 16;
 
 /// The runs that some rows touch.
-pub(super) struct Runs {
+pub(super) struct CopyRuns {
     /// The first of them.
     pub(super) first: usize,
     /// How many.
@@ -321,7 +322,7 @@ pub(super) struct Runs {
     pub(super) width: usize,
 }
 
-impl Runs {
+impl CopyRuns {
     /// Those of `rows` rows from `start` on; `column` is run-end encoded.
     pub(super) fn of(column: &Column<'_>, start: usize, rows: usize) -> Checked<Self> {
         let name = column.child_name(0);
@@ -382,15 +383,16 @@ impl Runs {
     }
 }
 
-/// Whether the offsets of a slice, from `low` to `high`, are written anew. Those on a GPU stay as they are, which
-/// the processor does not write.
+/// Whether the offsets of a slice, from `low` to `high`, are written anew. Those on a GPU stay as
+/// they are, which the processor does not write.
 #[inline]
 fn moves_offsets(column: &Column<'_>, low: usize, high: usize) -> bool {
     is_wasteful(low, high) && column.memory().is_host()
 }
 
-/// Whether a slice that has what lies from `low` to `high` would take more before that than it has, and so
-/// much that it counts. Its offsets, or views, are then written anew: a copy of a few bytes for each row.
+/// Whether a slice that has what lies from `low` to `high` would take more before that than it has,
+/// and so much that it counts. Its offsets, or views, are then written anew: a copy of a few bytes
+/// for each row.
 #[inline]
 pub(super) fn is_wasteful(low: usize, high: usize) -> bool {
     low > (high - low).max(MOST_UNUSED)

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::column::Column;
-use super::dictionaries::Found;
+use super::dictionaries::FoundDictionary;
 use super::fault::{Checked, Fault};
 use super::memory::BitRange;
-use super::plan::{Runs, VIEW, offset_width};
+use super::plan::{CopyRuns, VIEW, offset_width};
 use crate::arrow::format::Layout;
 use crate::device::BufferRef;
 use crate::device::gpu::{Gpu, GpuStream, Pointer, Reads};
@@ -141,7 +141,7 @@ impl Remote {
 }
 
 /// Asks for what encoding the batch will read, as far as that can be foreseen.
-pub(super) fn foresee(batch: &Column<'_>, found: &[Found<'_>]) {
+pub(super) fn foresee(batch: &Column<'_>, found: &[FoundDictionary<'_>]) {
     rows(batch, 0, batch.len);
     for this in found {
         rows(&this.values, 0, this.values.len);
@@ -193,7 +193,7 @@ fn rows(column: &Column<'_>, first: usize, count: usize) {
                 values(&ends);
                 rows(&ends, 0, ends.len);
             }
-            match Runs::of(column, start, count) {
+            match CopyRuns::of(column, start, count) {
                 Ok(runs) => child(1, runs.first, runs.count),
                 Err(_) => all(1),
             }

@@ -1,5 +1,5 @@
-//! Rows that point anywhere into the children, as those of list views and of dense unions do: a slice sends what is
-//! its own.
+//! Rows that point anywhere into the children, as those of list views and of dense unions do: a
+//! slice sends what is its own.
 
 use std::ops::Range;
 
@@ -9,7 +9,8 @@ use super::fault::Checked;
 use super::numbers::{all, rewrite};
 use super::plan::{Plan, count, is_wasteful};
 
-/// A list view is looked at where there are more values for each row: a row costs as much as a few values.
+/// A list view is looked at where there are more values for each row: a row costs as much as a few
+/// values.
 const VALUES_TO_LOOK: usize = 32;
 /// The same for a dense union, where each row has one value.
 const MEMBERS_TO_LOOK: usize = 4;
@@ -73,9 +74,10 @@ impl Plan {
             .try_for_each(|(index, len)| self.child(column, index, 0, len?))
     }
 
-    /// Adds of the children what the rows point at, where more lies outside of that than in it, and writes the
-    /// offsets at `at` anew. `points` gives the child of a row and how many of its values are the row's, from its
-    /// offset in `old` on. Where a row points at nothing that there is, all stays as it is, for a reader to find.
+    /// Adds of the children what the rows point at, where more lies outside of that than in it, and
+    /// writes the offsets at `at` anew. `points` gives the child of a row and how many of its
+    /// values are the row's, from its offset in `old` on. Where a row points at nothing that there
+    /// is, all stays as it is, for a reader to find.
     #[inline(never)]
     fn narrow_rows(
         &mut self,
@@ -112,8 +114,8 @@ fn lengths(column: &Column<'_>) -> impl Iterator<Item = Checked<usize>> {
     (0..column.fields().len()).map(|index| Ok(column.child(index)?.len))
 }
 
-/// Whether the children may have much more than `rows` rows of the column need. Offsets on a GPU stay as they are,
-/// which the processor does not read.
+/// Whether the children may have much more than `rows` rows of the column need. Offsets on a GPU
+/// stay as they are, which the processor does not read.
 fn is_worth_a_look(column: &Column<'_>, rows: usize, to_look: usize) -> Checked<bool> {
     let total = lengths(column).try_fold(0, |sum: usize, len| {
         sum.checked_add(len?).ok_or_else(too_large)
@@ -121,7 +123,8 @@ fn is_worth_a_look(column: &Column<'_>, rows: usize, to_look: usize) -> Checked<
     Ok(is_wasteful(total, total) && total / to_look > rows && column.memory().is_host())
 }
 
-/// What rows point at in each child, of which there are `whole` values; `None` where one points outside.
+/// What rows point at in each child, of which there are `whole` values; `None` where one points
+/// outside.
 fn pointed_at(
     whole: &[usize],
     offsets: &[u8],

@@ -9,8 +9,8 @@ use crate::device::BufferRef;
 /// Strings up to this length stand in their views.
 const INLINE: u32 = 12;
 
-/// Rows with more variadic bytes each are looked at: that costs an eighth of reading such long strings at most, and
-/// a small slice of short ones has more.
+/// Rows with more variadic bytes each are looked at: that costs an eighth of reading such long
+/// strings at most, and a small slice of short ones has more.
 const LOOK_FROM: usize = 128;
 
 /// Where the number of the buffer and the offset stand in a view, behind the length.
@@ -24,7 +24,8 @@ fn numbers(view: &[u8; VIEW]) -> [u32; 4] {
     [0, 1, BUFFER, OFFSET].map(|at| u32::from_ne_bytes(numbers[at]))
 }
 
-/// Whether a string of this length lies in a buffer. A negative length is nobody's, and the row is left alone.
+/// Whether a string of this length lies in a buffer. A negative length is nobody's, and the row is
+/// left alone.
 #[inline(always)]
 fn is_long(len: u32) -> bool {
     (INLINE + 1..1 << 31).contains(&len)
@@ -32,12 +33,12 @@ fn is_long(len: u32) -> bool {
 
 /// What is used of a variadic buffer.
 #[derive(Clone, Copy)]
-struct Part {
+struct ViewPart {
     start: usize,
     end: usize,
 }
 
-impl Part {
+impl ViewPart {
     const NONE: Self = Self {
         start: usize::MAX,
         end: 0,
@@ -48,16 +49,17 @@ impl Part {
     }
 }
 
-/// What `views` point at in each buffer, of which there are `whole` bytes; `None` where one points outside.
+/// What `views` point at in each buffer, of which there are `whole` bytes; `None` where one points
+/// outside.
 ///
-/// Short and long strings come in any order: a branch on which it is would be guessed wrong for each second row. Strings of
-/// one buffer mostly follow each other.
+/// Short and long strings come in any order: a branch on which it is would be guessed wrong for
+/// each second row. Strings of one buffer mostly follow each other.
 fn pointed_at(
     views: &[[u8; VIEW]],
     whole: &[usize],
     is_valid: impl Fn(usize) -> bool,
-) -> Option<Vec<Part>> {
-    let mut parts = vec![Part::NONE; whole.len()];
+) -> Option<Vec<ViewPart>> {
+    let mut parts = vec![ViewPart::NONE; whole.len()];
     let (mut at, mut part) = (0, *parts.first()?);
     for (row, view) in views.iter().enumerate() {
         let numbers = numbers(view);
@@ -79,7 +81,7 @@ fn pointed_at(
     }
     parts[at] = part;
     // An offset that is negative ends behind all that a view can point at.
-    let fits = |(part, whole): (&Part, &usize)| part.end <= (*whole).min(1 << 31);
+    let fits = |(part, whole): (&ViewPart, &usize)| part.end <= (*whole).min(1 << 31);
     parts.iter().zip(whole).all(fits).then_some(parts)
 }
 
@@ -104,9 +106,10 @@ impl Plan {
         Ok(())
     }
 
-    /// Leaves out what lies before and after all that the rows point at in each variadic buffer, of which
-    /// there are `total` bytes, where that is so much that it counts. The views, in the buffer at `views`, are
-    /// then written anew. Views that point outside stay as they are, for a reader to find.
+    /// Leaves out what lies before and after all that the rows point at in each variadic buffer, of
+    /// which there are `total` bytes, where that is so much that it counts. The views, in the
+    /// buffer at `views`, are then written anew. Views that point outside stay as they are, for a
+    /// reader to find.
     #[inline(never)]
     fn narrow(
         &mut self,
@@ -143,8 +146,9 @@ impl Plan {
         }
         self.buffers[views] = self.scratch.fill(len, |target| {
             let (target, _) = target.as_chunks_mut::<VIEW>();
-            // No more than any offset, which has four bytes; where there is none, nothing is taken off.
-            let start = |part: &Part| u32::try_from(part.start).unwrap_or_default();
+            // No more than any offset, which has four bytes; where there is none, nothing is taken
+            // off.
+            let start = |part: &ViewPart| u32::try_from(part.start).unwrap_or_default();
             let starts: Vec<u32> = parts.iter().map(start).collect();
             for (row, (target, old)) in target.iter_mut().zip(old).enumerate() {
                 let numbers = numbers(old);

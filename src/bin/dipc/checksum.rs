@@ -382,7 +382,8 @@ fn ends<O: OffsetSizeTrait>(offsets: &arrow::buffer::OffsetBuffer<O>) -> (usize,
     }
 }
 
-/// Writes the type into `label`, as far as the hash tells types apart, and gives the nodes below it.
+/// Writes the type into `label`, as far as the hash tells types apart, and gives the nodes below
+/// it.
 fn describe(data_type: &DataType, label: &mut String) -> Vec<Node> {
     let mut named = |name: &str, children: Vec<Node>| {
         label.push_str(name);

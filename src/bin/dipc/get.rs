@@ -30,8 +30,9 @@ use crate::{Usage, display, flight, output, signals};
 /// Arguments of `dipc get`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The server's URI (or two: metadata, then data), and the ticket of the table; or the URI of an
-    /// Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH) that knows where the table NAME is
+    /// The server's URI (or two: metadata, then data), and the ticket of the table; or the URI of
+    /// an Arrow Flight server (grpc://HOST:PORT, grpc+unix:///PATH) that knows where the table NAME
+    /// is
     #[arg(value_names = ["URI", "[URI2] TICKET"], num_args = 1..=3, required = true)]
     from: Vec<String>,
 
@@ -62,8 +63,9 @@ pub struct Args {
     #[arg(long)]
     checksum: bool,
 
-    /// Where the table shall come to: host, cuda:N (a GPU; `dipc info` lists them) or as-sent, where the
-    /// server has it if this process reaches that. The rows are looked at on the host all the same
+    /// Where the table shall come to: host, cuda:N (a GPU; `dipc info` lists them) or as-sent,
+    /// where the server has it if this process reaches that. The rows are looked at on the host all
+    /// the same
     #[arg(long, value_name = "WHERE", default_value = "host")]
     device: Device,
 
@@ -271,8 +273,8 @@ impl Watched {
         let Some(arrivals) = &self.arrivals else {
             return Ok(());
         };
-        // SAFETY: Arrow's interface has the array keep its event until it is released, and all arrays
-        // of a stream of libdipc are on one device.
+        // SAFETY: Arrow's interface has the array keep its event until it is released, and all
+        // arrays of a stream of libdipc are on one device.
         unsafe { arrivals.wait_for_producer(raw.sync_event) }?;
         arrivals.synchronize()
     }

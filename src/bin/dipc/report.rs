@@ -194,8 +194,8 @@ mod tests {
         );
     }
 
-    /// Promise of `--device`: where the table came to, and what was copied for it, is said where a GPU
-    /// had to do with it, and only there.
+    /// Promise of `--device`: where the table came to, and what was copied for it, is said where a
+    /// GPU had to do with it, and only there.
     #[test]
     fn copies_for_a_gpu_are_told() {
         let mut report = Report {

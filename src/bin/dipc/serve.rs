@@ -41,8 +41,8 @@ use crate::{Usage, lend, listen, listening, signals};
 /// Arguments of `dipc serve`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where to listen: shm:@NAME (abstract), shm:/PATH, tcp://HOST:PORT or ucx://HOST:PORT (port 0:
-    /// any); may be given several times
+    /// Where to listen: shm:@NAME (abstract), shm:/PATH, tcp://HOST:PORT or ucx://HOST:PORT (port
+    /// 0: any); may be given several times
     #[arg(long, value_name = "URI", required_unless_present = "flight")]
     listen: Vec<String>,
 
@@ -70,8 +70,8 @@ pub struct Args {
     #[arg(long)]
     arena: bool,
 
-    /// Where to serve the tables from: host, or cuda:N, a GPU (`dipc info` lists them). They are copied
-    /// there before serving, and must fit; with --arena into lendable memory of it
+    /// Where to serve the tables from: host, or cuda:N, a GPU (`dipc info` lists them). They are
+    /// copied there before serving, and must fit; with --arena into lendable memory of it
     #[arg(long, value_name = "WHERE", default_value = "host")]
     device: Target,
 
@@ -104,7 +104,8 @@ pub struct Args {
     #[arg(long)]
     any_user: bool,
 
-    /// Listen on tcp and for Flight also where other machines can connect: without encryption or authentication
+    /// Listen on tcp and for Flight also where other machines can connect: without encryption or
+    /// authentication
     #[arg(long)]
     allow_remote: bool,
 
@@ -117,7 +118,8 @@ pub struct Args {
     #[arg(long, value_name = "HOW", default_value = "auto")]
     body: Body,
 
-    /// Print two URIs more for each address: for clients that take metadata and bodies from two. With
+    /// Print two URIs more for each address: for clients that take metadata and bodies from two.
+    /// With
     /// --flight, those of ucx addresses are told before all others
     #[arg(long)]
     roles: bool,

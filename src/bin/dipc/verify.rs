@@ -231,8 +231,8 @@ fn first_difference(received: &ArrayRef, expected: &ArrayRef) -> Option<usize> {
     Some(start)
 }
 
-/// Nulls the index of every null of a dictionary, at any depth: Arrow's comparison takes a null index
-/// and the index of a null for different.
+/// Nulls the index of every null of a dictionary, at any depth: Arrow's comparison takes a null
+/// index and the index of a null for different.
 fn with_null_indices(data: ArrayData) -> ArrayData {
     let old = data.child_data();
     let children: Vec<_> = old.iter().cloned().map(with_null_indices).collect();

@@ -8,20 +8,20 @@ use crate::device::cuda::room::Held;
 use crate::device::cuda::{Device, Event, Stream, SyncEvent, later};
 use crate::error::Result;
 
-/// Memory of ours on a GPU, behind arrays there. A consumer may release an array without ever having
-/// waited for it: where work of ours uses the memory when this is dropped, it goes later, and nobody
-/// waits.
+/// Memory of ours on a GPU, behind arrays there. A consumer may release an array without ever
+/// having waited for it: where work of ours uses the memory when this is dropped, it goes later,
+/// and nobody waits.
 #[derive(Debug)]
 pub(crate) struct ArrayMemory {
     stream: Arc<Stream>,
-    pub(super) work: Work,
+    pub(super) work: StreamWork,
     pub(super) memory: Vec<Arc<dyn Held>>,
     /// The work reads memory that others hold and let go of next.
     reads_others: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum StreamWork {
     /// It is being given to the stream.
     Given,
     /// Done when this has happened.
@@ -35,13 +35,14 @@ impl ArrayMemory {
     pub(crate) fn new(stream: &Arc<Stream>) -> Self {
         Self {
             stream: Arc::clone(stream),
-            work: Work::Given,
+            work: StreamWork::Given,
             memory: Vec::new(),
             reads_others: false,
         }
     }
 
-    /// The work given for it reads memory that is let go of after this is dropped, which then waits.
+    /// The work given for it reads memory that is let go of after this is dropped, which then
+    /// waits.
     pub(crate) fn read_others(&mut self) {
         self.reads_others = true;
     }
@@ -59,22 +60,22 @@ impl ArrayMemory {
     pub(crate) fn join(&mut self, mut other: Self) {
         self.memory.append(&mut other.memory);
         self.reads_others |= other.reads_others;
-        other.work = Work::Done;
+        other.work = StreamWork::Done;
     }
 
     /// What consumers wait for; NULL where nothing is under way.
     pub(crate) fn sync_event(&self) -> *mut c_void {
         match &self.work {
-            Work::Until(event) => event.pointer(),
-            Work::Given | Work::Done => ptr::null_mut(),
+            StreamWork::Until(event) => event.pointer(),
+            StreamWork::Given | StreamWork::Done => ptr::null_mut(),
         }
     }
 
     /// The same, for streams of ours.
     pub(crate) fn event(&self) -> Option<&Event> {
         match &self.work {
-            Work::Until(event) => Some(event.event()),
-            Work::Given | Work::Done => None,
+            StreamWork::Until(event) => Some(event.event()),
+            StreamWork::Given | StreamWork::Done => None,
         }
     }
 }
@@ -82,15 +83,15 @@ impl ArrayMemory {
 impl Drop for ArrayMemory {
     fn drop(&mut self) {
         // The memory goes to others next. An error means that the device does nothing more.
-        let _: Result<()> = match std::mem::replace(&mut self.work, Work::Done) {
-            Work::Given => self.stream.synchronize(),
-            Work::Until(event) if self.reads_others => event.event().synchronize(),
-            Work::Until(event) => {
+        let _: Result<()> = match std::mem::replace(&mut self.work, StreamWork::Done) {
+            StreamWork::Given => self.stream.synchronize(),
+            StreamWork::Until(event) if self.reads_others => event.event().synchronize(),
+            StreamWork::Until(event) => {
                 let memory = std::mem::take(&mut self.memory);
                 later::keep_until(Arc::clone(event.event()), Box::new(memory));
                 Ok(())
             }
-            Work::Done => Ok(()),
+            StreamWork::Done => Ok(()),
         };
     }
 }

@@ -91,8 +91,8 @@ impl GpuBody {
 ///
 /// # Safety
 ///
-/// As [`GpuBody::gather`]; the memory at `target` is nobody else's. Both stay until the stream has done
-/// what it was given.
+/// As [`GpuBody::gather`]; the memory at `target` is nobody else's. Both stay until the stream has
+/// done what it was given.
 unsafe fn enqueue(
     stream: &Stream,
     target: u64,

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::kernels::Kernels;
 use crate::device::cuda::memory::POSIX_FD;
-use crate::device::cuda::recycle::Kept;
+use crate::device::cuda::recycle::RecycledMemory;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
@@ -37,13 +37,14 @@ pub struct Device {
     context: CUcontext,
     /// What the driver calls the context. A reset leaves `context` as it is, and ends this.
     id: u64,
-    /// The host has reset the device: what belonged to it is gone, and must not be named to the driver.
+    /// The host has reset the device: what belonged to it is gone, and must not be named to the
+    /// driver.
     lost: AtomicBool,
     /// What one can have as file descriptors.
     exports_fds: bool,
     /// Compiled by the driver when they are first asked for.
     pub(super) kernels: OnceCell<Kernels>,
-    pub(super) kept: Mutex<Kept>,
+    pub(super) kept: Mutex<RecycledMemory>,
 }
 
 // SAFETY: `context` is a handle that the driver's functions take on any thread; the other fields
@@ -192,8 +193,8 @@ impl Device {
             return Ok(false);
         }
         let mut id = 0;
-        // SAFETY: the context was retained, and is never released; the driver knows it, reset or not.
-        // `id` is writable.
+        // SAFETY: the context was retained, and is never released; the driver knows it, reset or
+        // not. `id` is writable.
         match unsafe { self.driver.cuCtxGetId(self.context, &raw mut id) } {
             Ok(()) if id == self.id => Ok(true),
             Ok(())
@@ -208,8 +209,8 @@ impl Device {
         }
     }
 
-    /// Whether its context was not reset, or has been used since: until then the driver may not tell it
-    /// from the one before.
+    /// Whether its context was not reset, or has been used since: until then the driver may not
+    /// tell it from the one before.
     fn is_active(&self) -> Result<bool> {
         let (mut flags, mut active) = (0, 0);
         // SAFETY: the device is the driver's, and both are writable.
@@ -248,8 +249,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `InvalidData`: what lay there is gone, and the next [`Device::get`] begins anew. What else the
-    /// driver says.
+    /// `InvalidData`: what lay there is gone, and the next [`Device::get`] begins anew. What else
+    /// the driver says.
     pub fn ensure_alive(&self) -> Result<()> {
         if self.is_alive()? {
             return Ok(());

@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 /// What is moved between the host and a GPU goes by way of two pieces of pinned memory of this
 /// length: while the GPU copies the one, the processor copies the other.
 pub(super) const CHUNK: usize = 4 << 20;
-/// Buffers of at least so many bytes, on average, are copied one by one from where they lie: starting a
-/// copy takes microseconds, in which the processor copies about as many.
+/// Buffers of at least so many bytes, on average, are copied one by one from where they lie:
+/// starting a copy takes microseconds, in which the processor copies about as many.
 const WORTH_A_COPY: u64 = 32 << 10;
 /// Alignment of buffers (rule A2).
 pub(super) const ALIGNMENT: usize = 64;

@@ -5,18 +5,18 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::device::HostBuffer;
-use crate::device::cuda::array_memory::{ArrayMemory, Work};
+use crate::device::cuda::array_memory::{ArrayMemory, StreamWork};
 use crate::device::cuda::copy_list::{ALIGNMENT, CHUNK, CopyList};
 use crate::device::cuda::room::{Held, Room};
 use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
 use crate::error::{Error, Result};
 
 /// Pinned memory, and the event behind the work that uses it.
-type Slot = (Event, PinnedMemory);
+type PinnedSlot = (Event, PinnedMemory);
 
 /// Memory that work which was enqueued reads.
 #[derive(Debug)]
-enum Source {
+enum WorkSource {
     Pinned(#[expect(dead_code, reason = "held for its drop")] PinnedMemory),
     Other(#[expect(dead_code, reason = "held for its drop")] Arc<dyn Any + Send + Sync>),
 }
@@ -32,7 +32,7 @@ pub(crate) struct CopyStream {
     /// What empty buffers point to.
     zeros: Option<Arc<dyn Held>>,
     /// What is read until an event has happened.
-    sources: Vec<(Event, Source)>,
+    sources: Vec<(Event, WorkSource)>,
 }
 
 impl CopyStream {
@@ -83,7 +83,7 @@ impl CopyStream {
                 // Before `source` goes. An error means that the device does nothing more.
                 let _: Result<()> = self.stream.synchronize();
             })?;
-        self.sources.push((event, Source::Other(source)));
+        self.sources.push((event, WorkSource::Other(source)));
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl CopyStream {
         // SAFETY: the caller promises the buffers; `there` has the length of the load.
         match unsafe { self.send(load, there.address(), &mut slots) } {
             Ok(()) => {
-                let pinned = |(event, memory)| (event, Source::Pinned(memory));
+                let pinned = |(event, memory)| (event, WorkSource::Pinned(memory));
                 self.sources.extend(slots.into_iter().flatten().map(pinned));
                 Ok(there)
             }
@@ -141,7 +141,7 @@ impl CopyStream {
         &mut self,
         load: &CopyList,
         target: u64,
-        slots: &mut [Option<Slot>; 2],
+        slots: &mut [Option<PinnedSlot>; 2],
     ) -> Result<()> {
         for (index, (from, to)) in load.chunks().enumerate() {
             let (event, pinned) = self.slot(&mut slots[index % 2], load)?;
@@ -192,7 +192,7 @@ impl CopyStream {
         &mut self,
         load: &CopyList,
         target: &mut [u8],
-        slots: &mut [Option<Slot>; 2],
+        slots: &mut [Option<PinnedSlot>; 2],
     ) -> Result<()> {
         let mut before = None;
         for (index, (from, to)) in load.chunks().enumerate() {
@@ -216,7 +216,11 @@ impl CopyStream {
     }
 
     /// Pinned memory for a chunk, whose last user is done with it.
-    fn slot<'s>(&self, slot: &'s mut Option<Slot>, load: &CopyList) -> Result<&'s mut Slot> {
+    fn slot<'s>(
+        &self,
+        slot: &'s mut Option<PinnedSlot>,
+        load: &CopyList,
+    ) -> Result<&'s mut PinnedSlot> {
         if let Some((event, _)) = slot {
             event.synchronize()?;
         }
@@ -235,8 +239,8 @@ impl CopyStream {
     ///
     /// # Safety
     ///
-    /// The buffers lie on `from` and can be read, behind what the stream was given, until it is done
-    /// with what it is given here.
+    /// The buffers lie on `from` and can be read, behind what the stream was given, until it is
+    /// done with what it is given here.
     pub(crate) unsafe fn copy(&mut self, load: &CopyList, from: &Device) -> Result<ArrayMemory> {
         let there = self.room(load.len)?;
         self.busy = true;
@@ -295,9 +299,9 @@ impl CopyStream {
             self.settled();
         }
         there.work = if self.busy {
-            Work::Until(SyncEvent::record(&self.stream)?)
+            StreamWork::Until(SyncEvent::record(&self.stream)?)
         } else {
-            Work::Done
+            StreamWork::Done
         };
         Ok(())
     }
@@ -314,7 +318,7 @@ impl Drop for CopyStream {
 }
 
 /// Waits for a chunk, and copies it out of the pinned memory.
-fn take(slot: &Option<Slot>, target: &mut [u8]) -> Result<()> {
+fn take(slot: &Option<PinnedSlot>, target: &mut [u8]) -> Result<()> {
     if let Some((event, pinned)) = slot {
         event.synchronize()?;
         // SAFETY: the work that writes there is behind `event`, which has happened.

@@ -245,7 +245,8 @@ impl Driver {
             if outcome.is_err() || text.is_null() {
                 return None;
             }
-            // SAFETY: the call succeeded, so `text` is a string of the driver's, which it never frees.
+            // SAFETY: the call succeeded, so `text` is a string of the driver's, which it never
+            // frees.
             let text = unsafe { CStr::from_ptr(text) };
             Some(text.to_string_lossy().into_owned())
         };

@@ -80,7 +80,8 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the driver does not know the handle: the process is gone, or is this one.
+    /// `InvalidData` where the driver does not know the handle: the process is gone, or is this
+    /// one.
     pub fn open(device: &Arc<Device>, handle: &[u8; HANDLE_BYTES]) -> Result<Self> {
         let _current = device.enter()?;
         let mut raw = std::ptr::null_mut();
@@ -174,16 +175,18 @@ impl Drop for Event {
 pub struct SyncEvent {
     event: Arc<Event>,
     /// On the heap, where it stays when this is moved.
-    handle: Box<Place>,
+    handle: Box<EventSlot>,
 }
 
 #[derive(Debug)]
-struct Place(#[expect(dead_code, reason = "read through the pointer that is given out")] CUevent);
+struct EventSlot(
+    #[expect(dead_code, reason = "read through the pointer that is given out")] CUevent,
+);
 
 // SAFETY: it holds the handle of an event, which is `Send`.
-unsafe impl Send for Place {}
+unsafe impl Send for EventSlot {}
 // SAFETY: as above; it is never written.
-unsafe impl Sync for Place {}
+unsafe impl Sync for EventSlot {}
 
 impl SyncEvent {
     /// An event behind everything given to `stream` so far.
@@ -194,7 +197,7 @@ impl SyncEvent {
     pub fn record(stream: &Stream) -> Result<Self> {
         let event = Arc::new(Event::new(stream.device())?);
         event.record(stream)?;
-        let handle = Box::new(Place(event.raw()));
+        let handle = Box::new(EventSlot(event.raw()));
         Ok(Self { event, handle })
     }
 

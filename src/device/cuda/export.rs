@@ -71,12 +71,12 @@ pub struct Allocation {
     device: Arc<Device>,
     base: u64,
     size: usize,
-    way: Way,
+    way: ExportKind,
 }
 
 /// How an allocation can be given to another process.
 #[derive(Debug)]
-enum Way {
+enum ExportKind {
     /// Not at all.
     None,
     Legacy,
@@ -117,13 +117,13 @@ impl Allocation {
             exportable
                 .transpose()?
                 .flatten()
-                .map_or(Way::None, Way::Pooled)
+                .map_or(ExportKind::None, ExportKind::Pooled)
         } else {
             let retained = pointer.posix_fd.then(|| retain(device, base));
             match retained.transpose()?.flatten() {
-                Some(handle) => Way::Fd(handle),
-                None if pointer.legacy_ipc => Way::Legacy,
-                None => Way::None,
+                Some(handle) => ExportKind::Fd(handle),
+                None if pointer.legacy_ipc => ExportKind::Legacy,
+                None => ExportKind::None,
             }
         };
         Ok(Some(Self {
@@ -151,17 +151,17 @@ impl Allocation {
         (end <= self.size).then_some(offset)
     }
 
-    /// Whether it must not be freed while another process has it open: its pages do not go on living
-    /// by themselves.
+    /// Whether it must not be freed while another process has it open: its pages do not go on
+    /// living by themselves.
     pub fn must_outlive_importers(&self) -> bool {
-        matches!(self.way, Way::Legacy | Way::Pooled(_))
+        matches!(self.way, ExportKind::Legacy | ExportKind::Pooled(_))
     }
 
     /// Of memory of a pool: what others are told of it by, which is to be held as long as they may
     /// have it open.
     pub fn share(&self) -> Option<&Arc<Share>> {
         match &self.way {
-            Way::Pooled(share) => Some(share),
+            ExportKind::Pooled(share) => Some(share),
             _ => None,
         }
     }
@@ -173,9 +173,9 @@ impl Allocation {
             base: self.base,
             size: self.size,
             handle: match &self.way {
-                Way::None | Way::Legacy => 0,
-                Way::Fd(handle) => *handle,
-                Way::Pooled(share) => Arc::as_ptr(share) as u64,
+                ExportKind::None | ExportKind::Legacy => 0,
+                ExportKind::Fd(handle) => *handle,
+                ExportKind::Pooled(share) => Arc::as_ptr(share) as u64,
             },
         }
     }
@@ -188,10 +188,10 @@ impl Allocation {
     pub fn export(&self) -> Result<Option<Handle>> {
         let _current = self.device.enter()?;
         match &self.way {
-            Way::None => Ok(None),
-            Way::Pooled(share) => Ok(Some(Handle::Pooled(Arc::clone(share)))),
-            Way::Legacy => Ok(legacy_of(&self.device, self.base)?.map(Handle::Legacy)),
-            Way::Fd(handle) => {
+            ExportKind::None => Ok(None),
+            ExportKind::Pooled(share) => Ok(Some(Handle::Pooled(Arc::clone(share)))),
+            ExportKind::Legacy => Ok(legacy_of(&self.device, self.base)?.map(Handle::Legacy)),
+            ExportKind::Fd(handle) => {
                 // SAFETY: this holds the handle.
                 let fd = unsafe { export_fd(&self.device, *handle) };
                 Ok(unless_not_possible(fd)?.map(Handle::Fd))
@@ -202,7 +202,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Way::Fd(handle) = self.way {
+        if let ExportKind::Fd(handle) = self.way {
             // Where its owner has freed it, it goes with this handle.
             later::free(&self.device, "a handle of a GPU's memory", move |device| {
                 // SAFETY: `of` retained the handle, which is given back once.

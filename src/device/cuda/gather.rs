@@ -29,27 +29,27 @@ pub struct Reads {
 
 /// One of the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
+pub struct GatherSlot {
     start: usize,
     len: usize,
 }
 
 impl Reads {
     /// Asks for `len` bytes at `address`.
-    pub fn bytes(&mut self, address: u64, len: usize) -> Slot {
+    pub fn bytes(&mut self, address: u64, len: usize) -> GatherSlot {
         let start = self.place(len);
         if len > 0 {
             self.reads.push((address, len, start));
         }
-        Slot { start, len }
+        GatherSlot { start, len }
     }
 
     /// Asks how many of `len` bits are 1, from bit `first` of the byte at `address` on, where
     /// `first` is less than 8. The result is a number of 8 bytes.
-    pub fn ones(&mut self, address: u64, first: usize, len: usize) -> Slot {
+    pub fn ones(&mut self, address: u64, first: usize, len: usize) -> GatherSlot {
         let start = self.place(8);
         self.counts.push((address, first, len, start));
-        Slot { start, len: 8 }
+        GatherSlot { start, len: 8 }
     }
 
     fn place(&mut self, len: usize) -> usize {
@@ -218,13 +218,13 @@ pub struct Results {
 
 impl Results {
     /// The bytes of a slot, which is of the [`Reads`] that these are the results of.
-    pub fn bytes(&self, slot: Slot) -> &[u8] {
+    pub fn bytes(&self, slot: GatherSlot) -> &[u8] {
         let end = slot.start + slot.len;
         self.bytes.get(slot.start..end).unwrap_or_default()
     }
 
     /// The number in a slot of 8 bytes.
-    pub fn number(&self, slot: Slot) -> u64 {
+    pub fn number(&self, slot: GatherSlot) -> u64 {
         self.bytes(slot).try_into().map_or(0, u64::from_ne_bytes)
     }
 }

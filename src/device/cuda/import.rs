@@ -29,10 +29,10 @@ pub struct Mapping {
     device: Arc<Device>,
     address: CUdeviceptr,
     len: usize,
-    kind: Kind,
+    kind: ImportKind,
 }
 
-enum Kind {
+enum ImportKind {
     /// The driver has one opening of a handle for each process.
     Legacy([u8; HANDLE_BYTES]),
     Fd(CUmemGenericAllocationHandle),
@@ -52,7 +52,7 @@ impl fmt::Debug for Mapping {
 
 /// What opens memory that is open once in a process.
 #[derive(Clone, PartialEq)]
-enum Key {
+enum ImportKey {
     /// In a context, by a legacy handle: after a reset a device has another one.
     Legacy(u64, [u8; HANDLE_BYTES]),
     /// From a pool, which lives as long as what was opened of it.
@@ -60,10 +60,10 @@ enum Key {
 }
 
 // SAFETY: the pointer is only compared.
-unsafe impl Send for Key {}
+unsafe impl Send for ImportKey {}
 
 /// What is open in this process.
-static OPEN: Once<Key, Mapping> = Once::new();
+static OPEN: Once<ImportKey, Mapping> = Once::new();
 
 impl Mapping {
     /// Opens the allocation of another process behind a legacy handle, which the other says has
@@ -79,7 +79,7 @@ impl Mapping {
         handle: &[u8; HANDLE_BYTES],
         len: usize,
     ) -> Result<Arc<Self>> {
-        let key = Key::Legacy(device.id(), *handle);
+        let key = ImportKey::Legacy(device.id(), *handle);
         let mapping = OPEN.get(&key, || Self::open_now(device, handle, len))?;
         mapping.ensure(len)?;
         Ok(mapping)
@@ -96,7 +96,7 @@ impl Mapping {
         share: &[u8; SHARE_BYTES],
         len: usize,
     ) -> Result<Arc<Self>> {
-        let key = Key::Pooled(Arc::as_ptr(pool), *share);
+        let key = ImportKey::Pooled(Arc::as_ptr(pool), *share);
         let mapping = OPEN.get(&key, || Self::open_of_pool(pool, share, len))?;
         mapping.ensure(len)?;
         Ok(mapping)
@@ -119,7 +119,7 @@ impl Mapping {
             device: Arc::clone(device),
             address,
             len,
-            kind: Kind::Pooled(Arc::clone(pool), *share),
+            kind: ImportKind::Pooled(Arc::clone(pool), *share),
         })
     }
 
@@ -142,7 +142,7 @@ impl Mapping {
             device: Arc::clone(device),
             address,
             len,
-            kind: Kind::Legacy(*handle),
+            kind: ImportKind::Legacy(*handle),
         })
     }
 
@@ -191,7 +191,7 @@ impl Mapping {
             device: Arc::clone(device),
             address: mapped?,
             len,
-            kind: Kind::Fd(handle),
+            kind: ImportKind::Fd(handle),
         }))
     }
 
@@ -206,7 +206,11 @@ impl Mapping {
     }
 
     /// Has `close` called where it may wait, and then lets others open `key` again.
-    fn close_later(&self, key: Key, close: impl FnOnce(&Driver) -> Result<()> + Send + 'static) {
+    fn close_later(
+        &self,
+        key: ImportKey,
+        close: impl FnOnce(&Driver) -> Result<()> + Send + 'static,
+    ) {
         let device = Arc::clone(&self.device);
         later::run(move || {
             let gone = device
@@ -248,15 +252,15 @@ impl Drop for Mapping {
         }
         let (address, len) = (self.address, self.len);
         match &self.kind {
-            Kind::Legacy(handle) => {
-                let key = Key::Legacy(self.device.id(), *handle);
+            ImportKind::Legacy(handle) => {
+                let key = ImportKey::Legacy(self.device.id(), *handle);
                 self.close_later(key, move |driver| {
                     // SAFETY: opened by the mapping, whose users are done with it.
                     Ok(unsafe { driver.cuIpcCloseMemHandle(address) }?)
                 });
             }
-            Kind::Pooled(pool, share) => {
-                let key = Key::Pooled(Arc::as_ptr(pool), *share);
+            ImportKind::Pooled(pool, share) => {
+                let key = ImportKey::Pooled(Arc::as_ptr(pool), *share);
                 let pool = Arc::clone(pool);
                 self.close_later(key, move |driver| {
                     // SAFETY: as above; what is imported is freed as what was allocated is.
@@ -266,7 +270,7 @@ impl Drop for Mapping {
                     Ok(freed?)
                 });
             }
-            Kind::Fd(handle) => {
+            ImportKind::Fd(handle) => {
                 let handle = *handle;
                 later::free(&self.device, "a peer's memory", move |device| {
                     // SAFETY: mapped by the mapping, whose users are done with it.
@@ -280,8 +284,9 @@ impl Drop for Mapping {
     }
 }
 
-/// Bytes of opened memory from its first one on, where the driver knows them: the peer's word for its
-/// length, `said`, is not taken. The handle may be of a part of what the driver allocated at once.
+/// Bytes of opened memory from its first one on, where the driver knows them: the peer's word for
+/// its length, `said`, is not taken. The handle may be of a part of what the driver allocated at
+/// once.
 fn size_at(device: &Device, address: CUdeviceptr, said: usize) -> Result<usize> {
     let Some(pointer) = Pointer::at(device, address)? else {
         return Ok(said);

@@ -64,7 +64,8 @@ impl Kernels {
             loaded.map_err(|failure| Error::from(failure).context("loading libdipc's kernels"))?;
             let find = |name: &CStr| -> Result<CUfunction> {
                 let mut function = std::ptr::null_mut();
-                // SAFETY: `function` is writable, the module was loaded above, `name` is a C string.
+                // SAFETY: `function` is writable, the module was loaded above, `name` is a C
+                // string.
                 unsafe { driver.cuModuleGetFunction(&raw mut function, module, name.as_ptr()) }?;
                 Ok(function)
             };

@@ -13,8 +13,8 @@
 //! | `cuStreamDestroy`, `cuEventDestroy` | no: what is under way is let go of when it is done | wherever they are dropped |
 //! | queries, records, waits of streams, asynchronous copies, launches | no | anywhere |
 //!
-//! The thread is there while there is something to do, and a moment longer. Who must see memory back
-//! before going on [waits](wait) for what has been given up so far.
+//! The thread is there while there is something to do, and a moment longer. Who must see memory
+//! back before going on [waits](wait) for what has been given up so far.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,14 +38,14 @@ const LATEST: Duration = Duration::from_millis(50);
 /// Errors in answer to the question whether an event has happened, after which it counts as such: a
 /// device that says nothing else does nothing more.
 const MOST_ERRORS: u32 = 3;
-/// How long whoever frees a handle of ours waits for memory to be back. A device that is stuck keeps
-/// nobody.
+/// How long whoever frees a handle of ours waits for memory to be back. A device that is stuck
+/// keeps nobody.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Memory that work of ours uses until the event has happened.
-struct Kept {
+struct KeptUntil {
     event: Arc<Event>,
     errors: u32,
     /// As the jobs are numbered.
@@ -53,18 +53,18 @@ struct Kept {
     _memory: Box<dyn Send>,
 }
 
-struct State {
+struct Backlog {
     /// With their numbers, in order.
     jobs: VecDeque<(u64, Job)>,
     /// The lowest number of what the thread has taken out, to do it.
     doing: Option<u64>,
-    kept: Vec<Kept>,
+    kept: Vec<KeptUntil>,
     /// The number that the next one gets.
     next: u64,
     thread: Option<ThreadId>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
+static STATE: Mutex<Backlog> = Mutex::new(Backlog {
     jobs: VecDeque::new(),
     doing: None,
     kept: Vec::new(),
@@ -80,13 +80,13 @@ static USED: AtomicBool = AtomicBool::new(false);
 
 /// The state; `None` where there is nothing in it, or it belongs to the parent of this process, in
 /// which it may have been locked.
-fn state() -> Option<MutexGuard<'static, State>> {
+fn state() -> Option<MutexGuard<'static, Backlog>> {
     let ours = USED.load(Ordering::Acquire) && Driver::get().is_ok();
     ours.then(|| STATE.lock())
 }
 
-/// Gives something of `device` back to the driver, under its context: later, on another thread. Where the
-/// context is gone, so is everything in it, and `work` is not called.
+/// Gives something of `device` back to the driver, under its context: later, on another thread.
+/// Where the context is gone, so is everything in it, and `work` is not called.
 pub(super) fn free(
     device: &Arc<Device>,
     what: &'static str,
@@ -111,8 +111,8 @@ pub(super) fn run(job: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Drops `memory` once `event` has happened, later and on another thread; at once where it has. What
-/// `memory` drops does not call the host.
+/// Drops `memory` once `event` has happened, later and on another thread; at once where it has.
+/// What `memory` drops does not call the host.
 pub fn keep_until(event: Arc<Event>, memory: Box<dyn Send>) {
     if matches!(event.is_ready(), Ok(true)) || Driver::get().is_err() {
         return;
@@ -120,7 +120,7 @@ pub fn keep_until(event: Arc<Event>, memory: Box<dyn Send>) {
     USED.store(true, Ordering::Release);
     let mut state = STATE.lock();
     let number = state.take_number();
-    state.kept.push(Kept {
+    state.kept.push(KeptUntil {
         event,
         errors: 0,
         number,
@@ -129,8 +129,8 @@ pub fn keep_until(event: Arc<Event>, memory: Box<dyn Send>) {
     state.ensure_thread();
 }
 
-/// Does `job` on that thread, when everything has been done that was to be done before. It takes little
-/// time, and does not call the host. `Err`: there is nothing, and the caller does it.
+/// Does `job` on that thread, when everything has been done that was to be done before. It takes
+/// little time, and does not call the host. `Err`: there is nothing, and the caller does it.
 pub fn after<J: FnOnce() + Send + 'static>(job: J) -> Result<(), J> {
     let Some(mut state) = state() else {
         return Err(job);
@@ -144,8 +144,8 @@ pub fn after<J: FnOnce() + Send + 'static>(job: J) -> Result<(), J> {
     Ok(())
 }
 
-/// Waits until everything is back with the driver that has been given up so far, for `patience` at most.
-/// Not for an I/O thread. Returns whether it is.
+/// Waits until everything is back with the driver that has been given up so far, for `patience` at
+/// most. Not for an I/O thread. Returns whether it is.
 pub fn wait(patience: Duration) -> bool {
     let Some(mut state) = state() else {
         return true;
@@ -168,7 +168,7 @@ pub fn wait(patience: Duration) -> bool {
     true
 }
 
-impl State {
+impl Backlog {
     fn take_number(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
@@ -198,7 +198,7 @@ impl State {
     }
 }
 
-impl Kept {
+impl KeptUntil {
     fn is_over(&mut self) -> bool {
         self.event.is_ready().unwrap_or_else(|_| {
             self.errors += 1;

@@ -184,7 +184,8 @@ pub(super) unsafe fn unmap(
     unmapped.and(freed)
 }
 
-/// Plain memory that is in use, by its address, and whether another process was given a handle to it.
+/// Plain memory that is in use, by its address, and whether another process was given a handle to
+/// it.
 static PLAIN: Mutex<BTreeMap<CUdeviceptr, Arc<AtomicBool>>> = Mutex::new(BTreeMap::new());
 
 /// Another process gets a legacy handle to the allocation at `base`: where that is memory of ours,
@@ -322,7 +323,8 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `Unsupported` for memory that was not made to be [lent](Purpose::Lend); what the driver says.
+    /// `Unsupported` for memory that was not made to be [lent](Purpose::Lend); what the driver
+    /// says.
     pub fn export(&self) -> Result<OwnedFd> {
         let handle = self.block.as_ref().and_then(|block| block.handle);
         let handle = handle
@@ -351,7 +353,8 @@ impl Drop for DeviceMemory {
                 plain.remove(&block.address);
             }
         }
-        // Memory to be lent is seen whole by who is lent a part: nobody gets it with what another left.
+        // Memory to be lent is seen whole by who is lent a part: nobody gets it with what another
+        // left.
         let gone = if self.exported.load(Ordering::Acquire) || block.is_exportable() {
             vec![block]
         } else {

@@ -9,15 +9,16 @@
 //! ([`Device::enter`]) and then puts back what was current. A child made by `fork` is refused.
 //!
 //! When a peer dies. Memory that was imported as a file descriptor stays, since the driver counts
-//! its users over all processes; memory of a legacy handle, or of a pool, must not be touched any more. Memory
-//! that was exported is freed here as always: as a descriptor, its pages stay until the last
-//! mapping is gone, wherever that is, and nobody else gets them.
+//! its users over all processes; memory of a legacy handle, or of a pool, must not be touched any
+//! more. Memory that was exported is freed here as always: as a descriptor, its pages stay until
+//! the last mapping is gone, wherever that is, and nobody else gets them.
 //!
 //! Nothing waits for a whole device: there is one stream for each purpose, and events between them.
-//! What the driver may wait for by itself, when memory is given back, a thread of ours does ([`later`]).
+//! What the driver may wait for by itself, when memory is given back, a thread of ours does
+//! ([`later`]).
 //!
-//! A host may reset its device (`cudaDeviceReset`). That is noticed where the device is entered: then
-//! everything of it is dropped without a call, and the next [`Device::get`] begins anew.
+//! A host may reset its device (`cudaDeviceReset`). That is noticed where the device is entered:
+//! then everything of it is dropped without a call, and the next [`Device::get`] begins anew.
 
 pub(crate) mod array_memory;
 pub mod body;

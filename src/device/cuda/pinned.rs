@@ -53,8 +53,8 @@ impl PinnedBlock {
             call: "cuMemHostAlloc",
             code: code::OUT_OF_MEMORY,
         })?;
-        // Nobody reads what was never written, and a slice of it may be made.
-        // SAFETY: the driver gave `len` bytes that the processor writes, and they are nobody else's.
+        // Nobody reads what was never written, and a slice of it may be made. SAFETY: the driver
+        // gave `len` bytes that the processor writes, and they are nobody else's.
         unsafe { data.as_ptr().write_bytes(0, len) };
         Ok(Self { data, len })
     }
@@ -187,8 +187,8 @@ pub enum Access {
 }
 
 impl Registered {
-    /// Pins `len` bytes at `address`, whole pages, of `memory`, which is held until the driver has let go of
-    /// them: some time after this is dropped.
+    /// Pins `len` bytes at `address`, whole pages, of `memory`, which is held until the driver has
+    /// let go of them: some time after this is dropped.
     ///
     /// # Errors
     ///
@@ -196,7 +196,8 @@ impl Registered {
     ///
     /// # Safety
     ///
-    /// The memory stays mapped as it is while `memory` is held, and no work uses it when this is dropped.
+    /// The memory stays mapped as it is while `memory` is held, and no work uses it when this is
+    /// dropped.
     pub unsafe fn new(
         device: &Arc<Device>,
         address: NonNull<u8>,
@@ -246,8 +247,8 @@ impl Drop for Registered {
             REGISTERED.write().remove(&address);
             let gone = device.enter_to_drop().and_then(|_current| {
                 let address = std::ptr::without_provenance_mut(address);
-                // SAFETY: registered by what was dropped, and no work uses it any more, as its maker
-                // promised; `memory` keeps it mapped.
+                // SAFETY: registered by what was dropped, and no work uses it any more, as its
+                // maker promised; `memory` keeps it mapped.
                 Ok(unsafe { device.driver().cuMemHostUnregister(address) }?)
             });
             left(gone, "pinned pages of the host");

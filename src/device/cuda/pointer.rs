@@ -32,7 +32,8 @@ pub struct Pointer {
     pub kind: DeviceKind,
     /// The device that it lies on, or was allocated for.
     pub ordinal: i32,
-    /// First byte of the allocation; of virtual memory management, of the addresses reserved for it.
+    /// First byte of the allocation; of virtual memory management, of the addresses reserved for
+    /// it.
     pub base: u64,
     /// Bytes of that.
     pub size: usize,
@@ -43,7 +44,8 @@ pub struct Pointer {
     /// The pool that it was allocated from (`CUmemoryPool`), 0 where it is of none.
     pub pool: u64,
     /// Whether it was allocated in another context than the device's primary one: copies reach it,
-    /// kernels of ours do not. Memory of pools and of virtual memory management belongs to no context.
+    /// kernels of ours do not. Memory of pools and of virtual memory management belongs to no
+    /// context.
     pub foreign_context: bool,
 }
 
@@ -75,8 +77,8 @@ impl Pointer {
             *value = std::ptr::from_mut(answer).cast();
         }
         let _current = device.enter()?;
-        // SAFETY: both lists have so many entries, each value 8 bytes that live during the call, and no
-        // attribute asked for is longer. `address` is not looked at, only looked up.
+        // SAFETY: both lists have so many entries, each value 8 bytes that live during the call,
+        // and no attribute asked for is longer. `address` is not looked at, only looked up.
         unsafe {
             device.driver().cuPointerGetAttributes(
                 Self::ATTRIBUTES,

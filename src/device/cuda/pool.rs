@@ -1,11 +1,12 @@
-//! Pools of stream-ordered memory (`cuMemAllocAsync`, `cuMemAllocFromPoolAsync`), between processes.
+//! Pools of stream-ordered memory (`cuMemAllocAsync`, `cuMemAllocFromPoolAsync`), between
+//! processes.
 //!
-//! A process imports the pool of another by a file descriptor, and then single allocations of it by 64
-//! opaque bytes each. As with legacy handles, an allocation must not be freed before every importer has
-//! freed what it imported; and the driver counts imports badly: of an allocation imported twice in one
-//! process, the first that is freed takes the memory from both. So both a pool and an allocation are
-//! imported once in a process, and everybody is told of an allocation by the same bytes as long as
-//! anybody may have it open.
+//! A process imports the pool of another by a file descriptor, and then single allocations of it by
+//! 64 opaque bytes each. As with legacy handles, an allocation must not be freed before every
+//! importer has freed what it imported; and the driver counts imports badly: of an allocation
+//! imported twice in one process, the first that is freed takes the memory from both. So both a
+//! pool and an allocation are imported once in a process, and everybody is told of an allocation by
+//! the same bytes as long as anybody may have it open.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -46,8 +47,8 @@ impl fmt::Debug for ExportedPool {
     }
 }
 
-/// An allocation of a pool as others are told of it. It is held as long as the memory is, by whoever
-/// keeps that for them: then it is this allocation that lies there, and no later one.
+/// An allocation of a pool as others are told of it. It is held as long as the memory is, by
+/// whoever keeps that for them: then it is this allocation that lies there, and no later one.
 pub struct Share {
     pool: Arc<ExportedPool>,
     base: CUdeviceptr,
@@ -60,7 +61,8 @@ impl fmt::Debug for Share {
     }
 }
 
-/// The pools that were exported, by their contexts and handles: after a reset a handle is another pool's.
+/// The pools that were exported, by their contexts and handles: after a reset a handle is another
+/// pool's.
 static EXPORTED: Mutex<Vec<(ExportedKey, Weak<ExportedPool>)>> = Mutex::new(Vec::new());
 
 /// The context, and the driver's handle of the pool there.
@@ -75,8 +77,8 @@ impl ExportedPool {
             return Ok(Some(known));
         }
         let mut fd: std::ffi::c_int = -1;
-        // SAFETY: of this kind of handle the driver writes an int; it gave the pool as that of memory
-        // that lives.
+        // SAFETY: of this kind of handle the driver writes an int; it gave the pool as that of
+        // memory that lives.
         let exported = unsafe {
             device.driver().cuMemPoolExportToShareableHandle(
                 (&raw mut fd).cast(),
@@ -128,8 +130,8 @@ impl ExportedPool {
 }
 
 impl Share {
-    /// What leads to the allocation that begins at `base`, which lives, of the pool with this handle;
-    /// `None` where nothing does. Under the device's context.
+    /// What leads to the allocation that begins at `base`, which lives, of the pool with this
+    /// handle; `None` where nothing does. Under the device's context.
     pub(super) fn of(device: &Device, pool: usize, base: CUdeviceptr) -> Result<Option<Arc<Self>>> {
         let Some(pool) = ExportedPool::of(device, pool)? else {
             return Ok(None);
@@ -190,8 +192,8 @@ fn handle_of(pool: usize) -> CUmemoryPool {
     std::ptr::without_provenance_mut(pool)
 }
 
-/// Whose pool it is: the number of the process as the kernel says it, 0 where that is not known, and
-/// the pool's id there.
+/// Whose pool it is: the number of the process as the kernel says it, 0 where that is not known,
+/// and the pool's id there.
 pub type PoolKey = (i32, [u8; POOL_ID_BYTES]);
 
 /// A pool of another process, imported once here; destroyed when nothing of it is left.
@@ -211,8 +213,8 @@ impl fmt::Debug for ImportedPool {
 static IMPORTED: Once<(u64, PoolKey), ImportedPool> = Once::new();
 
 impl ImportedPool {
-    /// Imports the pool behind a descriptor of another process, for `device`, where its memory lies.
-    /// Imported already, it is shared; `fd` is not needed afterwards.
+    /// Imports the pool behind a descriptor of another process, for `device`, where its memory
+    /// lies. Imported already, it is shared; `fd` is not needed afterwards.
     ///
     /// # Errors
     ///
@@ -288,7 +290,8 @@ impl Drop for ImportedPool {
         let (device, pool, key) = (Arc::clone(&self.device), self.pool, self.key);
         later::run(move || {
             let gone = device.enter_to_drop().and_then(|_current| {
-                // SAFETY: imported by this, and destroyed only here; what was imported from it is freed.
+                // SAFETY: imported by this, and destroyed only here; what was imported from it is
+                // freed.
                 Ok(unsafe { device.driver().cuMemPoolDestroy(handle_of(pool)) }?)
             });
             left(gone, "a peer's pool");

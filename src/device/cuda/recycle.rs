@@ -11,7 +11,7 @@ const MOST_PINNED_BYTES: usize = 64 << 20;
 
 /// The blocks that are kept for one device.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct RecycledMemory {
     pub(super) device: List<Block>,
     pub(super) pinned: List<PinnedBlock>,
 }

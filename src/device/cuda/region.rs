@@ -11,10 +11,11 @@ use crate::device::lendable::Lendable;
 use crate::device::memfd::Charge;
 use crate::error::{Error, Result};
 
-/// A region of a GPU's memory: one allocation that can be exported, with the blocks that are in use.
+/// A region of a GPU's memory: one allocation that can be exported, with the blocks that are in
+/// use.
 ///
-/// A block is given back when no work uses it any more, which whoever enqueued the work sees to: the
-/// next one to take it may write at once.
+/// A block is given back when no work uses it any more, which whoever enqueued the work sees to:
+/// the next one to take it may write at once.
 #[derive(Debug)]
 pub struct CudaRegion {
     memory: DeviceMemory,

@@ -80,7 +80,7 @@ fn a_charge_waits_for_every_process() {
 #[test]
 fn without_a_watch_a_charge_waits_for_processes() {
     let (file, told) = charged();
-    file.state.lock().given = Given::To(Vec::new());
+    file.state.lock().given = GivenTo::To(Vec::new());
     let mut children: Vec<_> = (0..2)
         .map(|_| {
             let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();

@@ -23,7 +23,7 @@ impl Number {
 
 /// What was lent under one number.
 #[derive(Debug)]
-pub(super) struct Lent<K> {
+pub(super) struct LentSpan<K> {
     /// How many lends came before it.
     pub(super) age: u64,
     /// Spans that are not empty.
@@ -33,31 +33,32 @@ pub(super) struct Lent<K> {
 
 /// Lends by number.
 ///
-/// A stream's numbers go up by one, and most come back in that order, so the last of them lie one behind another in
-/// `run`: a server of hundreds of connections finds in no cache what it lent a window ago, and reads a queue faster
-/// than the places of a map. What does not fit there is in `rest`; no number is in both.
+/// A stream's numbers go up by one, and most come back in that order, so the last of them lie one
+/// behind another in `run`: a server of hundreds of connections finds in no cache what it lent a
+/// window ago, and reads a queue faster than the places of a map. What does not fit there is in
+/// `rest`; no number is in both.
 #[derive(Debug)]
 pub(super) struct Numbered<K> {
-    run: Run<K>,
+    run: SpanRun<K>,
     rest: HashMap<Number, Alike<K>>,
 }
 
 /// Lends of consecutive numbers of one stream.
 #[derive(Debug)]
-struct Run<K> {
+struct SpanRun<K> {
     /// The number of the first of `lends`.
     first: Number,
     /// `None` where nothing was lent, or it is back; the first never is.
-    lends: VecDeque<Option<Lent<K>>>,
+    lends: VecDeque<Option<LentSpan<K>>>,
     /// Those that are not `None`.
     out: usize,
 }
 
-/// What was lent under one number: wrapped, or by streams that a client names alike, it may be several. Which
-/// one a return means is not known then, so all of them must be back.
+/// What was lent under one number: wrapped, or by streams that a client names alike, it may be
+/// several. Which one a return means is not known then, so all of them must be back.
 #[derive(Debug)]
 struct Alike<K> {
-    first: Lent<K>,
+    first: LentSpan<K>,
     others: Vec<K>,
     returned: usize,
 }
@@ -68,15 +69,15 @@ pub(super) enum Back<K> {
     Unknown,
     /// Others of the number are out.
     Incomplete,
-    One(Lent<K>),
+    One(LentSpan<K>),
     /// All of the number.
-    All(Lent<K>, Vec<K>),
+    All(LentSpan<K>, Vec<K>),
 }
 
 /// Messages in a row that lend nothing, which a run may have in it.
 const MOST_SKIPPED: usize = 16;
-/// Places of a run, beside twice those of what is out: where a consumer keeps one batch of a long stream, that
-/// one leaves the run.
+/// Places of a run, beside twice those of what is out: where a consumer keeps one batch of a long
+/// stream, that one leaves the run.
 const SPARE: usize = 64;
 /// Places for which an empty run keeps memory.
 const MOST_KEPT: usize = 1024;
@@ -84,7 +85,7 @@ const MOST_KEPT: usize = 1024;
 impl<K> Numbered<K> {
     pub(super) fn new() -> Self {
         Self {
-            run: Run {
+            run: SpanRun {
                 first: Number { stream: 0, seq: 0 },
                 lends: VecDeque::new(),
                 out: 0,
@@ -93,7 +94,7 @@ impl<K> Numbered<K> {
         }
     }
 
-    pub(super) fn lend(&mut self, number: Number, lent: Lent<K>) {
+    pub(super) fn lend(&mut self, number: Number, lent: LentSpan<K>) {
         let is_taken = self.rest.contains_key(&number);
         if !is_taken && self.run.follows(number) {
             self.run.push(number, lent);
@@ -150,7 +151,7 @@ impl<K> Numbered<K> {
     }
 }
 
-impl<K> Run<K> {
+impl<K> SpanRun<K> {
     /// Whether `number` may be added.
     fn follows(&self, number: Number) -> bool {
         let skipped = number
@@ -161,7 +162,7 @@ impl<K> Run<K> {
     }
 
     /// Adds what [follows](Self::follows).
-    fn push(&mut self, number: Number, lent: Lent<K>) {
+    fn push(&mut self, number: Number, lent: LentSpan<K>) {
         if self.lends.is_empty() {
             self.first = number;
         }
@@ -173,19 +174,19 @@ impl<K> Run<K> {
     }
 
     /// Takes the first lend out.
-    fn pop(&mut self) -> Option<(Number, Lent<K>)> {
+    fn pop(&mut self) -> Option<(Number, LentSpan<K>)> {
         let number = self.first;
         let lent = self.take(number)?;
         Some((number, lent))
     }
 
     /// Takes the first lend out where the run has far more places than lends.
-    fn pop_scattered(&mut self) -> Option<(Number, Lent<K>)> {
+    fn pop_scattered(&mut self) -> Option<(Number, LentSpan<K>)> {
         let enough = self.out.saturating_mul(2).saturating_add(SPARE);
         (self.lends.len() > enough).then(|| self.pop())?
     }
 
-    fn take(&mut self, number: Number) -> Option<Lent<K>> {
+    fn take(&mut self, number: Number) -> Option<LentSpan<K>> {
         if number.stream != self.first.stream {
             return None;
         }
@@ -204,7 +205,7 @@ impl<K> Run<K> {
 }
 
 impl<K> Alike<K> {
-    fn of(first: Lent<K>) -> Self {
+    fn of(first: LentSpan<K>) -> Self {
         Self {
             first,
             others: Vec::new(),

@@ -69,7 +69,8 @@ impl CreditCount {
         // A size is not known before a batch is pulled: the last one may pass the limit of bytes.
         let within = after.batches <= limit.batches.max(before.batches)
             && (before.bytes < limit.bytes || after.bytes <= limit.bytes);
-        // One that costs nothing may come after the one that passes the limit: it was not waited for.
+        // One that costs nothing may come after the one that passes the limit: it was not waited
+        // for.
         if enforced && cost(header) != NOTHING && !nothing_outstanding && !within {
             return Err(ProtocolError::new(
                 "E5",
@@ -106,8 +107,8 @@ impl CreditCount {
     /// Counts a message that the consumer took; `packed` where its body came as bytes. Gives back
     /// whether half the window is free since the peer was last told.
     ///
-    /// Where bodies lent `in_place` use no credit of bytes, a peer that has sent more than its credit waits for
-    /// no bytes: of large bodies it would else be told after every few.
+    /// Where bodies lent `in_place` use no credit of bytes, a peer that has sent more than its
+    /// credit waits for no bytes: of large bodies it would else be told after every few.
     pub(super) fn taken(&mut self, header: &Header, packed: bool, in_place: bool) -> bool {
         if packed {
             self.held = self.held.saturating_sub(header.body_len());

@@ -12,8 +12,8 @@ use crate::proto::{
 
 /// Each of these returns the error with which the stream fails, if it does so in the call. What
 /// arrives for a stream that has failed or was cancelled is ignored, but for addresses, which come
-/// out of [`abandoned`](Receiver::abandoned).
-/// Spans of bodies that nobody will see, which the server has sent before its answer: 16 MiB of them.
+/// out of [`abandoned`](Receiver::abandoned). Spans of bodies that nobody will see, which the
+/// server has sent before its answer: 16 MiB of them.
 const MOST_EARLY_SPANS: usize = 1 << 20;
 
 impl<B> Receiver<B> {

@@ -15,7 +15,7 @@ use crate::proto::{
     Return, Span, Timestamp, ensure_ticket_fits,
 };
 use credit::CreditCount;
-use peer::Peer;
+use peer::ServerEnd;
 use types::Stop;
 pub use types::{
     AnswerLimit, Body, InBody, Message, ReceiverConfig, ReceiverEvent, ReceiverState,
@@ -25,10 +25,10 @@ pub use types::{
 /// Bytes of bodies without headers that are always accepted; twice the window where that is more.
 const LEAST_LOOSE_BYTES: u64 = 512 << 20;
 
-/// Whether it is known how a message's body goes back: the connection that it came on says so, and on a
-/// transport that keeps no order its answer may be behind it.
-fn may_take<B>(data: &Option<Peer>, message: &Message<B>) -> bool {
-    let unanswered = data.as_ref().is_some_and(Peer::is_unanswered);
+/// Whether it is known how a message's body goes back: the connection that it came on says so, and
+/// on a transport that keeps no order its answer may be behind it.
+fn may_take<B>(data: &Option<ServerEnd>, message: &Message<B>) -> bool {
+    let unanswered = data.as_ref().is_some_and(ServerEnd::is_unanswered);
     !unanswered || matches!(message.body, Body::Packed(_))
 }
 
@@ -49,8 +49,8 @@ pub struct Receiver<B> {
     config: ReceiverConfig,
     state: ReceiverState,
     started: bool,
-    metadata: Peer,
-    data: Option<Peer>,
+    metadata: ServerEnd,
+    data: Option<ServerEnd>,
     parser: HeaderParser,
     /// The header of the message before, where the next one may repeat it.
     last_header: Option<Header>,
@@ -61,8 +61,8 @@ pub struct Receiver<B> {
     stop: Option<Stop>,
     /// Whether the metadata connection has carried its last message of this stream.
     over_on_wire: bool,
-    /// A rule was broken, or the stream's connection was cut. What the server says in ERROR is neither,
-    /// whatever its status.
+    /// A rule was broken, or the stream's connection was cut. What the server says in ERROR is
+    /// neither, whatever its status.
     faulty: bool,
     /// Whether everything before the server's ERROR has arrived.
     whole: bool,
@@ -88,8 +88,8 @@ impl<B> Receiver<B> {
     ///
     /// # Errors
     ///
-    /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions, a ticket that
-    /// is too long.
+    /// `InvalidUri`: tags that break rule U4. `InvalidArgument`: an empty range of versions, a
+    /// ticket that is too long.
     pub fn new(config: ReceiverConfig) -> Result<Self, Error> {
         for side in [Some(config.metadata), config.data].into_iter().flatten() {
             if side.extension {
@@ -120,8 +120,8 @@ impl<B> Receiver<B> {
                 ReceiverState::AwaitingSchema
             },
             started: false,
-            metadata: Peer::new(config.metadata),
-            data: config.data.map(Peer::new),
+            metadata: ServerEnd::new(config.metadata),
+            data: config.data.map(ServerEnd::new),
             parser: HeaderParser::default(),
             last_header: None,
             window: Window::new(config.first_seq, loose),
@@ -271,9 +271,9 @@ impl<B> Receiver<B> {
         self.whole
     }
 
-    /// Whether the driver should go on reading this connection. Not while what waits for the consumer
-    /// fills the window, or while one connection is far ahead of the other: this is what bounds a
-    /// peer that counts no credit (rule E5).
+    /// Whether the driver should go on reading this connection. Not while what waits for the
+    /// consumer fills the window, or while one connection is far ahead of the other: this is what
+    /// bounds a peer that counts no credit (rule E5).
     pub fn may_read(&self, side: Side) -> bool {
         let (headers_ahead, bodies_ahead, loose_bytes) = self.window.lead();
         let (awaits_header, awaits_body) = self.window.awaits();
@@ -288,7 +288,7 @@ impl<B> Receiver<B> {
             }
             (Side::Data, _) => {
                 // Its answer may be behind the bodies that wait for it.
-                self.data.as_ref().is_some_and(Peer::is_unanswered)
+                self.data.as_ref().is_some_and(ServerEnd::is_unanswered)
                     || awaits_body
                     || (bodies_ahead < far
                         && u64::from(bodies_ahead) <= window.batches
@@ -302,8 +302,8 @@ impl<B> Receiver<B> {
         self.state.is_broken() || (balanced && !full)
     }
 
-    /// Whether the next message waits for the answer of the connection of its body, which says how that
-    /// goes back.
+    /// Whether the next message waits for the answer of the connection of its body, which says how
+    /// that goes back.
     pub fn is_held_up(&self) -> bool {
         let next = self.ready.front();
         next.is_some_and(|message| !may_take(&self.data, message))
@@ -324,14 +324,14 @@ impl<B> Receiver<B> {
         self.ready.len()
     }
 
-    /// Takes the lent bodies that nobody will see. They are to be given back, on the connection of the
-    /// bodies.
+    /// Takes the lent bodies that nobody will see. They are to be given back, on the connection of
+    /// the bodies.
     pub fn abandoned(&mut self) -> Vec<Return> {
         std::mem::take(&mut self.abandoned)
     }
 
-    /// How the lent body of message `seq` goes back, once it is not needed any more; `None`: a body of
-    /// empty buffers does not (rule F3).
+    /// How the lent body of message `seq` goes back, once it is not needed any more; `None`: a body
+    /// of empty buffers does not (rule F3).
     pub fn to_return(&self, seq: u32, spans: &[Span]) -> Option<Return> {
         let mut named = spans.iter().filter(|span| span.length != 0).peekable();
         named.peek()?;
@@ -363,8 +363,8 @@ impl<B> Receiver<B> {
         self.events.pop_front()
     }
 
-    /// Whether bodies lent in place use no credit of bytes: the server of the headers says so, or may
-    /// have, where its word has not come yet.
+    /// Whether bodies lent in place use no credit of bytes: the server of the headers says so, or
+    /// may have, where its word has not come yet.
     fn spares_in_place(&self) -> bool {
         let info = self.metadata.info.as_ref();
         let features = info.map_or(self.config.request.features, |info| info.features);
@@ -382,7 +382,7 @@ impl<B> Receiver<B> {
             .push_back(ReceiverTransmit::Control { side, bytes });
     }
 
-    fn peer_mut(&mut self, side: Side) -> Option<&mut Peer> {
+    fn peer_mut(&mut self, side: Side) -> Option<&mut ServerEnd> {
         match side {
             Side::Metadata => Some(&mut self.metadata),
             Side::Data => self.data.as_mut(),

@@ -72,8 +72,8 @@ pub enum InBody<'a, B> {
 pub enum Body<B> {
     /// The packed body, as long as the header says.
     Packed(B),
-    /// Lent memory, one span for each buffer of the header and of its length (rule A1). Each one that
-    /// is not empty is to be freed once (rule F3).
+    /// Lent memory, one span for each buffer of the header and of its length (rule A1). Each one
+    /// that is not empty is to be freed once (rule F3).
     Lent(Vec<Span>),
 }
 

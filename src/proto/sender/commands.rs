@@ -78,8 +78,8 @@ impl<P, K> Sender<P, K> {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument`: no stream runs, no schema was sent, or the body does not fit the role, its
-    /// length or rule A1. `Cancelled`. What was to be sent is dropped.
+    /// `InvalidArgument`: no stream runs, no schema was sent, or the body does not fit the role,
+    /// its length or rule A1. `Cancelled`. What was to be sent is dropped.
     pub fn send_dictionary(
         &mut self,
         header: impl Into<Arc<[u8]>>,
@@ -189,9 +189,9 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Tells the peer that the body of the next message may be read only after a CUDA event; `handle`
-    /// is what opens the event, where the connection has not told it before. Then send that message,
-    /// with a lent body.
+    /// Tells the peer that the body of the next message may be read only after a CUDA event;
+    /// `handle` is what opens the event, where the connection has not told it before. Then send
+    /// that message, with a lent body.
     ///
     /// # Errors
     ///
@@ -235,8 +235,8 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    /// Tells the peer that no further request is served on this connection: it closes the connection
-    /// when everything of the stream that was on it has come.
+    /// Tells the peer that no further request is served on this connection: it closes the
+    /// connection when everything of the stream that was on it has come.
     ///
     /// # Errors
     ///
@@ -301,12 +301,12 @@ impl<P, K> Sender<P, K> {
         let wrong = |what: &str| Err(Error::invalid_argument(format!("body of {what}")));
         // Everything is checked before anything changes.
         let body = match body {
-            OutBody::Elsewhere if role == Role::Metadata => Checked::Elsewhere,
+            OutBody::Elsewhere if role == Role::Metadata => CheckedBody::Elsewhere,
             OutBody::Packed { len, payload } if role != Role::Metadata => {
                 if len != body_len {
                     return wrong(&format!("{len} bytes under a header that says {body_len}"));
                 }
-                Checked::Packed(payload)
+                CheckedBody::Packed(payload)
             }
             OutBody::Lent {
                 spans,
@@ -323,7 +323,7 @@ impl<P, K> Sender<P, K> {
                 if total > body_len {
                     return wrong(&format!("{total} bytes lent for one of {body_len}"));
                 }
-                Checked::Lent(Lent {
+                CheckedBody::Lent(LentBody {
                     total,
                     spans,
                     hold,
@@ -340,7 +340,7 @@ impl<P, K> Sender<P, K> {
         let stream = self.streaming("send")?;
         let (mark, features) = (stream.mark, stream.features);
         stream.next_seq = seq.wrapping_add(1);
-        let in_place = matches!(&body, Checked::Lent(lent) if lent.in_place);
+        let in_place = matches!(&body, CheckedBody::Lent(lent) if lent.in_place);
         let free = in_place && features & FEATURE_IN_PLACE != 0;
         if let Some(window) = &mut stream.window {
             window.sent(batches, body_len, free);
@@ -348,13 +348,13 @@ impl<P, K> Sender<P, K> {
         self.header_out(role, seq, header);
         // Rule D1: every message has a body message, also one of 0 bytes.
         match body {
-            Checked::Elsewhere => {}
-            Checked::Packed(packed) => {
+            CheckedBody::Elsewhere => {}
+            CheckedBody::Packed(packed) => {
                 let tag = body_tag(seq, BodyKind::Packed);
                 self.transmits.push_back(Transmit::Body { tag, packed });
             }
-            Checked::Lent(lent) => {
-                let Lent {
+            CheckedBody::Lent(lent) => {
+                let LentBody {
                     total, spans, hold, ..
                 } = lent;
                 let tag = body_tag(seq, BodyKind::List);
@@ -374,14 +374,14 @@ impl<P, K> Sender<P, K> {
 }
 
 /// A body that may be sent.
-enum Checked<P, K> {
+enum CheckedBody<P, K> {
     Elsewhere,
     Packed(P),
-    Lent(Lent<K>),
+    Lent(LentBody<K>),
 }
 
 /// As in [`OutBody::Lent`], with the sum of the lengths.
-struct Lent<K> {
+struct LentBody<K> {
     total: u64,
     spans: Spans,
     hold: K,

@@ -12,7 +12,7 @@ use crate::proto::control::error_of;
 use crate::proto::extension::{FEATURE_IN_PLACE, FEATURE_PENDING, FEATURES, VERSION};
 use crate::proto::{Control, Credit, Ledger, ProtocolError, Request, Role, decode_frees};
 pub use types::{OutBody, SenderConfig, SenderEvent, SenderState, Transmit};
-use window::Window;
+use window::CreditWindow;
 pub use window::WindowRoom;
 
 /// The stream being served.
@@ -25,11 +25,11 @@ struct Stream {
     schema_sent: bool,
     cancelled: bool,
     /// `None`: a baseline peer, which is bounded by sends not yet complete (rule E5).
-    window: Option<Window>,
+    window: Option<CreditWindow>,
     /// Those of [`FEATURES`] that the client knows.
     features: u64,
-    /// The header of the message before. One like it is recognised by its place in memory, which an encoder uses
-    /// again: comparing the bytes of wide tables would cost as much as sending them.
+    /// The header of the message before. One like it is recognised by its place in memory, which an
+    /// encoder uses again: comparing the bytes of wide tables would cost as much as sending them.
     last_header: Option<Arc<[u8]>>,
 }
 
@@ -49,7 +49,7 @@ pub struct Sender<P, K> {
     stream: Option<Stream>,
     /// Role Data after its end: credit goes on counting, since it alone says when the consumer has
     /// everything. With the mark of its stream.
-    tail: Option<(u64, Window)>,
+    tail: Option<(u64, CreditWindow)>,
     ledger: Ledger<K>,
     /// Regions the peer knows, and whether it was told that they are gone.
     regions: BTreeMap<u16, bool>,
@@ -185,11 +185,11 @@ impl<P, K> Sender<P, K> {
 
     /// Whether half of the consumer's window is used (rule E5). Never, for a baseline peer.
     pub fn is_half_used(&self) -> bool {
-        self.window().is_some_and(Window::is_half_used)
+        self.window().is_some_and(CreditWindow::is_half_used)
     }
 
-    /// Whether a message, dictionary or batch, with a body of `body_len` bytes may be sent now (rule
-    /// E5). Always, for a baseline peer. `in_place`: as in [`OutBody::Lent`].
+    /// Whether a message, dictionary or batch, with a body of `body_len` bytes may be sent now
+    /// (rule E5). Always, for a baseline peer. `in_place`: as in [`OutBody::Lent`].
     pub fn admits(&self, body_len: u64, in_place: bool) -> bool {
         self.room()
             .is_none_or(|room| room.admits(body_len, in_place))
@@ -201,13 +201,13 @@ impl<P, K> Sender<P, K> {
         features & FEATURE_IN_PLACE != 0
     }
 
-    /// Record batches of the stream that the consumer has taken, as its credit says; 0 for a baseline
-    /// peer, which gives none.
+    /// Record batches of the stream that the consumer has taken, as its credit says; 0 for a
+    /// baseline peer, which gives none.
     pub fn batches_taken(&self) -> u64 {
         let window = self
             .window()
             .or(self.tail.as_ref().map(|(_, window)| window));
-        window.map_or(0, Window::batches_taken)
+        window.map_or(0, CreditWindow::batches_taken)
     }
 
     /// The next message for the transport.
@@ -220,7 +220,7 @@ impl<P, K> Sender<P, K> {
         self.events.pop_front()
     }
 
-    fn window(&self) -> Option<&Window> {
+    fn window(&self) -> Option<&CreditWindow> {
         self.stream.as_ref()?.window.as_ref()
     }
 
@@ -240,7 +240,7 @@ impl<P, K> Sender<P, K> {
             Request::baseline(bytes)
         };
         self.extension = extension;
-        let window = extension.then(|| Window::new(request.credit));
+        let window = extension.then(|| CreditWindow::new(request.credit));
         self.stream = Some(Stream {
             mark: request.mark(),
             role,

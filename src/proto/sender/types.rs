@@ -98,7 +98,8 @@ pub enum Transmit<P> {
 /// What happened.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SenderEvent<K> {
-    /// A stream is asked for: [`accept`](super::Sender::accept) or [`refuse`](super::Sender::refuse) it.
+    /// A stream is asked for: [`accept`](super::Sender::accept) or
+    /// [`refuse`](super::Sender::refuse) it.
     Requested {
         /// What the client said; of a baseline peer only the ticket means anything.
         request: Request,
@@ -110,7 +111,8 @@ pub enum SenderEvent<K> {
     /// The client does not want the stream any more: call [`fail`](super::Sender::fail) or
     /// [`end`](super::Sender::end), soon; both answer it.
     Cancelled,
-    /// [`may_pull`](super::Sender::may_pull) and [`admits`](super::Sender::admits) may have changed.
+    /// [`may_pull`](super::Sender::may_pull) and [`admits`](super::Sender::admits) may have
+    /// changed.
     CreditChanged,
     /// Every span of a lend has been returned.
     Freed(K),
@@ -132,8 +134,9 @@ pub enum SenderState {
     Streaming,
     /// The only stream of this connection is over; what it lent may still come back (rule F2).
     ///
-    /// A baseline peer gets here, since it asks once, and so does a connection of role Data: nothing
-    /// on it tells the client where the stream ends, so no further request could be told apart.
+    /// A baseline peer gets here, since it asks once, and so does a connection of role Data:
+    /// nothing on it tells the client where the stream ends, so no further request could be told
+    /// apart.
     Ended,
     /// The connection is over.
     Closed,

@@ -6,7 +6,7 @@ use crate::proto::{Credit, ProtocolError};
 
 /// Credit given and used, all as totals since the start (rule E5).
 #[derive(Debug, Clone)]
-pub(super) struct Window {
+pub(super) struct CreditWindow {
     initial: Credit,
     credit: Credit,
     sent: Credit,
@@ -46,7 +46,7 @@ impl WindowRoom {
     }
 }
 
-impl Window {
+impl CreditWindow {
     pub(super) fn new(initial: Credit) -> Self {
         Self {
             initial,
@@ -92,7 +92,8 @@ impl Window {
         left <= self.initial.batches / 2 || bytes_left <= self.initial.bytes / 2
     }
 
-    /// What the credit has left. Bodies lent in place use none of the bytes where `spares_in_place`.
+    /// What the credit has left. Bodies lent in place use none of the bytes where
+    /// `spares_in_place`.
     pub(super) fn room(&self, spares_in_place: bool) -> WindowRoom {
         WindowRoom {
             is_unused: self.nothing_outstanding(),

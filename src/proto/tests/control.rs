@@ -103,8 +103,8 @@ fn malformed_control_messages_are_errors() {
             _ => bytes.len(),
         };
         for len in 1..open_ended {
-            // One that names an event of which the client knows is whole, and so is one that returns
-            // a single body.
+            // One that names an event of which the client knows is whole, and so is one that
+            // returns a single body.
             let whole = match message {
                 Control::Ready { .. } => 7,
                 Control::Return { .. } => 13,

@@ -284,7 +284,8 @@ fn shared_tables_do_not_multiply() {
     assert_eq!(Header::parse(&bytes).unwrap_err().rule(), "M7");
 }
 
-/// Rule A8: what is remembered of the header before stands for the same bytes alone, and is no less checked.
+/// Rule A8: what is remembered of the header before stands for the same bytes alone, and is no less
+/// checked.
 #[test]
 fn a_header_like_the_one_before_is_that_header() {
     let mut parser = HeaderParser::default();

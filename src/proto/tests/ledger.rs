@@ -101,8 +101,9 @@ fn draining_ends_every_lend() {
 }
 
 proptest! {
-    /// Rule F3: returned in any order and grouping, every lend comes back exactly once, never before
-    /// as many returns of each of its addresses as it has occurrences, and the ledger ends empty.
+    /// Rule F3: returned in any order and grouping, every lend comes back exactly once, never
+    /// before as many returns of each of its addresses as it has occurrences, and the ledger ends
+    /// empty.
     #[test]
     fn everything_comes_back_once(
         lends in prop::collection::vec(
@@ -185,8 +186,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Rule F3, returns by number: whatever is skipped, wraps, is named twice or stays out, each lend comes
-    /// back once, with all others of its number, and a number that is not out is refused.
+    /// Rule F3, returns by number: whatever is skipped, wraps, is named twice or stays out, each
+    /// lend comes back once, with all others of its number, and a number that is not out is
+    /// refused.
     #[test]
     fn numbers_come_back_as_they_were_lent(steps in steps()) {
         let mut ledger = Ledger::new();
@@ -232,7 +234,8 @@ proptest! {
     }
 }
 
-/// Who keeps one batch of a long stream has the server keep that lend alone, not a place for each since.
+/// Who keeps one batch of a long stream has the server keep that lend alone, not a place for each
+/// since.
 #[test]
 fn one_lend_that_stays_out_takes_no_room_for_later_ones() {
     let mut ledger = Ledger::new();
@@ -251,5 +254,5 @@ fn one_lend_that_stays_out_takes_no_room_for_later_ones() {
 /// What one lent buffer costs (see `Address`): with its key, half a cache line.
 #[test]
 fn an_address_takes_32_bytes() {
-    assert_eq!(size_of::<(u64, Address)>(), 32);
+    assert_eq!(size_of::<(u64, SpanAddress)>(), 32);
 }

@@ -1,5 +1,5 @@
-//! A sender and a receiver joined by a simulated link, which delays, reorders and cuts. Everything is
-//! drawn from a seed, so that a failure can be replayed.
+//! A sender and a receiver joined by a simulated link, which delays, reorders and cuts. Everything
+//! is drawn from a seed, so that a failure can be replayed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -453,8 +453,8 @@ fn dictionaries_are_credited_by_their_bytes() {
     );
 }
 
-/// Rule E5, feature in place: a peer that was not stopped by the bytes of large bodies is told by batches alone; one
-/// that may be is told of half the window's bytes.
+/// Rule E5, feature in place: a peer that was not stopped by the bytes of large bodies is told by
+/// batches alone; one that may be is told of half the window's bytes.
 #[test]
 fn what_is_lent_in_place_is_credited_by_batches() {
     for (arrived, told_after) in [(2, 1), (4, 2)] {
@@ -609,8 +609,8 @@ fn of_two_failures_the_first_says_why() {
     assert_eq!(error.cause().unwrap().text(), "out of luck");
 }
 
-/// Rule E4: with the messages before it already taken, ERROR fails the stream at once, and the other
-/// connection is told.
+/// Rule E4: with the messages before it already taken, ERROR fails the stream at once, and the
+/// other connection is told.
 #[test]
 fn an_error_on_one_connection_cancels_the_other() {
     for (side, other) in [(Side::Metadata, Side::Data), (Side::Data, Side::Metadata)] {
@@ -934,8 +934,8 @@ fn silence_is_an_error_while_the_consumer_waits() {
     );
 }
 
-/// Feature return: a lent body that nobody will see goes back by its number; one that came before the server
-/// said so, on a transport that keeps no order, once it has.
+/// Feature return: a lent body that nobody will see goes back by its number; one that came before
+/// the server said so, on a transport that keeps no order, once it has.
 #[test]
 fn bodies_go_back_by_number_where_the_server_takes_that() {
     let mut receiver = started(config(true, false));
@@ -1009,7 +1009,8 @@ fn a_header_may_be_that_of_the_message_before() {
     assert_eq!(rule(receiver.handle_metadata(NOW, &repeat(2))), "rule M3");
 }
 
-/// Rule E2: a lent body waits for the answer of the connection that it came on: that says how it goes back.
+/// Rule E2: a lent body waits for the answer of the connection that it came on: that says how it
+/// goes back.
 #[test]
 fn lent_bodies_wait_for_the_answer_of_their_connection() {
     let mut receiver = started(config(true, true));
@@ -1034,8 +1035,8 @@ fn lent_bodies_wait_for_the_answer_of_their_connection() {
     assert_eq!(receiver.next_message().unwrap().seq, 1);
 }
 
-/// The same once the headers have all come: the stream has stalled until that answer comes, and fails where
-/// its connection ends first.
+/// The same once the headers have all come: the stream has stalled until that answer comes, and
+/// fails where its connection ends first.
 #[test]
 fn a_stream_whose_bodies_were_never_accepted_does_not_wait_for_ever() {
     let mut receiver = started(config(true, true));

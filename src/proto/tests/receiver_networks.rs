@@ -1,5 +1,5 @@
-//! What networks add at the consuming side: servers that cannot refuse, and connections that keep no
-//! order.
+//! What networks add at the consuming side: servers that cannot refuse, and connections that keep
+//! no order.
 
 use super::*;
 

@@ -284,8 +284,8 @@ fn frees_arrive_at_any_time() {
     assert_eq!(sender.lent_outstanding(), 0);
 }
 
-/// Feature return: bodies come back by stream and number, at any time, each as often as it was lent. Rule F3:
-/// what was not lent closes the connection, and what came back before it counts.
+/// Feature return: bodies come back by stream and number, at any time, each as often as it was
+/// lent. Rule F3: what was not lent closes the connection, and what came back before it counts.
 #[test]
 fn bodies_come_back_by_number() {
     let mut sender = TestSender::new(SenderConfig::default());
@@ -326,8 +326,8 @@ fn bodies_come_back_by_number() {
     assert!(sender.handle_disconnect().is_empty());
 }
 
-/// Rule F4: what comes back by number and what comes back by address comes out of a disconnect, in the order
-/// in which it was lent.
+/// Rule F4: what comes back by number and what comes back by address comes out of a disconnect, in
+/// the order in which it was lent.
 #[test]
 fn a_disconnect_gives_back_what_has_a_number() {
     let mut sender = TestSender::new(SenderConfig::default());
@@ -596,8 +596,8 @@ fn bodies_lent_in_place_use_no_bytes_of_the_window() {
     assert!(sender.admits(u64::MAX, false));
 }
 
-/// Feature repeat: the header of the message before, in the same memory, is not sent again where the client
-/// knows what that means; one between them ends it, and so does another stream.
+/// Feature repeat: the header of the message before, in the same memory, is not sent again where
+/// the client knows what that means; one between them ends it, and so does another stream.
 #[test]
 fn a_header_like_the_last_is_not_sent_again() {
     let (header, len) = batch(&[100]);

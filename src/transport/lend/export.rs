@@ -17,23 +17,23 @@ pub trait Export: Send + Sync + Debug {
     /// # Errors
     ///
     /// Of the system or the transport: the bodies then travel as bytes.
-    fn export(&self, region: &Region) -> Result<Exported>;
+    fn export(&self, region: &Region) -> Result<ExportedRegion>;
 
-    /// Whether the peer loses its access when the [`Exported`] is dropped. Where it does not, memory
-    /// that was out at a cut is never used again (rule F4).
+    /// Whether the peer loses its access when the [`ExportedRegion`] is dropped. Where it does not,
+    /// memory that was out at a cut is never used again (rule F4).
     fn is_revocable(&self) -> bool;
 
     /// Whether the peer reads the region in place, without a copy of its own.
     fn is_mapped(&self) -> bool;
 
-    /// Whether to copy bodies into a region and lend them from there. A transport that receives sent
-    /// bytes in place gains nothing by that.
+    /// Whether to copy bodies into a region and lend them from there. A transport that receives
+    /// sent bytes in place gains nothing by that.
     fn lends_copies(&self) -> bool;
 }
 
 /// A region that the peer can reach, until this is dropped.
 #[derive(Debug)]
-pub struct Exported {
+pub struct ExportedRegion {
     /// The contents of the REGION message.
     pub handle: Vec<u8>,
     /// The descriptor that goes with the message.
@@ -50,9 +50,9 @@ pub struct ByDescriptor {
 }
 
 impl Export for ByDescriptor {
-    fn export(&self, region: &Region) -> Result<Exported> {
+    fn export(&self, region: &Region) -> Result<ExportedRegion> {
         let len = u64::try_from(region.len()).unwrap_or(u64::MAX);
-        Ok(Exported {
+        Ok(ExportedRegion {
             handle: len.to_le_bytes().to_vec(),
             fd: Some(region.give(self.process.as_ref())),
             access: None,
@@ -87,14 +87,14 @@ pub struct PeerProcess {
 
 /// Whoever is lent to.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct Borrower {
     /// The way to the host's memory.
     pub export: Box<dyn Export>,
     /// `None`: no memory of GPUs is lent.
     pub process: Option<PeerProcess>,
 }
 
-impl Peer {
+impl Borrower {
     /// Whether the peer is this very process.
     pub fn is_this_process(&self) -> bool {
         self.process.as_ref().is_some_and(|peer| peer.is_this)

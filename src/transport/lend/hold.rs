@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::device::afterlife;
 use crate::device::cuda::Event;
-use crate::transport::lend::memory::{Block, Borrow};
+use crate::device::outlive;
+use crate::transport::lend::memory::{Borrow, LentBlock};
 use crate::transport::lend::pool_core::PoolCore;
 use crate::transport::{Keep, Owner};
 
 /// The block and the memory of one lease. Dropping it, on any thread and also after the pool is
 /// abandoned or gone, gives them back.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct LeaseHold {
     pub core: Arc<PoolCore>,
     /// Memory that is lent where it lies, each once.
     pub borrowed: SmallVec<[Arc<Borrow>; 1]>,
-    pub block: Option<Block>,
+    pub block: Option<LentBlock>,
     /// The place for the producer's array, of a body on a GPU.
     pub keep: Option<Keep>,
     /// Our copies to the block end before this event. Until then neither the block nor the
@@ -28,7 +28,7 @@ pub(super) struct Hold {
     returned: bool,
 }
 
-impl Hold {
+impl LeaseHold {
     /// Holds nothing yet.
     pub fn new(core: &Arc<PoolCore>) -> Self {
         Self {
@@ -66,8 +66,8 @@ impl Hold {
         }
     }
 
-    /// The connection is over, and this was out: the peer may read a GPU's memory for as long as its
-    /// process lives.
+    /// The connection is over, and this was out: the peer may read a GPU's memory for as long as
+    /// its process lives.
     fn outlive(&mut self) {
         // Of a block that is back nothing more is read, and its region is not used again.
         if self.keep.is_none() || self.returned && self.borrowed.is_empty() {
@@ -78,12 +78,12 @@ impl Hold {
         if let Some(peer) = process.filter(|peer| !peer.is_this) {
             let lent = (std::mem::take(&mut self.borrowed), self.block.take());
             let kept = (lent, self.keep.take());
-            afterlife::keep_until_end(&peer.death, Box::new(kept));
+            outlive::keep_until_end(&peer.death, Box::new(kept));
         }
     }
 }
 
-impl Drop for Hold {
+impl Drop for LeaseHold {
     fn drop(&mut self) {
         if self.block.is_none() && self.keep.is_none() {
             return;
@@ -101,7 +101,7 @@ impl Drop for Hold {
             && !matches!(busy.is_ready(), Ok(true))
         {
             self.returned = !self.core.regions.lock().abandoned;
-            afterlife::keep_until_happened(busy, Box::new(self.take()));
+            outlive::keep_until_happened(busy, Box::new(self.take()));
             return;
         }
         let mut regions = self.core.regions.lock();
@@ -113,7 +113,8 @@ impl Drop for Hold {
         if let Some(block) = &self.block {
             regions.return_block(block);
         }
-        // The host's memory needs no call, and may be unmapped with its last lease: that takes time.
+        // The host's memory needs no call, and may be unmapped with its last lease: that takes
+        // time.
         if let Some(keep) = &self.keep {
             for borrow in std::mem::take(&mut self.borrowed) {
                 regions.return_borrow(borrow, Some(keep));

@@ -9,19 +9,19 @@ use crate::device::cuda::Device;
 use crate::device::lendable::Lendable;
 use crate::device::region::Region;
 use crate::error::Result;
-use crate::transport::lend::export::{Exported, Peer};
-use crate::transport::lend::hold::Hold;
-use crate::transport::lend::memory::{AfterReturn, CopyRegion, Key, Memory};
+use crate::transport::lend::export::{Borrower, ExportedRegion};
+use crate::transport::lend::hold::LeaseHold;
+use crate::transport::lend::memory::{AfterReturn, CopyRegion, LentMemory, MemoryKey};
 use crate::transport::lend::pinned::PinnedRegion;
-use crate::transport::lend::place::{NewRegion, Place, Sources};
+use crate::transport::lend::place::{BodySources, LendingPlace, NewRegion};
 use crate::transport::{Charge, Lease, ReadyNotice};
 
-impl Memory for Region {
-    fn key(&self) -> Key {
-        Key::Region(self.identity())
+impl LentMemory for Region {
+    fn key(&self) -> MemoryKey {
+        MemoryKey::Region(self.identity())
     }
 
-    fn export(&self, peer: &Peer, _pool: Option<u16>) -> Result<Option<Exported>> {
+    fn export(&self, peer: &Borrower, _pool: Option<u16>) -> Result<Option<ExportedRegion>> {
         // Where that fails the bytes can still be sent.
         let exported = peer.export.export(self);
         Ok(exported
@@ -33,7 +33,7 @@ impl Memory for Region {
         AfterReturn::WhenGone
     }
 
-    fn abandon(&self, peer: &Peer) {
+    fn abandon(&self, peer: &Borrower) {
         // Rule F4. A lease that comes back meanwhile costs a region that is not used again.
         if !peer.export.is_revocable() {
             self.taint();
@@ -41,12 +41,12 @@ impl Memory for Region {
     }
 }
 
-impl Memory for PinnedRegion<Region> {
-    fn key(&self) -> Key {
+impl LentMemory for PinnedRegion<Region> {
+    fn key(&self) -> MemoryKey {
         self.region().key()
     }
 
-    fn export(&self, peer: &Peer, pool: Option<u16>) -> Result<Option<Exported>> {
+    fn export(&self, peer: &Borrower, pool: Option<u16>) -> Result<Option<ExportedRegion>> {
         self.region().export(peer, pool)
     }
 
@@ -93,15 +93,15 @@ pub(super) fn create(charge: Charge) -> Option<NewRegion> {
 }
 
 /// The host's memory.
-pub(super) struct Host;
+pub(super) struct HostPlace;
 
-impl Place for Host {
+impl LendingPlace for HostPlace {
     fn device(&self) -> Option<&Arc<Device>> {
         None
     }
 
-    fn find(&self, hold: &mut Hold, buffers: &[BufferRef]) -> Result<Option<Sources>> {
-        let mut sources = Sources::with_capacity(buffers.len());
+    fn find(&self, hold: &mut LeaseHold, buffers: &[BufferRef]) -> Result<Option<BodySources>> {
+        let mut sources = BodySources::with_capacity(buffers.len());
         let mut finder = arena::Finder::lock();
         for buffer in buffers {
             let found = match buffer.len {
@@ -117,7 +117,7 @@ impl Place for Host {
             return Ok(None);
         }
         for region in regions {
-            let region: Arc<dyn Memory> = region;
+            let region: Arc<dyn LentMemory> = region;
             let Some(borrow) = hold.core.borrow(&region)? else {
                 return Ok(None);
             };
@@ -136,9 +136,9 @@ impl Place for Host {
 
     fn copy(
         &self,
-        hold: &mut Hold,
+        hold: &mut LeaseHold,
         buffers: &[BufferRef],
-        sources: &Sources,
+        sources: &BodySources,
     ) -> Result<Option<ReadyNotice>> {
         let Some(block) = &hold.block else {
             return Ok(None);

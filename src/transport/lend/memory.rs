@@ -8,12 +8,12 @@ use crate::device::cuda::export::AllocationId;
 use crate::device::cuda::pool::POOL_ID_BYTES;
 use crate::device::lendable::Lendable;
 use crate::error::Result;
-use crate::transport::lend::export::{Exported, Peer};
+use crate::transport::lend::export::{Borrower, ExportedRegion};
 
 /// Memory of this process that the peer of a connection can be given to read.
-pub(super) trait Memory: Debug + Send + Sync + 'static {
+pub(super) trait LentMemory: Debug + Send + Sync + 'static {
     /// The memory's name: no other memory of this process has it while this value lives.
-    fn key(&self) -> Key;
+    fn key(&self) -> MemoryKey;
 
     /// Makes the memory reachable; `None` where nothing leads the peer to it. `pool` is the peer's
     /// number of the [`pool`](Self::pool). The caller holds no lock.
@@ -21,10 +21,10 @@ pub(super) trait Memory: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// What the system or the driver says.
-    fn export(&self, peer: &Peer, pool: Option<u16>) -> Result<Option<Exported>>;
+    fn export(&self, peer: &Borrower, pool: Option<u16>) -> Result<Option<ExportedRegion>>;
 
     /// The pool that the peer must know first.
-    fn pool(&self) -> Option<Arc<dyn Memory>> {
+    fn pool(&self) -> Option<Arc<dyn LentMemory>> {
         None
     }
 
@@ -32,12 +32,12 @@ pub(super) trait Memory: Debug + Send + Sync + 'static {
     fn after_return(&self) -> AfterReturn;
 
     /// The connection ended while the peer had a lease of this memory.
-    fn abandon(&self, _peer: &Peer) {}
+    fn abandon(&self, _peer: &Borrower) {}
 }
 
 /// The name of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Key {
+pub(super) enum MemoryKey {
     /// A region, by its identity.
     Region(u64),
     /// An allocation of a producer's on a GPU.
@@ -60,7 +60,7 @@ pub(super) enum AfterReturn {
 }
 
 /// A region of the connection, for copies.
-pub(super) trait CopyRegion: Memory {
+pub(super) trait CopyRegion: LentMemory {
     /// Which of its bytes are in use.
     fn blocks(&self) -> &Lendable;
 
@@ -83,14 +83,14 @@ pub(super) trait CopyRegion: Memory {
 pub(super) struct Borrow {
     /// The region's number on the connection.
     pub id: u16,
-    pub memory: Arc<dyn Memory>,
+    pub memory: Arc<dyn LentMemory>,
     /// The pool that the memory is of.
     pub pool: Option<Arc<Borrow>>,
 }
 
 /// A block of a region for the copies of one body.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct LentBlock {
     /// The region's number on the connection.
     pub id: u16,
     pub region: Arc<dyn CopyRegion>,
@@ -98,7 +98,7 @@ pub(super) struct Block {
     pub len: u64,
 }
 
-impl Block {
+impl LentBlock {
     /// The byte at offset `at` in the block.
     pub fn target(&self, at: u64) -> *mut u8 {
         // An offset in memory that is mapped fits.

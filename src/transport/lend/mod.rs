@@ -1,5 +1,5 @@
-//! Lending memory to a peer that can reach it: a process on this host by a descriptor, one elsewhere
-//! by a key ([`Export`] is the difference).
+//! Lending memory to a peer that can reach it: a process on this host by a descriptor, one
+//! elsewhere by a key ([`Export`] is the difference).
 //!
 //! [`RegionPool`] is the sender's side: it finds buffers in memory that can be lent, copies the
 //! others into regions of the connection, and knows what is out. [`RegionTable`] is the receiver's:
@@ -22,7 +22,7 @@ mod pool_core;
 mod regions;
 mod table;
 
-pub(super) use export::{ByDescriptor, Export, Exported, PeerProcess};
+pub(super) use export::{ByDescriptor, Export, ExportedRegion, PeerProcess};
 pub(super) use gpu::handle::GpuHandle;
 pub(super) use pool::RegionPool;
 pub(super) use table::RegionTable;
@@ -30,8 +30,8 @@ pub(super) use table::RegionTable;
 /// An address is the region's id above this bit and the offset in it below.
 const ID_SHIFT: u32 = 48;
 
-/// Most regions of one connection at once. Each is a mapping of the client's process, which may have
-/// 65,530 of them (`vm.max_map_count`): other connections need some too.
+/// Most regions of one connection at once. Each is a mapping of the client's process, which may
+/// have 65,530 of them (`vm.max_map_count`): other connections need some too.
 const MOST_REGIONS: u16 = 16_384;
 
 /// The bits of the offset.

@@ -54,7 +54,8 @@ impl<R: HostMapping> PinnedRegion<R> {
     }
 
     /// Lets `device` copy at its full rate. The system may refuse to pin so much, and some devices
-    /// do not take memory that may only be read: the driver then copies by way of memory of its own.
+    /// do not take memory that may only be read: the driver then copies by way of memory of its
+    /// own.
     pub fn pin(&self, device: &Arc<Device>) {
         self.registered.get_or_init(|| {
             let (base, len) = self.region.range();

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::device::BufferRef;
 use crate::device::cuda::Device;
 use crate::error::Result;
-use crate::transport::lend::hold::Hold;
+use crate::transport::lend::hold::LeaseHold;
 use crate::transport::lend::memory::CopyRegion;
 use crate::transport::{Charge, Lease, ReadyNotice};
 
@@ -15,7 +15,7 @@ use crate::transport::{Charge, Lease, ReadyNotice};
 const ALIGNMENT: u64 = 64;
 
 /// A place: the host's memory, a GPU's, or a GPU's with copies in the host's memory.
-pub(super) trait Place {
+pub(super) trait LendingPlace {
     /// The GPU that has the copies; `None`: the host has them.
     fn device(&self) -> Option<&Arc<Device>>;
 
@@ -25,7 +25,7 @@ pub(super) trait Place {
     /// # Errors
     ///
     /// What the driver says.
-    fn find(&self, hold: &mut Hold, buffers: &[BufferRef]) -> Result<Option<Sources>>;
+    fn find(&self, hold: &mut LeaseHold, buffers: &[BufferRef]) -> Result<Option<BodySources>>;
 
     /// Lengths of regions are multiples of this.
     ///
@@ -42,17 +42,17 @@ pub(super) trait Place {
     /// What the driver says.
     fn create(&self, charge: Charge) -> Result<Option<NewRegion>>;
 
-    /// Makes the copies of a body to the block of `hold`. Returns what the peer must wait for before
-    /// it reads.
+    /// Makes the copies of a body to the block of `hold`. Returns what the peer must wait for
+    /// before it reads.
     ///
     /// # Errors
     ///
     /// What the driver says. No copy is under way then.
     fn copy(
         &self,
-        hold: &mut Hold,
+        hold: &mut LeaseHold,
         buffers: &[BufferRef],
-        sources: &Sources,
+        sources: &BodySources,
     ) -> Result<Option<ReadyNotice>>;
 
     /// Counts the bytes that were copied.
@@ -63,9 +63,10 @@ pub(super) trait Place {
 pub(super) type NewRegion = (Arc<dyn CopyRegion>, Option<Charge>);
 
 /// The source of one buffer of a body.
-pub(super) enum Source {
+pub(super) enum BufferSource {
     Empty,
-    /// It lies in memory that is lent: the place of that in [`Hold::borrowed`], and the offset there.
+    /// It lies in memory that is lent: the place of that in [`LeaseHold::borrowed`], and the offset
+    /// there.
     Lent {
         borrowed: usize,
         offset: u64,
@@ -77,14 +78,14 @@ pub(super) enum Source {
 }
 
 /// The sources of a body.
-pub(super) struct Sources {
+pub(super) struct BodySources {
     /// Of each buffer.
-    pub buffers: SmallVec<[Source; 4]>,
+    pub buffers: SmallVec<[BufferSource; 4]>,
     /// Bytes of those to copy, each padded to 64.
     pub copied_bytes: u64,
 }
 
-impl Sources {
+impl BodySources {
     /// No sources yet, of a body with so many buffers.
     pub fn with_capacity(buffers: usize) -> Self {
         Self {
@@ -93,18 +94,18 @@ impl Sources {
         }
     }
 
-    /// Adds a buffer, which lies at `lent` (as of [`Source::Lent`]) or is copied. `None`: the bytes
-    /// to copy cannot be counted.
+    /// Adds a buffer, which lies at `lent` (as of [`BufferSource::Lent`]) or is copied. `None`: the
+    /// bytes to copy cannot be counted.
     pub fn add(&mut self, buffer: BufferRef, lent: Option<(usize, u64)>) -> Option<()> {
         let source = match lent {
-            _ if buffer.len == 0 => Source::Empty,
-            Some((borrowed, offset)) => Source::Lent { borrowed, offset },
+            _ if buffer.len == 0 => BufferSource::Empty,
+            Some((borrowed, offset)) => BufferSource::Lent { borrowed, offset },
             None => {
                 let at = self.copied_bytes;
                 let len = u64::try_from(buffer.len).ok()?;
                 let padded = len.checked_next_multiple_of(ALIGNMENT)?;
                 self.copied_bytes = at.checked_add(padded)?;
-                Source::Copy { at }
+                BufferSource::Copy { at }
             }
         };
         self.buffers.push(source);
@@ -117,8 +118,8 @@ impl Sources {
         buffers: &'a [BufferRef],
     ) -> impl Iterator<Item = (BufferRef, u64)> + 'a {
         (buffers.iter().zip(&self.buffers)).filter_map(|(buffer, source)| match source {
-            Source::Copy { at } => Some((*buffer, *at)),
-            Source::Empty | Source::Lent { .. } => None,
+            BufferSource::Copy { at } => Some((*buffer, *at)),
+            BufferSource::Empty | BufferSource::Lent { .. } => None,
         })
     }
 }

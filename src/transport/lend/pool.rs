@@ -16,12 +16,12 @@ use crate::device::{BufferRef, memfd};
 use crate::error::Result;
 use crate::proto::Span;
 use crate::transport::lend::address;
-use crate::transport::lend::export::{Export, Peer, PeerProcess};
+use crate::transport::lend::export::{Borrower, Export, PeerProcess};
 use crate::transport::lend::gpu::{self, OnDevice, Staged};
-use crate::transport::lend::hold::Hold;
-use crate::transport::lend::host::Host;
-use crate::transport::lend::memory::Block;
-use crate::transport::lend::place::{Place, Source};
+use crate::transport::lend::hold::LeaseHold;
+use crate::transport::lend::host::HostPlace;
+use crate::transport::lend::memory::LentBlock;
+use crate::transport::lend::place::{BufferSource, LendingPlace};
 use crate::transport::lend::pool_core::PoolCore;
 use crate::transport::lend::regions::NoRoom;
 use crate::transport::{Lease, Lender, LinkOptions, OnGpu, Placement};
@@ -45,7 +45,7 @@ impl RegionPool {
         export: Box<dyn Export>,
         process: Option<PeerProcess>,
     ) -> Self {
-        let peer = Peer { export, process };
+        let peer = Borrower { export, process };
         Self {
             core: Arc::new(PoolCore::new(options, peer)),
             events: Mutex::default(),
@@ -89,7 +89,7 @@ impl Lender for RegionPool {
         }
         let lease = match gpu {
             Some(gpu) => self.place_gpu(buffers, gpu)?,
-            None => lend(&self.core, &Host, buffers)?,
+            None => lend(&self.core, &HostPlace, buffers)?,
         };
         Ok(lease.map_or(Placement::Packed, Placement::Lent))
     }
@@ -103,7 +103,7 @@ impl Lender for RegionPool {
             return false;
         }
         if let Some(gpu) = gpu {
-            let found = OnDevice::new(gpu, &self.events).find(&mut Hold::new(core), buffers);
+            let found = OnDevice::new(gpu, &self.events).find(&mut LeaseHold::new(core), buffers);
             return matches!(found, Ok(Some(sources)) if sources.copied_bytes == 0);
         }
         let mut finder = arena::Finder::lock();
@@ -181,9 +181,13 @@ impl Lender for RegionPool {
 /// # Errors
 ///
 /// What a GPU's driver says. Nothing is out then.
-fn lend(core: &Arc<PoolCore>, place: &impl Place, buffers: &[BufferRef]) -> Result<Option<Lease>> {
+fn lend(
+    core: &Arc<PoolCore>,
+    place: &impl LendingPlace,
+    buffers: &[BufferRef],
+) -> Result<Option<Lease>> {
     // Made at once: it gives everything back where the rest fails.
-    let mut hold = Hold::new(core);
+    let mut hold = LeaseHold::new(core);
     let Some(sources) = place.find(&mut hold, buffers)? else {
         return Ok(None);
     };
@@ -199,13 +203,13 @@ fn lend(core: &Arc<PoolCore>, place: &impl Place, buffers: &[BufferRef]) -> Resu
         .map(|(buffer, source)| {
             let length = u64::try_from(buffer.len).unwrap_or(u64::MAX);
             let address = match source {
-                Source::Empty => None,
-                Source::Lent { borrowed, offset } => {
+                BufferSource::Empty => None,
+                BufferSource::Lent { borrowed, offset } => {
                     lent += length;
                     let borrow = hold.borrowed.get(*borrowed);
                     borrow.map(|borrow| address(borrow.id, *offset))
                 }
-                Source::Copy { at } => {
+                BufferSource::Copy { at } => {
                     copied += length;
                     let block = hold.block.as_ref();
                     block.map(|block| address(block.id, block.offset + at))
@@ -231,7 +235,7 @@ fn lend(core: &Arc<PoolCore>, place: &impl Place, buffers: &[BufferRef]) -> Resu
 }
 
 /// A block for copies; `None` when nothing may be lent now.
-fn take_block(core: &PoolCore, place: &impl Place, len: u64) -> Result<Option<Block>> {
+fn take_block(core: &PoolCore, place: &impl LendingPlace, len: u64) -> Result<Option<LentBlock>> {
     let device = place.device();
     let NoRoom { lent_limit, bytes } = match core.regions.lock().take_block(device, len) {
         Ok(found) => return Ok(found),
@@ -266,8 +270,8 @@ fn take_block(core: &PoolCore, place: &impl Place, len: u64) -> Result<Option<Bl
 
 /// Bytes of the next region, for a body of `needed` where the pool has `pooled` already: a tenth of
 /// that, in whole bodies, since the next bodies are most often as large. Pages are allocated from
-/// the start, so a region should not be much larger than what is lent at once; and each region takes
-/// a descriptor and a mapping, so there should not be many.
+/// the start, so a region should not be much larger than what is lent at once; and each region
+/// takes a descriptor and a mapping, so there should not be many.
 fn region_bytes(pooled: u64, needed: u64, largest: u64) -> u64 {
     let least = match pooled {
         0 => FIRST_REGION_BYTES,

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::fork::Generation;
-use crate::transport::lend::export::{Exported, Peer};
-use crate::transport::lend::memory::{Block, Borrow, CopyRegion, Memory};
+use crate::transport::lend::export::{Borrower, ExportedRegion};
+use crate::transport::lend::memory::{Borrow, CopyRegion, LentBlock, LentMemory};
 use crate::transport::lend::regions::LentRegions;
 use crate::transport::{BodyPolicy, Charge, LinkOptions, RegionNotice};
 
@@ -16,7 +16,7 @@ use crate::transport::{BodyPolicy, Charge, LinkOptions, RegionNotice};
 #[derive(Debug)]
 pub(super) struct PoolCore {
     pub options: LinkOptions,
-    pub peer: Peer,
+    pub peer: Borrower,
     pub generation: Generation,
     /// Some region was numbered, and the peer is not told of it yet.
     news: AtomicBool,
@@ -26,7 +26,7 @@ pub(super) struct PoolCore {
 }
 
 impl PoolCore {
-    pub fn new(options: &LinkOptions, peer: Peer) -> Self {
+    pub fn new(options: &LinkOptions, peer: Borrower) -> Self {
         Self {
             options: options.clone(),
             peer,
@@ -51,8 +51,8 @@ impl PoolCore {
     ///
     /// # Errors
     ///
-    /// As [`Memory::export`].
-    pub fn borrow(&self, memory: &Arc<dyn Memory>) -> Result<Option<Arc<Borrow>>> {
+    /// As [`LentMemory::export`].
+    pub fn borrow(&self, memory: &Arc<dyn LentMemory>) -> Result<Option<Arc<Borrow>>> {
         let known = self.regions.lock().borrow(memory);
         if known.is_some() {
             return Ok(known);
@@ -85,7 +85,7 @@ impl PoolCore {
     pub fn add_copies(
         &self,
         region: Arc<dyn CopyRegion>,
-        exported: Exported,
+        exported: ExportedRegion,
         charge: Option<Charge>,
     ) {
         let mut regions = self.regions.lock();
@@ -94,7 +94,11 @@ impl PoolCore {
     }
 
     /// The notices of a lease's regions that the peer was not told of yet.
-    pub fn announce(&self, borrowed: &[Arc<Borrow>], block: Option<&Block>) -> Vec<RegionNotice> {
+    pub fn announce(
+        &self,
+        borrowed: &[Arc<Borrow>],
+        block: Option<&LentBlock>,
+    ) -> Vec<RegionNotice> {
         // Numbers are given under the lock, which this thread has had since.
         if !self.news.load(Ordering::Relaxed) {
             return Vec::new();

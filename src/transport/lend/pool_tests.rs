@@ -349,8 +349,8 @@ fn leases_come_back_on_any_thread() {
     assert!(pool.core.regions.lock().is_idle());
 }
 
-/// Regions for copies take no more memory than a tenth beyond what is lent at once, or one small region, and
-/// `LinkOptions::region_bytes` is the most that one of them has.
+/// Regions for copies take no more memory than a tenth beyond what is lent at once, or one small
+/// region, and `LinkOptions::region_bytes` is the most that one of them has.
 #[test]
 fn regions_grow_with_what_is_lent() {
     for (body, largest) in [

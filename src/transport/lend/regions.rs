@@ -9,8 +9,10 @@ use foldhash::HashMap;
 
 use crate::device::cuda::Device;
 use crate::transport::lend::MOST_REGIONS;
-use crate::transport::lend::export::Exported;
-use crate::transport::lend::memory::{AfterReturn, Block, Borrow, CopyRegion, Key, Memory};
+use crate::transport::lend::export::ExportedRegion;
+use crate::transport::lend::memory::{
+    AfterReturn, Borrow, CopyRegion, LentBlock, LentMemory, MemoryKey,
+};
 use crate::transport::{Charge, Keep, RegionNotice};
 
 /// How long the pool keeps an idle allocation of a producer's alive. It is lent again at no cost
@@ -18,7 +20,7 @@ use crate::transport::{Charge, Keep, RegionNotice};
 const KEEP_ALLOCATION: Duration = Duration::from_secs(1);
 
 /// What keeps the peer's access to a region; dropping it ends the access.
-type Access = Option<Box<dyn Any + Send + Sync>>;
+type PeerAccess = Option<Box<dyn Any + Send + Sync>>;
 
 /// The regions of one connection.
 #[derive(Debug, Default)]
@@ -29,7 +31,7 @@ pub(super) struct LentRegions {
     /// Regions for copies.
     copies: BTreeMap<u16, Copies>,
     /// Memory of producers that has a number.
-    known: HashMap<Key, Known>,
+    known: HashMap<MemoryKey, NumberedMemory>,
     /// Notices of regions that the peer was not told of yet.
     untold: Vec<RegionNotice>,
     /// Retired and not yet forgotten by the peer.
@@ -48,7 +50,7 @@ pub(super) struct LentRegions {
 #[derive(Debug)]
 struct Copies {
     /// First: the peer's access ends before the memory does.
-    access: Access,
+    access: PeerAccess,
     region: Arc<dyn CopyRegion>,
     /// Of a GPU's region. The host's are charged until nobody has them.
     charge: Option<Charge>,
@@ -58,21 +60,21 @@ struct Copies {
 
 /// Memory of a producer's.
 #[derive(Debug)]
-struct Known {
+struct NumberedMemory {
     id: u16,
     /// First: as of [`Copies`].
-    access: Access,
+    access: PeerAccess,
     /// Weak, so that an arena can give a region up.
-    memory: Weak<dyn Memory>,
+    memory: Weak<dyn LentMemory>,
     /// Memory that nothing else may keep alive: an idle allocation.
-    kept: Option<Arc<dyn Memory>>,
+    kept: Option<Arc<dyn LentMemory>>,
     /// What the leases that are out share.
     out: Weak<Borrow>,
     /// Since when no lease is out, of memory that is retired for that.
     idle_since: Option<Instant>,
 }
 
-impl Known {
+impl NumberedMemory {
     fn is_out(&self) -> bool {
         self.out.strong_count() > 0
     }
@@ -82,9 +84,9 @@ impl Known {
 #[derive(Debug, Default)]
 pub(super) struct Retiring {
     /// First: as of [`Copies`].
-    _access: Access,
+    _access: PeerAccess,
     _copies: Option<Arc<dyn CopyRegion>>,
-    _memory: Option<Arc<dyn Memory>>,
+    _memory: Option<Arc<dyn LentMemory>>,
     /// The producer's array, of memory that must not be freed before the peer has closed it.
     pub keep: Option<Keep>,
     pub charge: Option<Charge>,
@@ -118,15 +120,15 @@ pub(super) struct NoRoom {
 }
 
 /// What is left of a connection that is over, to be dropped without the lock.
-pub(super) struct Remains {
-    _copies: Vec<(Access, Arc<dyn CopyRegion>)>,
-    _known: Vec<Known>,
+pub(super) struct RegionRemains {
+    _copies: Vec<(PeerAccess, Arc<dyn CopyRegion>)>,
+    _known: Vec<NumberedMemory>,
     /// Regions that the peer may still have open.
     pub retiring: Vec<Retiring>,
     /// What regions on GPUs that the peer knows count against.
     pub charges: Vec<Charge>,
     /// Memory with a lease out.
-    pub out: Vec<Arc<dyn Memory>>,
+    pub out: Vec<Arc<dyn LentMemory>>,
 }
 
 impl LentRegions {
@@ -138,13 +140,13 @@ impl LentRegions {
         }
     }
 
-    /// A block of a region for copies on `device`, or of the host's; `None` when nothing may be lent
-    /// now.
+    /// A block of a region for copies on `device`, or of the host's; `None` when nothing may be
+    /// lent now.
     pub fn take_block(
         &mut self,
         device: Option<&Arc<Device>>,
         len: u64,
-    ) -> Result<Option<Block>, NoRoom> {
+    ) -> Result<Option<LentBlock>, NoRoom> {
         let lent = self.lent.checked_add(len);
         let Some(lent) = lent.filter(|lent| *lent <= self.lent_limit && !self.abandoned) else {
             return Ok(None);
@@ -161,7 +163,7 @@ impl LentRegions {
             if let Some(offset) = copies.region.blocks().alloc(len) {
                 copies.idle_since = None;
                 self.lent = lent;
-                return Ok(Some(Block {
+                return Ok(Some(LentBlock {
                     id: *id,
                     region: Arc::clone(&copies.region),
                     offset,
@@ -180,7 +182,7 @@ impl LentRegions {
     pub fn add_copies(
         &mut self,
         region: Arc<dyn CopyRegion>,
-        exported: Exported,
+        exported: ExportedRegion,
         charge: Option<Charge>,
     ) -> Option<()> {
         let (id, access) = self.number(exported)?;
@@ -195,7 +197,7 @@ impl LentRegions {
     }
 
     /// A block is back.
-    pub fn return_block(&mut self, block: &Block) {
+    pub fn return_block(&mut self, block: &LentBlock) {
         self.lent = self.lent.saturating_sub(block.len);
         let freed = block.region.blocks().free(block.offset);
         if freed.is_some_and(|freed| freed.emptied)
@@ -206,7 +208,7 @@ impl LentRegions {
     }
 
     /// One more lease of memory that has a number; `None` where it has none.
-    pub fn borrow(&mut self, memory: &Arc<dyn Memory>) -> Option<Arc<Borrow>> {
+    pub fn borrow(&mut self, memory: &Arc<dyn LentMemory>) -> Option<Arc<Borrow>> {
         let known = self.known.get_mut(&memory.key())?;
         if let Some(borrow) = known.out.upgrade() {
             return Some(borrow);
@@ -227,8 +229,8 @@ impl LentRegions {
     /// lent any more.
     pub fn learn(
         &mut self,
-        memory: &Arc<dyn Memory>,
-        exported: Exported,
+        memory: &Arc<dyn LentMemory>,
+        exported: ExportedRegion,
         pool: Option<&Arc<Borrow>>,
     ) -> Option<Arc<Borrow>> {
         let (id, access) = self.number(exported)?;
@@ -237,7 +239,7 @@ impl LentRegions {
             memory: Arc::clone(memory),
             pool: pool.cloned(),
         });
-        let known = Known {
+        let known = NumberedMemory {
             id,
             access,
             memory: Arc::downgrade(memory),
@@ -250,18 +252,18 @@ impl LentRegions {
     }
 
     /// A number for a region, of which the peer is to be told.
-    fn number(&mut self, exported: Exported) -> Option<(u16, Access)> {
+    fn number(&mut self, exported: ExportedRegion) -> Option<(u16, PeerAccess)> {
         if self.abandoned {
             return None;
         }
         let id = self.ids.take()?;
-        let Exported { handle, fd, access } = exported;
+        let ExportedRegion { handle, fd, access } = exported;
         self.untold.push(RegionNotice { id, handle, fd });
         Some((id, access))
     }
 
-    /// A lease is back. `keep` holds the producer's array: where the memory must not be freed before
-    /// the peer has closed it, the array stays until then.
+    /// A lease is back. `keep` holds the producer's array: where the memory must not be freed
+    /// before the peer has closed it, the array stays until then.
     pub fn return_borrow(&mut self, borrow: Arc<Borrow>, keep: Option<&Keep>) {
         // The arrays behind the other leases keep the memory.
         let Some(Borrow { id, memory, pool }) = Arc::into_inner(borrow) else {
@@ -299,7 +301,7 @@ impl LentRegions {
     pub fn announce(
         &mut self,
         borrowed: &[Arc<Borrow>],
-        block: Option<&Block>,
+        block: Option<&LentBlock>,
     ) -> Vec<RegionNotice> {
         let pools = borrowed.iter().filter_map(|borrow| borrow.pool.as_ref());
         let ids = pools.chain(borrowed).map(|borrow| borrow.id);
@@ -327,9 +329,9 @@ impl LentRegions {
         None
     }
 
-    /// Retires the regions that have been idle for `idle` and those that their owners are done with.
-    /// Returns the ids to tell the peer, the time until the next look, and what is to be dropped
-    /// without the lock.
+    /// Retires the regions that have been idle for `idle` and those that their owners are done
+    /// with. Returns the ids to tell the peer, the time until the next look, and what is to be
+    /// dropped without the lock.
     pub fn retire_idle(&mut self, idle: Duration) -> (Vec<u16>, Option<Duration>, Vec<Retiring>) {
         let now = Instant::now();
         let mut next: Option<Duration> = None;
@@ -388,7 +390,7 @@ impl LentRegions {
     }
 
     /// The connection is over.
-    pub fn abandon(&mut self) -> Remains {
+    pub fn abandon(&mut self) -> RegionRemains {
         self.abandoned = true;
         let is_told = |id: u16| self.untold.iter().all(|notice| notice.id != id);
         let mut charges = Vec::new();
@@ -401,7 +403,7 @@ impl LentRegions {
         let mut retiring: Vec<_> = std::mem::take(&mut self.retiring).into_values().collect();
         charges.extend(retiring.iter_mut().filter_map(|gone| gone.charge.take()));
         let out = known.iter().filter_map(|known| known.out.upgrade());
-        Remains {
+        RegionRemains {
             out: out.map(|borrow| Arc::clone(&borrow.memory)).collect(),
             _copies: copies,
             _known: known,

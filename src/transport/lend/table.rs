@@ -14,7 +14,7 @@ use crate::device::region::MappedRegion;
 use crate::error::{Error, Result};
 use crate::proto::{Span, UUID_BYTES};
 use crate::transport::closing::Foreign;
-use crate::transport::lend::gpu::announced::{Announced, Opened};
+use crate::transport::lend::gpu::announced::{AnnouncedRegion, Opened};
 use crate::transport::lend::gpu::handle::GpuHandle;
 use crate::transport::lend::gpu::orders::Orders;
 use crate::transport::lend::open_region::OpenRegion;
@@ -22,8 +22,8 @@ use crate::transport::lend::pinned::PinnedRegion;
 use crate::transport::lend::{MOST_REGIONS, split_address};
 use crate::transport::{Resolved, ResolvedGpu, Unmapped};
 
-/// Most regions of GPUs that wait to be opened: each may hold a descriptor until then, and a process
-/// has few of those.
+/// Most regions of GPUs that wait to be opened: each may hold a descriptor until then, and a
+/// process has few of those.
 const MOST_UNOPENED: usize = 256;
 
 /// Regions by id.
@@ -52,11 +52,11 @@ enum PeerRegion {
     /// Bodies can lie in it.
     Open(Arc<dyn OpenRegion>),
     /// On a GPU, and no body has come that lies in it.
-    Announced(Announced),
+    Announced(AnnouncedRegion),
     /// No body lies in a pool: regions that come later name it.
     Pool(Arc<ImportedPool>),
-    /// On a GPU, with the reason why it is not open here: the handles of a container that shares too
-    /// little with this one, say. Whoever needs the region is told.
+    /// On a GPU, with the reason why it is not open here: the handles of a container that shares
+    /// too little with this one, say. Whoever needs the region is told.
     Unopened(Error),
 }
 
@@ -163,8 +163,8 @@ impl RegionTable {
     }
 
     /// Checks what is said of memory of a GPU.
-    fn announce(&self, handle: &GpuHandle, fd: Option<Foreign>) -> Result<Announced> {
-        let announced = Announced::new(handle, fd, &self.accepted)?;
+    fn announce(&self, handle: &GpuHandle, fd: Option<Foreign>) -> Result<AnnouncedRegion> {
+        let announced = AnnouncedRegion::new(handle, fd, &self.accepted)?;
         let Some(pool) = announced.pool() else {
             return Ok(announced);
         };

@@ -14,7 +14,7 @@ use crate::device::BufferRef;
 use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
-use crate::transport::lend::{Export, Exported, RegionPool};
+use crate::transport::lend::{Export, ExportedRegion, RegionPool};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::info;
@@ -147,7 +147,7 @@ impl Export for ByKey {
         false
     }
 
-    fn export(&self, region: &Region) -> Result<Exported> {
+    fn export(&self, region: &Region) -> Result<ExportedRegion> {
         let registered = Registered::new(&self.context, region)?;
         let (base, length) = (region.base().as_ptr() as u64, region.len() as u64);
         let mut handle = Vec::with_capacity(16 + registered.key.len());
@@ -155,7 +155,7 @@ impl Export for ByKey {
         handle.extend_from_slice(&length.to_le_bytes());
         handle.extend_from_slice(&registered.key);
         let access: Box<dyn Any + Send + Sync> = Box::new(registered);
-        Ok(Exported {
+        Ok(ExportedRegion {
             handle,
             fd: None,
             access: Some(access),

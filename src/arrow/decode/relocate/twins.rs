@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Place, Relocator};
+use super::{ArrayPlace, Relocator};
 use crate::arrow::decode::columns::Columns;
-use crate::arrow::decode::{Dictionaries, Dictionary};
+use crate::arrow::decode::{Dictionary, ReceivedDictionaries};
 use crate::error::Result;
 
 /// Dictionaries at one place.
 #[derive(Debug)]
 pub(super) struct Twins {
-    place: Place,
+    place: ArrayPlace,
     /// What they are twins of.
-    latest: Arc<Dictionaries>,
-    here: Arc<Dictionaries>,
+    latest: Arc<ReceivedDictionaries>,
+    here: Arc<ReceivedDictionaries>,
 }
 
 impl Relocator {
     /// The latest dictionaries at a place.
     pub(in crate::arrow::decode) fn dictionaries(
         &mut self,
-        latest: &Arc<Dictionaries>,
-        place: &Place,
-    ) -> Result<Arc<Dictionaries>> {
+        latest: &Arc<ReceivedDictionaries>,
+        place: &ArrayPlace,
+    ) -> Result<Arc<ReceivedDictionaries>> {
         if latest
             .values()
             .all(|dictionary| place.is(dictionary.columns.device()))
@@ -31,8 +31,8 @@ impl Relocator {
             return Ok(Arc::clone(latest));
         }
         let index = self.twins.iter().position(|twins| match &twins.place {
-            Place::Host => place.is(None),
-            Place::Gpu(device) => place.is(Some(device)),
+            ArrayPlace::Host => place.is(None),
+            ArrayPlace::Gpu(device) => place.is(Some(device)),
         });
         let known = index.map(|index| &self.twins[index]);
         if let Some(twins) = known
@@ -75,7 +75,7 @@ impl Relocator {
     }
 
     /// A copy of a dictionary at another place.
-    fn twin(&mut self, dictionary: &Arc<Columns>, place: &Place) -> Result<Columns> {
+    fn twin(&mut self, dictionary: &Arc<Columns>, place: &ArrayPlace) -> Result<Columns> {
         let mut columns = Columns {
             nodes: dictionary.nodes.clone(),
             buffers: dictionary.buffers.clone(),

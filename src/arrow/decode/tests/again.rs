@@ -31,8 +31,8 @@ fn numbers(batch: i64, nulls: usize) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// Each batch has its own values, wherever its body lies, also behind one that is not like it; and each body goes with its
-/// own batch.
+/// Each batch has its own values, wherever its body lies, also behind one that is not like it; and
+/// each body goes with its own batch.
 #[test]
 fn a_batch_like_the_last_one_has_its_own_values() {
     let batches = [
@@ -84,7 +84,8 @@ fn a_batch_like_the_last_one_has_its_own_values() {
     }
 }
 
-/// Only a batch with the last one's header is taken so, and only where its buffers can be used as they lie.
+/// Only a batch with the last one's header is taken so, and only where its buffers can be used as
+/// they lie.
 #[test]
 fn only_a_batch_like_the_last_one_is_not_built() {
     let batches = [numbers(0, 0), numbers(1, 0), numbers(2, 3)];

@@ -365,8 +365,8 @@ fn wrong_values_are_found_at_level_full() {
     }
 }
 
-/// Decodes a stream with little memory, from bodies that were lent: `body` says what each message's list
-/// names in memory of 1 MiB.
+/// Decodes a stream with little memory, from bodies that were lent: `body` says what each message's
+/// list names in memory of 1 MiB.
 fn decode_lent(
     messages: &[(Vec<u8>, Vec<u8>)],
     level: Level,
@@ -384,7 +384,8 @@ fn decode_lent(
         let mut memory = HostBuffer::new(1 << 20)?;
         memory.as_mut_slice().fill(b'a');
         let buffers = body(&header, &memory);
-        // SAFETY: the buffers are slices of the memory, which nobody writes to and which does not move.
+        // SAFETY: the buffers are slices of the memory, which nobody writes to and which does not
+        // move.
         let body = unsafe { ReceivedBody::new(buffers, Arc::new(memory), true) };
         copied += match header.kind() {
             HeaderKind::Dictionary => decoder.add_dictionary(&header, &body)?,
@@ -394,7 +395,8 @@ fn decode_lent(
     Ok(copied)
 }
 
-/// Rule A8: a list that names one piece of memory for each of many columns does not have it copied as often.
+/// Rule A8: a list that names one piece of memory for each of many columns does not have it copied
+/// as often.
 #[test]
 fn memory_that_a_list_names_often_is_not_copied_as_often() {
     let text: ArrayRef = Arc::new(StringArray::from_iter_values(["a".repeat(1000)]));

@@ -218,7 +218,8 @@ fn poke(messages: &mut [(Vec<u8>, Vec<u8>)], buffer: usize, offset: usize, bytes
 /// Column, buffer, place in it, bytes to put there, whether level structure sees it, and the text.
 type Poke<'a> = (&'a str, usize, usize, &'a [u8], bool, &'a str);
 
-/// Rule A8: offsets, run ends and map keys that are wrong in the body; ends are seen at both levels.
+/// Rule A8: offsets, run ends and map keys that are wrong in the body; ends are seen at both
+/// levels.
 #[test]
 fn wrong_bodies_are_found() {
     let minus = (-1i32).to_le_bytes();

@@ -103,7 +103,8 @@ fn offsets_are_sent_as_they_are() {
     assert_eq!(bytes_of(message.buffers[2], &message.owner), b"abcdef");
 }
 
-/// Of a slice that begins far into its array only what is its own is sent: its offsets are written anew.
+/// Of a slice that begins far into its array only what is its own is sent: its offsets are written
+/// anew.
 #[test]
 fn offsets_far_into_an_array_are_written_anew() {
     let values = StringArray::from_iter_values(std::iter::repeat_n("ab", 5_000));
@@ -146,8 +147,8 @@ fn views_far_into_an_array_are_written_anew() {
     assert!(far.owner.wrote(far.buffers[1]));
     assert!(!far.owner.wrote(far.buffers[2]));
     assert!(bytes_of(far.buffers[2], &far.owner).starts_with(b"a longer text: 01001"));
-    // A view of a null that points somewhere points nowhere afterwards, and one that points outside is
-    // as it was, for the reader to find.
+    // A view of a null that points somewhere points nowhere afterwards, and one that points outside
+    // is as it was, for the reader to find.
     let edited = |row: usize| {
         let mut views = values.views()[1_000..1_010].to_vec();
         views[row] |= u128::from(u32::MAX) << 96;
@@ -166,7 +167,8 @@ fn views_far_into_an_array_are_written_anew() {
     assert!(!whole.owner.wrote(whole.buffers[1]));
 }
 
-/// Of the children of list views and of dense unions, too: from the first value that a row points at to the last one.
+/// Of the children of list views and of dense unions, too: from the first value that a row points
+/// at to the last one.
 #[test]
 fn scattered_rows_far_into_an_array_are_written_anew() {
     const ROWS: i32 = 6_000;
@@ -396,8 +398,8 @@ fn encoders_and_messages_cross_threads() {
     shares::<EncodedMessage>();
 }
 
-/// Rule A1: a batch's header depends on that batch alone, whatever came before it on the stream: the same
-/// shape, another one, metadata of its own, or a dictionary.
+/// Rule A1: a batch's header depends on that batch alone, whatever came before it on the stream:
+/// the same shape, another one, metadata of its own, or a dictionary.
 #[test]
 fn headers_do_not_depend_on_what_came_before() {
     let batch = every_type();

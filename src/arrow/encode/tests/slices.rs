@@ -154,7 +154,8 @@ fn slices_far_into_an_array_cross() {
     }
 }
 
-/// Rule A7 for slices of arrays whose rows may point anywhere, of which what the rows point at is sent.
+/// Rule A7 for slices of arrays whose rows may point anywhere, of which what the rows point at is
+/// sent.
 #[test]
 fn slices_of_scattered_rows_cross() {
     const ROWS: i32 = 6_000;

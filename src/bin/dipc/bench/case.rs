@@ -98,8 +98,8 @@ choice! {
     Memory {
         /// In an arena, whose memory is lent
         Arena = "arena",
-        /// In memory of its own, which is copied or sent; on a GPU it can be lent, by a handle for each
-        /// allocation
+        /// In memory of its own, which is copied or sent; on a GPU it can be lent, by a handle for
+        /// each allocation
         Heap = "heap",
     }
 }

@@ -38,7 +38,8 @@ pub struct Fetcher<'a> {
     pub client: &'a Client,
 }
 
-/// The table of a case, fetched again and again in one stream after the other, until that is enough.
+/// The table of a case, fetched again and again in one stream after the other, until that is
+/// enough.
 struct Fetch<'a> {
     of: Fetcher<'a>,
     /// Batches to take; `None`: as many as come in time.
@@ -80,8 +81,8 @@ impl Fetcher<'_> {
         open.values.finish()
     }
 
-    /// Fetches as many streams as there are shares, on the calling thread: as many batches of each as its share
-    /// says, or as come in time.
+    /// Fetches as many streams as there are shares, on the calling thread: as many batches of each
+    /// as its share says, or as come in time.
     pub fn fetch(&self, shares: &[Option<u64>]) -> Result<Vec<Fetched>> {
         let start = Instant::now();
         let mut streams: Vec<_> = shares

@@ -135,8 +135,8 @@ pub fn copies(case: &Case, size: usize, parent: &Parent) -> Result<()> {
         _ => (there, here),
     };
     let events = [Event::new(gpu.device())?, Event::new(gpu.device())?];
-    // SAFETY: the memory is ours, and waited for below before it goes. What it holds does not matter,
-    // but it is to have been written once.
+    // SAFETY: the memory is ours, and waited for below before it goes. What it holds does not
+    // matter, but it is to have been written once.
     unsafe { gpu.stream.fill(here, 1, 2 * size) }?;
     gpu.stream.synchronize()?;
     if !machine::ready(parent)? {

@@ -216,8 +216,8 @@ fn memcpy(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     parent.say(outcome)
 }
 
-/// From memory of this process into one buffer of it, both touched before, by the call that is meant for the
-/// memory of another, which the system may not allow and which does the same.
+/// From memory of this process into one buffer of it, both touched before, by the call that is
+/// meant for the memory of another, which the system may not allow and which does the same.
 fn process_vm_readv(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let mut walk = Walk::new(case, size)?;
     let mut source = vec![1_u8; walk.memory];
@@ -231,8 +231,8 @@ fn process_vm_readv(case: &Case, size: usize, parent: &Parent) -> Result<()> {
         while done < size {
             let to = iovec(&mut target[done..]);
             let from = iovec(&mut source[piece.start + done..piece.end]);
-            // SAFETY: both describe memory of this process that is there and that nobody else uses meanwhile;
-            // what is written is plain bytes.
+            // SAFETY: both describe memory of this process that is there and that nobody else uses
+            // meanwhile; what is written is plain bytes.
             let copied =
                 unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
             // Large ones go in parts.
@@ -266,8 +266,8 @@ fn sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     parent.say(outcome)
 }
 
-/// What summing batches costs where nothing has to be moved: the C data interface alone, as another library has it. Each batch is
-/// exported and released, and read as one of libdipc's is.
+/// What summing batches costs where nothing has to be moved: the C data interface alone, as another
+/// library has it. Each batch is exported and released, and read as one of libdipc's is.
 fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let mut walk = Walk::new(case, size)?;
     let shape = Shape {
@@ -288,7 +288,8 @@ fn stream_sums(case: &Case, size: usize, parent: &Parent) -> Result<()> {
     let endless = batches.into_iter().cycle().map(Ok);
     let reader = RecordBatchIterator::new(endless, Arc::clone(&schema));
     let mut stream = FFI_ArrowArrayStream::new(Box::new(reader));
-    // SAFETY: both are the struct of the C stream interface, and of one size (asserted below). Nobody else has it.
+    // SAFETY: both are the struct of the C stream interface, and of one size (asserted below).
+    // Nobody else has it.
     let stream = unsafe { OwnedStream::take((&raw mut stream).cast()) };
     let mut stream = StreamReader::new(stream);
     let values = Values::of(&mut stream, shape)?;

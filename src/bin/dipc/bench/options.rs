@@ -59,7 +59,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     streams: Option<u32>,
 
-    /// Threads that take the batches of get and metadata, each from its streams by turns; without it one for each stream
+    /// Threads that take the batches of get and metadata, each from its streams by turns; without
+    /// it one for each stream
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     consumers: Option<u32>,
 
@@ -108,8 +109,8 @@ pub struct Args {
     #[arg(long)]
     fresh: bool,
 
-    /// The server on one half of the processors, the client on the other; otherwise the system chooses, which
-    /// may put both on one
+    /// The server on one half of the processors, the client on the other; otherwise the system
+    /// chooses, which may put both on one
     #[arg(long)]
     apart: bool,
 

@@ -33,8 +33,8 @@ struct Waiting {
 }
 
 impl Interrupt {
-    /// From now on a signal ends the client that is waited for, and with it the wait. A server answers
-    /// soon, and has an address to leave in order.
+    /// From now on a signal ends the client that is waited for, and with it the wait. A server
+    /// answers soon, and has an address to leave in order.
     pub fn install() -> Result<Self> {
         let interrupt = Self::default();
         let first = interrupt.clone();

@@ -108,7 +108,8 @@ enum Owner {
     Gpu(#[expect(dead_code, reason = "held for its drop")] DeviceMemory),
 }
 
-// SAFETY: a column is plain memory, written only through `&mut`; it can be given back on any thread.
+// SAFETY: a column is plain memory, written only through `&mut`; it can be given back on any
+// thread.
 unsafe impl Send for Column {}
 // SAFETY: as above.
 unsafe impl Sync for Column {}
@@ -118,8 +119,8 @@ impl Column {
     fn write(&mut self, values: impl ExactSizeIterator<Item = u64>) -> Result<()> {
         if let Some(gpu) = &self.gpu {
             let values: Vec<u64> = values.take(self.rows).collect();
-            // SAFETY: the memory was allocated for `rows` values (`Store::column`), and `&mut self` is
-            // the only way to it.
+            // SAFETY: the memory was allocated for `rows` values (`Store::column`), and `&mut self`
+            // is the only way to it.
             return unsafe { gpu.write(self.data.addr().get() as u64, &values) };
         }
         // SAFETY: as above, on the host, and aligned for them. They need not be there yet.
@@ -135,7 +136,8 @@ impl Column {
 impl Drop for Column {
     fn drop(&mut self) {
         match &self.owner {
-            // SAFETY: it was allocated with this layout, and the arrays that read it kept the batch.
+            // SAFETY: it was allocated with this layout, and the arrays that read it kept the
+            // batch.
             Owner::Heap(layout) => unsafe { dealloc(self.data.as_ptr(), *layout) },
             // SAFETY: it is a block of an arena that nobody reads any more. It cannot fail but in
             // a forked child, and this process does not fork.
@@ -250,8 +252,8 @@ impl Batch {
         // SAFETY: the array follows Arrow's C interface and has this one owner: its structs lie in
         // `exported`, and its buffers in the batch, both of which live until they are released;
         // consumers only read through `buffers`. Each column holds the batch itself, so it can be
-        // moved away. The memory is the host's, as `empty` says, or the GPU's, and was written before:
-        // there is no event to wait for.
+        // moved away. The memory is the host's, as `empty` says, or the GPU's, and was written
+        // before: there is no event to wait for.
         unsafe { OwnedDeviceArray::from_raw(device) }
     }
 }
@@ -383,8 +385,8 @@ mod tests {
         }
     }
 
-    /// What is read of an exported batch is what was written, for either memory, and its memory goes
-    /// with the last array.
+    /// What is read of an exported batch is what was written, for either memory, and its memory
+    /// goes with the last array.
     #[test]
     fn batches_are_read_as_they_were_written() {
         for (memory, values) in [

@@ -115,9 +115,9 @@ impl Values {
             let Some(reader) = reader else {
                 let values = columns.map(|(first, rows)| match rows {
                     0 => work(&[]),
-                    // SAFETY: a column on the host has these values; libdipc hands out buffers of batches
-                    // that were written 64-aligned so, and each 8 bytes are a u64. Nobody writes to them: the server is
-                    // this command's own.
+                    // SAFETY: a column on the host has these values; libdipc hands out buffers of
+                    // batches that were written 64-aligned so, and each 8 bytes are a u64. Nobody
+                    // writes to them: the server is this command's own.
                     _ => work(unsafe { slice::from_raw_parts(first, rows) }),
                 });
                 return Ok(values.collect());

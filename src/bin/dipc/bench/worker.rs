@@ -47,8 +47,8 @@ fn obey(order: Order, parent: &Parent) -> Result<()> {
     }
 }
 
-/// Lets this process, and each thread that it is going to make, run on one half of the processors only: the server
-/// on the first.
+/// Lets this process, and each thread that it is going to make, run on one half of the processors
+/// only: the server on the first.
 fn keep_apart(role: &Role) -> Result<()> {
     let allowed = sched_getaffinity(None).context("cannot see which processors may be used")?;
     let all: Vec<usize> = (0..CpuSet::MAX_CPU)

@@ -52,8 +52,8 @@ impl Caller {
             let _inside = runtime.enter();
             let event = cancel.fd().try_clone_to_owned();
             event.and_then(|event| {
-                // SAFETY: the descriptor is an owned one that nothing takes out of the `AsyncFd`, so
-                // that it stays open, and the same, until that is dropped.
+                // SAFETY: the descriptor is an owned one that nothing takes out of the `AsyncFd`,
+                // so that it stays open, and the same, until that is dropped.
                 let watched = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) };
                 Ok(watched?)
             })

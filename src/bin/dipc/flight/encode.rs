@@ -41,8 +41,8 @@ impl FlightEncoder {
         }
     }
 
-    /// Gives the messages of a batch to `send`, one after the other, until it breaks. A large batch is
-    /// sent in parts.
+    /// Gives the messages of a batch to `send`, one after the other, until it breaks. A large batch
+    /// is sent in parts.
     ///
     /// # Errors
     ///
@@ -187,8 +187,8 @@ mod tests {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    /// Promise of `--flight`: no message of several rows is larger than clients of gRPC take, no row
-    /// is lost, and a dictionary is sent once.
+    /// Promise of `--flight`: no message of several rows is larger than clients of gRPC take, no
+    /// row is lost, and a dictionary is sent once.
     #[test]
     fn large_batches_are_sent_in_parts() {
         let messages = encode(&large());
@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(rows, 1 << 20);
     }
 
-    /// Parts that share a large buffer, as views do, are cut only where that makes them smaller: no more
-    /// is sent than twice the batch.
+    /// Parts that share a large buffer, as views do, are cut only where that makes them smaller: no
+    /// more is sent than twice the batch.
     #[test]
     fn shared_buffers_are_not_sent_with_every_part() {
         let words: StringViewArray = (0..100_000)
@@ -241,7 +241,8 @@ mod tests {
         assert_eq!(sent, 2);
     }
 
-    /// A batch that is not of the table is refused, for its arrays would be read as what they are not.
+    /// A batch that is not of the table is refused, for its arrays would be read as what they are
+    /// not.
     #[test]
     fn batches_of_other_columns_are_refused() {
         let batch = large();

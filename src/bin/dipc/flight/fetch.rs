@@ -1,4 +1,5 @@
-//! `dipc get grpc://host:port NAME`: asks a Flight server where a table is, and fetches it from there.
+//! `dipc get grpc://host:port NAME`: asks a Flight server where a table is, and fetches it from
+//! there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

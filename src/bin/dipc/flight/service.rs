@@ -24,8 +24,8 @@ use crate::flight::locations::{REUSE_CONNECTION, for_peer};
 use crate::flight::tables::{Table, Tables};
 use crate::output::whole;
 
-/// Messages that a reader may be ahead of the connection. With the largest usual message that bounds
-/// the memory of a stream to a few MiB.
+/// Messages that a reader may be ahead of the connection. With the largest usual message that
+/// bounds the memory of a stream to a few MiB.
 const AHEAD: usize = 4;
 
 type Answer<T> = Result<Response<T>, Status>;

@@ -55,7 +55,8 @@ pub(super) fn flight_announcement(flight: &FlightServer, args: &Args) -> Result<
 
 pub(super) fn tell(text: &str) -> Result<()> {
     match output::print(text) {
-        // Whoever started this may not care for the line; clients may know the address all the same.
+        // Whoever started this may not care for the line; clients may know the address all the
+        // same.
         Err(error) if error.is::<output::Closed>() => Ok(()),
         outcome => outcome,
     }

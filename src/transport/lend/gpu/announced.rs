@@ -1,6 +1,6 @@
-//! Memory of a GPU that the peer has announced, until a body lies in it. Opening it takes a context,
-//! which costs hundreds of megabytes and most of a second: a client that cancels, or gets its table by
-//! another way, is spared that.
+//! Memory of a GPU that the peer has announced, until a body lies in it. Opening it takes a
+//! context, which costs hundreds of megabytes and most of a second: a client that cancels, or gets
+//! its table by another way, is spared that.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::transport::lend::open_region::OpenRegion;
 
 /// What leads to it, checked as far as that goes without the driver.
 #[derive(Debug)]
-pub(in crate::transport::lend) struct Announced {
+pub(in crate::transport::lend) struct AnnouncedRegion {
     uuid: [u8; UUID_BYTES],
     /// 0 of a pool.
     len: usize,
@@ -32,7 +32,7 @@ enum Lead {
     Pooled { pool: u16, share: [u8; SHARE_BYTES] },
 }
 
-impl Announced {
+impl AnnouncedRegion {
     /// What a REGION message says, to a client whose request names the GPUs `accepted`.
     pub fn new(
         handle: &GpuHandle,

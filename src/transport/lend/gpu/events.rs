@@ -1,10 +1,10 @@
 //! Events that other processes wait for.
 //!
-//! They belong to the process, and are never destroyed: a client may wait for one when the connection
-//! that named it is long over. A connection has some of them for its time.
+//! They belong to the process, and are never destroyed: a client may wait for one when the
+//! connection that named it is long over. A connection has some of them for its time.
 //!
-//! Who waits for an event waits for what it stands for now. So one is recorded again only where that is
-//! no sooner than before: when it has happened, or behind it on the same stream.
+//! Who waits for an event waits for what it stands for now. So one is recorded again only where
+//! that is no sooner than before: when it has happened, or behind it on the same stream.
 
 use std::sync::{Arc, Weak};
 
@@ -15,15 +15,15 @@ use crate::error::{Error, Result, Status};
 use crate::proto::IPC_HANDLE_BYTES;
 use crate::transport::ReadyNotice;
 
-/// Events of one connection and device; with as many messages of a stream under way, an earlier one's
-/// event is recorded again, and who waits for it waits longer.
+/// Events of one connection and device; with as many messages of a stream under way, an earlier
+/// one's event is recorded again, and who waits for it waits longer.
 const MOST: usize = 16;
 
 /// Those that no connection has.
-static FREE: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
+static FREE: Mutex<Vec<Arc<SharedEvent>>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
-struct Shared {
+struct SharedEvent {
     device: Arc<Device>,
     event: Event,
     handle: [u8; IPC_HANDLE_BYTES],
@@ -33,14 +33,14 @@ struct Shared {
 #[derive(Debug, Default)]
 pub struct Events {
     /// By their numbers.
-    known: Vec<Known>,
+    known: Vec<NumberedEvent>,
     /// Which was recorded last.
     last: usize,
 }
 
 #[derive(Debug)]
-struct Known {
-    shared: Arc<Shared>,
+struct NumberedEvent {
+    shared: Arc<SharedEvent>,
     /// The peer has its handle.
     told: bool,
     /// Recording it has failed.
@@ -54,8 +54,8 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// What the driver says, and `OutOfResources` where every event waits for another stream's work; no
-    /// event is recorded then.
+    /// What the driver says, and `OutOfResources` where every event waits for another stream's
+    /// work; no event is recorded then.
     pub fn record(&mut self, stream: &Arc<Stream>) -> Result<Option<ReadyNotice>> {
         let number = self.next(stream)?;
         let Some(known) = self.known.get_mut(number) else {
@@ -80,11 +80,12 @@ impl Events {
         Ok(Some(ReadyNotice { event, handle }))
     }
 
-    /// The number of an event to record next on `stream`: one that has happened, a new one, or the one
-    /// recorded there longest ago.
+    /// The number of an event to record next on `stream`: one that has happened, a new one, or the
+    /// one recorded there longest ago.
     fn next(&mut self, stream: &Arc<Stream>) -> Result<usize> {
         let device = stream.device();
-        let usable = |known: &Known| Arc::ptr_eq(&known.shared.device, device) && !known.broken;
+        let usable =
+            |known: &NumberedEvent| Arc::ptr_eq(&known.shared.device, device) && !known.broken;
         let of_device = |number: &usize| self.known.get(*number).is_some_and(usable);
         // From the one recorded longest ago on.
         let count = self.known.len();
@@ -98,7 +99,8 @@ impl Events {
         }
         if ours.len() >= MOST {
             let is_over = |number: &&usize| known(number).is_some_and(|k| k.shared.has_happened());
-            let is_here = |known: &Known| std::ptr::eq(known.stream.as_ptr(), Arc::as_ptr(stream));
+            let is_here =
+                |known: &NumberedEvent| std::ptr::eq(known.stream.as_ptr(), Arc::as_ptr(stream));
             let here = |number: &&usize| known(number).is_some_and(is_here);
             let found = ours.iter().find(is_over).or_else(|| ours.iter().find(here));
             return found.copied().ok_or_else(|| {
@@ -113,14 +115,14 @@ impl Events {
             None => {
                 let event = Event::for_processes(device)?;
                 let handle = event.handle()?;
-                Arc::new(Shared {
+                Arc::new(SharedEvent {
                     device: Arc::clone(device),
                     event,
                     handle,
                 })
             }
         };
-        self.known.push(Known {
+        self.known.push(NumberedEvent {
             shared,
             told: false,
             broken: false,
@@ -131,7 +133,7 @@ impl Events {
 }
 
 /// One that is free, and for which nobody waits any more.
-fn take(device: &Arc<Device>) -> Option<Arc<Shared>> {
+fn take(device: &Arc<Device>) -> Option<Arc<SharedEvent>> {
     let mut free = FREE.lock();
     free.retain(|shared| !shared.device.is_lost());
     let found = free
@@ -140,7 +142,7 @@ fn take(device: &Arc<Device>) -> Option<Arc<Shared>> {
     Some(free.swap_remove(found))
 }
 
-impl Shared {
+impl SharedEvent {
     fn has_happened(&self) -> bool {
         matches!(self.event.is_ready(), Ok(true))
     }
@@ -149,7 +151,7 @@ impl Shared {
 impl Drop for Events {
     fn drop(&mut self) {
         // What a reset took is waited for by nobody.
-        let here = |known: &Known| !known.shared.device.is_lost();
+        let here = |known: &NumberedEvent| !known.shared.device.is_lost();
         // A broken one too: it is not recorded again, and a client may still wait for it.
         let (broken, sound): (Vec<_>, Vec<_>) = self
             .known
@@ -166,4 +168,4 @@ impl Drop for Events {
 }
 
 /// Those that could not be recorded.
-static BROKEN: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
+static BROKEN: Mutex<Vec<Arc<SharedEvent>>> = Mutex::new(Vec::new());

@@ -29,8 +29,8 @@ pub enum HandleKind {
     Descriptor,
     /// A legacy handle of the driver's.
     Legacy([u8; IPC_HANDLE_BYTES]),
-    /// A pool, in which nothing lies by itself: the descriptor beside the handle, where no pool with
-    /// this id is known here.
+    /// A pool, in which nothing lies by itself: the descriptor beside the handle, where no pool
+    /// with this id is known here.
     Pool([u8; POOL_ID_BYTES]),
     /// An allocation of a pool that was announced.
     Pooled {

@@ -8,30 +8,35 @@ use crate::device::cuda::pool::ExportedPool;
 use crate::device::cuda::{CudaRegion, Device};
 use crate::device::lendable::Lendable;
 use crate::error::Result;
-use crate::transport::lend::export::{Exported, Peer};
+use crate::transport::lend::export::{Borrower, ExportedRegion};
 use crate::transport::lend::gpu::handle::{GpuHandle, HandleKind};
-use crate::transport::lend::memory::{AfterReturn, CopyRegion, Key, Memory};
+use crate::transport::lend::memory::{AfterReturn, CopyRegion, LentMemory, MemoryKey};
 
 /// A region of a GPU as the peer is told of it. Nothing takes the peer's access away.
-fn exported(device: &Device, len: usize, kind: HandleKind, fd: Option<Arc<OwnedFd>>) -> Exported {
+fn exported(
+    device: &Device,
+    len: usize,
+    kind: HandleKind,
+    fd: Option<Arc<OwnedFd>>,
+) -> ExportedRegion {
     let handle = GpuHandle {
         length: u64::try_from(len).unwrap_or(u64::MAX),
         uuid: *device.uuid(),
         kind,
     };
-    Exported {
+    ExportedRegion {
         handle: handle.encode(),
         fd,
         access: None,
     }
 }
 
-impl Memory for CudaRegion {
-    fn key(&self) -> Key {
-        Key::Region(self.identity())
+impl LentMemory for CudaRegion {
+    fn key(&self) -> MemoryKey {
+        MemoryKey::Region(self.identity())
     }
 
-    fn export(&self, _peer: &Peer, _pool: Option<u16>) -> Result<Option<Exported>> {
+    fn export(&self, _peer: &Borrower, _pool: Option<u16>) -> Result<Option<ExportedRegion>> {
         let fd = Some(Arc::new(self.memory().export()?));
         let kind = HandleKind::Descriptor;
         Ok(Some(exported(self.device(), self.len(), kind, fd)))
@@ -41,7 +46,7 @@ impl Memory for CudaRegion {
         AfterReturn::WhenIdle
     }
 
-    fn abandon(&self, peer: &Peer) {
+    fn abandon(&self, peer: &Borrower) {
         // Rule F4. Nobody sees the end of this process; of another one, what is out lives until it
         // has ended.
         if peer.is_this_process() {
@@ -69,12 +74,12 @@ impl CopyRegion for CudaRegion {
     }
 }
 
-impl Memory for Allocation {
-    fn key(&self) -> Key {
-        Key::Allocation(self.id())
+impl LentMemory for Allocation {
+    fn key(&self) -> MemoryKey {
+        MemoryKey::Allocation(self.id())
     }
 
-    fn export(&self, peer: &Peer, pool: Option<u16>) -> Result<Option<Exported>> {
+    fn export(&self, peer: &Borrower, pool: Option<u16>) -> Result<Option<ExportedRegion>> {
         // Nothing would say when this process is done with it.
         if peer.is_this_process() {
             return Ok(None);
@@ -91,7 +96,7 @@ impl Memory for Allocation {
         Ok(Some(exported(self.device(), self.size(), kind, fd)))
     }
 
-    fn pool(&self) -> Option<Arc<dyn Memory>> {
+    fn pool(&self) -> Option<Arc<dyn LentMemory>> {
         let share = self.share()?;
         Some(Arc::new(ProducersPool {
             device: Arc::clone(self.device()),
@@ -115,12 +120,12 @@ struct ProducersPool {
     pool: Arc<ExportedPool>,
 }
 
-impl Memory for ProducersPool {
-    fn key(&self) -> Key {
-        Key::Pool(*self.pool.id())
+impl LentMemory for ProducersPool {
+    fn key(&self) -> MemoryKey {
+        MemoryKey::Pool(*self.pool.id())
     }
 
-    fn export(&self, _peer: &Peer, _pool: Option<u16>) -> Result<Option<Exported>> {
+    fn export(&self, _peer: &Borrower, _pool: Option<u16>) -> Result<Option<ExportedRegion>> {
         let kind = HandleKind::Pool(*self.pool.id());
         let fd = Some(Arc::clone(self.pool.fd()));
         Ok(Some(exported(&self.device, 0, kind, fd)))

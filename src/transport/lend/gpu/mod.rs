@@ -1,14 +1,14 @@
 //! Lending memory of a GPU to a process of this host that reaches the same GPU.
 //!
-//! Memory that can be exported is lent where it lies; the rest of a body is copied, on the device, to
-//! a region of the connection. For a client that wants bodies on the host, or reaches another GPU,
-//! bodies are copied into a region of host memory ([`Staged`]), once.
+//! Memory that can be exported is lent where it lies; the rest of a body is copied, on the device,
+//! to a region of the connection. For a client that wants bodies on the host, or reaches another
+//! GPU, bodies are copied into a region of host memory ([`Staged`]), once.
 //!
-//! Who owns what. While a lease is out its [`Hold`] has the block of copies, and a place
+//! Who owns what. While a lease is out its [`LeaseHold`] has the block of copies, and a place
 //! ([`Keep`]) for the producer's array. When the lease is back, the array is let go, unless some of
-//! it is legacy memory or of a pool: that must not be freed while the peer has it open, so the array
-//! stays until the peer has acknowledged REGION_GONE. When the connection ends first, everything
-//! that is out, or may be open, stays until the peer's process has ended ([`afterlife`]).
+//! it is legacy memory or of a pool: that must not be freed while the peer has it open, so the
+//! array stays until the peer has acknowledged REGION_GONE. When the connection ends first,
+//! everything that is out, or may be open, stays until the peer's process has ended ([`outlive`]).
 
 pub(super) mod announced;
 mod events;
@@ -24,12 +24,12 @@ use parking_lot::Mutex;
 use crate::arena;
 use crate::device::cuda::export::Allocation;
 use crate::device::cuda::{CudaRegion, Device, DeviceMemory, Event, Stream, uuids};
-use crate::device::{BufferRef, afterlife};
+use crate::device::{BufferRef, outlive};
 use crate::error::Result;
-use crate::transport::lend::export::Peer;
-use crate::transport::lend::hold::Hold;
-use crate::transport::lend::memory::{Block, Memory};
-use crate::transport::lend::place::{NewRegion, Place, Sources};
+use crate::transport::lend::export::Borrower;
+use crate::transport::lend::hold::LeaseHold;
+use crate::transport::lend::memory::{LentBlock, LentMemory};
+use crate::transport::lend::place::{BodySources, LendingPlace, NewRegion};
 use crate::transport::lend::pool_core::PoolCore;
 use crate::transport::lend::regions::Retiring;
 use crate::transport::{Charge, Keep, Lease, OnGpu, ReadyNotice};
@@ -56,12 +56,12 @@ pub(super) struct OnDevice<'a> {
 
 /// Memory in which buffers of a body lie.
 #[derive(Clone)]
-enum Found {
+enum FoundMemory {
     Allocation(Arc<Allocation>),
     Arena(Arc<CudaRegion>),
 }
 
-impl Found {
+impl FoundMemory {
     /// The memory in which the bytes lie.
     fn look_up(device: &Arc<Device>, start: u64, len: usize) -> Result<Option<Self>> {
         if let Some((region, _)) = arena::find_on_gpu(start, len) {
@@ -80,7 +80,7 @@ impl Found {
         }
     }
 
-    fn memory(&self) -> Arc<dyn Memory> {
+    fn memory(&self) -> Arc<dyn LentMemory> {
         match self {
             Self::Allocation(allocation) => Arc::clone(allocation) as _,
             Self::Arena(region) => Arc::clone(region) as _,
@@ -94,7 +94,7 @@ impl<'a> OnDevice<'a> {
     }
 
     /// Has the peer wait for everything given to the stream. `None`: it has happened.
-    fn order(&self, peer: &Peer) -> Result<Option<ReadyNotice>> {
+    fn order(&self, peer: &Borrower) -> Result<Option<ReadyNotice>> {
         if !peer.is_this_process() {
             match self.events.lock().record(self.gpu.stream) {
                 Ok(ready) => return Ok(ready),
@@ -105,31 +105,32 @@ impl<'a> OnDevice<'a> {
     }
 }
 
-impl Place for OnDevice<'_> {
+impl LendingPlace for OnDevice<'_> {
     fn device(&self) -> Option<&Arc<Device>> {
         Some(self.gpu.stream.device())
     }
 
-    fn find(&self, hold: &mut Hold, buffers: &[BufferRef]) -> Result<Option<Sources>> {
+    fn find(&self, hold: &mut LeaseHold, buffers: &[BufferRef]) -> Result<Option<BodySources>> {
         let device = self.gpu.stream.device();
         let core = Arc::clone(&hold.core);
         if core.peer.process.is_none() || !core.regions.lock().gpus.contains(device.uuid()) {
             return Ok(None);
         }
         hold.keep = Some(Keep::default());
-        let mut sources = Sources::with_capacity(buffers.len());
+        let mut sources = BodySources::with_capacity(buffers.len());
         // The buffers of a batch lie in one allocation, or a few: the driver is rarely asked. Each
         // memory has its place among the borrowed, unless it cannot be lent.
-        let mut seen: Vec<(Found, Option<usize>)> = Vec::new();
+        let mut seen: Vec<(FoundMemory, Option<usize>)> = Vec::new();
         for buffer in buffers {
             let (start, len) = (buffer.data as u64, buffer.len);
-            let is_in =
-                |(found, at): &(Found, Option<usize>)| Some((*at, found.offset_of(start, len)?));
+            let is_in = |(found, at): &(FoundMemory, Option<usize>)| {
+                Some((*at, found.offset_of(start, len)?))
+            };
             let mut lent = None;
             if len > 0 {
                 let known = seen.iter().find_map(is_in);
                 if known.is_none()
-                    && let Some(found) = Found::look_up(device, start, len)?
+                    && let Some(found) = FoundMemory::look_up(device, start, len)?
                 {
                     let borrow = core.borrow(&found.memory())?;
                     let at = borrow.is_some().then_some(hold.borrowed.len());
@@ -167,9 +168,9 @@ impl Place for OnDevice<'_> {
 
     fn copy(
         &self,
-        hold: &mut Hold,
+        hold: &mut LeaseHold,
         buffers: &[BufferRef],
-        sources: &Sources,
+        sources: &BodySources,
     ) -> Result<Option<ReadyNotice>> {
         let stream = self.gpu.stream;
         if let Some(block) = &hold.block {
@@ -193,7 +194,12 @@ impl Place for OnDevice<'_> {
 }
 
 /// Enqueues the copies of a body to a block of a GPU's memory, or of the host's.
-fn enqueue(block: &Block, buffers: &[BufferRef], sources: &Sources, stream: &Stream) -> Result<()> {
+fn enqueue(
+    block: &LentBlock,
+    buffers: &[BufferRef],
+    sources: &BodySources,
+    stream: &Stream,
+) -> Result<()> {
     for (buffer, at) in sources.copies(buffers) {
         // SAFETY: the buffer is readable once the stream has come here, behind what makes it so
         // (`OnGpu`), and its owner is kept until the copies are done: by the caller until it is in
@@ -207,20 +213,20 @@ fn enqueue(block: &Block, buffers: &[BufferRef], sources: &Sources, stream: &Str
 
 /// Keeps what the peer has returned, and was asked to close, when the connection ends: a peer that
 /// ends it in order has closed the memory before, and one that is killed is waited for.
-pub(super) fn let_go(peer: &Peer, mut retiring: Vec<Retiring>) {
+pub(super) fn let_go(peer: &Borrower, mut retiring: Vec<Retiring>) {
     retiring.retain(|gone| gone.keep.is_some());
     if let Some(process) = &peer.process
         && !process.is_this
         && !retiring.is_empty()
     {
-        afterlife::keep_for_a_while(&process.death, Box::new(retiring));
+        outlive::keep_for_a_while(&process.death, Box::new(retiring));
     }
 }
 
 /// Keeps what regions of a GPU count against when the connection ends: the driver does not tell who
 /// has a region open. Of a peer of another user it counts until its process has ended, whatever
 /// that has said.
-pub(super) fn keep_charges(peer: &Peer, charges: Vec<Charge>) {
+pub(super) fn keep_charges(peer: &Borrower, charges: Vec<Charge>) {
     let Some(process) = peer.process.as_ref().filter(|process| !process.is_this) else {
         return;
     };
@@ -228,14 +234,14 @@ pub(super) fn keep_charges(peer: &Peer, charges: Vec<Charge>) {
         return;
     }
     if process.same_user {
-        afterlife::keep_for_a_while(&process.death, Box::new(charges));
+        outlive::keep_for_a_while(&process.death, Box::new(charges));
     } else {
-        afterlife::keep_until_end(&process.death, Box::new(charges));
+        outlive::keep_until_end(&process.death, Box::new(charges));
     }
 }
 
 /// The same when the peer says that it has closed a region.
-pub(super) fn forgotten(peer: &Peer, charge: Option<Charge>) {
+pub(super) fn forgotten(peer: &Borrower, charge: Option<Charge>) {
     if (peer.process.as_ref()).is_some_and(|process| !process.same_user) {
         keep_charges(peer, charge.into_iter().collect());
     }

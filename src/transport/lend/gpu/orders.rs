@@ -8,8 +8,8 @@ use crate::device::cuda::{Device, Event};
 use crate::error::{Error, Result};
 use crate::proto::IPC_HANDLE_BYTES;
 
-/// Messages whose body was ordered and whose list has not come. An honest server has far fewer: each
-/// is a message of more than a page within the window.
+/// Messages whose body was ordered and whose list has not come. An honest server has far fewer:
+/// each is a message of more than a page within the window.
 const MOST_WAITING: usize = 1 << 20;
 
 /// The events that the peer has named, and the messages that wait for them.

@@ -7,24 +7,24 @@ use crate::device::BufferRef;
 use crate::device::cuda::Device;
 use crate::error::Result;
 use crate::transport::lend::gpu::enqueue;
-use crate::transport::lend::hold::Hold;
+use crate::transport::lend::hold::LeaseHold;
 use crate::transport::lend::host;
-use crate::transport::lend::place::{NewRegion, Place, Sources};
+use crate::transport::lend::place::{BodySources, LendingPlace, NewRegion};
 use crate::transport::{Charge, Lease, OnGpu, ReadyNotice};
 
 /// A GPU whose memory the peer does not reach.
 pub(in crate::transport::lend) struct Staged<'a>(pub OnGpu<'a>);
 
-impl Place for Staged<'_> {
+impl LendingPlace for Staged<'_> {
     fn device(&self) -> Option<&Arc<Device>> {
         None
     }
 
-    fn find(&self, hold: &mut Hold, buffers: &[BufferRef]) -> Result<Option<Sources>> {
+    fn find(&self, hold: &mut LeaseHold, buffers: &[BufferRef]) -> Result<Option<BodySources>> {
         if !hold.core.lends_host_copies() {
             return Ok(None);
         }
-        let mut sources = Sources::with_capacity(buffers.len());
+        let mut sources = BodySources::with_capacity(buffers.len());
         let added = buffers
             .iter()
             .try_for_each(|buffer| sources.add(*buffer, None));
@@ -41,9 +41,9 @@ impl Place for Staged<'_> {
 
     fn copy(
         &self,
-        hold: &mut Hold,
+        hold: &mut LeaseHold,
         buffers: &[BufferRef],
-        sources: &Sources,
+        sources: &BodySources,
     ) -> Result<Option<ReadyNotice>> {
         let Some(block) = &hold.block else {
             return Ok(None);

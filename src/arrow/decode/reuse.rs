@@ -1,5 +1,5 @@
-//! A batch like the one before: the same header, over columns of fixed width without nulls. Only where its
-//! buffers lie is new, so that nothing is read from the header again.
+//! A batch like the one before: the same header, over columns of fixed width without nulls. Only
+//! where its buffers lie is new, so that nothing is read from the header again.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::proto::Header;
 
 /// The lists of the last batch, whose memory serves the next one.
 #[derive(Debug, Default)]
-pub(super) struct Spare {
+pub(super) struct SpareColumns {
     columns: Option<Box<Columns>>,
     /// What they describe still; `None`: they are empty.
     plain: Option<Plain>,
 }
 
-/// A batch of nothing but columns of fixed width, without nulls and used where they lie: two buffers each, of which the first
-/// is not handed out.
+/// A batch of nothing but columns of fixed width, without nulls and used where they lie: two
+/// buffers each, of which the first is not handed out.
 #[derive(Debug)]
 pub(super) struct Plain {
     header: Header,
@@ -38,7 +38,7 @@ impl Plain {
     }
 }
 
-impl Spare {
+impl SpareColumns {
     /// Empty lists.
     pub(super) fn take(&mut self) -> Box<Columns> {
         let mut columns = self.columns.take().unwrap_or_default();

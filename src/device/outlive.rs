@@ -24,18 +24,18 @@ enum Until {
     Happened { event: Event, errors: u32 },
 }
 
-struct Item {
+struct KeptThing {
     until: Until,
     _thing: Box<dyn Send>,
 }
 
-struct State {
-    items: Vec<Item>,
+struct KeptThings {
+    items: Vec<KeptThing>,
     /// Wakes the thread; `None`: there is none.
     wake: Option<Arc<OwnedFd>>,
 }
 
-static STATE: Mutex<State> = Mutex::new(State {
+static STATE: Mutex<KeptThings> = Mutex::new(KeptThings {
     items: Vec::new(),
     wake: None,
 });
@@ -50,7 +50,7 @@ const MOST_ERRORS: u32 = 3;
 
 /// Drops `thing` once the process behind `peer` has ended, on a thread of its own.
 pub fn keep_until_end(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
-    keep(Item {
+    keep(KeptThing {
         until: Until::PeerEnds(Arc::clone(peer), None),
         _thing: thing,
     });
@@ -59,7 +59,7 @@ pub fn keep_until_end(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
 /// The same of what the peer is done with, as far as is known: a process that goes on for a while
 /// was not about to end, and has closed it before the connection.
 pub fn keep_for_a_while(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
-    keep(Item {
+    keep(KeptThing {
         until: Until::PeerEnds(Arc::clone(peer), Some(Instant::now() + A_WHILE)),
         _thing: thing,
     });
@@ -67,7 +67,7 @@ pub fn keep_for_a_while(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
 
 /// Drops `thing` once `event` has happened, on a thread of its own.
 pub fn keep_until_happened(event: Event, thing: Box<dyn Send>) {
-    keep(Item {
+    keep(KeptThing {
         until: Until::Happened { event, errors: 0 },
         _thing: thing,
     });
@@ -78,7 +78,7 @@ pub fn is_keeping() -> bool {
     !STATE.lock().items.is_empty()
 }
 
-fn keep(item: Item) {
+fn keep(item: KeptThing) {
     let mut state = STATE.lock();
     state.items.push(item);
     if let Some(wake) = &state.wake {
@@ -92,7 +92,7 @@ fn keep(item: Item) {
     let wake = Arc::new(wake);
     let ours = Arc::clone(&wake);
     let started = std::thread::Builder::new()
-        .name("dipc-afterlife".into())
+        .name("dipc-outlive".into())
         .spawn(move || run(&ours));
     match started {
         Ok(_) => state.wake = Some(wake),
@@ -105,7 +105,7 @@ fn notify(wake: &OwnedFd) {
 }
 
 /// What the thread waits for next.
-struct Waiting {
+struct WaitSet {
     /// Each once: the system refuses to wait for more descriptors than a process may have.
     peers: Vec<Arc<OwnedFd>>,
     /// Whether there are events, which no descriptor tells of.
@@ -113,8 +113,8 @@ struct Waiting {
     deadline: Option<Instant>,
 }
 
-impl Waiting {
-    fn of(items: &[Item]) -> Self {
+impl WaitSet {
+    fn of(items: &[KeptThing]) -> Self {
         let mut waiting = Self {
             peers: Vec::new(),
             events: false,
@@ -170,7 +170,7 @@ fn run(wake: &OwnedFd) {
                 state.wake = None;
                 return;
             }
-            Waiting::of(&state.items)
+            WaitSet::of(&state.items)
         };
         pause = if waiting.sleep(wake, pause) {
             (pause * 2).min(LATEST)
@@ -178,7 +178,7 @@ fn run(wake: &OwnedFd) {
             SOONEST
         };
         let _ = rustix::io::read(wake, &mut [0; 8]);
-        let over: Vec<Item> = {
+        let over: Vec<KeptThing> = {
             let mut state = STATE.lock();
             state
                 .items
@@ -251,7 +251,7 @@ mod tests {
         }
     }
     /// Who says that a process runs the case below.
-    const CASE: &str = "DIPC_TEST_AFTERLIFE_CASE";
+    const CASE: &str = "DIPC_TEST_OUTLIVE_CASE";
 
     /// "One thread for the process sleeps": with more kept than a process may have descriptors,
     /// too. In a process of its own, whose limit it lowers.
@@ -259,7 +259,7 @@ mod tests {
     fn the_thread_sleeps_whatever_is_kept() {
         for case in ["one peer", "many peers"] {
             let output = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "device::afterlife::tests::past_the_limit"])
+                .args(["--exact", "device::outlive::tests::past_the_limit"])
                 .args(["--ignored", "--nocapture"])
                 .env(CASE, case)
                 .output()
