@@ -10,6 +10,9 @@ use rustix::net::SocketFlags;
 use crate::error::{Error, Result, Status};
 use crate::transport::wait::wait;
 
+/// Connections that wait to be accepted; the system may allow fewer.
+pub const BACKLOG: i32 = 1024;
+
 /// The next socket that waits at `listener`, if one does; `address` is the listener's.
 ///
 /// # Errors

@@ -19,6 +19,7 @@ mod accept;
 mod address;
 mod closing;
 mod connection;
+mod features;
 mod lend;
 mod lender;
 pub mod mem;

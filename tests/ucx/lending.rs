@@ -320,7 +320,7 @@ fn a_baseline_peer_is_lent_to_where_the_server_lends_always() {
         let parsed = Uri::parse(&uri).unwrap();
         assert_eq!(parsed.remote_handle.is_some(), lends);
         // Rule U2: named whenever address lists may be sent.
-        assert_eq!(parsed.tags.free_data.is_some(), body != BodyPolicy::Packed);
+        assert_eq!(parsed.tags.free_data.is_some(), lends);
         let arena = arena();
         let expected = publish(&server, &arena, 10, 20_000);
         let mut stream = client()

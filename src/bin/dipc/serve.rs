@@ -114,7 +114,8 @@ pub struct Args {
     #[arg(long)]
     trusted_network: bool,
 
-    /// How bodies travel: lent where that pays, always as bytes, or lent wherever that is possible
+    /// How bodies travel: lent where that pays, always as bytes, or lent wherever that is possible;
+    /// over ucx only the last lends, by RDMA, which has run on no adapter yet
     #[arg(long, value_name = "HOW", default_value = "auto")]
     body: Body,
 

@@ -8,9 +8,9 @@ use crate::device::memfd::Process;
 use crate::error::{Error, Result, Status};
 use crate::proto::Span;
 use crate::transport::closing::{Socket, closer};
+use crate::transport::features::{Feature, Scheme};
 use crate::transport::lend::{ByDescriptor, PeerProcess, RegionPool, RegionTable};
-use crate::transport::shm::RING_KIND;
-use crate::transport::shm::intake::Beside;
+use crate::transport::shm::descriptors::DescriptorReader;
 use crate::transport::shm::process;
 use crate::transport::shm::ring::{FILE_BYTES, Reader, Writer};
 use crate::transport::shm::socket::Peer;
@@ -23,7 +23,7 @@ use crate::transport::{
 /// [`Connection`] over shared memory.
 pub struct ShmConnection {
     identity: Identity,
-    channel: Channel<Beside>,
+    channel: Channel<DescriptorReader>,
     /// The channel's.
     socket: Arc<Socket>,
     /// The peer's process, as what it is given counts by.
@@ -72,7 +72,7 @@ impl ShmConnection {
         peer.ensure_admitted(options.any_user)?;
         closer::ensure_room(peer.uid)?;
         let unexpected = options.unexpected_bytes;
-        let intake = Beside::new(peer.uid, socket.is_barred());
+        let reader = DescriptorReader::new(peer.uid, socket.is_barred());
         let death = process::watch(&socket, peer.pid);
         let socket = Arc::new(socket);
         let is_this = u32::try_from(peer.pid).is_ok_and(|pid| pid == std::process::id());
@@ -92,7 +92,7 @@ impl ShmConnection {
         };
         let pool = RegionPool::new(&options, Box::new(export), process);
         let watched = Arc::clone(&socket) as _;
-        let mut channel = Channel::new(watched, peer.to_string(), unexpected, intake);
+        let mut channel = Channel::new(watched, peer.to_string(), unexpected, reader);
         if role == Role::Server {
             channel.reader().expect_requests();
         }
@@ -147,7 +147,7 @@ impl ShmConnection {
 
     /// Client: the server may send a descriptor from now on.
     fn take_descriptors(&mut self) {
-        if self.channel.intake().take_descriptors(true) {
+        if self.channel.socket_reader().take_descriptors(true) {
             self.socket.pass(true);
         }
     }
@@ -167,22 +167,22 @@ impl ShmConnection {
             self.ring_asked = true;
             self.take_descriptors();
             // Where that fails the connection is over, as reading and writing will tell.
-            let _ = self.channel.queue(ring_message(&[], None));
+            let _ = self.channel.queue(message(Feature::AskRing, None));
         }
     }
 
     /// What came about a ring: a client asks for one, or a server brings it.
-    fn handle_ring(&mut self, bytes: &[u8], fd: Option<OwnedFd>) -> Result<()> {
+    fn handle_ring(&mut self, feature: Feature, fd: Option<OwnedFd>) -> Result<()> {
         if std::mem::replace(&mut self.ring_came, true) {
             return Err(Error::protocol(
                 "a second RING: the connection has a ring, or goes without",
             ));
         }
         let (Role::Client, Some(fd)) = (self.role, fd) else {
-            if self.role == Role::Server && bytes == [RING_KIND] {
+            if self.role == Role::Server && feature == Feature::AskRing {
                 return self.give_ring();
             }
-            if self.role == Role::Client && self.channel.intake().has_lost_ring() {
+            if self.role == Role::Client && self.channel.socket_reader().has_lost_ring() {
                 // In a ring that says of no client that it is awake the server puts nothing.
                 tracing::debug!(
                     "everything goes through the socket: no descriptor is left for a ring"
@@ -194,7 +194,7 @@ impl ShmConnection {
                  length",
             ));
         };
-        if bytes.get(1..) != Some(&RING_FILE_BYTES.to_le_bytes()) {
+        if feature != Feature::Ring(RING_FILE_BYTES) {
             return Err(Error::protocol(format!(
                 "the server sent a ring of another size than {RING_FILE_BYTES} bytes"
             )));
@@ -212,7 +212,7 @@ impl ShmConnection {
             reader.wake();
         }
         self.channel.reader().allow_switches();
-        self.channel.intake().set_reader(reader);
+        self.channel.socket_reader().set_reader(reader);
         Ok(())
     }
 
@@ -226,9 +226,9 @@ impl ShmConnection {
         match made {
             Ok(writer) => {
                 let fd = writer.file().give(self.whom.as_ref());
-                self.channel.intake().set_writer(writer);
+                self.channel.socket_reader().set_writer(writer);
                 self.channel
-                    .queue(ring_message(&RING_FILE_BYTES.to_le_bytes(), Some(fd)))
+                    .queue(message(Feature::Ring(RING_FILE_BYTES), Some(fd)))
             }
             Err(error) => {
                 tracing::debug!("a client that asked for a ring gets none: {error}");
@@ -238,9 +238,8 @@ impl ShmConnection {
     }
 }
 
-/// A RING message (`docs/wire.md`).
-fn ring_message(len: &[u8], fd: Option<Arc<OwnedFd>>) -> Outgoing {
-    let bytes = [&[RING_KIND], len].concat();
+fn message(feature: Feature, fd: Option<Arc<OwnedFd>>) -> Outgoing {
+    let bytes = feature.encode();
     Outgoing::Control { bytes, fd }
 }
 
@@ -270,7 +269,7 @@ impl Connection for ShmConnection {
     fn end_stream(&mut self) {
         // The ring may still come.
         let awaits_ring = self.ring_asked && !self.ring_came;
-        if !awaits_ring && self.channel.intake().take_descriptors(false) {
+        if !awaits_ring && self.channel.socket_reader().take_descriptors(false) {
             self.socket.pass(false);
         }
     }
@@ -290,12 +289,15 @@ impl Connection for ShmConnection {
 
     fn receive(&mut self) -> Result<Option<Incoming>> {
         let mut received = self.channel.receive();
-        // Rule E3 leaves such kinds to the transport; the state machines never see one.
-        while let Ok(Some(Incoming::Control { bytes, fd })) = &mut received
-            && bytes.first() == Some(&RING_KIND)
-        {
-            let fd = fd.take();
-            received = match self.handle_ring(bytes, fd) {
+        while let Ok(Some(Incoming::Control { bytes, fd })) = &mut received {
+            let handled = match Feature::decode(Scheme::Shm, bytes) {
+                Ok(Some(feature @ (Feature::AskRing | Feature::Ring(_)))) => {
+                    self.handle_ring(feature, fd.take())
+                }
+                Ok(_) => break,
+                Err(error) => Err(error),
+            };
+            received = match handled {
                 Ok(()) => self.channel.receive(),
                 Err(error) => {
                     self.channel.fail(&error);
@@ -311,14 +313,14 @@ impl Connection for ShmConnection {
 
     fn wake(&mut self) {
         self.awake = true;
-        if let Some(reader) = self.channel.intake().reader() {
+        if let Some(reader) = self.channel.socket_reader().reader() {
             reader.wake();
         }
     }
 
     fn doze(&mut self) -> bool {
         self.awake = false;
-        let reader = self.channel.intake().reader();
+        let reader = self.channel.socket_reader().reader();
         let has_bytes = reader.is_some_and(Reader::doze);
         // What is in the ring before it is its turn is announced on the socket, which wakes whoever sleeps there.
         has_bytes && self.channel.is_aside()

@@ -18,14 +18,12 @@ use rustix::net::{Shutdown, SocketFlags};
 use crate::device::memfd;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
-use crate::transport::accept::accept;
+use crate::transport::accept::{BACKLOG, accept};
 use crate::transport::closing::{Socket, closer};
 use crate::transport::shm::connection::{Role, ShmConnection};
 use crate::transport::shm::socket::{Address, Peer, Probe, new_socket, probe};
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
 
-/// Connections that wait to be accepted; the system may allow fewer.
-const BACKLOG: i32 = 1024;
 /// What a lock file of ours begins with; any other file is not touched.
 const LOCK_MARK: &str = "libdipc server, pid ";
 

@@ -5,7 +5,7 @@
 //! [`connect`](Transport::connect), which takes the time that its options give it.
 
 mod connection;
-mod intake;
+mod descriptors;
 mod listener;
 mod process;
 mod ring;
@@ -29,8 +29,6 @@ use crate::transport::{Connection, LinkOptions, Listener, Transport};
 
 /// The first byte of a REGION message (rule E3), to which a descriptor belongs.
 const REGION_KIND: u8 = 5;
-/// The first byte of a RING message (`docs/wire.md`), to which one belongs where a server sends it.
-const RING_KIND: u8 = 10;
 
 /// How often a client that waits for a listener looks at its token.
 const CANCEL_PAUSE: Duration = Duration::from_millis(10);

@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::Positions;
 
-/// As `Beside::divert` does it: a frame goes into the ring while the client looks there, and wakes it
+/// As `DescriptorReader::divert` does it: a frame goes into the ring while the client looks there, and wakes it
 /// where it turns out to sleep; otherwise the socket has the frame, behind a SWITCH in the ring.
 fn send(positions: &Positions, socket: &Notify, written: u64) {
     let awake = positions.is_awake();

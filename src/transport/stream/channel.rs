@@ -13,9 +13,9 @@ use crate::transport::stream::buffer::ReadBuffer;
 use crate::transport::stream::{FrameReader, Outbox};
 use crate::transport::{Incoming, Outgoing, Queued, Watched};
 
-/// What [`Intake::read_aside`] found.
+/// What [`SocketReader::read_aside`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Aside {
+pub enum RingRead {
     /// Bytes.
     Some,
     /// Nothing, and this side goes on looking there.
@@ -25,7 +25,7 @@ pub enum Aside {
 }
 
 /// How a transport reads its sockets, and what it makes of a frame.
-pub trait Intake: Send {
+pub trait SocketReader: Send {
     /// Reads what the socket has into `runs`, without blocking; 0 is the end.
     fn read(&mut self, socket: BorrowedFd<'_>, runs: &mut [IoSliceMut<'_>])
     -> Result<usize, Errno>;
@@ -71,9 +71,9 @@ pub trait Intake: Send {
     /// # Errors
     ///
     /// As [`divert`](Self::divert).
-    fn read_aside(&mut self, bytes: &mut Vec<u8>) -> Result<Aside> {
+    fn read_aside(&mut self, bytes: &mut Vec<u8>) -> Result<RingRead> {
         let _ = bytes;
-        Ok(Aside::Asleep)
+        Ok(RingRead::Asleep)
     }
 
     /// Lets go of what came beside bytes: the connection is over.
@@ -88,7 +88,7 @@ pub struct Channel<I> {
     socket: Arc<dyn Watched>,
     peer: String,
     generation: Generation,
-    intake: I,
+    socket_reader: I,
     reader: FrameReader,
     /// Bytes read and not yet cut into frames.
     buffer: ReadBuffer,
@@ -112,15 +112,20 @@ pub struct Channel<I> {
     broken: Option<Error>,
 }
 
-impl<I: Intake> Channel<I> {
+impl<I: SocketReader> Channel<I> {
     /// Takes over a connected, non-blocking socket. Bodies of up to `unexpected_bytes` are read
     /// before they are posted.
-    pub fn new(socket: Arc<dyn Watched>, peer: String, unexpected_bytes: u64, intake: I) -> Self {
+    pub fn new(
+        socket: Arc<dyn Watched>,
+        peer: String,
+        unexpected_bytes: u64,
+        socket_reader: I,
+    ) -> Self {
         Self {
             socket,
             peer,
             generation: Generation::now(),
-            intake,
+            socket_reader,
             reader: FrameReader::new(unexpected_bytes),
             buffer: ReadBuffer::default(),
             is_aside: false,
@@ -137,8 +142,8 @@ impl<I: Intake> Channel<I> {
     }
 
     /// What comes beside the bytes.
-    pub fn intake(&mut self) -> &mut I {
-        &mut self.intake
+    pub fn socket_reader(&mut self) -> &mut I {
+        &mut self.socket_reader
     }
 
     /// The socket.
@@ -212,7 +217,7 @@ impl<I: Intake> Channel<I> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        if let Err(error) = self.intake.divert(&mut self.outbox) {
+        if let Err(error) = self.socket_reader.divert(&mut self.outbox) {
             self.break_off(error.clone());
             return Err(error);
         }
@@ -267,7 +272,7 @@ impl<I: Intake> Channel<I> {
         let mut received = self.receive_frame();
         match &mut received {
             Ok(Some(message)) => {
-                if let Err(error) = self.intake.join(message, self.buffer.unread().len()) {
+                if let Err(error) = self.socket_reader.join(message, self.buffer.unread().len()) {
                     received = Err(error);
                 }
             }
@@ -288,7 +293,7 @@ impl<I: Intake> Channel<I> {
     /// Nothing more is received, and nobody is there to send to.
     fn give_up(&mut self, error: Error) {
         self.over.get_or_insert_with(|| error.clone());
-        self.intake.clear();
+        self.socket_reader.clear();
         if self.broken.is_none() {
             self.break_off(error);
         }
@@ -316,10 +321,10 @@ impl<I: Intake> Channel<I> {
                 return Ok(None);
             }
             if self.is_aside {
-                match self.intake.read_aside(&mut self.aside)? {
-                    Aside::Some => continue,
-                    Aside::Awake => return Ok(None),
-                    Aside::Asleep => {}
+                match self.socket_reader.read_aside(&mut self.aside)? {
+                    RingRead::Some => continue,
+                    RingRead::Awake => return Ok(None),
+                    RingRead::Asleep => {}
                 }
                 if !self.buffer.unread().is_empty() {
                     return Err(Error::protocol(
@@ -336,7 +341,7 @@ impl<I: Intake> Channel<I> {
                     self.ended = !self.reader.is_mid_frame();
                     return Err(self.end_error());
                 }
-                Ok(_) => self.intake.check()?,
+                Ok(_) => self.socket_reader.check()?,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(self.read_error(errno)),
@@ -370,8 +375,8 @@ impl<I: Intake> Channel<I> {
         let body_len = body.len();
         let mut runs = [IoSliceMut::new(body), IoSliceMut::new(self.buffer.space())];
         let room = body_len + runs[1].len();
-        let read = self.intake.read(self.socket.as_fd(), &mut runs)?;
-        self.drained = read < room && !self.intake.was_cut_short();
+        let read = self.socket_reader.read(self.socket.as_fd(), &mut runs)?;
+        self.drained = read < room && !self.socket_reader.was_cut_short();
         let in_body = read.min(body_len);
         self.reader.body_filled(in_body);
         self.buffer.filled(read - in_body);

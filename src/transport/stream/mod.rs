@@ -8,7 +8,7 @@ mod frame;
 pub(crate) mod fuzzing;
 mod outbox;
 
-pub(super) use channel::{Aside, Channel, Intake};
+pub(super) use channel::{Channel, RingRead, SocketReader};
 pub(super) use frame::{
     Class, FrameReader, HEADER_BYTES, Head, MAX_CONTROL_BYTES, MAX_METADATA_BYTES,
     MAX_TAGGED_BYTES, SWITCH, encode_header,

@@ -9,16 +9,17 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
+use crate::transport::features::{Feature, Scheme};
 use crate::transport::patience::Patience;
-use crate::transport::stream::{Channel, Intake};
-use crate::transport::tcp::group::{Groups, Join};
+use crate::transport::stream::{Channel, SocketReader};
+use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{has_arrived, has_fallen_silent};
 use crate::transport::{Connection, Identity, Incoming, Outgoing, Profile, Queued, Readiness};
 
 /// Reads bytes: nothing comes beside them.
-pub struct Bytes;
+pub struct ByteReader;
 
-impl Intake for Bytes {
+impl SocketReader for ByteReader {
     fn read(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -29,16 +30,16 @@ impl Intake for Bytes {
 }
 
 /// A connected socket with the time that its peer may be silent.
-pub struct Line {
-    pub channel: Channel<Bytes>,
+pub struct WatchedSocket {
+    pub channel: Channel<ByteReader>,
     pub patience: Patience,
 }
 
-impl Line {
+impl WatchedSocket {
     /// Takes over a connected, non-blocking socket to `peer`.
     pub fn new(socket: OwnedFd, peer: SocketAddr, unexpected: u64, patience: Patience) -> Self {
         Self {
-            channel: Channel::new(Arc::new(socket), peer.to_string(), unexpected, Bytes),
+            channel: Channel::new(Arc::new(socket), peer.to_string(), unexpected, ByteReader),
             patience,
         }
     }
@@ -72,13 +73,13 @@ impl Line {
 pub struct TcpConnection {
     identity: Identity,
     /// `None` once it has become a part of another connection.
-    line: Option<Line>,
+    line: Option<WatchedSocket>,
     /// At a server, until the first message.
-    joins: Option<Joins>,
+    joins: Option<JoinTarget>,
 }
 
 /// The groups that a socket may turn out to be of.
-pub struct Joins {
+pub struct JoinTarget {
     /// Where sockets of one stream find each other.
     pub groups: Weak<Groups>,
     /// Where the socket came from.
@@ -89,7 +90,7 @@ pub struct Joins {
 
 impl TcpConnection {
     /// Takes over a socket; `joins` at a server alone.
-    pub fn new(line: Line, joins: Option<Joins>) -> Self {
+    pub fn new(line: WatchedSocket, joins: Option<JoinTarget>) -> Self {
         let readiness = Readiness {
             fd: Arc::clone(line.channel.socket()),
             socket: true,
@@ -102,7 +103,7 @@ impl TcpConnection {
         }
     }
 
-    fn channel(&mut self) -> Result<&mut Channel<Bytes>> {
+    fn channel(&mut self) -> Result<&mut Channel<ByteReader>> {
         match &mut self.line {
             Some(line) => Ok(&mut line.channel),
             None => Err(joined()),
@@ -115,10 +116,10 @@ impl TcpConnection {
             return Ok(Some(message));
         };
         let join = match &message {
-            Incoming::Control { bytes, .. } => Join::decode(bytes)?,
+            Incoming::Control { bytes, .. } => Feature::decode(Scheme::Tcp, bytes)?,
             _ => None,
         };
-        let Some(join) = join else {
+        let Some(Feature::Join(join)) = join else {
             return Ok(Some(message));
         };
         let groups = joins.groups.upgrade().ok_or_else(|| {
@@ -176,7 +177,7 @@ impl Connection for TcpConnection {
     }
 
     fn finish(&mut self) -> bool {
-        self.line.as_mut().is_none_or(Line::finish)
+        self.line.as_mut().is_none_or(WatchedSocket::finish)
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
@@ -205,7 +206,7 @@ impl Connection for TcpConnection {
     }
 
     fn probe(&mut self) -> Result<Option<Duration>> {
-        self.line.as_ref().map_or(Ok(None), Line::probe)
+        self.line.as_ref().map_or(Ok(None), WatchedSocket::probe)
     }
 
     fn close(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {

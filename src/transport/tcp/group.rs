@@ -17,75 +17,18 @@ use rustix::time::{
 
 use crate::error::{Error, Result};
 use crate::lines::Lines;
-use crate::transport::tcp::connection::Line;
+use crate::transport::features::Join;
+use crate::transport::tcp::connection::WatchedSocket;
 use crate::transport::tcp::joined::JoinedConnection;
 
-/// Most sockets of one connection.
-pub const MAX_SOCKETS: u16 = 64;
 /// Most sockets that wait at one listener for others of their groups.
 const MAX_WAITING: usize = 256;
 /// How long a group may take to come together.
 const GROUP_TIME: Duration = Duration::from_secs(10);
 
-/// The first byte of a JOIN message (`docs/wire.md`). The state machines never see one.
-const JOIN_KIND: u8 = 8;
-/// Bytes of a JOIN message.
-const JOIN_BYTES: usize = 21;
-
-/// The first message on each of several sockets of one connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Join {
-    /// Drawn at random by the client: who does not know it joins nothing.
-    pub group: u128,
-    /// Which socket this is, from 0.
-    pub index: u16,
-    /// How many there are.
-    pub count: u16,
-}
-
-impl Join {
-    /// The bytes.
-    pub fn encode(self) -> Vec<u8> {
-        let mut bytes = vec![JOIN_KIND];
-        bytes.extend_from_slice(&self.group.to_le_bytes());
-        bytes.extend_from_slice(&self.index.to_le_bytes());
-        bytes.extend_from_slice(&self.count.to_le_bytes());
-        bytes
-    }
-
-    /// Reads a control message; `None` where it is another one.
-    ///
-    /// # Errors
-    ///
-    /// `Protocol` when it is a JOIN that makes no sense.
-    pub fn decode(bytes: &[u8]) -> Result<Option<Self>> {
-        if bytes.first() != Some(&JOIN_KIND) {
-            return Ok(None);
-        }
-        let malformed = || {
-            Error::protocol(format!(
-                "the peer sent a JOIN that makes no sense: it has {JOIN_BYTES} bytes, a count from \
-                 2 to {MAX_SOCKETS}, and an index below that (docs/wire.md)"
-            ))
-        };
-        let bytes: &[u8; JOIN_BYTES] = bytes.try_into().map_err(|_| malformed())?;
-        let mut group = [0; 16];
-        group.copy_from_slice(&bytes[1..17]);
-        let join = Self {
-            group: u128::from_le_bytes(group),
-            index: u16::from_le_bytes([bytes[17], bytes[18]]),
-            count: u16::from_le_bytes([bytes[19], bytes[20]]),
-        };
-        if join.count < 2 || join.count > MAX_SOCKETS || join.index >= join.count {
-            return Err(malformed());
-        }
-        Ok(Some(join))
-    }
-}
-
 /// The groups of one listener.
 pub struct Groups {
-    state: Mutex<State>,
+    state: Mutex<GroupQueue>,
     /// Readable when a group is whole.
     whole: OwnedFd,
     /// Readable when one has waited for too long.
@@ -93,23 +36,23 @@ pub struct Groups {
 }
 
 #[derive(Default)]
-struct State {
+struct GroupQueue {
     /// Oldest first.
     waiting: VecDeque<Group>,
-    whole: VecDeque<Whole>,
+    whole: VecDeque<WholeGroup>,
     /// About groups that were closed, which a peer can have any number of.
     said: Lines,
 }
 
 /// What has become of a group: a connection or, where the system has not enough for one, the socket
 /// that brings its request.
-pub type Whole = Result<JoinedConnection, (Error, Option<Line>)>;
+pub type WholeGroup = Result<JoinedConnection, (Error, Option<WatchedSocket>)>;
 
 struct Group {
     id: u128,
     from: IpAddr,
     since: Instant,
-    lines: Vec<Option<Line>>,
+    lines: Vec<Option<WatchedSocket>>,
 }
 
 impl Group {
@@ -147,7 +90,7 @@ impl Groups {
     ///
     /// `Protocol` when the group has such a socket, is of another size, or of another machine's:
     /// this socket is closed then, and the group stays as it was.
-    pub fn add(&self, join: Join, from: IpAddr, line: Line) -> Result<()> {
+    pub fn add(&self, join: Join, from: IpAddr, line: WatchedSocket) -> Result<()> {
         let mut state = self.state.lock();
         let known = state
             .waiting
@@ -184,7 +127,7 @@ impl Groups {
 
     /// Gives up the group of a socket that is not served, or of which another one is not. Returns
     /// the socket that brings the request, if it has come.
-    pub fn give_up(&self, join: Join, from: IpAddr, line: Line) -> Option<Line> {
+    pub fn give_up(&self, join: Join, from: IpAddr, line: WatchedSocket) -> Option<WatchedSocket> {
         let mut state = self.state.lock();
         let fits = |group: &Group| group.id == join.group && group.from == from;
         let known = state.waiting.iter().position(fits);
@@ -197,7 +140,7 @@ impl Groups {
     }
 
     /// The next connection whose sockets have all come. Closes those that have waited for too long.
-    pub fn next(&self) -> Option<Whole> {
+    pub fn next(&self) -> Option<WholeGroup> {
         let mut state = self.state.lock();
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.whole, &mut counter);
@@ -225,7 +168,7 @@ impl Groups {
     }
 
     /// For when the oldest group has waited for too long.
-    fn set_timer(&self, state: &State) {
+    fn set_timer(&self, state: &GroupQueue) {
         let left = state.waiting.front().map_or(Duration::ZERO, |group| {
             // Zero would stop the timer.
             (GROUP_TIME.saturating_sub(group.since.elapsed())).max(Duration::from_millis(1))
@@ -246,7 +189,7 @@ fn first<T>(lines: Vec<T>) -> Option<T> {
     lines.into_iter().next()
 }
 
-impl State {
+impl GroupQueue {
     /// A new group; returns where it is.
     fn begin(&mut self, join: Join, from: IpAddr) -> usize {
         self.waiting.push_back(Group {
@@ -279,7 +222,6 @@ impl State {
 mod tests {
     use super::*;
     use crate::lines::{MOST_LINES, testing};
-    use crate::proto::Control;
     use crate::transport::patience::Patience;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
@@ -294,32 +236,17 @@ mod tests {
     }
 
     /// A socket, and the peer that it is connected to.
-    fn line(listener: &TcpListener) -> (Line, TcpStream) {
+    fn line(listener: &TcpListener) -> (WatchedSocket, TcpStream) {
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (socket, from) = listener.accept().unwrap();
-        (Line::new(socket.into(), from, 0, Patience::DEFAULT), peer)
+        (
+            WatchedSocket::new(socket.into(), from, 0, Patience::DEFAULT),
+            peer,
+        )
     }
 
     fn listener() -> TcpListener {
         TcpListener::bind("127.0.0.1:0").unwrap()
-    }
-
-    /// `docs/wire.md`: what JOIN looks like, and that the state machines ignore one.
-    #[test]
-    fn a_join_is_read_as_it_was_written() {
-        let message = join(7 << 100, 3, 4);
-        let bytes = message.encode();
-        assert_eq!(bytes.len(), JOIN_BYTES);
-        assert_eq!(Join::decode(&bytes).unwrap(), Some(message));
-        assert_eq!(Control::decode(&bytes).unwrap(), None);
-        let cancel = Control::Cancel { stream: 1 }.encode();
-        assert_eq!(Join::decode(&cancel).unwrap(), None);
-        assert_eq!(Join::decode(&[]).unwrap(), None);
-        for wrong in [join(1, 4, 4), join(1, 0, 1), join(1, 0, 0), join(1, 0, 65)] {
-            assert!(Join::decode(&wrong.encode()).is_err(), "{wrong:?}");
-        }
-        assert!(Join::decode(&bytes[..20]).is_err());
-        assert!(Join::decode(&[&bytes[..], &[0]].concat()).is_err());
     }
 
     /// A group is whole when each of its sockets has come, in whatever order.

@@ -16,7 +16,7 @@ use rustix::time::{
 
 use crate::error::{Error, Result};
 use crate::proto::body_of_tag;
-use crate::transport::tcp::connection::{Line, identity};
+use crate::transport::tcp::connection::{WatchedSocket, identity};
 use crate::transport::{Connection, Identity, Incoming, Outgoing, Profile, Queued, Readiness};
 
 /// How long the other sockets may go on when the peer has ended one: what it sent before it closed
@@ -39,13 +39,13 @@ pub struct JoinedConnection {
 }
 
 struct Part {
-    line: Line,
+    line: WatchedSocket,
     /// What the epoll watches it for; `None` when it is not in there any more.
     watched: Option<EventFlags>,
 }
 
 /// What watches sockets, and the timer for their end in it.
-fn watch(lines: &[Line]) -> Result<(OwnedFd, OwnedFd), Errno> {
+fn watch(lines: &[WatchedSocket]) -> Result<(OwnedFd, OwnedFd), Errno> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let end_timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -63,7 +63,7 @@ impl JoinedConnection {
     /// # Errors
     ///
     /// Of the system: no descriptors are left. With the sockets given back.
-    pub fn new(lines: Vec<Line>) -> Result<Self, (Error, Vec<Line>)> {
+    pub fn new(lines: Vec<WatchedSocket>) -> Result<Self, (Error, Vec<WatchedSocket>)> {
         let (epoll, end_timer) = match watch(&lines) {
             Ok(made) => made,
             Err(errno) => {

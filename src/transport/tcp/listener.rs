@@ -10,16 +10,14 @@ use rustix::net::sockopt;
 
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
+use crate::transport::accept::BACKLOG;
 use crate::transport::accept::accept;
 use crate::transport::address::{Address, is_loopback};
 use crate::transport::patience::Patience;
-use crate::transport::tcp::connection::{Joins, Line, TcpConnection};
+use crate::transport::tcp::connection::{JoinTarget, TcpConnection, WatchedSocket};
 use crate::transport::tcp::group::Groups;
 use crate::transport::tcp::socket::{End, new_socket, set_up, spare_pacing};
 use crate::transport::{Connection, LinkOptions, Listener, Watched};
-
-/// Connections that wait to be accepted; the system may allow fewer.
-const BACKLOG: i32 = 1024;
 
 /// [`Listener`] over TCP.
 pub struct TcpListener {
@@ -87,9 +85,9 @@ impl TcpListener {
             .and_then(|peer| peer.map_or(Err(Errno::NOTCONN), SocketAddr::try_from))
             .map_err(|errno| Error::os("a peer has gone before it was accepted", errno))?;
         spare_pacing(&socket, &peer);
-        let mut line = Line::new(socket, peer, self.unexpected_bytes, self.patience);
+        let mut line = WatchedSocket::new(socket, peer, self.unexpected_bytes, self.patience);
         line.channel.reader().expect_requests();
-        let joins = Joins {
+        let joins = JoinTarget {
             groups: Arc::downgrade(&self.groups),
             from: peer.ip(),
             refused,

@@ -18,9 +18,9 @@ pub(super) use listener::bind;
 use crate::error::{Error, Result};
 use crate::proto::Uri;
 use crate::transport::address::Address;
+use crate::transport::features::{Feature, Join, MAX_SOCKETS};
 use crate::transport::patience::{PATIENCE_SETTING, Patience};
-use crate::transport::tcp::connection::{Line, TcpConnection};
-use crate::transport::tcp::group::{Join, MAX_SOCKETS};
+use crate::transport::tcp::connection::{TcpConnection, WatchedSocket};
 use crate::transport::tcp::joined::JoinedConnection;
 use crate::transport::tcp::listener::TcpListener;
 use crate::transport::tcp::socket::{End, set_up};
@@ -80,7 +80,7 @@ impl Transport for Tcp {
 }
 
 /// Opens `count` sockets, within `options.connect_timeout` in all.
-fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<Line>> {
+fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<WatchedSocket>> {
     let start = Instant::now();
     let patience = Patience::of(options, "tcp")?;
     let cancel = options.cancel.as_ref();
@@ -90,7 +90,12 @@ fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<L
         let (socket, peer) =
             socket::connect(address, &candidates, start, options.connect_time(), cancel)?;
         set_up(&socket, End::Client, patience)?;
-        lines.push(Line::new(socket, peer, options.unexpected_bytes, patience));
+        lines.push(WatchedSocket::new(
+            socket,
+            peer,
+            options.unexpected_bytes,
+            patience,
+        ));
         // The others go to the same machine.
         candidates = vec![peer];
     }
@@ -98,7 +103,7 @@ fn connect(address: &Address, count: u16, options: &LinkOptions) -> Result<Vec<L
 }
 
 /// Tells the server that the sockets belong together.
-fn join(lines: &mut [Line]) -> Result<()> {
+fn join(lines: &mut [WatchedSocket]) -> Result<()> {
     let mut group = [0; 16];
     rustix::rand::getrandom(&mut group[..], rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| Error::os("cannot draw the number of a group", errno))?;
@@ -109,7 +114,7 @@ fn join(lines: &mut [Line]) -> Result<()> {
             index,
             count,
         };
-        let bytes = join.encode();
+        let bytes = Feature::Join(join).encode();
         line.channel.queue(Outgoing::Control { bytes, fd: None })?;
         line.channel.flush()?;
     }

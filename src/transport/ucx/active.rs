@@ -16,8 +16,8 @@ use crate::proto::Bytes;
 use crate::transport::Incoming;
 use crate::transport::stream::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES};
 use crate::transport::ucx::bundle;
+use crate::transport::ucx::callbacks::{Announced, CallbackInbox, Ends, Peer, Work};
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::shared::{Announced, Ends, Peer, Shared, Work};
 use crate::transport::ucx::worker::Worker;
 
 /// What an active message is.
@@ -113,7 +113,7 @@ fn owned(bytes: Cow<'_, [u8]>) -> Bytes {
 /// # Errors
 ///
 /// `OutOfMemory` and the like, of UCX.
-pub(super) fn listen(worker: &Worker, shared: &Arc<Shared>) -> Result<()> {
+pub(super) fn listen(worker: &Worker, shared: &Arc<CallbackInbox>) -> Result<()> {
     let classes: &[Class] = match shared.peer {
         Peer::Server => &[Class::Metadata, Class::Control, Class::Bundle],
         Peer::Client => &[Class::Metadata, Class::Control],
@@ -131,7 +131,7 @@ pub(super) fn listen(worker: &Worker, shared: &Arc<Shared>) -> Result<()> {
             ..ucp_am_handler_param_t::default()
         };
         let api = worker.api();
-        // SAFETY: the worker lives; the masked fields are set; the handlers take a `Shared`.
+        // SAFETY: the worker lives; the masked fields are set; the handlers take a `CallbackInbox`.
         let status =
             unsafe { api.ucp_worker_set_am_recv_handler(worker.handle(), &raw const params) };
         if status != UCS_OK {
@@ -146,7 +146,11 @@ pub(super) fn listen(worker: &Worker, shared: &Arc<Shared>) -> Result<()> {
 /// # Errors
 ///
 /// `Protocol` when it is longer than any may be, `OutOfMemory`; it is let go then.
-pub(super) fn fetch(worker: &mut Worker, shared: &Arc<Shared>, announced: Announced) -> Result<()> {
+pub(super) fn fetch(
+    worker: &mut Worker,
+    shared: &Arc<CallbackInbox>,
+    announced: Announced,
+) -> Result<()> {
     let Announced {
         description,
         length,
@@ -191,7 +195,7 @@ pub(super) fn fetch(worker: &mut Worker, shared: &Arc<Shared>, announced: Announ
 }
 
 /// Takes note of a message that came whole.
-pub(super) fn take_in(shared: &Shared, class: Class, bytes: Cow<'_, [u8]>) {
+pub(super) fn take_in(shared: &CallbackInbox, class: Class, bytes: Cow<'_, [u8]>) {
     shared.guarded(|state| {
         let taken = class
             .ensure_within_limit(bytes.len(), shared.peer)
@@ -242,7 +246,7 @@ unsafe extern "C" fn on_bundle(
 ///
 /// # Safety
 ///
-/// `arg` is the [`Shared`] that [`listen`] was given; `param` is readable; `data` is `length`
+/// `arg` is the [`CallbackInbox`] that [`listen`] was given; `param` is readable; `data` is `length`
 /// readable bytes or, by rendezvous, UCX's description of a message.
 unsafe fn on_active(
     arg: *mut c_void,
@@ -252,7 +256,7 @@ unsafe fn on_active(
     class: Class,
 ) -> ucs_status_t {
     // SAFETY: the contract; it outlives the worker that calls.
-    let shared = unsafe { &*arg.cast_const().cast::<Shared>() };
+    let shared = unsafe { &*arg.cast_const().cast::<CallbackInbox>() };
     // SAFETY: the contract.
     let attributes = unsafe { (*param).recv_attr };
     if attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 {

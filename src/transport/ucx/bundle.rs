@@ -3,17 +3,13 @@
 //!
 //! Each message costs UCX a pass through its layers, and over tcp a system call. A small batch is two, its
 //! header and its body; a short answer is five. A client of our extension says that it takes bundles
-//! ([`ask`]); its server then holds small messages until [`Bundle::take`], and sends them as one.
+//! ([`Feature::Bundles`](crate::transport::features::Feature)); its server then holds small messages until [`Bundle::take`], and sends them as one.
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 use crate::proto::{BodyKind, body_of_tag, body_tag};
 use crate::transport::stream::{Class, HEADER_BYTES, Head, MAX_METADATA_BYTES, encode_header};
 use crate::transport::{Incoming, Outgoing, Payload, sends_host_memory_only};
-
-/// The first byte of BUNDLES, a control message that the state machines do not see: a client takes
-/// bundles.
-pub(super) const BUNDLES_KIND: u8 = 13;
 
 /// A message that is longer goes by itself: its bytes would be copied once more for nothing.
 pub(super) const MOST_MESSAGE_BYTES: usize = 16 << 10;
@@ -30,28 +26,6 @@ const MOST_KEPT_BYTES: usize = 64 << 10;
 // Any message that may travel so fits an empty one.
 const _: () = assert!(MOST_MESSAGE_BYTES_OVER_TCP + HEADER_BYTES <= MOST_BYTES);
 const _: () = assert!(MOST_BYTES as u64 <= LIMIT);
-
-/// BUNDLES.
-pub(super) fn ask() -> Vec<u8> {
-    vec![BUNDLES_KIND]
-}
-
-/// Whether a control message is BUNDLES.
-///
-/// # Errors
-///
-/// `Protocol`: it is, and malformed.
-pub(super) fn is_asked(control: &[u8]) -> Result<bool> {
-    match control {
-        [BUNDLES_KIND] => Ok(true),
-        [BUNDLES_KIND, ..] => Err(Error::protocol(format!(
-            // Rule E3.
-            "the client sent a BUNDLES of {} bytes; it has 1",
-            control.len()
-        ))),
-        _ => Ok(false),
-    }
-}
 
 /// Messages that wait for others to leave with.
 #[derive(Default)]
@@ -353,13 +327,5 @@ mod tests {
             let error = split(&wrong, &mut Vec::new()).unwrap_err();
             assert!(error.to_string().contains(text), "{error}");
         }
-    }
-
-    /// Rule E3: BUNDLES has one byte; other control messages are others'.
-    #[test]
-    fn a_client_asks_for_bundles_in_one_byte() {
-        assert!(is_asked(&ask()).unwrap());
-        assert!(!is_asked(&[]).unwrap() && !is_asked(&[1, 2]).unwrap());
-        assert!(is_asked(&[BUNDLES_KIND, 0]).is_err());
     }
 }

@@ -17,14 +17,14 @@ use crate::transport::ucx::closing::{Closing, Rest, borrow};
 use crate::transport::ucx::ending;
 
 /// What one process's has.
-struct Closer {
-    state: Mutex<State>,
+struct EndpointCloser {
+    state: Mutex<CloserQueue>,
     /// Fewer are waited for.
     fewer: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct CloserQueue {
     /// Given to the thread and not yet taken by it.
     new: Vec<Closing>,
     /// All there are, those too that the thread has.
@@ -35,7 +35,7 @@ struct State {
     wake: Option<Arc<OwnedFd>>,
 }
 
-static CLOSER: PerProcess<Closer> = PerProcess::new(|| Closer {
+static CLOSER: PerProcess<EndpointCloser> = PerProcess::new(|| EndpointCloser {
     state: Mutex::default(),
     fewer: Condvar::new(),
 });
@@ -84,7 +84,7 @@ pub(super) fn close(closing: Closing) {
     }
 }
 
-impl Closer {
+impl EndpointCloser {
     fn run(&self, wake: &OwnedFd) {
         let mut all = Vec::new();
         loop {

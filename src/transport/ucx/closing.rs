@@ -11,32 +11,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::device::cuda::Device;
+use crate::transport::ucx::callbacks::{CallbackInbox, Reports};
+use crate::transport::ucx::connection::ROUNDS_AT_ONCE;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::pending::Pending;
 use crate::transport::ucx::pull::Pulls;
-use crate::transport::ucx::shared::{Shared, Told};
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::{Armed, Worker};
 
-/// How long the end of a connection waits for what was sent to leave.
+/// How long the end of a connection waits for sent messages to leave; and, where UCX has said that
+/// the peer is gone, for operations to end. After that the worker is destroyed with them.
 const FLUSH_WAIT: Duration = Duration::from_millis(50);
-/// How long it waits for the peer's answers to reads of its memory. UCX ends the process of a peer
-/// that is answering a read when the connection goes (seen with 1.13, over tcp).
-const READ_WAIT: Duration = Duration::from_secs(1);
-/// How long others wait for UCX to let go of the connection. It goes on after that.
+/// How long the end waits for the peer's answers to reads, since UCX ends the process of a peer
+/// that is answering a read when the connection goes. Others wait as long for UCX to let go of the
+/// connection, which goes on after that.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// How long what is under way has to end where UCX has said that the peer is gone. A queue in
-/// shared memory that is full stays so then, and UCX waits for it (seen with 1.22): the worker is
-/// destroyed with what is still under way.
-const GONE_WAIT: Duration = Duration::from_millis(50);
-/// Rounds of progress in one turn, after which others have theirs.
-const ROUNDS_AT_ONCE: usize = 256;
+/// How long a worker is left alone whose descriptor tells of nothing.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What a connection leaves behind.
 pub(super) struct Remains {
     pub worker: Worker,
     pub endpoint: Endpoint,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<CallbackInbox>,
     pub tagged: Tagged,
     pub pulls: Option<Pulls>,
     /// The GPU whose memory UCX has been given here.
@@ -52,7 +49,7 @@ pub(super) struct Remains {
 /// See the module.
 pub(super) struct Closing {
     remains: Remains,
-    told: Told,
+    told: Reports,
     step: Step,
     /// When others stop waiting for it.
     prompt_until: Instant,
@@ -86,7 +83,7 @@ impl Closing {
         let reads = remains.pulls.as_ref().is_some_and(Pulls::is_reading);
         let now = Instant::now();
         let step = if is_there {
-            let wait = if reads { READ_WAIT } else { FLUSH_WAIT };
+            let wait = if reads { CLOSE_WAIT } else { FLUSH_WAIT };
             Step::Flush {
                 pending: remains.endpoint.begin_flush(&mut remains.worker),
                 until: now + wait,
@@ -95,10 +92,10 @@ impl Closing {
             Step::Fetch { gone_until: None }
         };
         Self {
-            prompt_until: now + if reads { READ_WAIT } else { FLUSH_WAIT } + CLOSE_WAIT,
+            prompt_until: now + if reads { CLOSE_WAIT } else { FLUSH_WAIT } + CLOSE_WAIT,
             is_late: false,
             remains,
-            told: Told::default(),
+            told: Reports::default(),
             step,
         }
     }
@@ -135,14 +132,10 @@ impl Closing {
 
     /// When to turn it next.
     pub(super) fn rest(&mut self) -> Rest {
-        /// A queue of shared memory that the peer has to empty first wakes nobody.
-        const BUSY: Duration = Duration::from_millis(1);
-        const LATE: Duration = Duration::from_millis(100);
         match self.remains.worker.arm() {
             // Times are looked at, too, while there are any.
             Ok(Armed::Yes) => Rest::Readable(self.remains.worker.descriptor()),
-            Ok(Armed::Busy) if !self.is_late => Rest::After(BUSY),
-            Ok(Armed::Busy) | Err(_) => Rest::After(LATE),
+            Ok(Armed::Busy) | Err(_) => Rest::After(PAUSE),
         }
     }
 
@@ -166,7 +159,7 @@ impl Closing {
         let idle = self.remains.shared.under_way() == 0;
         let now = Instant::now();
         let gone_since =
-            |until: &mut Option<Instant>| is_gone && now >= *until.get_or_insert(now + GONE_WAIT);
+            |until: &mut Option<Instant>| is_gone && now >= *until.get_or_insert(now + FLUSH_WAIT);
         let Remains {
             worker,
             endpoint,

@@ -4,7 +4,6 @@ mod progress;
 mod sending;
 mod shutdown;
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -19,16 +18,17 @@ use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::proto::Span;
 use crate::transport::address::is_loopback;
+use crate::transport::features::Feature;
 use crate::transport::patience::Patience;
 use crate::transport::regions::{NoRegions, no_regions};
 use crate::transport::ucx::active;
 use crate::transport::ucx::bundle::{self, Bundle};
+use crate::transport::ucx::callbacks::{CallbackInbox, Peer, Reports};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::key::Key;
-use crate::transport::ucx::pull::{Line, Pulls};
-use crate::transport::ucx::shared::{Peer, Shared, Told};
+use crate::transport::ucx::pull::{Pulls, ReadLane};
 use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
@@ -38,7 +38,7 @@ use crate::transport::{
 };
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
-const ROUNDS_AT_ONCE: usize = 256;
+pub(super) const ROUNDS_AT_ONCE: usize = 256;
 
 /// [`Connection`] over UCX.
 pub struct UcxConnection {
@@ -46,7 +46,7 @@ pub struct UcxConnection {
     /// `None` once closed.
     link: Option<Link>,
     api: &'static Api,
-    shared: Arc<Shared>,
+    shared: Arc<CallbackInbox>,
     tagged: Tagged,
     /// At a client that asked UCX for remote reads.
     pulls: Option<Pulls>,
@@ -64,7 +64,7 @@ pub struct UcxConnection {
     unproven: Option<Vec<Vec<u8>>>,
     inbox: VecDeque<Incoming>,
     /// What callbacks told and is being dealt with; its memory is used again.
-    told: Told,
+    told: Reports,
     /// Whoever reads looks for messages, and does not sleep.
     awake: bool,
     /// The descriptor tells of what comes.
@@ -72,10 +72,6 @@ pub struct UcxConnection {
     queued_bytes: u64,
     /// The peer is on this machine.
     is_here: bool,
-    /// A message has been sent that UCX did not take whole.
-    sent_large: bool,
-    /// Whether all goes over tcp, once UCX was asked.
-    over_tcp: Cell<Option<bool>>,
     /// Why nothing more comes, once the inbox is empty.
     over: Option<Error>,
     generation: Generation,
@@ -108,7 +104,7 @@ impl UcxConnection {
                 return Err(error);
             }
         };
-        let tagged = Tagged::new(false);
+        let tagged = Tagged::new(false, context.receives_by_turns());
         let mut connection = Self::new(worker, shared, endpoint, tagged, address.to_string());
         connection.establish(&address.to_string(), deadline, cancel)?;
         Ok(connection)
@@ -127,7 +123,13 @@ impl UcxConnection {
         let (worker, shared) =
             prepare(context, Peer::Client).map_err(|error| (error, Some(request)))?;
         match Endpoint::accept(&worker, &shared, request) {
-            Ok(endpoint) => Ok(Self::new(worker, shared, endpoint, Tagged::new(true), peer)),
+            Ok(endpoint) => Ok(Self::new(
+                worker,
+                shared,
+                endpoint,
+                Tagged::new(true, false),
+                peer,
+            )),
             Err(error) => {
                 worker.destroy();
                 Err((error, None))
@@ -137,7 +139,7 @@ impl UcxConnection {
 
     fn new(
         mut worker: Worker,
-        shared: Arc<Shared>,
+        shared: Arc<CallbackInbox>,
         endpoint: Endpoint,
         tagged: Tagged,
         peer: String,
@@ -178,13 +180,11 @@ impl UcxConnection {
             unproven: (shared.peer == Peer::Server).then(Vec::new),
             shared,
             inbox: VecDeque::new(),
-            told: Told::default(),
+            told: Reports::default(),
             awake: false,
             rests: false,
             queued_bytes: 0,
             is_here,
-            sent_large: false,
-            over_tcp: Cell::default(),
             over: None,
             generation: Generation::now(),
         }
@@ -230,7 +230,7 @@ impl UcxConnection {
     ///
     /// The connection is over.
     pub fn ask_for_bundles(&mut self) -> Result<()> {
-        self.send_control(bundle::ask())
+        self.send_control(Feature::Bundles.encode())
     }
 
     /// Waits until the server has accepted. On failure the drop of `self` cleans up.
@@ -333,9 +333,9 @@ fn closed() -> Error {
 }
 
 /// Makes a worker that takes active messages of `peer`.
-fn prepare(context: &Arc<Context>, peer: Peer) -> Result<(Worker, Arc<Shared>)> {
+fn prepare(context: &Arc<Context>, peer: Peer) -> Result<(Worker, Arc<CallbackInbox>)> {
     let worker = Worker::new(Arc::clone(context))?;
-    let shared = Arc::new(Shared::new(peer));
+    let shared = Arc::new(CallbackInbox::new(peer));
     match active::listen(&worker, &shared) {
         Ok(()) => Ok((worker, shared)),
         Err(error) => {
@@ -488,7 +488,7 @@ impl PeerRegions for UcxConnection {
         }
         let gpu = self.gpu.clone();
         let _current = enter(gpu.as_ref())?;
-        let mut line = Line {
+        let mut line = ReadLane {
             worker: &mut link.worker,
             endpoint: link.endpoint,
             shared: &self.shared,

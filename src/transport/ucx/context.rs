@@ -20,11 +20,10 @@ use crate::transport::Settings;
 use crate::transport::patience::{PATIENCE_SETTING, Patience};
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::version_text;
-use crate::transport::ucx::info;
-use crate::transport::ucx::limit;
+use crate::transport::ucx::info::Resources;
 use crate::transport::ucx::log::{keep_lines_of, log};
 use crate::transport::ucx::room;
-use crate::transport::ucx::settings::{Config, Given, ensure_taken, is_of_the_process};
+use crate::transport::ucx::settings::{Config, GivenSettings, ensure_taken, is_of_the_process};
 
 /// The setting that names the library to load.
 const LIBRARY: &str = "library";
@@ -33,11 +32,6 @@ const ERROR_HANDLING: &str = "error_handling";
 /// Settings that UCX is not told.
 const OURS: [&str; 3] = [LIBRARY, ERROR_HANDLING, PATIENCE_SETTING];
 
-/// What UCX is told unless a setting says otherwise.
-///
-/// Shared memory within a host is only considered beside [`UCP_ERR_HANDLING_MODE_PEER`] when it is
-/// said to handle errors (UCX 1.14 and later; earlier ones know no such thing and take tcp).
-const POSIX_ERROR_HANDLING: &str = "POSIX_ERROR_HANDLING";
 /// Which of a device's addresses UCX uses over TCP. It prefers IPv4 whatever the address connected
 /// to, and writes the other end's longer IPv6 address past the end of the room that it made.
 const TCP_FAMILIES: &str = "TCP_AF_PRIO";
@@ -53,24 +47,14 @@ const TCP_SEGMENT_BYTES: &str = "64k";
 const TCP_RECEIVED_SEGMENT: &str = "TCP_RX_SEG_SIZE";
 /// What UCX goes over.
 const TRANSPORTS: &str = "TLS";
-/// Everything but its shared memory in files, which may be larger than this process's files may be.
-const WITHOUT_FILES: &str = "^posix";
+/// Everything but shared memory: between processes of one host users have `shm:`.
+const WITHOUT_SHARED_MEMORY: &str = "^shm";
 /// Whether a listener takes an address where connections of an earlier one have not ended: without
 /// it the port of a server that was killed stays taken for a minute.
 const REUSES_ADDRESS: &str = "TCP_CM_REUSEADDR";
-/// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
-pub(super) const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
-
-/// From which size on UCX asks the receiver first (rendezvous). It supposes a network with RDMA: over tcp what is
-/// smaller than [`TCP_RENDEZVOUS`] comes sooner unasked.
-const RENDEZVOUS: &str = "RNDV_THRESH";
-const TCP_RENDEZVOUS: &str = "384k";
-/// Who moves a large message: where it is set, perhaps not the receiver, whichever ways there are.
-const SCHEME: &str = "RNDV_SCHEME";
-/// Has an entry for each RDMA adapter.
-const ADAPTERS: &str = "/sys/class/infiniband";
-/// There where NVIDIA's driver is, with whose memory other sizes may be best.
-const NVIDIA: &str = "/proc/driver/nvidia";
+/// The first UCX that carries several large messages over one tcp connection at once. Earlier ones
+/// can end the process by an assertion (`PUT_TX_WAITING_ACK`).
+const CARRIES_SEVERAL: (u32, u32, u32) = (1, 14, 0);
 
 /// A context of UCX. It lives as long as a worker of it does.
 pub(super) struct Context {
@@ -79,16 +63,12 @@ pub(super) struct Context {
     error_mode: ucp_err_handling_mode_t,
     /// There is nothing but tcp to go over.
     over_tcp: bool,
-    /// Large messages are moved as the user has said.
-    scheme_is_set: bool,
-    /// From which size on they are asked for is as the user has said.
-    threshold_is_set: bool,
     /// Listeners take addresses that connections of earlier ones keep.
     reuses_addresses: bool,
     /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
     /// What UCX was told by settings.
-    given: Given,
+    given: GivenSettings,
     /// File descriptors that a worker and its endpoint may take.
     worker_descriptors: u64,
     generation: Generation,
@@ -194,7 +174,6 @@ impl Context {
             let found = ours.iter().find(|(name, _)| name == wanted);
             found.map(|(_, value)| value.as_str())
         };
-        let is_set = |name: &str| value(name).is_some() || is_in_environment(name);
         let api = of_settings(settings)?;
         let error_mode =
             value(ERROR_HANDLING).map_or(Ok(UCP_ERR_HANDLING_MODE_PEER), error_mode)?;
@@ -210,25 +189,24 @@ impl Context {
         if let Some(context) = contexts.get(&key).and_then(Weak::upgrade) {
             return Ok(context);
         }
-        let over_tcp = goes_over_tcp(api, error_mode);
         room::ensure(room::OF_A_CONTEXT)?;
         let theirs = ours.iter().filter(|(name, _)| !OURS.contains(&&**name));
-        let given = Given::new(theirs.cloned());
-        let handle = init(api, &given, ipv6, extra_features, over_tcp)?;
+        let given = GivenSettings::new(theirs.cloned());
+        let handle = init(api, &given, ipv6, extra_features)?;
         let mut context = Self {
             api,
             handle,
             error_mode,
-            over_tcp,
-            scheme_is_set: is_set(SCHEME),
-            threshold_is_set: is_set(RENDEZVOUS),
+            over_tcp: false,
             reuses_addresses: says_yes(value(REUSES_ADDRESS), REUSES_ADDRESS),
             knows_cuda: knows_cuda(api, handle),
             given,
             worker_descriptors: 0,
             generation: Generation::now(),
         };
-        context.worker_descriptors = room::of_a_worker(info::resource_count(&context));
+        let found = Resources::of(&context);
+        context.over_tcp = found.are_tcp();
+        context.worker_descriptors = room::of_a_worker(found.count());
         let context = Arc::new(context);
         contexts.retain(|_, context| context.strong_count() > 0);
         contexts.insert(key, Arc::downgrade(&context));
@@ -251,19 +229,14 @@ impl Context {
         self.knows_cuda
     }
 
-    /// Whether there is nothing but tcp to go over, whatever the settings say.
+    /// Whether there is nothing but tcp to go over: no peer reads this process's memory by itself.
     pub(super) fn goes_over_tcp(&self) -> bool {
         self.over_tcp
     }
 
-    /// Whether the user has said how large messages are moved.
-    pub(super) fn scheme_is_set(&self) -> bool {
-        self.scheme_is_set
-    }
-
-    /// Whether the user has said from which size on UCX asks the receiver first: what is smaller nobody fetches.
-    pub(super) fn threshold_is_set(&self) -> bool {
-        self.threshold_is_set
+    /// Whether large bodies are received one after the other.
+    pub(super) fn receives_by_turns(&self) -> bool {
+        self.over_tcp && self.api.version() < CARRIES_SEVERAL
     }
 
     /// Whether listeners take addresses that connections of earlier ones keep.
@@ -272,7 +245,7 @@ impl Context {
     }
 
     /// What UCX was told by settings, which it reads again for each worker.
-    pub(super) fn given(&self) -> &Given {
+    pub(super) fn given(&self) -> &GivenSettings {
         &self.given
     }
 
@@ -298,43 +271,23 @@ fn says_yes(value: Option<&str>, name: &str) -> bool {
     said.is_none_or(|said| matches!(&*said.to_lowercase(), "y" | "yes" | "1" | "on"))
 }
 
-fn has_entries(folder: &str) -> bool {
-    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
-}
-
-/// As [`Context::goes_over_tcp`].
-fn goes_over_tcp(api: &Api, error_mode: ucp_err_handling_mode_t) -> bool {
-    let by_memory =
-        api.version() >= KNOWS_POSIX_ERROR_HANDLING || error_mode == UCP_ERR_HANDLING_MODE_NONE;
-    !by_memory && !has_entries(ADAPTERS) && !Path::new(NVIDIA).exists()
-}
-
 fn init(
     api: &'static Api,
-    given: &Given,
+    given: &GivenSettings,
     ipv6: bool,
     extra_features: u64,
-    over_tcp: bool,
 ) -> Result<ucp_context_h> {
     let mut config = Config::read(api)?;
     // The environment has the last word where the user said something there.
-    if api.version() >= KNOWS_POSIX_ERROR_HANDLING && !is_in_environment(POSIX_ERROR_HANDLING) {
-        config.set(POSIX_ERROR_HANDLING, "y")?;
-    }
-    // It would hold for shared memory, too: a queue there that is full wakes nobody when it has room again.
-    if over_tcp && !is_in_environment(RENDEZVOUS) {
-        config.set(RENDEZVOUS, TCP_RENDEZVOUS)?;
-    }
     let is_set = |key| is_in_environment(key) || given.iter().any(|(name, _)| name == key);
     if !is_set(TCP_SEGMENT) && !is_set(TCP_RECEIVED_SEGMENT) {
         // Without tcp in the build there is no such setting.
         let _ = config.set(TCP_SEGMENT, TCP_SEGMENT_BYTES);
     }
-    if limit::is_set() && !is_set(TRANSPORTS) {
-        config.set(TRANSPORTS, WITHOUT_FILES)?;
+    if !is_set(TRANSPORTS) {
+        config.set(TRANSPORTS, WITHOUT_SHARED_MEMORY)?;
     }
     if !is_set(REUSES_ADDRESS) {
-        // As above.
         let _ = config.set(REUSES_ADDRESS, "y");
     }
     if ipv6 {
@@ -350,7 +303,6 @@ fn init(
         ..ucp_params_t::default()
     };
     let mut handle = std::ptr::null_mut();
-    let _held_off = limit::hold_off();
     let (status, kept) = keep_lines_of(|| {
         // SAFETY: both structs are readable, what the mask names is set; `handle` is writable.
         unsafe { api.ucp_init(&raw const params, config.handle(), &raw mut handle) }

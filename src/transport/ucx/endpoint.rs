@@ -1,14 +1,9 @@
 //! One end of a connection: made, flushed and closed.
 
-use std::ffi::{CStr, c_char};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ucx1_sys::newer::{
-    EndpointTransports, TELLS_TRANSPORTS, UCP_EP_ATTR_FIELD_TRANSPORTS, ucp_transport_entry_t,
-    ucp_transports_t,
-};
 use ucx1_sys::{
     Api, UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR, UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR,
     UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_CONN_REQUEST, UCP_EP_PARAM_FIELD_ERR_HANDLER,
@@ -20,9 +15,9 @@ use ucx1_sys::{
 
 use crate::cancel::Cancel;
 use crate::error::Result;
+use crate::transport::ucx::callbacks::{CallbackInbox, on_endpoint_failure};
 use crate::transport::ucx::error::{error, not_connected};
 use crate::transport::ucx::pending::Pending;
-use crate::transport::ucx::shared::{Shared, on_endpoint_failure};
 use crate::transport::ucx::sockaddr::{from_raw, with_raw};
 use crate::transport::ucx::worker::Worker;
 
@@ -42,7 +37,7 @@ impl Endpoint {
     /// the worker.
     pub(super) fn connect(
         worker: &Worker,
-        shared: &Arc<Shared>,
+        shared: &Arc<CallbackInbox>,
         address: SocketAddr,
     ) -> Result<Self> {
         with_raw(address, |sockaddr| {
@@ -69,7 +64,7 @@ impl Endpoint {
     /// As [`connect`](Self::connect).
     pub(super) fn accept(
         worker: &Worker,
-        shared: &Arc<Shared>,
+        shared: &Arc<CallbackInbox>,
         request: ucp_conn_request_h,
     ) -> Result<Self> {
         // No error mode: the endpoint has the client's, and UCX refuses any other (rule R6).
@@ -84,7 +79,7 @@ impl Endpoint {
 
     fn create(
         worker: &Worker,
-        shared: &Arc<Shared>,
+        shared: &Arc<CallbackInbox>,
         mut params: ucp_ep_params_t,
     ) -> Result<Self, ucs_status_t> {
         params.field_mask |= u64::from(UCP_EP_PARAM_FIELD_ERR_HANDLER);
@@ -94,7 +89,7 @@ impl Endpoint {
         };
         let mut handle = std::ptr::null_mut();
         // SAFETY: the worker lives; the masked fields are set, and what they point to is readable;
-        // the handler takes a `Shared`; `handle` is writable.
+        // the handler takes a `CallbackInbox`; `handle` is writable.
         let status = unsafe {
             (worker.api()).ucp_ep_create(worker.handle(), &raw const params, &raw mut handle)
         };
@@ -126,43 +121,6 @@ impl Endpoint {
         Some((from_raw(ends.0)?, from_raw(ends.1)?))
     }
 
-    /// Whether UCX says that all that is sent goes through the transport tcp. A UCX that does not
-    /// tell (before 1.14) has not said so.
-    pub(super) fn goes_over_tcp(self, api: &Api) -> bool {
-        /// UCX has no more lanes for an endpoint.
-        const MOST_LANES: usize = 64;
-        if api.version() < TELLS_TRANSPORTS {
-            return false;
-        }
-        let no_entry = ucp_transport_entry_t {
-            transport_name: std::ptr::null(),
-            device_name: std::ptr::null(),
-        };
-        let mut entries = [no_entry; MOST_LANES];
-        let mut attributes = EndpointTransports {
-            known: ucp_ep_attr_t {
-                field_mask: UCP_EP_ATTR_FIELD_TRANSPORTS,
-                ..ucp_ep_attr_t::default()
-            },
-            transports: ucp_transports_t {
-                entries: entries.as_mut_ptr(),
-                num_entries: u32::try_from(MOST_LANES).unwrap_or(0),
-                entry_size: size_of::<ucp_transport_entry_t>(),
-            },
-        };
-        // SAFETY: the endpoint lives; the attributes are as long as this version writes of them,
-        // and `entries` has room for as many entries as they say.
-        let status = unsafe { api.ucp_ep_query(self.0, (&raw mut attributes).cast()) };
-        let count = usize::try_from(attributes.transports.num_entries).unwrap_or(0);
-        let Some(lanes) = entries.get(..count).filter(|_| status == UCS_OK) else {
-            return false;
-        };
-        // The lane without a device carries no messages.
-        let mut devices = lanes.iter().filter(|lane| !is(lane.device_name, c""));
-        let is_tcp = |lane: &ucp_transport_entry_t| is(lane.transport_name, c"tcp");
-        devices.next().is_some_and(is_tcp) && devices.all(is_tcp)
-    }
-
     /// Waits until everything sent has left, and, on a new endpoint, until it is connected.
     /// `None`: it did not come to that before the deadline.
     ///
@@ -172,7 +130,7 @@ impl Endpoint {
     pub(super) fn flush(
         self,
         worker: &mut Worker,
-        shared: &Shared,
+        shared: &CallbackInbox,
         deadline: Instant,
         cancel: Option<&Cancel>,
     ) -> Result<Option<ucs_status_t>> {
@@ -215,10 +173,4 @@ impl Endpoint {
         let refused = by_force && UCS_PTR_STATUS(returned) == UCS_ERR_INVALID_PARAM;
         (!refused).then(|| Pending::new(worker.api(), returned))
     }
-}
-
-/// Whether a string of UCX's is `text`.
-fn is(string: *const c_char, text: &CStr) -> bool {
-    // SAFETY: a string that UCX gave ends with a zero and lives as long as its context.
-    !string.is_null() && unsafe { CStr::from_ptr(string) } == text
 }

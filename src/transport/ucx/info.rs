@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use crate::transport::Settings;
-use crate::transport::ucx::context::{Context, KNOWS_POSIX_ERROR_HANDLING};
+use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::version_text;
 
 /// Version, library, and the transports and devices that UCX finds, one line each.
@@ -17,44 +17,50 @@ pub(super) fn describe() -> Vec<(String, String)> {
         ("version".to_owned(), version_text(api)),
         ("library".to_owned(), api.path().display().to_string()),
     ];
-    let found = resources_of(&context);
+    let found = Resources::of(&context).0;
     if !found.is_empty() {
         lines.push(("transports".to_owned(), found.join(", ")));
     }
     lines.push(("GPU memory".to_owned(), gpu_memory(&context).to_owned()));
-    lines.push((
-        "on one host".to_owned(),
-        shared_memory(api.version()).to_owned(),
-    ));
+    lines.push(("lent memory".to_owned(), LENT_MEMORY.to_owned()));
     lines
 }
 
-/// Whether a device of this machine serves reads of its memory by itself, as RDMA adapters do.
-pub(super) fn has_remote_reads(context: &Context) -> bool {
-    let found = resources_of(context);
-    found.iter().any(|name| reads(name))
-}
+/// What is said of bodies that the client reads by RDMA.
+const LENT_MEMORY: &str =
+    "only with --body lent, since no RDMA adapter has been tested; bodies are sent as bytes";
 
-/// Whether a transport is one of InfiniBand's or RoCE's that read memory: the connected ones.
-fn reads(transport: &str) -> bool {
-    transport.starts_with("rc_") || transport.starts_with("dc_")
-}
+/// The pairs of a transport and a device that UCX finds, as `transport/device`.
+pub(super) struct Resources(Vec<String>);
 
-/// The transports and devices that UCX finds.
-fn resources_of(context: &Context) -> Vec<String> {
-    resources(&print_context(context))
-}
+impl Resources {
+    /// Those of a context. A worker opens each.
+    pub(super) fn of(context: &Context) -> Self {
+        Self::parse(&printed(|stream| {
+            // SAFETY: the context lives, and the stream is open for writing.
+            unsafe { (context.api()).ucp_context_print_info(context.handle(), stream) }
+        }))
+    }
 
-/// How many pairs of a transport and a device UCX finds: a worker opens each.
-pub(super) fn resource_count(context: &Context) -> usize {
-    resource_lines(&print_context(context)).count()
-}
+    /// Reads what UCX prints of a context: lines with `resource`, whose last word is the pair.
+    fn parse(printed: &str) -> Self {
+        let lines = printed.lines().filter(|line| line.contains("resource "));
+        let words = lines.filter_map(|line| line.split_whitespace().last());
+        let pairs = words.filter(|word| word.contains('/'));
+        Self(pairs.map(str::to_owned).collect())
+    }
 
-fn print_context(context: &Context) -> String {
-    printed(|stream| {
-        // SAFETY: the context lives, and the stream is open for writing.
-        unsafe { (context.api()).ucp_context_print_info(context.handle(), stream) }
-    })
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether peers are reached by tcp alone. False where UCX prints nothing that is known.
+    pub(super) fn are_tcp(&self) -> bool {
+        let mut carriers = self.0.iter().filter(|name| !name.starts_with("self/"));
+        let is_tcp = |name: &String| name.starts_with("tcp/");
+        carriers.next().is_some_and(is_tcp) && carriers.all(is_tcp)
+    }
 }
 
 /// Whether bodies go from and to GPUs by themselves.
@@ -63,16 +69,6 @@ fn gpu_memory(context: &Context) -> &'static str {
         "sent and received where it is (CUDA)"
     } else {
         "by way of the host, since this UCX was built without CUDA, or its modules find no driver"
-    }
-}
-
-/// What UCX takes between processes of one host, as libdipc sets it up unless told otherwise.
-fn shared_memory(version: (u32, u32, u32)) -> &'static str {
-    if version >= KNOWS_POSIX_ERROR_HANDLING {
-        "shared memory (posix), which notices a dead peer"
-    } else {
-        "tcp, since this UCX's shared memory does not notice a dead peer; ucx.error_handling=none takes it \
-         all the same, and shm: needs no UCX"
     }
 }
 
@@ -98,22 +94,6 @@ pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
     copy
 }
 
-/// The resources in what UCX prints of a context: lines with `resource`, whose last word is
-/// `transport/device`.
-fn resources(printed: &str) -> Vec<String> {
-    let words = resource_lines(printed).filter_map(|line| line.split_whitespace().last());
-    let mut found: Vec<_> = words
-        .filter(|word| word.contains('/'))
-        .map(str::to_owned)
-        .collect();
-    found.dedup();
-    found
-}
-
-fn resource_lines(printed: &str) -> impl Iterator<Item = &str> {
-    printed.lines().filter(|line| line.contains("resource "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,23 +104,20 @@ mod tests {
         let printed = "#\n# UCP context\n#\n#            md 0  :  self\n#\n\
                        #      resource 0  :  md 0  dev 0  flags -- self/memory0\n\
                        #      resource 1  :  md 1  dev 1  flags -- tcp/lo\n#\n# memory: 0MB\n";
-        assert_eq!(resources(printed), ["self/memory0", "tcp/lo"]);
+        let found = Resources::parse(printed);
+        assert_eq!(found.0, ["self/memory0", "tcp/lo"]);
+        assert!(found.are_tcp());
     }
 
-    /// Reads by a device are those of InfiniBand's connected transports.
+    /// tcp alone is told from what else may carry messages.
     #[test]
-    fn devices_that_read_are_known() {
-        assert!(
-            reads("rc_mlx5/mlx5_0:1") && reads("dc_mlx5/mlx5_0:1") && reads("rc_verbs/mlx5_1:1")
-        );
-        assert!(!reads("tcp/lo") && !reads("ud_verbs/mlx5_0:1") && !reads("posix/memory"));
-    }
-
-    /// Facts of design: shared memory with error handling came after 1.13.
-    #[test]
-    fn the_choice_on_one_host_is_told() {
-        assert!(shared_memory((1, 13, 1)).starts_with("tcp"));
-        assert!(shared_memory((1, 22, 0)).starts_with("shared memory"));
+    fn tcp_alone_is_known() {
+        let are_tcp = |names: &[&str]| {
+            Resources(names.iter().map(|name| (*name).to_owned()).collect()).are_tcp()
+        };
+        assert!(are_tcp(&["tcp/lo", "tcp/eth0"]));
+        assert!(!are_tcp(&["tcp/lo", "rc_mlx5/mlx5_0:1"]) && !are_tcp(&["tcp/lo", "posix/memory"]));
+        assert!(!are_tcp(&[]) && !are_tcp(&["self/memory0"]));
     }
 
     /// What C writes to its stream comes back whole.

@@ -17,7 +17,6 @@ use crate::fork::Generation;
 use crate::transport::lend::{Export, ExportedRegion, RegionPool};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::info;
 use crate::transport::ucx::plain::{PlainLender, PlainRegion};
 use crate::transport::{BodyPolicy, Lender, LinkOptions, OnGpu, Placement};
 
@@ -26,16 +25,14 @@ pub(super) struct Lending {
     context: Arc<Context>,
     options: LinkOptions,
     /// What baseline peers are lent from.
-    plain: Option<Arc<PlainRegion>>,
-    /// Bodies are sent although they could be lent.
-    sends: bool,
+    plain: Arc<PlainRegion>,
 }
 
 /// The feature that lending needs of UCX, where these options have a server lend.
 pub(super) fn features(options: &LinkOptions) -> u64 {
     match options.body {
-        BodyPolicy::Packed => 0,
-        BodyPolicy::Auto | BodyPolicy::Lent => u64::from(UCP_FEATURE_RMA),
+        BodyPolicy::Packed | BodyPolicy::Auto => 0,
+        BodyPolicy::Lent => u64::from(UCP_FEATURE_RMA),
     }
 }
 
@@ -46,16 +43,13 @@ impl Lending {
     ///
     /// The region for baseline peers cannot be made: `OutOfMemory`, and what UCX says.
     pub(super) fn new(context: &Arc<Context>, options: &LinkOptions) -> Result<Option<Self>> {
-        let plain = match options.body {
-            BodyPolicy::Packed => return Ok(None),
-            BodyPolicy::Auto => None,
-            BodyPolicy::Lent => Some(PlainRegion::new(context, options)?),
-        };
-        // Where no device reads, UCX answers each read with messages of its own, and crashes this
-        // process when the client dies before they have left: it takes them for something else
-        // when it gives them up (seen with 1.13 and 1.22). So that is for those who ask for it.
-        let sends = options.body == BodyPolicy::Auto && !info::has_remote_reads(context);
-        if options.body == BodyPolicy::Lent && !info::has_remote_reads(context) {
+        if features(options) == 0 {
+            return Ok(None);
+        }
+        // Where no device reads, UCX answers each read with messages of its own. It crashes this
+        // process when the client dies before they have left, because it takes them for something
+        // else when it gives them up.
+        if context.goes_over_tcp() {
             tracing::warn!(
                 "memory is lent over UCX without a device that reads it: a client that is killed \
                  while it reads may end this process; let bodies be sent (auto, packed) instead"
@@ -63,15 +57,14 @@ impl Lending {
         }
         Ok(Some(Self {
             context: Arc::clone(context),
-            sends,
             options: options.clone(),
-            plain,
+            plain: PlainRegion::new(context, options)?,
         }))
     }
 
     /// The key to what baseline peers are lent (rule U2).
-    pub(super) fn remote_handle(&self) -> Option<Vec<u8>> {
-        self.plain.as_ref().map(|region| region.key().to_vec())
+    pub(super) fn remote_handle(&self) -> Vec<u8> {
+        self.plain.key().to_vec()
     }
 
     /// The lender of one connection.
@@ -79,14 +72,10 @@ impl Lending {
         let export = ByKey {
             context: Arc::clone(&self.context),
         };
-        let baseline = self.plain.as_ref().map(|region| {
-            let lender = PlainLender::new(Arc::clone(region), self.options.lent_limit);
-            Arc::new(lender) as Arc<dyn Lender>
-        });
+        let baseline = PlainLender::new(Arc::clone(&self.plain), self.options.lent_limit);
         Arc::new(UcxLender {
             pool: RegionPool::new(&self.options, Box::new(export), None),
-            baseline,
-            sends: self.sends,
+            baseline: Arc::new(baseline),
         })
     }
 }
@@ -94,16 +83,11 @@ impl Lending {
 /// Lends to one connection: regions to a peer of our extension, plain memory to another.
 struct UcxLender {
     pool: RegionPool,
-    baseline: Option<Arc<dyn Lender>>,
-    /// See [`Lending::sends`].
-    sends: bool,
+    baseline: Arc<PlainLender>,
 }
 
 impl Lender for UcxLender {
     fn place(&self, buffers: &[BufferRef], gpu: Option<OnGpu<'_>>) -> Result<Placement> {
-        if self.sends {
-            return Ok(Placement::Packed);
-        }
         self.pool.place(buffers, gpu)
     }
 
@@ -120,14 +104,12 @@ impl Lender for UcxLender {
     }
 
     fn for_baseline(&self) -> Option<Arc<dyn Lender>> {
-        self.baseline.clone()
+        Some(Arc::clone(&self.baseline) as Arc<dyn Lender>)
     }
 
     fn abandon(&self) {
         self.pool.abandon();
-        if let Some(baseline) = &self.baseline {
-            baseline.abandon();
-        }
+        self.baseline.abandon();
     }
 }
 

@@ -202,7 +202,7 @@ impl Listener for UcxListener {
     fn complete(&self, uri: &mut Uri) {
         uri.ucx_version = Some(version_text(self.context.api())); // Rule E1
         match &self.lending {
-            Some(lending) => uri.remote_handle = lending.remote_handle(),
+            Some(lending) => uri.remote_handle = Some(lending.remote_handle()),
             // Rule U2: nothing is lent, so there is nothing to free.
             None => uri.tags.free_data = None,
         }

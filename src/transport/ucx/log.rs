@@ -11,17 +11,17 @@ use crate::lines::Lines;
 
 thread_local! {
     /// The lines of the call to UCX that this thread is in; `None` where nobody asked for them.
-    static KEPT: RefCell<Option<Vec<Line>>> = const { RefCell::new(None) };
+    static KEPT: RefCell<Option<Vec<LogLine>>> = const { RefCell::new(None) };
 }
 
 /// An error or a warning of UCX's.
-struct Line {
+struct LogLine {
     level: ucs_log_level_t,
     text: String,
 }
 
 /// What UCX logged during a call. Its transports refuse a value nowhere else.
-pub(super) struct Kept(Vec<Line>);
+pub(super) struct KeptLines(Vec<LogLine>);
 
 /// Takes a line of UCX's log.
 pub(super) fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
@@ -31,14 +31,14 @@ pub(super) fn log(level: ucs_log_level_t, _file: &str, _line: u32, text: &str) {
 }
 
 /// Calls UCX, and keeps the errors and warnings that it logs meanwhile on this thread.
-pub(super) fn keep_lines_of<T>(call: impl FnOnce() -> T) -> (T, Kept) {
+pub(super) fn keep_lines_of<T>(call: impl FnOnce() -> T) -> (T, KeptLines) {
     let before = KEPT.replace(Some(Vec::new()));
     let value = call();
     let lines = KEPT.replace(before);
-    (value, Kept(lines.unwrap_or_default()))
+    (value, KeptLines(lines.unwrap_or_default()))
 }
 
-impl Kept {
+impl KeptLines {
     /// The lines' texts, the first one first.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|line| line.text.as_str())
@@ -46,7 +46,7 @@ impl Kept {
 
     /// Logs the lines: for finding faults alone where an error tells the same.
     pub(super) fn log(self, is_told: bool) {
-        for Line { level, text } in self.0 {
+        for LogLine { level, text } in self.0 {
             match without_use(&text) {
                 // Names and values are sound, or there is an error: another transport is used.
                 Some(settings) => tracing::debug!(
@@ -66,12 +66,12 @@ fn keep(level: ucs_log_level_t, text: &str) -> bool {
     if !matches!(level, UCS_LOG_LEVEL_ERROR | UCS_LOG_LEVEL_WARN) {
         return false;
     }
-    let keep = |kept: &RefCell<Option<Vec<Line>>>| {
+    let keep = |kept: &RefCell<Option<Vec<LogLine>>>| {
         let mut kept = kept.try_borrow_mut().ok()?;
         let lines = kept.as_mut()?;
         if lines.iter().all(|line| line.text != text) {
             let text = text.to_owned();
-            lines.push(Line { level, text });
+            lines.push(LogLine { level, text });
         }
         Some(())
     };

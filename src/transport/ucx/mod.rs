@@ -12,7 +12,7 @@
 //! | `silence` | networks that are cut |
 //! | `worker` | what makes progress, and what to sleep on |
 //! | `endpoint` | one end of a connection |
-//! | `shared` | what callbacks tell, and the operations under way |
+//! | `callbacks` | what callbacks report, and the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
 //! | `bundle` | several small messages in one |
 //! | `info`, `version` | what `dipc info` says; which versions talk to each other |
@@ -23,6 +23,7 @@
 
 mod active;
 mod bundle;
+mod callbacks;
 mod closer;
 mod closing;
 mod connection;
@@ -34,7 +35,6 @@ mod gather;
 mod info;
 mod key;
 mod lending;
-mod limit;
 mod listener;
 mod log;
 mod pending;
@@ -42,7 +42,6 @@ mod plain;
 mod pull;
 mod room;
 mod settings;
-mod shared;
 mod silence;
 mod sockaddr;
 mod tagged;
@@ -64,6 +63,9 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Lending;
 use crate::transport::ucx::listener::UcxListener;
 use crate::transport::{Connection, LinkOptions, Listener, Transport};
+
+/// Buffers begin at multiples of this in memory that is lent or read (rule A2).
+const ALIGNMENT: u64 = 64;
 
 /// [`Transport`] for `ucx://host:port`.
 #[derive(Debug, Clone, Copy, Default)]

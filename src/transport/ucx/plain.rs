@@ -14,12 +14,11 @@ use crate::device::region::Region;
 use crate::error::Result;
 use crate::fork::Generation;
 use crate::proto::{Span, Spans};
+use crate::transport::ucx::ALIGNMENT;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::lending::Registered;
 use crate::transport::{Budget, Lease, Lender, LinkOptions, OnGpu, Owner, Placement};
 
-/// Copies begin at multiples of this (rule A2).
-const ALIGNMENT: u64 = 64;
 /// The largest that the memory of a listener is.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -29,17 +28,17 @@ pub(super) struct PlainRegion {
     /// First: the peers' access ends before the memory does.
     registered: Registered,
     region: Region,
-    _charge: Charge,
+    _charge: BudgetCharge,
 }
 
 /// What it takes of the server's budget.
 #[derive(Debug)]
-struct Charge {
+struct BudgetCharge {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
-impl Drop for Charge {
+impl Drop for BudgetCharge {
     fn drop(&mut self) {
         self.budget.give_back(self.bytes);
     }
@@ -54,7 +53,7 @@ impl PlainRegion {
     pub(super) fn new(context: &Arc<Context>, options: &LinkOptions) -> Result<Arc<Self>> {
         let bytes = options.region_bytes.min(MAX_BYTES);
         options.budget.take(bytes)?;
-        let charge = Charge {
+        let charge = BudgetCharge {
             budget: Arc::clone(&options.budget),
             bytes,
         };
@@ -74,19 +73,19 @@ impl PlainRegion {
 
 /// Lends to one baseline peer.
 pub(super) struct PlainLender {
-    shared: Arc<Shared>,
+    shared: Arc<PlainLoans>,
 }
 
-struct Shared {
+struct PlainLoans {
     memory: Arc<PlainRegion>,
     /// Most bytes out at a time.
     limit: u64,
     generation: Generation,
-    state: Mutex<State>,
+    state: Mutex<LoanState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LoanState {
     /// The connection is over.
     abandoned: bool,
     /// Bytes that are out.
@@ -97,7 +96,7 @@ impl PlainLender {
     /// Lends up to `limit` bytes of `memory` at a time.
     pub(super) fn new(memory: Arc<PlainRegion>, limit: u64) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PlainLoans {
                 memory,
                 limit,
                 generation: Generation::now(),
@@ -132,7 +131,7 @@ impl Lender for PlainLender {
         if length == 0 {
             return Ok(Placement::Packed);
         }
-        let Some(block) = Block::take(&self.shared, length) else {
+        let Some(block) = PlainBlock::take(&self.shared, length) else {
             return Ok(Placement::Packed);
         };
         let (mut spans, mut copied) = (Spans::with_capacity(buffers.len()), 0);
@@ -168,14 +167,14 @@ impl Lender for PlainLender {
 
 /// A block that is out. Dropping it gives it back. Where the connection ended meanwhile it is
 /// dropped once the endpoint is closed, and the peer reads no more (rule F4).
-struct Block {
-    shared: Arc<Shared>,
+struct PlainBlock {
+    shared: Arc<PlainLoans>,
     offset: u64,
     length: u64,
 }
 
-impl Block {
-    fn take(shared: &Arc<Shared>, length: u64) -> Option<Self> {
+impl PlainBlock {
+    fn take(shared: &Arc<PlainLoans>, length: u64) -> Option<Self> {
         let mut state = shared.state.lock();
         let lent = state.lent.checked_add(length)?;
         if state.abandoned || lent > shared.limit {
@@ -215,7 +214,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for PlainBlock {
     fn drop(&mut self) {
         // A forked child has no thread to release a lock that was held at the fork.
         if !self.shared.generation.is_same_process() {

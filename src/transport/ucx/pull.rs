@@ -16,15 +16,14 @@ use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::{AddressList, BodyKind, Bytes, Span, body_of_tag};
 use crate::transport::lend::split_address;
+use crate::transport::ucx::ALIGNMENT;
+use crate::transport::ucx::callbacks::{CallbackInbox, Ends, Started, Work};
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::key::Key;
-use crate::transport::ucx::shared::{Ends, Shared, Started, Work};
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{Incoming, Resolved};
 
-/// Spans begin at multiples of this in the memory that they are read into (rule A2).
-const ALIGNMENT: u64 = 64;
 /// Reads under way at a time on one connection; more wait here, where they cost less than in UCX.
 const READS_AT_ONCE: usize = 64;
 
@@ -34,7 +33,7 @@ pub(super) struct Pulls {
     /// The server speaks our extension, and so may announce regions.
     announces: bool,
     /// Regions by id.
-    regions: HashMap<u16, Region>,
+    regions: HashMap<u16, PulledRegion>,
     /// The key of the URI's `remote_handle`: to addresses that are in no region.
     plain: Option<Arc<Key>>,
     /// Lengths of the packed bodies that are posted, by sequence number.
@@ -52,7 +51,7 @@ pub(super) struct Pulls {
 }
 
 /// A region that the server announced.
-struct Region {
+struct PulledRegion {
     base: u64,
     length: u64,
     key: Arc<Key>,
@@ -99,13 +98,13 @@ struct Read {
 }
 
 /// What reads go through.
-pub(super) struct Line<'a> {
+pub(super) struct ReadLane<'a> {
     /// The connection's worker.
     pub worker: &'a mut Worker,
     /// Its endpoint.
     pub endpoint: Endpoint,
     /// What callbacks tell.
-    pub shared: &'a Arc<Shared>,
+    pub shared: &'a Arc<CallbackInbox>,
 }
 
 impl Pulls {
@@ -131,7 +130,7 @@ impl Pulls {
     /// `Protocol` for a list that makes no sense; `OutOfMemory`.
     pub(super) fn take_in(
         &mut self,
-        line: &mut Line<'_>,
+        line: &mut ReadLane<'_>,
         message: Incoming,
     ) -> Result<Option<Incoming>> {
         let (tag, bytes) = match message {
@@ -164,7 +163,7 @@ impl Pulls {
         self.begin_or_wait(line, list)
     }
 
-    fn begin_or_wait(&mut self, line: &mut Line<'_>, list: List) -> Result<Option<Incoming>> {
+    fn begin_or_wait(&mut self, line: &mut ReadLane<'_>, list: List) -> Result<Option<Incoming>> {
         let unknown = |span: &&Span| span.length > 0 && self.find(span).is_none();
         match list.spans.iter().find(unknown) {
             None => self.begin(line, list),
@@ -204,7 +203,7 @@ impl Pulls {
     }
 
     /// Takes memory for a list and begins to read. A list of empty buffers is there at once.
-    fn begin(&mut self, line: &mut Line<'_>, list: List) -> Result<Option<Incoming>> {
+    fn begin(&mut self, line: &mut ReadLane<'_>, list: List) -> Result<Option<Incoming>> {
         let List {
             seq,
             tag,
@@ -288,7 +287,7 @@ impl Pulls {
     }
 
     /// Begins as many reads as may be under way.
-    fn read_on(&mut self, line: &mut Line<'_>) {
+    fn read_on(&mut self, line: &mut ReadLane<'_>) {
         if line.shared.with(|state| state.failed.is_some()) {
             // Nothing is to be had from an endpoint that is lost; its end is told by the connection.
             return;
@@ -337,7 +336,7 @@ impl Pulls {
     /// UCX could not read.
     pub(super) fn finish(
         &mut self,
-        line: &mut Line<'_>,
+        line: &mut ReadLane<'_>,
         list: u64,
         status: ucs_status_t,
     ) -> Result<Option<Incoming>> {
@@ -380,7 +379,7 @@ impl Pulls {
     /// `Protocol` for an id in use, or a handle that is none.
     pub(super) fn map(
         &mut self,
-        line: &mut Line<'_>,
+        line: &mut ReadLane<'_>,
         id: u16,
         handle: &[u8],
     ) -> Result<Vec<Incoming>> {
@@ -414,7 +413,7 @@ impl Pulls {
         let key = Key::unpack(line.worker, line.endpoint, key)
             .map_err(|error| error.context(format_args!("region {id}")))?;
         let key = Arc::new(key);
-        self.regions.insert(id, Region { base, length, key });
+        self.regions.insert(id, PulledRegion { base, length, key });
         let mut read = Vec::new();
         for list in std::mem::take(&mut self.early) {
             read.extend(self.begin_or_wait(line, list)?);

@@ -12,7 +12,7 @@ use ucx1_sys::{
 use crate::error::{Error, Result, Status};
 use crate::transport::ucx::error::{error, version_text};
 use crate::transport::ucx::info::printed;
-use crate::transport::ucx::log::{Kept, keep_lines_of};
+use crate::transport::ucx::log::{KeptLines, keep_lines_of};
 
 /// The oldest UCX that takes the settings of its transports by their whole names. Older ones
 /// compare what they are given with names that lack the transport's, and pass over the rest with a
@@ -37,9 +37,6 @@ const SHORT_NAMES: [&str; 14] = [
     "SENDV_THRESH",
     "TX_SEG_SIZE",
 ];
-
-/// The same of shared memory, where libdipc's own setting means each kind of it as well as the one.
-const OF_SHARED_MEMORY: (&str, &str) = ("POSIX_ERROR_HANDLING", "ERROR_HANDLING");
 
 /// Tables of settings that hold for one context; those of transports are the others.
 const OF_CONTEXTS: [&str; 2] = ["UCP context", "UCS global"];
@@ -82,9 +79,9 @@ pub(super) fn is_of_the_process(name: &str) -> bool {
 
 /// Settings that UCX is given for a context: names and values.
 #[derive(Debug, Clone)]
-pub(super) struct Given(Vec<(String, String)>);
+pub(super) struct GivenSettings(Vec<(String, String)>);
 
-impl Given {
+impl GivenSettings {
     pub(super) fn new(settings: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(settings.into_iter().collect())
     }
@@ -105,7 +102,7 @@ impl Given {
         api: &Api,
         doing: impl Display,
         status: ucs_status_t,
-        kept: Kept,
+        kept: KeptLines,
     ) -> Result<()> {
         let mut blamed = kept
             .texts()
@@ -141,7 +138,13 @@ impl Given {
     }
 
     /// The failure of a call, with what may be to blame.
-    fn failure(&self, api: &Api, doing: impl Display, status: ucs_status_t, kept: &Kept) -> Error {
+    fn failure(
+        &self,
+        api: &Api,
+        doing: impl Display,
+        status: ucs_status_t,
+        kept: &KeptLines,
+    ) -> Error {
         let given: Vec<_> = self
             .iter()
             .map(|(name, value)| format!("ucx.{name}={value}"))
@@ -204,7 +207,7 @@ impl Config {
             // SAFETY: no prefix and no file is what NULL means; `handle` is writable.
             unsafe { api.ucp_config_read(std::ptr::null(), std::ptr::null(), &raw mut handle) }
         });
-        Given::new([]).judge(api, "cannot read UCX's configuration", status, kept)?;
+        GivenSettings::new([]).judge(api, "cannot read UCX's configuration", status, kept)?;
         Ok(Self { api, handle })
     }
 
@@ -254,9 +257,6 @@ fn name_within(version: (u32, u32, u32), name: &str) -> &str {
     if version >= WHOLE_NAMES {
         return name;
     }
-    if name == OF_SHARED_MEMORY.0 {
-        return OF_SHARED_MEMORY.1;
-    }
     let short = name.strip_prefix("TCP_");
     short
         .filter(|short| SHORT_NAMES.contains(short))
@@ -265,7 +265,7 @@ fn name_within(version: (u32, u32, u32), name: &str) -> &str {
 
 /// When a setting counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Counts {
+enum AppliesAt {
     ForAContext,
     ForATransport,
     AtLoading,
@@ -298,11 +298,13 @@ pub(super) fn ensure_taken<'a>(api: &Api, names: impl IntoIterator<Item = &'a st
     })
 }
 
-fn is_taken(version: (u32, u32, u32), name: &str, counts: Option<Counts>) -> bool {
+fn is_taken(version: (u32, u32, u32), name: &str, counts: Option<AppliesAt>) -> bool {
     match counts {
-        Some(Counts::ForAContext) => true,
-        Some(Counts::ForATransport) => version >= WHOLE_NAMES || name_within(version, name) != name,
-        Some(Counts::AtLoading) | None => false,
+        Some(AppliesAt::ForAContext) => true,
+        Some(AppliesAt::ForATransport) => {
+            version >= WHOLE_NAMES || name_within(version, name) != name
+        }
+        Some(AppliesAt::AtLoading) | None => false,
     }
 }
 
@@ -322,18 +324,18 @@ fn refusal(api: &Api, name: &str, is_known: bool) -> Error {
 }
 
 /// The settings in what UCX prints of them: `UCX_NAME=value`, the tables' titles between.
-fn parse(printed: &str) -> HashMap<&str, Counts> {
+fn parse(printed: &str) -> HashMap<&str, AppliesAt> {
     let mut known = HashMap::new();
-    let mut counts = Counts::ForATransport;
+    let mut counts = AppliesAt::ForATransport;
     for line in printed.lines() {
         let title = line.strip_prefix("# ");
         if let Some(title) = title.and_then(|title| title.strip_suffix(" configuration")) {
             counts = if OF_CONTEXTS.contains(&title) {
-                Counts::ForAContext
+                AppliesAt::ForAContext
             } else if OF_THE_PROCESS.contains(&title) {
-                Counts::AtLoading
+                AppliesAt::AtLoading
             } else {
-                Counts::ForATransport
+                AppliesAt::ForATransport
             };
         }
         // Those without a value have no effect any more.
@@ -341,7 +343,7 @@ fn parse(printed: &str) -> HashMap<&str, Counts> {
         if let Some((name, _)) = setting {
             // Some tables repeat others' names.
             let first = known.entry(name).or_insert(counts);
-            if counts == Counts::ForAContext {
+            if counts == AppliesAt::ForAContext {
                 *first = counts;
             }
         }
@@ -370,7 +372,7 @@ mod tests {
             ("NET_DEVICES", "nodev"),
         ];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let given = Given::new(given);
+        let given = GivenSettings::new(given);
         let blamed = |line: String| given.blamed(&line).map(|(name, _)| name);
         let unfit = |name, value| format!("Invalid value for {name}: '{value}'. Expected: other");
         for (name, value, setting) in [
@@ -398,10 +400,10 @@ mod tests {
     #[test]
     fn settings_are_known_by_their_tables() {
         let known = parse(PRINTED);
-        assert_eq!(known["LOG_LEVEL"], Counts::ForAContext);
-        assert_eq!(known["TLS"], Counts::ForAContext);
-        assert_eq!(known["HANDLE_ERRORS"], Counts::AtLoading);
-        assert_eq!(known["TCP_CM_REUSEADDR"], Counts::ForATransport);
+        assert_eq!(known["LOG_LEVEL"], AppliesAt::ForAContext);
+        assert_eq!(known["TLS"], AppliesAt::ForAContext);
+        assert_eq!(known["HANDLE_ERRORS"], AppliesAt::AtLoading);
+        assert_eq!(known["TCP_CM_REUSEADDR"], AppliesAt::ForATransport);
         assert!(!known.contains_key("TCP_MAX_SHORT"));
         assert_eq!(known.len(), 6);
     }

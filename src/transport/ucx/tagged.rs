@@ -22,9 +22,9 @@ use crate::error::{Error, Result, Status};
 use crate::proto::{BodyKind, body_of_tag, body_tag, parse_body_tag};
 use crate::transport::Incoming;
 use crate::transport::stream::MAX_TAGGED_BYTES;
+use crate::transport::ucx::callbacks::{BodyMemory, CallbackInbox, Ends, Started, Work};
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::gather::address_of;
-use crate::transport::ucx::shared::{BodyMemory, Ends, Shared, Started, Work};
 use crate::transport::ucx::worker::Worker;
 
 /// What of a tag must be equal for a posted receive: the number and the body kind's lowest bit. A
@@ -47,6 +47,8 @@ const POSTED_BYTES: u64 = 256 << 10;
 pub(super) struct Tagged {
     /// Takes messages of any tag: a server.
     any: bool,
+    /// Large bodies come one after the other.
+    by_turns: bool,
     /// Where packed bodies go; `None`: to the host.
     gpu: Option<Arc<Device>>,
     /// Bodies that were announced and have no receive yet.
@@ -105,10 +107,12 @@ pub(super) struct Received {
 unsafe impl Send for Tagged {}
 
 impl Tagged {
-    /// For a client, which knows the tags to come; or for a server, which takes any.
-    pub(super) fn new(any: bool) -> Self {
+    /// For a client, which knows the tags to come; or for a server, which takes any. `by_turns`:
+    /// bodies larger than [`POSTED_BYTES`] come one after the other.
+    pub(super) fn new(any: bool, by_turns: bool) -> Self {
         Self {
             any,
+            by_turns,
             gpu: None,
             expected: VecDeque::new(),
             posted: Vec::new(),
@@ -176,16 +180,12 @@ impl Tagged {
     pub(super) fn post(
         &mut self,
         worker: &mut Worker,
-        shared: &Arc<Shared>,
+        shared: &Arc<CallbackInbox>,
         mut idle: bool,
     ) -> Result<bool> {
         let mut moved = false;
-        while let Some(body) = self.expected.front() {
-            let within = self.posted_bytes.saturating_add(body.packed) <= POSTED_BYTES;
-            if !within && !self.posted.is_empty() && !std::mem::take(&mut idle) {
-                break;
-            }
-            let Some(body) = self.expected.pop_front() else {
+        while let Some(index) = self.next(worker, &mut idle) {
+            let Some(body) = self.expected.remove(index) else {
                 break;
             };
             let posted = self.post_one(worker, shared, body)?;
@@ -196,12 +196,29 @@ impl Tagged {
         Ok(moved)
     }
 
+    /// Which of the expected bodies is posted next, if one is to be now. Uses up `idle` where that is the reason.
+    fn next(&self, worker: &Worker, idle: &mut bool) -> Option<usize> {
+        let front = self.expected.front()?;
+        let waits = |body: &Expected| self.by_turns && body.packed > POSTED_BYTES;
+        if waits(front) {
+            if self.posted.iter().any(|posted| waits(&posted.body)) {
+                return None;
+            }
+            // A peer may send bodies in any order, and wait until each has left: what one that has not
+            // come held up could be the one that comes.
+            let has_come = |body: &Expected| has_come(worker, body.seq);
+            return self.expected.iter().position(has_come);
+        }
+        let within = self.posted_bytes.saturating_add(front.packed) <= POSTED_BYTES;
+        (within || self.posted.is_empty() || std::mem::take(idle)).then_some(0)
+    }
+
     /// Posts the receives of one body. Rule D8 has two, by exact tag, since one for both could truncate
     /// a list, or put it into a GPU's memory: where it can do neither, one is enough (rule D5).
     fn post_one(
         &mut self,
         worker: &mut Worker,
-        shared: &Arc<Shared>,
+        shared: &Arc<CallbackInbox>,
         body: Expected,
     ) -> Result<Posted> {
         let gpu = (self.gpu.as_ref()).filter(|_| body.packed >= GPU_BYTES);
@@ -236,7 +253,7 @@ impl Tagged {
     fn receive(
         &mut self,
         worker: &mut Worker,
-        shared: &Arc<Shared>,
+        shared: &Arc<CallbackInbox>,
         seq: u32,
         mut memory: BodyMemory,
         tag: u64,
@@ -338,7 +355,11 @@ impl Tagged {
     /// # Errors
     ///
     /// `Protocol` for a message longer than any may be; `OutOfMemory`.
-    pub(super) fn fetch_arrived(&self, worker: &mut Worker, shared: &Arc<Shared>) -> Result<()> {
+    pub(super) fn fetch_arrived(
+        &self,
+        worker: &mut Worker,
+        shared: &Arc<CallbackInbox>,
+    ) -> Result<()> {
         if !self.any {
             return Ok(());
         }
@@ -379,6 +400,19 @@ impl Tagged {
             }
         }
     }
+}
+
+/// Whether a body has come, or its announcement, that no receive was posted for.
+fn has_come(worker: &Worker, seq: u32) -> bool {
+    let mut info = ucp_tag_recv_info_t {
+        sender_tag: 0,
+        length: 0,
+    };
+    let (api, handle) = (worker.api(), worker.handle());
+    // SAFETY: the worker lives; `info` is writable; nothing is taken from UCX.
+    let message =
+        unsafe { api.ucp_tag_probe_nb(handle, u64::from(seq), NUMBER_MASK, 0, &raw mut info) };
+    !message.is_null()
 }
 
 fn wrong_length(seq: u32, length: usize, announced: u64) -> Error {

@@ -3,15 +3,12 @@
 use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use once_cell::sync::Lazy;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, PollFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 use ucx1_sys::{
     Api, UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY, UCS_OK, UCS_THREAD_MODE_SERIALIZED,
     ucp_worker_h, ucp_worker_params_t,
@@ -22,30 +19,21 @@ use crate::error::{Error, Result};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::limit;
 use crate::transport::ucx::log::keep_lines_of;
 use crate::transport::ucx::pending::Pending;
 use crate::transport::ucx::room;
 use crate::transport::wait::wait;
 
-/// How long a worker is left alone that is busy and does not come on: a queue of shared memory that
-/// the peer has to empty first wakes nobody.
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
-/// How often a worker that says "busy" and has nothing to do is asked again before that.
-const BUSY_TRIES: usize = 4;
-
 /// A worker. Calls come from one thread at a time, which the owner's lock sees to.
 ///
 /// The descriptor to sleep on is an epoll instance of ours around UCX's own: it outlives the worker,
-/// so that whoever sleeps on it wakes when the connection is closed, and has a timer beside it.
+/// so that whoever sleeps on it wakes when the connection is closed.
 pub(super) struct Worker {
     context: Arc<Context>,
     handle: ucp_worker_h,
     ready: Arc<OwnedFd>,
     /// UCX's own, open as long as the worker.
     descriptor: RawFd,
-    timer: OwnedFd,
-    timer_set: bool,
     /// Whether somebody may sleep on the descriptor and has not been woken since. Where not, the
     /// descriptor is readable.
     asleep: bool,
@@ -79,11 +67,6 @@ impl Worker {
         room::ensure(context.worker_descriptors())?;
         let failed = |errno| Error::os("cannot make a connection over UCX", errno);
         let ready = epoll::create(CreateFlags::CLOEXEC).map_err(failed)?;
-        let timer = timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )
-        .map_err(failed)?;
         // Made now, so that there is one when it is needed.
         OVER.as_ref().map_err(|errno| failed(*errno))?;
         let api = context.api();
@@ -93,7 +76,6 @@ impl Worker {
             ..ucp_worker_params_t::default()
         };
         let mut handle = std::ptr::null_mut();
-        let _held_off = limit::hold_off();
         let (status, kept) = keep_lines_of(|| {
             // SAFETY: the context lives as long as `context`; the masked field is set; `handle` is
             // writable.
@@ -112,8 +94,6 @@ impl Worker {
             handle,
             ready: Arc::new(ready),
             descriptor: -1,
-            timer,
-            timer_set: false,
             asleep: true,
             flushes: Vec::new(),
         };
@@ -126,12 +106,7 @@ impl Worker {
         }
         // SAFETY: UCX keeps this descriptor open as long as the worker, which outlives the borrow.
         let ucx = unsafe { BorrowedFd::borrow_raw(worker.descriptor) };
-        let (asleep, timer) = (&worker.ready, &worker.timer);
-        let watched = [
-            epoll::add(asleep, ucx, EventData::new_u64(0), EventFlags::IN),
-            epoll::add(asleep, timer, EventData::new_u64(1), EventFlags::IN),
-        ];
-        if let Some(errno) = watched.into_iter().find_map(Result::err) {
+        if let Err(errno) = epoll::add(&worker.ready, ucx, EventData::new_u64(0), EventFlags::IN) {
             worker.destroy();
             return Err(failed(errno));
         }
@@ -186,7 +161,8 @@ impl Worker {
     }
 
     /// Goes to sleep, as far as that is possible: returns whether the caller may sleep on the
-    /// descriptor now. False: something has moved meanwhile, and is to be looked at first.
+    /// descriptor now. False: the
+    /// worker has something to do, and the caller looks first.
     ///
     /// # Errors
     ///
@@ -194,21 +170,11 @@ impl Worker {
     pub(super) fn rest(&mut self) -> Result<bool> {
         // Arming forgets earlier signals.
         self.asleep = true;
-        if std::mem::take(&mut self.timer_set) {
-            // Stopped, and forgotten where it had run out: it would keep the descriptor readable.
-            self.set_timer(Duration::ZERO)?;
+        if self.arm()? == Armed::Yes {
+            return Ok(true);
         }
-        for _ in 0..BUSY_TRIES {
-            if self.arm()? == Armed::Yes {
-                return Ok(true);
-            }
-            if self.progress() {
-                return Ok(false);
-            }
-        }
-        self.set_timer(BUSY_PAUSE)?;
-        self.timer_set = true;
-        Ok(true)
+        self.progress();
+        Ok(false)
     }
 
     /// Something is under way: has whoever sleeps wake when it comes on, or at once where that cannot
@@ -222,18 +188,6 @@ impl Worker {
             self.signal();
         }
         Ok(())
-    }
-
-    /// Makes the descriptor readable after `pause`, or with 0 not at all.
-    fn set_timer(&mut self, pause: Duration) -> Result<()> {
-        let zero = Timespec::default();
-        let once = Itimerspec {
-            it_interval: zero,
-            it_value: Timespec::try_from(pause).unwrap_or(zero),
-        };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)
-            .map(drop)
-            .map_err(|errno| Error::os("cannot set a timer", errno))
     }
 
     /// Makes the descriptor readable now, for whoever sleeps on it. It stays so until the next

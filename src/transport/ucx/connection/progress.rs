@@ -7,11 +7,12 @@ use ucx1_sys::{Api, UCS_ERR_CANCELED, UCS_OK};
 use super::{Link, ROUNDS_AT_ONCE, UcxConnection};
 use crate::error::{Error, Result};
 use crate::transport::Incoming;
+use crate::transport::features::{Feature, Scheme};
 use crate::transport::ucx::active;
-use crate::transport::ucx::bundle::{self, Bundle};
+use crate::transport::ucx::bundle::Bundle;
+use crate::transport::ucx::callbacks::{CallbackInbox, Finished, Peer, Work};
 use crate::transport::ucx::error::{error, lost};
-use crate::transport::ucx::pull::{Line, Pulls};
-use crate::transport::ucx::shared::{Finished, Peer, Shared, Work};
+use crate::transport::ucx::pull::{Pulls, ReadLane};
 use crate::transport::ucx::tagged::{self, Received, Tagged};
 
 impl UcxConnection {
@@ -80,7 +81,7 @@ impl UcxConnection {
             note_failure(&mut self.over, shared, self.api, &self.identity.peer);
             for message in told.arrived.drain(..) {
                 is_proven |= matches!(message, Incoming::Control { .. });
-                let mut line = Line {
+                let mut line = ReadLane {
                     worker: &mut *worker,
                     endpoint: *endpoint,
                     shared,
@@ -98,7 +99,7 @@ impl UcxConnection {
                 if let Work::Send(sending) = &finished.work {
                     self.queued_bytes -= sending.len() as u64;
                 }
-                let mut line = Line {
+                let mut line = ReadLane {
                     worker: &mut *worker,
                     endpoint: *endpoint,
                     shared,
@@ -122,7 +123,7 @@ impl UcxConnection {
 }
 
 /// Notes what callbacks told of the end of the connection.
-fn note_failure(over: &mut Option<Error>, shared: &Shared, api: &Api, peer: &str) {
+fn note_failure(over: &mut Option<Error>, shared: &CallbackInbox, api: &Api, peer: &str) {
     if over.is_none() {
         let (refused, failed) = shared.with(|state| (state.refused.take(), state.failed));
         *over = refused.or_else(|| Some(lost(api, peer, failed?)));
@@ -141,14 +142,14 @@ fn come(
     tagged: &mut Tagged,
     pulls: Option<&mut Pulls>,
     bundle: &mut Option<Bundle>,
-    line: &mut Line<'_>,
+    line: &mut ReadLane<'_>,
     message: Incoming,
 ) -> Result<Option<Incoming>> {
     match &message {
         Incoming::Metadata(_) => return Ok(Some(message)),
         Incoming::Control { bytes, .. } => {
-            // Rule E3 leaves such kinds to the transport; the state machines never see one.
-            if line.shared.peer == Peer::Client && bundle::is_asked(bytes)? {
+            let from_client = line.shared.peer == Peer::Client;
+            if from_client && Feature::decode(Scheme::Ucx, bytes)? == Some(Feature::Bundles) {
                 bundle.get_or_insert_default();
                 return Ok(None);
             }
@@ -167,7 +168,7 @@ fn come(
 fn finish(
     tagged: &mut Tagged,
     pulls: Option<&mut Pulls>,
-    line: &mut Line<'_>,
+    line: &mut ReadLane<'_>,
     finished: Finished,
 ) -> Result<Option<Incoming>> {
     let Finished {

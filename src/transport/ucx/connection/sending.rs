@@ -13,43 +13,21 @@ use super::{Link, UcxConnection, closed, enter};
 use crate::error::{Error, Result};
 use crate::transport::ucx::active::Class;
 use crate::transport::ucx::bundle::{self, Bundle};
+use crate::transport::ucx::callbacks::{Ends, Started, Work};
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::gather::Sending;
-use crate::transport::ucx::shared::{Ends, Started, Work};
 use crate::transport::{Outgoing, sends_host_memory_only};
 
-/// Shorter messages are not large, although UCX may not have taken one at once, in bytes.
-const LARGE: usize = 4096;
-
 impl UcxConnection {
-    /// Whether all that is sent goes over tcp. False as long as that is not known.
-    pub(super) fn goes_over_tcp(&self) -> bool {
-        let Some(Link { worker, endpoint }) = &self.link else {
-            return false;
-        };
-        if worker.context().goes_over_tcp() {
-            return true;
-        }
-        // Before the first large message UCX may still be connecting the two.
-        let asks = self.sent_large && self.over.is_none() && self.generation.is_same_process();
-        asks && self.over_tcp.get().unwrap_or_else(|| {
-            let over_tcp = endpoint.goes_over_tcp(self.api);
-            self.over_tcp.set(Some(over_tcp));
-            over_tcp
-        })
-    }
-
-    /// Whether the peer is sent large messages in bundles: over tcp, where the user has not said
-    /// how they go.
-    fn bundles_large(&self) -> bool {
-        let context = self.link.as_ref().map(|link| link.worker.context());
-        let is_told = context.is_some_and(|it| it.scheme_is_set() || it.threshold_is_set());
-        self.bundle.is_some() && !is_told && self.goes_over_tcp()
+    /// Whether all that is sent goes over tcp.
+    fn goes_over_tcp(&self) -> bool {
+        let link = self.link.as_ref();
+        link.is_some_and(|link| link.worker.context().goes_over_tcp())
     }
 
     /// Up to how many bytes a message travels in a bundle.
     pub(super) fn most_in_a_bundle(&self) -> usize {
-        match self.bundles_large() {
+        match self.goes_over_tcp() {
             true => bundle::MOST_MESSAGE_BYTES_OVER_TCP,
             false => bundle::MOST_MESSAGE_BYTES,
         }
@@ -82,10 +60,7 @@ impl UcxConnection {
                 call(api, endpoint, buffer, count, params)
             });
         match started {
-            Started::UnderWay(_) => {
-                self.sent_large |= length >= LARGE;
-                worker.see_to()?;
-            }
+            Started::UnderWay(_) => worker.see_to()?,
             Started::Sent(sending) => {
                 self.queued_bytes -= length as u64;
                 if let Some(bundle) = &mut self.bundle {

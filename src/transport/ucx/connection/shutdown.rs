@@ -30,7 +30,6 @@ impl UcxConnection {
     /// Has UCX let go of everything, on another thread. What the peer was `lent` is dropped there
     /// when the peer can reach it no more, or given back.
     pub(super) fn shut_down(&mut self, lent: Option<Box<dyn Send>>) -> Option<Box<dyn Send>> {
-        let is_fetched_from = (lent.is_some() || self.sent_large) && !self.goes_over_tcp();
         let Some(link) = self.link.take() else {
             return lent;
         };
@@ -41,13 +40,14 @@ impl UcxConnection {
             return None;
         }
         let Link { worker, endpoint } = link;
+        let is_fetched_from = !worker.context().goes_over_tcp();
         // Whoever sleeps on the descriptor shall see that it is over.
         worker.wake_for_ever();
         let remains = Remains {
             worker,
             endpoint,
             shared: Arc::clone(&self.shared),
-            tagged: std::mem::replace(&mut self.tagged, Tagged::new(false)),
+            tagged: std::mem::replace(&mut self.tagged, Tagged::new(false, false)),
             pulls,
             gpu: self.gpu.clone(),
             peer: self.identity.peer.clone(),

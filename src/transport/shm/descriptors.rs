@@ -13,11 +13,12 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result, Status};
 use crate::transport::Incoming;
 use crate::transport::closing::Foreign;
+use crate::transport::features::Feature;
 use crate::transport::lend::GpuHandle;
 use crate::transport::rights::{self, Seen};
+use crate::transport::shm::REGION_KIND;
 use crate::transport::shm::ring::{Reader, Writer};
-use crate::transport::shm::{REGION_KIND, RING_KIND};
-use crate::transport::stream::{Aside, Intake, OutFrame, Outbox, SWITCH};
+use crate::transport::stream::{OutFrame, Outbox, RingRead, SWITCH, SocketReader};
 
 /// Descriptors that one message can carry at most (`SCM_MAX_FD`); room for all of them, so that
 /// only a lack of descriptors can cut them off.
@@ -27,7 +28,7 @@ const MAX_DESCRIPTORS: usize = 253;
 const MAX_WAITING: usize = 4;
 
 /// What is beside the bytes of a socket.
-pub struct Beside {
+pub struct DescriptorReader {
     taking: Taking,
     /// The user at the other end.
     user: u32,
@@ -71,7 +72,7 @@ enum Lane {
     Ring,
 }
 
-impl Beside {
+impl DescriptorReader {
     /// Of a connection to `user`'s process, that takes no descriptors yet; `barred`: none has been
     /// let in.
     pub fn new(user: u32, barred: bool) -> Self {
@@ -164,7 +165,7 @@ fn put(writer: &mut Writer, frame: &OutFrame) -> Result<bool> {
     Ok(fits)
 }
 
-impl Intake for Beside {
+impl SocketReader for DescriptorReader {
     fn read(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -216,16 +217,12 @@ impl Intake for Beside {
             // message's.
             let brings = match bytes.split_first_chunk() {
                 Some(([REGION_KIND, _, _], handle)) => GpuHandle::brings_descriptor(handle),
-                // A client asks for a ring by a RING of the kind alone.
-                _ => {
-                    bytes.first() == Some(&REGION_KIND)
-                        || (bytes.first() == Some(&RING_KIND) && bytes.len() > 1)
-                }
+                _ => bytes.first() == Some(&REGION_KIND) || Feature::is_ring_with_descriptor(bytes),
             };
             if brings {
                 let came = self.waiting.pop_front();
                 let lost = came.as_ref().is_some_and(|came| came.fd.is_none());
-                self.lost_ring = lost && bytes.first() == Some(&RING_KIND);
+                self.lost_ring = lost && Feature::is_ring_with_descriptor(bytes);
                 if lost && !self.lost_ring {
                     return Err(Error::new(
                         Status::OutOfResources,
@@ -299,16 +296,16 @@ impl Intake for Beside {
         Ok(())
     }
 
-    fn read_aside(&mut self, bytes: &mut Vec<u8>) -> Result<Aside> {
+    fn read_aside(&mut self, bytes: &mut Vec<u8>) -> Result<RingRead> {
         let Some(reader) = &mut self.reader else {
-            return Ok(Aside::Asleep);
+            return Ok(RingRead::Asleep);
         };
         Ok(if reader.read(bytes)? {
-            Aside::Some
+            RingRead::Some
         } else if reader.is_awake() {
-            Aside::Awake
+            RingRead::Awake
         } else {
-            Aside::Asleep
+            RingRead::Asleep
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What UCX's callbacks tell, and the operations under way.
 //!
 //! Callbacks run inside `ucp_worker_progress`, or another call on the worker, on the thread that
-//! makes it. They take what they are told into [`Shared`] and do nothing else: what follows from it
+//! makes it. They take what they are told into [`CallbackInbox`] and do nothing else: what follows from it
 //! is done after the call, in [`settle`](super::connection::UcxConnection), where no part of UCX is
 //! on the stack. What was sent before the call that sends it came back is told to none of them: its
 //! caller sees to it ([`Started::Sent`]). The lock is never held during a call to UCX.
@@ -36,18 +36,18 @@ pub(super) enum Peer {
 }
 
 /// What the callbacks of one worker share with their connection.
-pub(super) struct Shared {
+pub(super) struct CallbackInbox {
     /// Whose messages come.
     pub peer: Peer,
     /// Something was told since it was last taken: most often nothing was, and the lock is left alone.
     news: AtomicBool,
     under_way: Mutex<UnderWay>,
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
 }
 
 /// Messages and ends of operations that were told.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Reports {
     /// Messages that came whole: active ones, and those in bundles.
     pub arrived: Vec<Incoming>,
     /// Active messages that are still to be fetched.
@@ -58,8 +58,8 @@ pub(super) struct Told {
 
 /// What was told and not yet looked at.
 #[derive(Default)]
-pub(super) struct State {
-    told: Told,
+pub(super) struct InboxState {
+    told: Reports,
     /// The endpoint has failed.
     pub failed: Option<ucs_status_t>,
     /// The peer sent what no peer may, or a callback panicked.
@@ -134,13 +134,13 @@ pub(super) struct Finished {
 
 /// What UCX gets as the user data of an operation.
 struct Operation {
-    shared: Arc<Shared>,
+    shared: Arc<CallbackInbox>,
     work: Work,
     /// Where it is in [`UnderWay`].
     index: usize,
 }
 
-/// Operations that are not over, each as [`Shared::start`] gave it to UCX.
+/// Operations that are not over, each as [`CallbackInbox::start`] gave it to UCX.
 #[derive(Default)]
 struct UnderWay(Vec<NonNull<Operation>>);
 
@@ -195,9 +195,9 @@ const NO_INFO: ucp_tag_recv_info_t = ucp_tag_recv_info_t {
 
 // SAFETY: the raw pointers inside are descriptions of active messages and requests, which belong to
 // the worker and not to a thread; the owner of the worker uses them, one thread at a time.
-unsafe impl Send for Told {}
+unsafe impl Send for Reports {}
 
-impl State {
+impl InboxState {
     /// Where messages go that came whole.
     pub(super) fn arrived(&mut self) -> &mut Vec<Incoming> {
         &mut self.told.arrived
@@ -209,7 +209,7 @@ impl State {
     }
 }
 
-impl Shared {
+impl CallbackInbox {
     /// For the connection to `peer`.
     pub(super) fn new(peer: Peer) -> Self {
         Self {
@@ -221,7 +221,7 @@ impl Shared {
     }
 
     /// Looks at what was told of the connection. `look` must not call UCX.
-    pub(super) fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn with<R>(&self, look: impl FnOnce(&mut InboxState) -> R) -> R {
         look(&mut self.state.lock())
     }
 
@@ -232,7 +232,7 @@ impl Shared {
 
     /// Takes what was told into `told`, which is empty. Returns whether anything was, the end of the
     /// connection included.
-    pub(super) fn take(&self, told: &mut Told) -> bool {
+    pub(super) fn take(&self, told: &mut Reports) -> bool {
         if !self.has_news() {
             return false;
         }
@@ -319,7 +319,7 @@ impl Shared {
     }
 
     /// Runs a callback's part in Rust: a panic must not unwind into UCX.
-    pub(super) fn guarded(&self, step: impl FnOnce(&mut State)) {
+    pub(super) fn guarded(&self, step: impl FnOnce(&mut InboxState)) {
         let step = AssertUnwindSafe(|| self.tell(&mut self.state.lock(), step));
         if catch_unwind(step).is_err() {
             self.tell(&mut self.state.lock(), |state| {
@@ -333,7 +333,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self, state: &mut State, step: impl FnOnce(&mut State)) {
+    fn tell(&self, state: &mut InboxState, step: impl FnOnce(&mut InboxState)) {
         step(state);
         self.news.store(true, Ordering::Release);
     }
@@ -369,7 +369,7 @@ impl Shared {
 
 unsafe extern "C" fn on_sent(request: *mut c_void, status: ucs_status_t, user_data: *mut c_void) {
     // SAFETY: UCX calls this for an operation of `start`.
-    unsafe { Shared::finish(request, status, NO_INFO, user_data) };
+    unsafe { CallbackInbox::finish(request, status, NO_INFO, user_data) };
 }
 
 unsafe extern "C" fn on_received(
@@ -385,7 +385,7 @@ unsafe extern "C" fn on_received(
         unsafe { *info }
     };
     // SAFETY: UCX calls this for an operation of `start`.
-    unsafe { Shared::finish(request, status, info, user_data) };
+    unsafe { CallbackInbox::finish(request, status, info, user_data) };
 }
 
 unsafe extern "C" fn on_fetched(
@@ -399,21 +399,21 @@ unsafe extern "C" fn on_fetched(
         length,
     };
     // SAFETY: UCX calls this for an operation of `start`.
-    unsafe { Shared::finish(request, status, info, user_data) };
+    unsafe { CallbackInbox::finish(request, status, info, user_data) };
 }
 
 /// The error handler of every endpoint.
 ///
 /// # Safety
 ///
-/// `arg` is the [`Shared`] of the endpoint's connection, which outlives its worker.
+/// `arg` is the [`CallbackInbox`] of the endpoint's connection, which outlives its worker.
 pub(super) unsafe extern "C" fn on_endpoint_failure(
     arg: *mut c_void,
     _endpoint: ucp_ep_h,
     status: ucs_status_t,
 ) {
     // SAFETY: as the contract says.
-    let shared = unsafe { &*arg.cast_const().cast::<Shared>() };
+    let shared = unsafe { &*arg.cast_const().cast::<CallbackInbox>() };
     shared.guarded(|state| {
         state.failed.get_or_insert(status);
     });

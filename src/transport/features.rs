@@ -1,0 +1,135 @@
+//! Control messages of the transports themselves (`docs/wire.md`, "Control messages").
+//!
+//! A client asks for what its transport can do beyond the protocol, once it knows that the server
+//! is one of libdipc's (rule E1). A server that does not know a message ignores it, and everything
+//! goes on without. The state machines never see one of these messages.
+
+use crate::error::{Error, Result};
+
+/// Most sockets of one connection over tcp.
+pub const MAX_SOCKETS: u16 = 64;
+
+/// The first byte of each message.
+const JOIN_KIND: u8 = 8;
+const RING_KIND: u8 = 10;
+const BUNDLES_KIND: u8 = 13;
+
+/// The transports that have such messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `tcp:`
+    Tcp,
+    /// `shm:`
+    Shm,
+    /// `ucx:`
+    Ucx,
+}
+
+/// A control message of a transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// tcp: the first message on each of several sockets of one connection.
+    Join(Join),
+    /// shm, from a client: it takes a ring.
+    AskRing,
+    /// shm, from a server: a ring of so many bytes, with its descriptor.
+    Ring(u64),
+    /// ucx, from a client: it takes several messages in one.
+    Bundles,
+}
+
+/// Which socket of which connection a JOIN comes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Join {
+    /// Drawn at random by the client: who does not know it joins nothing.
+    pub group: u128,
+    /// Which socket this is, from 0.
+    pub index: u16,
+    /// How many there are.
+    pub count: u16,
+}
+
+impl Feature {
+    /// The bytes.
+    pub fn encode(self) -> Vec<u8> {
+        match self {
+            Self::Join(Join {
+                group,
+                index,
+                count,
+            }) => {
+                let mut bytes = vec![JOIN_KIND];
+                bytes.extend_from_slice(&group.to_le_bytes());
+                bytes.extend_from_slice(&index.to_le_bytes());
+                bytes.extend_from_slice(&count.to_le_bytes());
+                bytes
+            }
+            Self::AskRing => vec![RING_KIND],
+            Self::Ring(length) => {
+                let mut bytes = vec![RING_KIND];
+                bytes.extend_from_slice(&length.to_le_bytes());
+                bytes
+            }
+            Self::Bundles => vec![BUNDLES_KIND],
+        }
+    }
+
+    /// Reads a control message; `None` where it is none of this transport's.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol` when it is one, and malformed.
+    pub fn decode(scheme: Scheme, message: &[u8]) -> Result<Option<Self>> {
+        let Some((&kind, content)) = message.split_first() else {
+            return Ok(None);
+        };
+        let feature = match (scheme, kind, content) {
+            (Scheme::Tcp, JOIN_KIND, _) => Join::decode(content).map(Self::Join),
+            (Scheme::Shm, RING_KIND, []) => Some(Self::AskRing),
+            (Scheme::Shm, RING_KIND, _) => {
+                let length = content.try_into().ok().map(u64::from_le_bytes);
+                length.map(Self::Ring)
+            }
+            (Scheme::Ucx, BUNDLES_KIND, _) => content.is_empty().then_some(Self::Bundles),
+            _ => return Ok(None),
+        };
+        feature.map(Some).ok_or_else(|| {
+            let (name, rule) = match kind {
+                JOIN_KIND => (
+                    "JOIN",
+                    "21 bytes, a count from 2 to 64, and an index below that",
+                ),
+                RING_KIND => ("RING", "1 byte from a client, and 9 bytes from a server"),
+                _ => ("BUNDLES", "1 byte"),
+            };
+            Error::protocol(format!(
+                // Rule E3.
+                "the peer sent a {name} of {} bytes that makes no sense: it has {rule}",
+                message.len()
+            ))
+        })
+    }
+
+    /// Whether a control message is a RING that a server sends, which brings a descriptor.
+    pub fn is_ring_with_descriptor(message: &[u8]) -> bool {
+        message.first() == Some(&RING_KIND) && message.len() > 1
+    }
+}
+
+impl Join {
+    fn decode(content: &[u8]) -> Option<Self> {
+        let (group, rest) = content.split_first_chunk()?;
+        let (index, rest) = rest.split_first_chunk()?;
+        let join = Self {
+            group: u128::from_le_bytes(*group),
+            index: u16::from_le_bytes(*index),
+            count: u16::from_le_bytes(rest.try_into().ok()?),
+        };
+        let is_sound = (2..=MAX_SOCKETS).contains(&join.count) && join.index < join.count;
+        is_sound.then_some(join)
+    }
+}
+
+#[cfg(test)]
+#[path = "features_tests.rs"]
+mod tests;
