@@ -347,7 +347,6 @@ fn gpus_are_current() {
     for _ in 0..2 {
         let client = &mut *pair.client;
         assert!(entered(&mut || drop(client.receive().unwrap())) > 0);
-        assert!(entered(&mut || _ = client.flush().unwrap()) > 0);
         assert!(entered(&mut || client.post_body(1, 8, 8)) > 0);
         assert!(entered(&mut || client.forget_bodies()) > 0);
         // What was begun there may still be under way when nothing more is wanted on it.
@@ -355,8 +354,7 @@ fn gpus_are_current() {
     }
     let body = on_gpu(&device, &bytes(100_000, 1));
     let mut message = Some(from_gpu(body, 2));
-    assert!(entered(&mut || pair.server.send(message.take().unwrap()).unwrap()) > 0);
-    assert!(entered(&mut || _ = pair.server.flush().unwrap()) > 0);
+    assert!(entered(&mut || pair.server.queue(message.take().unwrap()).unwrap()) > 0);
     let Pair { server, client, .. } = pair;
     let before = fake::count("cuCtxPushCurrent_v2");
     drop((server, client));
