@@ -88,7 +88,9 @@ impl ServerEnd {
 
     /// Writes what is queued, as much as there is room for.
     pub(super) fn flush(&mut self) -> Result<()> {
-        self.is_full = !self.connection.flush()?;
+        let all = self.connection.flush()?;
+        // Other descriptors do not tell of room.
+        self.is_full = !all && self.connection.identity().readiness.socket;
         Ok(())
     }
 
