@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::arena::registry::Registry;
 use crate::device::cuda::{CudaRegion, Device, DeviceMemory, later};
 use crate::device::lendable::Lendable;
-use crate::device::memfd::{self, Charge};
+use crate::device::memfd::{self, FileCharge};
 use crate::device::region::Region;
 use crate::error::Result;
 
@@ -79,7 +79,7 @@ pub trait ArenaRegion: Sized + Send + Sync + 'static {
 
     /// Has it count: `charge` is dropped once nobody has its memory any more, or, on a GPU, this
     /// process has not.
-    fn charge(&self, charge: Charge);
+    fn charge(&self, charge: FileCharge);
 
     /// Where `len` bytes at `address` lie in it, if they lie in it whole.
     fn place_of(&self, address: usize, len: usize) -> Option<u64> {
@@ -118,7 +118,7 @@ impl ArenaRegion for Region {
         self
     }
 
-    fn charge(&self, charge: Charge) {
+    fn charge(&self, charge: FileCharge) {
         self.charge(charge);
     }
 }
@@ -154,7 +154,7 @@ impl ArenaRegion for CudaRegion {
         self
     }
 
-    fn charge(&self, charge: Charge) {
+    fn charge(&self, charge: FileCharge) {
         self.charge(charge);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::arena::{Arena, ArenaKind, dealloc};
 use crate::device::cuda::Device;
-use crate::device::cuda::room::{Held, Room};
+use crate::device::cuda::room::{Room, RoomMemory};
 use crate::error::Result;
 
 impl Arena {
@@ -33,7 +33,7 @@ impl Room for ArenaRoom {
         &self.device
     }
 
-    fn take(&self, len: usize) -> Result<Arc<dyn Held>> {
+    fn take(&self, len: usize) -> Result<Arc<dyn RoomMemory>> {
         Ok(Arc::new(RoomBlock(self.arena.alloc(len)?)))
     }
 }
@@ -47,7 +47,7 @@ unsafe impl Send for RoomBlock {}
 // SAFETY: as above.
 unsafe impl Sync for RoomBlock {}
 
-impl Held for RoomBlock {
+impl RoomMemory for RoomBlock {
     fn address(&self) -> u64 {
         self.0.as_ptr() as u64
     }

@@ -47,7 +47,7 @@ pub fn export_device_stream(reader: Box<dyn ArrayReader>) -> OwnedDeviceStream {
     stream.get_next = Some(get_next::<ArrowDeviceArrayStream>);
     stream.get_last_error = Some(get_last_error::<ArrowDeviceArrayStream>);
     stream.release = Some(release::<ArrowDeviceArrayStream>);
-    stream.private_data = Exported::boxed(reader);
+    stream.private_data = ExportedStream::boxed(reader);
     // SAFETY: all four functions are those of `Exported`, which `private_data` is, and nobody else
     // has it. What they hand out are owned schemas and arrays of the reader's.
     unsafe { OwnedDeviceStream::from_raw(stream) }
@@ -65,7 +65,7 @@ pub fn export_stream(reader: Box<dyn ArrayReader>) -> Result<OwnedStream> {
     stream.get_next = Some(get_next::<ArrowArrayStream>);
     stream.get_last_error = Some(get_last_error::<ArrowArrayStream>);
     stream.release = Some(release::<ArrowArrayStream>);
-    stream.private_data = Exported::boxed(reader);
+    stream.private_data = ExportedStream::boxed(reader);
     // SAFETY: as in `export_device_stream`; `Stream::array` refuses arrays that no host stream can
     // hand out.
     Ok(unsafe { OwnedStream::from_raw(stream) })
@@ -131,7 +131,7 @@ pub unsafe fn reader<'a>(stream: *const ArrowDeviceArrayStream) -> Result<&'a mu
 }
 
 /// What a stream of ours holds, where the stream follows the interface.
-fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<Exported>> {
+fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<ExportedStream>> {
     let ours = stream.get_next.is_some_and(|function| {
         ptr::fn_addr_eq(
             function,
@@ -145,7 +145,7 @@ fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<Exported>> {
     // A stream that follows the interface, carries our functions and is not released has in
     // `private_data` what `Exported::boxed` gave.
     let exported = (ours && stream.release.is_some())
-        .then(|| NonNull::new(stream.private_data.cast::<Exported>()))
+        .then(|| NonNull::new(stream.private_data.cast::<ExportedStream>()))
         .flatten();
     exported.ok_or_else(|| {
         Error::invalid_argument("the stream is released, or is not one that libdipc made")
@@ -153,7 +153,7 @@ fn ours(stream: &ArrowDeviceArrayStream) -> Result<NonNull<Exported>> {
 }
 
 /// What a stream of ours holds.
-struct Exported {
+struct ExportedStream {
     reader: Box<dyn ArrayReader>,
     /// How it ended. What an error lost is not made up for, so the batches after it are not given.
     ended: Option<Result<()>>,
@@ -164,7 +164,7 @@ struct Exported {
     poisoned: bool,
 }
 
-impl Exported {
+impl ExportedStream {
     fn boxed(reader: Box<dyn ArrayReader>) -> *mut c_void {
         let exported = Self {
             reader,
@@ -260,7 +260,7 @@ impl Stream for ArrowArrayStream {
 /// # Safety
 ///
 /// `stream` is NULL or points to a stream that carries our functions, used by nobody else for `'a`.
-unsafe fn exported<'a, S: Stream>(stream: *mut S) -> Option<&'a mut Exported> {
+unsafe fn exported<'a, S: Stream>(stream: *mut S) -> Option<&'a mut ExportedStream> {
     // SAFETY: the caller promises that it is NULL or valid and not used by others.
     let stream = unsafe { stream.as_mut() }?;
     if stream.is_released() {
@@ -268,7 +268,7 @@ unsafe fn exported<'a, S: Stream>(stream: *mut S) -> Option<&'a mut Exported> {
     }
     // SAFETY: it is not released, so `private_data` is what `Exported::boxed` gave, and only the
     // one caller of the stream refers to it.
-    unsafe { stream.private_data().cast::<Exported>().as_mut() }
+    unsafe { stream.private_data().cast::<ExportedStream>().as_mut() }
 }
 
 unsafe extern "C" fn get_schema<S: Stream>(stream: *mut S, out: *mut ArrowSchema) -> c_int {
@@ -335,7 +335,7 @@ unsafe extern "C" fn release<S: Stream>(stream: *mut S) {
     let exported = std::mem::replace(stream.private_data(), ptr::null_mut());
     // SAFETY: `Exported::boxed` made it by `Box::into_raw`, and the stream, disarmed above, gives
     // it up exactly once.
-    let exported = unsafe { Box::from_raw(exported.cast::<Exported>()) };
+    let exported = unsafe { Box::from_raw(exported.cast::<ExportedStream>()) };
     // A panic of the reader's drop must not cross into C.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(exported)));
 }

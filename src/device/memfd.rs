@@ -1,7 +1,7 @@
 //! Files in memory (memfd) that other processes are given, and what counts until nobody has them.
 //!
 //! A process that was given such a file keeps its pages for as long as it likes, whatever it says,
-//! and may pass it on. So what the file counts against, its [`Charge`], is given back when the
+//! and may pass it on. So what the file counts against, its [`FileCharge`], is given back when the
 //! kernel says that nobody has it any more: the last descriptor and the last mapping are gone, in
 //! whichever process ([`watch`]). Where the kernel does not say that, it is given back when every
 //! process has ended that this one gave the file to.
@@ -25,7 +25,7 @@ pub use watch::collect;
 pub use whole::ensure_whole;
 
 /// Dropped once nobody has the file any more.
-pub type Charge = Box<dyn Any + Send + Sync>;
+pub type FileCharge = Box<dyn Any + Send + Sync>;
 
 /// A file in memory of this process's.
 pub struct Memfd {
@@ -36,7 +36,7 @@ pub struct Memfd {
 
 #[derive(Default)]
 struct MemfdState {
-    charge: Option<Charge>,
+    charge: Option<FileCharge>,
     given: GivenTo,
 }
 
@@ -115,7 +115,7 @@ impl Memfd {
     }
 
     /// Has the file count: `charge` is dropped once nobody has it any more.
-    pub fn charge(&self, charge: Charge) {
+    pub fn charge(&self, charge: FileCharge) {
         self.state.lock().charge = Some(charge);
     }
 

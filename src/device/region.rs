@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use crate::device::BufferRef;
 pub use crate::device::lendable::Freed;
 use crate::device::lendable::Lendable;
-use crate::device::memfd::{Charge, Memfd, Process, ensure_whole};
+use crate::device::memfd::{FileCharge, Memfd, Process, ensure_whole};
 use crate::error::{Error, Result, Status};
 
 /// Regions are smaller than this: an address on the wire has 48 bits for the offset.
@@ -211,7 +211,7 @@ impl Region {
     }
 
     /// Has the region count: `charge` is dropped once nobody has its memory any more.
-    pub(crate) fn charge(&self, charge: Charge) {
+    pub(crate) fn charge(&self, charge: FileCharge) {
         self.file.charge(charge);
     }
 

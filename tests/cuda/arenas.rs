@@ -8,7 +8,7 @@ use dipc::arrow::stream::{DeviceStreamReader, export_device_stream, to_device, t
 use dipc::arrow::transfer::move_into;
 use dipc::arrow::{BatchReader, export_batches};
 use dipc::device::DeviceKind;
-use dipc::device::cuda::import::Mapping;
+use dipc::device::cuda::import::ImportedMemory;
 use dipc::device::cuda::{CudaRegion, Device};
 use dipc::error::Status;
 
@@ -90,7 +90,7 @@ fn blocks_are_lent() {
 
     let (region, offset) = find_on_gpu(address(block), 1).unwrap();
     let fd = region.memory().export().unwrap();
-    let mapping = Mapping::map(&device, &fd, region.len()).unwrap();
+    let mapping = ImportedMemory::map(&device, &fd, region.len()).unwrap();
     assert_eq!(read(&device, mapping.address() + offset, TEXT.len()), TEXT);
     drop((mapping, region));
 

@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use dipc::device::cuda::export::{Exported, Handle};
+use dipc::device::cuda::export::{ExportHandle, ExportedAllocation};
 use dipc::device::cuda::gather::Reads;
-use dipc::device::cuda::import::Mapping;
+use dipc::device::cuda::import::ImportedMemory;
 use dipc::device::cuda::pool::ImportedPool;
 use dipc::device::cuda::shift::Shifts;
 use dipc::device::cuda::{
@@ -67,20 +67,20 @@ fn scenario() -> Result<()> {
     worked?;
     let shared = Event::for_processes(&device)?;
     shared.handle()?;
-    let exported = Exported::of(&device, lent.address() + 5, 10)?;
-    let legacy = Exported::of(&device, own.address() + 5, 10)?;
+    let exported = ExportedAllocation::of(&device, lent.address() + 5, 10)?;
+    let legacy = ExportedAllocation::of(&device, own.address() + 5, 10)?;
     assert!(exported.is_some() && legacy.is_some());
     // Memory of a pool, which is the host's own.
-    let pooled = Exported::of(&device, pool_memory() + 5, 10)?;
-    let Some(Handle::Pooled(share)) = pooled.map(|pooled| pooled.handle) else {
+    let pooled = ExportedAllocation::of(&device, pool_memory() + 5, 10)?;
+    let Some(ExportHandle::Pooled(share)) = pooled.map(|pooled| pooled.handle) else {
         panic!("nothing leads to it");
     };
     let pool = ImportedPool::import(&device, (0, *share.pool().id()), share.pool().fd())?;
-    drop(Mapping::of_pool(&pool, share.bytes(), 1000)?);
+    drop(ImportedMemory::of_pool(&pool, share.bytes(), 1000)?);
     drop((pool, share));
     // A mapping of its own of what this process exported stands for a peer's.
     let fd = lent.export()?;
-    let mapping = Mapping::map(&device, &fd, lent.len())?;
+    let mapping = ImportedMemory::map(&device, &fd, lent.len())?;
     assert_ne!(mapping.address(), lent.address());
     drop(mapping);
     drop((own, lent, pinned, pages));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dipc::client::{Client, ClientOptions, GetOptions};
-use dipc::device::cuda::export::{Exported, Handle};
+use dipc::device::cuda::export::{ExportHandle, ExportedAllocation};
 use dipc::device::cuda::{Device, DeviceMemory, Purpose, later, uuids};
 use dipc::device::region::Region;
 use dipc::error::{Error, Result, Status};
@@ -506,8 +506,10 @@ fn pools_are_checked() {
     let link = &mut pair.client;
     let pool = fake::Pool::exportable();
     let address = pool.alloc(10_000);
-    let exported = Exported::of(&device, address + 5, 10).unwrap().unwrap();
-    let Handle::Pooled(share) = exported.handle else {
+    let exported = ExportedAllocation::of(&device, address + 5, 10)
+        .unwrap()
+        .unwrap();
+    let ExportHandle::Pooled(share) = exported.handle else {
         panic!("{exported:?}");
     };
     let before = fake::Live::now();

@@ -6,8 +6,8 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dipc::device::cuda::export::{Exported, Handle};
-use dipc::device::cuda::import::Mapping;
+use dipc::device::cuda::export::{ExportHandle, ExportedAllocation};
+use dipc::device::cuda::import::ImportedMemory;
 use dipc::device::cuda::{Device, DeviceMemory, Event, Purpose, Stream, later};
 use dipc::error::Status;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -110,12 +110,12 @@ impl Drop for Other {
 
 const TEXT: &[u8] = b"lent between processes, without a copy";
 
-fn lend(purpose: Purpose) -> (Arc<Device>, DeviceMemory, Exported) {
+fn lend(purpose: Purpose) -> (Arc<Device>, DeviceMemory, ExportedAllocation) {
     let device = Device::get(0).unwrap();
     let memory = DeviceMemory::new(&device, 10_000, purpose).unwrap();
     fake::write(memory.address() + 100, TEXT);
     // What is asked for lies inside: the allocation is what is exported.
-    let exported = Exported::of(&device, memory.address() + 100, TEXT.len())
+    let exported = ExportedAllocation::of(&device, memory.address() + 100, TEXT.len())
         .unwrap()
         .unwrap();
     assert_eq!(exported.base, memory.address());
@@ -123,18 +123,18 @@ fn lend(purpose: Purpose) -> (Arc<Device>, DeviceMemory, Exported) {
     (device, memory, exported)
 }
 
-fn import(exported: Exported, killed: bool) -> Other {
+fn import(exported: ExportedAllocation, killed: bool) -> Other {
     let mut variables = vec![(LENGTH, exported.size.to_string())];
     if killed {
         variables.push(("DIPC_TEST_CUDA_KILLED", "1".to_owned()));
     }
     match exported.handle {
-        Handle::Fd(fd) => Other::new("importer", Stdio::from(fd), &variables),
-        Handle::Legacy(handle) => {
+        ExportHandle::Fd(fd) => Other::new("importer", Stdio::from(fd), &variables),
+        ExportHandle::Legacy(handle) => {
             variables.push((HANDLE, hex(&handle)));
             Other::new("importer", Stdio::null(), &variables)
         }
-        Handle::Pooled(_) => panic!("it is of no pool"),
+        ExportHandle::Pooled(_) => panic!("it is of no pool"),
     }
 }
 
@@ -146,7 +146,7 @@ fn exported_memory_is_read_by_another_process() {
 fn exports_reach_another_process() {
     for (purpose, legacy) in [(Purpose::Lend, false), (Purpose::Own, true)] {
         let (device, memory, exported) = lend(purpose);
-        assert_eq!(matches!(exported.handle, Handle::Legacy(_)), legacy);
+        assert_eq!(matches!(exported.handle, ExportHandle::Legacy(_)), legacy);
         import(exported, false).succeeds();
         // The other wrote there: it is the same memory.
         assert_eq!(fake::read(memory.address(), 5), b"taken");
@@ -178,9 +178,13 @@ fn exports_reach_another_process() {
         let _current = device.enter().unwrap();
         assert_eq!(fake::memory_managed(&raw mut managed, 1000, 1), 0);
     }
-    assert!(Exported::of(&device, managed, 1000).unwrap().is_none());
+    assert!(
+        ExportedAllocation::of(&device, managed, 1000)
+            .unwrap()
+            .is_none()
+    );
     let heap = [0_u8; 16];
-    let error = Exported::of(&device, heap.as_ptr() as u64, 16).unwrap_err();
+    let error = ExportedAllocation::of(&device, heap.as_ptr() as u64, 16).unwrap_err();
     assert_eq!(error.status(), Status::InvalidData);
 }
 
@@ -191,11 +195,11 @@ fn importer() {
     let mapping = match std::env::var(HANDLE) {
         Ok(handle) => {
             let handle = unhex(&handle);
-            let mapping = Mapping::open(&device, &handle, len).unwrap();
+            let mapping = ImportedMemory::open(&device, &handle, len).unwrap();
             // The driver opens a handle once for each process: both have the same mapping.
-            let same = Mapping::open(&device, &handle, len).unwrap();
+            let same = ImportedMemory::open(&device, &handle, len).unwrap();
             assert!(Arc::ptr_eq(&mapping, &same));
-            let error = Mapping::open(&device, &handle, len + 1).unwrap_err();
+            let error = ImportedMemory::open(&device, &handle, len + 1).unwrap_err();
             assert_eq!(error.status(), Status::Protocol, "{error}");
             drop(mapping);
             assert_eq!(fake::Live::now().opened, 1);
@@ -204,7 +208,7 @@ fn importer() {
             assert_eq!(fake::Live::now().opened, 0);
             let opened: Vec<_> = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..8)
-                    .map(|_| scope.spawn(|| Mapping::open(&device, &handle, len).unwrap()))
+                    .map(|_| scope.spawn(|| ImportedMemory::open(&device, &handle, len).unwrap()))
                     .collect();
                 threads
                     .into_iter()
@@ -215,18 +219,18 @@ fn importer() {
             std::thread::scope(|scope| {
                 for mapping in opened {
                     scope.spawn(|| drop(mapping));
-                    scope.spawn(|| drop(Mapping::open(&device, &handle, len).unwrap()));
+                    scope.spawn(|| drop(ImportedMemory::open(&device, &handle, len).unwrap()));
                 }
             });
-            Mapping::open(&device, &handle, len).unwrap()
+            ImportedMemory::open(&device, &handle, len).unwrap()
         }
         Err(_) => {
             let fd = OwnedFd::from(std::fs::File::open("/proc/self/fd/0").unwrap());
             drop(fd);
             let fd = rustix::io::dup(std::io::stdin()).unwrap();
-            let error = Mapping::map(&device, &fd, len + (2 << 20)).unwrap_err();
+            let error = ImportedMemory::map(&device, &fd, len + (2 << 20)).unwrap_err();
             assert_eq!(error.status(), Status::Protocol, "{error}");
-            Mapping::map(&device, &fd, len).unwrap()
+            ImportedMemory::map(&device, &fd, len).unwrap()
         }
     };
     println!("mapped");
@@ -257,25 +261,25 @@ fn handles_are_checked() {
     let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
     let (pipe, _write) = std::io::pipe().unwrap();
     for fd in [file, pipe.into()] {
-        let error = Mapping::map(&device, &fd, 2 << 20).unwrap_err();
+        let error = ImportedMemory::map(&device, &fd, 2 << 20).unwrap_err();
         assert_eq!(error.status(), Status::Protocol, "{error}");
         assert!(error.text().contains("no memory of GPU 0"), "{error}");
     }
     for handle in [[0; 64], [0xFF; 64]] {
-        let error = Mapping::open(&device, &handle, 1).unwrap_err();
+        let error = ImportedMemory::open(&device, &handle, 1).unwrap_err();
         assert_eq!(error.status(), Status::InvalidData, "{error}");
         assert_eq!(
             Event::open(&device, &handle).unwrap_err().status(),
             Status::InvalidData
         );
         // It is not taken for open afterwards.
-        Mapping::open(&device, &handle, 1).unwrap_err();
+        ImportedMemory::open(&device, &handle, 1).unwrap_err();
     }
     // A length that is not the allocation's.
     let memory = DeviceMemory::new(&device, 1, Purpose::Lend).unwrap();
     let fd = memory.export().unwrap();
     for len in [0, 1, 1 << 30, usize::MAX] {
-        let error = Mapping::map(&device, &fd, len).unwrap_err();
+        let error = ImportedMemory::map(&device, &fd, len).unwrap_err();
         let status = error.status();
         assert!(
             matches!(status, Status::Protocol | Status::OutOfMemory),
@@ -306,18 +310,18 @@ fn exporter_dies() {
             let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
             let number = handle.parse().unwrap();
             let fd = pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()).unwrap();
-            let mapping = Mapping::map(&device, &fd, len).unwrap();
+            let mapping = ImportedMemory::map(&device, &fd, len).unwrap();
             other.kill();
             let place = mapping.slice(100, TEXT.len()).unwrap();
             assert_eq!(fake::read(place, TEXT.len()), TEXT);
         } else {
             let handle = unhex(handle);
-            let mapping = Mapping::open(&device, &handle, len).unwrap();
+            let mapping = ImportedMemory::open(&device, &handle, len).unwrap();
             other.kill();
             drop(mapping);
             // Until it is closed it would be shared.
             assert!(later::wait(Duration::from_secs(10)));
-            let error = Mapping::open(&device, &handle, len).unwrap_err();
+            let error = ImportedMemory::open(&device, &handle, len).unwrap_err();
             assert_eq!(error.status(), Status::InvalidData, "{error}");
         }
         assert_eq!(fake::Live::now(), before);
@@ -331,9 +335,9 @@ fn exporter() {
     };
     let (_device, _memory, exported) = lend(purpose);
     let (handle, _fd) = match exported.handle {
-        Handle::Legacy(handle) => (hex(&handle), None),
-        Handle::Fd(fd) => (fd.as_raw_fd().to_string(), Some(fd)),
-        Handle::Pooled(_) => panic!("it is of no pool"),
+        ExportHandle::Legacy(handle) => (hex(&handle), None),
+        ExportHandle::Fd(fd) => (fd.as_raw_fd().to_string(), Some(fd)),
+        ExportHandle::Pooled(_) => panic!("it is of no pool"),
     };
     println!("exported {} {handle}", exported.size);
     std::io::stdout().flush().unwrap();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dipc::device::cuda::export::Exported;
+use dipc::device::cuda::export::ExportedAllocation;
 use dipc::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
 use dipc::error::Status;
 
@@ -292,7 +292,7 @@ fn memory_is_used_again() {
     assert_eq!(fake::Live::now(), before);
     let plain = DeviceMemory::new(&device, 100, Purpose::Own).unwrap();
     drop(
-        Exported::of(&device, plain.address(), 100)
+        ExportedAllocation::of(&device, plain.address(), 100)
             .unwrap()
             .unwrap(),
     );

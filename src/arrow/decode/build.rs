@@ -10,7 +10,7 @@ use arrow::ipc;
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, struct_bytes};
 use crate::arrow::decode::compression::Codec;
-use crate::arrow::decode::field::{Field, Layout};
+use crate::arrow::decode::field::{DecodedField, DecodedLayout};
 use crate::arrow::decode::{Dictionary, ReceivedBody, ReceivedDictionaries, children, empty};
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ pub(super) struct Built {
 /// empty, its memory is used.
 pub(super) fn batch(
     context: &BuildContext<'_>,
-    root: &Field,
+    root: &DecodedField,
     header: &ipc::RecordBatch<'_>,
     body: &ReceivedBody,
     spare: Box<Columns>,
@@ -73,7 +73,7 @@ pub(super) fn batch(
 /// Builds the values of a dictionary. `spare` is as in [`batch`].
 pub(super) fn dictionary(
     context: &BuildContext<'_>,
-    field: &Field,
+    field: &DecodedField,
     header: &ipc::RecordBatch<'_>,
     body: &ReceivedBody,
     spare: Box<Columns>,
@@ -240,7 +240,7 @@ impl<'a> Builder<'a> {
 
     /// The next array of the header, whatever its encoding.
     #[inline(always)]
-    fn column(&mut self, field: &Field) -> Result<usize> {
+    fn column(&mut self, field: &DecodedField) -> Result<usize> {
         let column = match field.dictionary {
             Some(_) => self.encoded(field),
             None => self.values(field),
@@ -249,7 +249,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The indices of a dictionary-encoded column, and its dictionary.
-    fn encoded(&mut self, field: &Field) -> Result<usize> {
+    fn encoded(&mut self, field: &DecodedField) -> Result<usize> {
         let Some(encoding) = field.dictionary else {
             return self.values(field);
         };
@@ -289,9 +289,9 @@ impl<'a> Builder<'a> {
     }
 
     /// An array of the field's own type.
-    fn values(&mut self, field: &Field) -> Result<usize> {
+    fn values(&mut self, field: &DecodedField) -> Result<usize> {
         let layout = field.layout;
-        if let Layout::Fixed { width, align } = layout
+        if let DecodedLayout::Fixed { width, align } = layout
             && let Some(id) = self.plain(width, align)
         {
             return Ok(id);
@@ -303,29 +303,32 @@ impl<'a> Builder<'a> {
             self.without_validity(layout, &mut node)?;
         }
         match layout {
-            Layout::Null | Layout::Struct | Layout::FixedList { .. } | Layout::RunEnds => {}
-            Layout::Bits => {
+            DecodedLayout::Null
+            | DecodedLayout::Struct
+            | DecodedLayout::FixedList { .. }
+            | DecodedLayout::RunEnds => {}
+            DecodedLayout::Bits => {
                 let bytes = node.len()?.div_ceil(8);
                 self.buffer(&mut node, bytes, 1)?;
             }
-            Layout::Fixed { width, align } => self.elements(&mut node, width, align, 0)?,
-            Layout::Bytes { large, .. } => {
+            DecodedLayout::Fixed { width, align } => self.elements(&mut node, width, align, 0)?,
+            DecodedLayout::Bytes { large, .. } => {
                 let offsets = self.offsets(&mut node, large)?;
                 let (first, last) = children::range(&self.out, &node, offsets, large)?;
                 // Offsets are not negative and in order, so the last one bounds the bytes in use.
                 debug_assert!(first <= last);
                 self.buffer(&mut node, last, 1)?;
             }
-            Layout::Views { .. } => self.views(&mut node)?,
-            Layout::List { large } => {
+            DecodedLayout::Views { .. } => self.views(&mut node)?,
+            DecodedLayout::List { large } => {
                 self.offsets(&mut node, large)?;
             }
-            Layout::ListView { large } => {
+            DecodedLayout::ListView { large } => {
                 let width = offset_width(large);
                 self.elements(&mut node, width, width, 0)?;
                 self.elements(&mut node, width, width, 0)?;
             }
-            Layout::Union { dense } => {
+            DecodedLayout::Union { dense } => {
                 self.elements(&mut node, 1, 1, 0)?;
                 if dense {
                     self.elements(&mut node, 4, 4, 0)?;
@@ -400,8 +403,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Types whose nulls are not in a bitmap of theirs.
-    fn without_validity(&mut self, layout: Layout, node: &mut Node) -> Result<()> {
-        if layout == Layout::Null {
+    fn without_validity(&mut self, layout: DecodedLayout, node: &mut Node) -> Result<()> {
+        if layout == DecodedLayout::Null {
             // Every value is null, whatever the writer counted.
             node.null_count = node.length;
             return Ok(());

@@ -2,7 +2,7 @@
 //! (level `structure` of rule A8).
 
 use crate::arrow::decode::columns::{Columns, Node};
-use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
 use crate::error::{Error, Result};
 
 /// First and last offset, in order and not negative.
@@ -32,7 +32,7 @@ pub(super) fn range(
 }
 
 /// What children owe their parent, as far as it can be told from headers and end points.
-pub(super) fn check(columns: &Columns, field: &Field, id: usize) -> Result<()> {
+pub(super) fn check(columns: &Columns, field: &DecodedField, id: usize) -> Result<()> {
     let node = &columns.nodes[id];
     let at_least = |index: usize, need: usize| {
         let length = columns.child(node, index).len()?;
@@ -45,25 +45,25 @@ pub(super) fn check(columns: &Columns, field: &Field, id: usize) -> Result<()> {
         Ok(())
     };
     match field.layout {
-        Layout::Struct | Layout::Union { dense: false } => {
+        DecodedLayout::Struct | DecodedLayout::Union { dense: false } => {
             (0..node.n_children).try_for_each(|index| at_least(index, node.len()?))
         }
-        Layout::FixedList { size } => {
+        DecodedLayout::FixedList { size } => {
             let need = node.len()?.checked_mul(size).ok_or_else(|| {
                 Error::invalid_data(format!("{} lists of {size} values", node.length))
             })?;
             at_least(0, need)
         }
-        Layout::List { large } => {
+        DecodedLayout::List { large } => {
             let (_, last) = range(columns, node, node.buffer(1), large)?;
             at_least(0, last)?;
-            if matches!(field.ty, Type::Map { .. }) {
+            if matches!(field.ty, DecodedType::Map { .. }) {
                 check_map(columns, node)
             } else {
                 Ok(())
             }
         }
-        Layout::RunEnds => check_run_ends(columns, field, node),
+        DecodedLayout::RunEnds => check_run_ends(columns, field, node),
         _ => Ok(()),
     }
 }
@@ -81,7 +81,7 @@ fn check_map(columns: &Columns, node: &Node) -> Result<()> {
     Ok(())
 }
 
-fn check_run_ends(columns: &Columns, field: &Field, node: &Node) -> Result<()> {
+fn check_run_ends(columns: &Columns, field: &DecodedField, node: &Node) -> Result<()> {
     let (ends, values) = (columns.child(node, 0), columns.child(node, 1));
     if ends.null_count != 0 {
         return Err(Error::invalid_data("a run end is null"));
@@ -106,11 +106,15 @@ fn check_run_ends(columns: &Columns, field: &Field, node: &Node) -> Result<()> {
     Ok(())
 }
 
-fn run_end(columns: &Columns, field: &Field, ends: &Node, index: usize) -> Result<i64> {
+fn run_end(columns: &Columns, field: &DecodedField, ends: &Node, index: usize) -> Result<i64> {
     let buffer = ends.buffer(1);
     match field.children.first().map(|ends| &ends.ty) {
-        Some(Type::Int { bits: 16, .. }) => columns.read_once::<i16>(buffer, index).map(i64::from),
-        Some(Type::Int { bits: 32, .. }) => columns.read_once::<i32>(buffer, index).map(i64::from),
+        Some(DecodedType::Int { bits: 16, .. }) => {
+            columns.read_once::<i16>(buffer, index).map(i64::from)
+        }
+        Some(DecodedType::Int { bits: 32, .. }) => {
+            columns.read_once::<i32>(buffer, index).map(i64::from)
+        }
         _ => columns.read_once::<i64>(buffer, index),
     }
 }

@@ -1,16 +1,16 @@
 //! Arrays of length 0, made here.
 
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
-use crate::arrow::decode::field::{Field, Layout};
+use crate::arrow::decode::field::{DecodedField, DecodedLayout};
 
 /// The dictionary of a column that needs none: no batch of it ever came, and every value is null.
-pub(super) fn dictionary(field: &Field) -> Columns {
+pub(super) fn dictionary(field: &DecodedField) -> Columns {
     let mut out = Columns::default();
     push_empty(&mut out, field);
     out
 }
 
-fn push_empty(out: &mut Columns, field: &Field) -> usize {
+fn push_empty(out: &mut Columns, field: &DecodedField) -> usize {
     let layout = field.layout;
     let id = out.nodes.len();
     let n_children = field.children.len();
@@ -26,10 +26,15 @@ fn push_empty(out: &mut Columns, field: &Field) -> usize {
         lengths: NO_LENGTHS,
     };
     let rest = match layout {
-        Layout::Null | Layout::FixedList { .. } | Layout::Struct | Layout::RunEnds => 0,
-        Layout::Bits | Layout::Fixed { .. } | Layout::List { .. } => 1,
-        Layout::Union { dense } => 1 + usize::from(dense),
-        Layout::Bytes { .. } | Layout::ListView { .. } | Layout::Views { .. } => 2,
+        DecodedLayout::Null
+        | DecodedLayout::FixedList { .. }
+        | DecodedLayout::Struct
+        | DecodedLayout::RunEnds => 0,
+        DecodedLayout::Bits | DecodedLayout::Fixed { .. } | DecodedLayout::List { .. } => 1,
+        DecodedLayout::Union { dense } => 1 + usize::from(dense),
+        DecodedLayout::Bytes { .. }
+        | DecodedLayout::ListView { .. }
+        | DecodedLayout::Views { .. } => 2,
     };
     if layout.has_validity() {
         out.buffers.push(Buffer::ABSENT);
@@ -51,7 +56,7 @@ fn push_empty(out: &mut Columns, field: &Field) -> usize {
     id
 }
 
-fn push_empty_encoded(out: &mut Columns, field: &Field) -> usize {
+fn push_empty_encoded(out: &mut Columns, field: &DecodedField) -> usize {
     let id = out.nodes.len();
     out.nodes.push(Node {
         length: 0,

@@ -13,7 +13,7 @@ use crate::arrow::abi::{
     FLAG_NULLABLE,
 };
 use crate::arrow::decode::columns::{Columns, Holds, NO_LENGTHS, Node};
-use crate::arrow::decode::field::{Field, Type, integer_format};
+use crate::arrow::decode::field::{DecodedField, DecodedType, integer_format};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -238,13 +238,13 @@ unsafe fn release_part(part: *mut ArrowArray, block: *mut c_void) -> usize {
 /// What one exported schema points to.
 struct SchemaBlock {
     /// Name, metadata and format of a field are its own.
-    _field: Arc<Field>,
+    _field: Arc<DecodedField>,
     children: Vec<*mut ArrowSchema>,
     dictionary: *mut ArrowSchema,
 }
 
 /// A fresh C schema of the fields below `root`.
-pub(super) fn schema(root: &Arc<Field>) -> OwnedSchema {
+pub(super) fn schema(root: &Arc<DecodedField>) -> OwnedSchema {
     // SAFETY: `schema_of` makes a schema that follows the C data interface, its strings and
     // children kept by its own block until its release, and gives it to nobody else.
     unsafe { OwnedSchema::from_raw(schema_of(root)) }
@@ -253,7 +253,7 @@ pub(super) fn schema(root: &Arc<Field>) -> OwnedSchema {
 /// Names that are not there, and those of the values of a dictionary.
 static NO_NAME: &CStr = c"";
 
-fn schema_of(field: &Arc<Field>) -> ArrowSchema {
+fn schema_of(field: &Arc<DecodedField>) -> ArrowSchema {
     let Some(encoding) = field.dictionary else {
         return values_schema(field, &field.name, flags(field), &field.metadata);
     };
@@ -290,15 +290,15 @@ fn schema_of(field: &Arc<Field>) -> ArrowSchema {
     )
 }
 
-fn sorted_flag(field: &Field) -> i64 {
-    if matches!(field.ty, Type::Map { sorted: true }) {
+fn sorted_flag(field: &DecodedField) -> i64 {
+    if matches!(field.ty, DecodedType::Map { sorted: true }) {
         FLAG_MAP_KEYS_SORTED
     } else {
         0
     }
 }
 
-fn flags(field: &Field) -> i64 {
+fn flags(field: &DecodedField) -> i64 {
     sorted_flag(field) | if field.nullable { FLAG_NULLABLE } else { 0 }
 }
 
@@ -310,7 +310,12 @@ fn metadata_pointer(metadata: &[u8]) -> *const c_char {
     }
 }
 
-fn values_schema(field: &Arc<Field>, name: &CStr, flags: i64, metadata: &[u8]) -> ArrowSchema {
+fn values_schema(
+    field: &Arc<DecodedField>,
+    name: &CStr,
+    flags: i64,
+    metadata: &[u8],
+) -> ArrowSchema {
     let children = field
         .children
         .iter()
@@ -330,7 +335,7 @@ fn values_schema(field: &Arc<Field>, name: &CStr, flags: i64, metadata: &[u8]) -
 }
 
 fn finish(
-    field: &Arc<Field>,
+    field: &Arc<DecodedField>,
     mut schema: ArrowSchema,
     children: Vec<*mut ArrowSchema>,
 ) -> ArrowSchema {

@@ -32,9 +32,9 @@ pub(super) enum Interval {
     MonthDayNano,
 }
 
-/// A type, its parameters checked. Children are with the [`Field`].
+/// A type, its parameters checked. Children are with the [`DecodedField`].
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Type {
+pub(super) enum DecodedType {
     Null,
     Bool,
     Int {
@@ -86,7 +86,7 @@ pub(super) enum Type {
 
 /// How arrays of a type lie in memory: all that building and checking them depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum DecodedLayout {
     /// No buffers.
     Null,
     /// Validity, one bit for each value.
@@ -113,7 +113,7 @@ pub(super) enum Layout {
     RunEnds,
 }
 
-impl Layout {
+impl DecodedLayout {
     /// Whether the first buffer is a validity bitmap.
     pub(super) fn has_validity(self) -> bool {
         !matches!(self, Self::Null | Self::Union { .. } | Self::RunEnds)
@@ -138,22 +138,22 @@ impl Encoding {
 
 /// A field. Where it is dictionary-encoded, `ty` and `children` are those of the dictionary.
 #[derive(Debug)]
-pub(super) struct Field {
+pub(super) struct DecodedField {
     pub(super) name: CString,
     pub(super) nullable: bool,
     /// As the C data interface encodes it; empty where there is none.
     pub(super) metadata: Box<[u8]>,
-    pub(super) ty: Type,
+    pub(super) ty: DecodedType,
     /// Of the values, also where there is a dictionary. Known beforehand: it is asked for with
     /// every column of every batch.
-    pub(super) layout: Layout,
+    pub(super) layout: DecodedLayout,
     /// The type as the C data interface writes it: of the values, also where there is a dictionary.
     pub(super) format: CString,
-    pub(super) children: Vec<Arc<Field>>,
+    pub(super) children: Vec<Arc<DecodedField>>,
     pub(super) dictionary: Option<Encoding>,
 }
 
-impl Field {
+impl DecodedField {
     /// Whether two fields hold values of one type, so that one dictionary can serve both. Names
     /// and metadata do not matter, inner dictionaries do.
     pub(super) fn same_type(&self, other: &Self) -> bool {
@@ -167,18 +167,18 @@ impl Field {
     }
 }
 
-impl Type {
-    pub(super) fn layout(&self) -> Layout {
+impl DecodedType {
+    pub(super) fn layout(&self) -> DecodedLayout {
         let fixed = |bits: u16| {
             let width = usize::from(bits / 8);
-            Layout::Fixed {
+            DecodedLayout::Fixed {
                 width,
                 align: width.min(8),
             }
         };
         match *self {
-            Self::Null => Layout::Null,
-            Self::Bool => Layout::Bits,
+            Self::Null => DecodedLayout::Null,
+            Self::Bool => DecodedLayout::Bits,
             Self::Int { bits, .. } | Self::Float { bits } => fixed(u16::from(bits)),
             Self::Decimal { bits, .. } => fixed(bits),
             Self::Date32 | Self::Time(Unit::Second | Unit::Milli) => fixed(32),
@@ -186,22 +186,22 @@ impl Type {
             Self::Date64 | Self::Time(_) | Self::Timestamp { .. } | Self::Duration(_) => fixed(64),
             Self::Interval(Interval::DayTime) => fixed(64),
             Self::Interval(Interval::MonthDayNano) => fixed(128),
-            Self::Bytes { large, utf8 } => Layout::Bytes { large, utf8 },
-            Self::View { utf8 } => Layout::Views { utf8 },
+            Self::Bytes { large, utf8 } => DecodedLayout::Bytes { large, utf8 },
+            Self::View { utf8 } => DecodedLayout::Views { utf8 },
             // Parsing has refused negative sizes.
-            Self::FixedBytes(width) => Layout::Fixed {
+            Self::FixedBytes(width) => DecodedLayout::Fixed {
                 width: width.unsigned_abs() as usize,
                 align: 1,
             },
-            Self::FixedList(size) => Layout::FixedList {
+            Self::FixedList(size) => DecodedLayout::FixedList {
                 size: size.unsigned_abs() as usize,
             },
-            Self::List { large } => Layout::List { large },
-            Self::Map { .. } => Layout::List { large: false },
-            Self::ListView { large } => Layout::ListView { large },
-            Self::Struct => Layout::Struct,
-            Self::Union { dense, .. } => Layout::Union { dense },
-            Self::RunEnds => Layout::RunEnds,
+            Self::List { large } => DecodedLayout::List { large },
+            Self::Map { .. } => DecodedLayout::List { large: false },
+            Self::ListView { large } => DecodedLayout::ListView { large },
+            Self::Struct => DecodedLayout::Struct,
+            Self::Union { dense, .. } => DecodedLayout::Union { dense },
+            Self::RunEnds => DecodedLayout::RunEnds,
         }
     }
 

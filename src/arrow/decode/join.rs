@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::arrow::decode::bits;
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
-use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
 use crate::arrow::decode::grown::{Grown, with_room};
 use crate::arrow::decode::parts::{Numbers, Part, Width, place, too_long};
 use crate::device::HostBuffer;
@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 
 /// The values of `old`, then those of `delta`. Returns also the bytes copied.
 pub(super) fn join(
-    field: &Field,
+    field: &DecodedField,
     old: &Arc<Columns>,
     delta: &Arc<Columns>,
     budget: &DecodeBudget<'_>,
@@ -144,7 +144,7 @@ impl Joiner<'_> {
         Ok(self.out.nodes.len() - 1)
     }
 
-    fn column(&mut self, field: &Field, parts: &[Part<'_>; 2]) -> Result<usize> {
+    fn column(&mut self, field: &DecodedField, parts: &[Part<'_>; 2]) -> Result<usize> {
         match field.dictionary {
             Some(encoding) => self.encoded(encoding.width(), parts),
             None => self.values(field, parts),
@@ -255,7 +255,7 @@ impl Joiner<'_> {
         place
     }
 
-    fn values(&mut self, field: &Field, parts: &[Part<'_>; 2]) -> Result<usize> {
+    fn values(&mut self, field: &DecodedField, parts: &[Part<'_>; 2]) -> Result<usize> {
         let layout = field.layout;
         let mut buffers = Vec::new();
         let mut null_count = 0;
@@ -267,12 +267,12 @@ impl Joiner<'_> {
         // What each child takes of both parts.
         let mut children: Vec<[Part<'_>; 2]> = Vec::new();
         match layout {
-            Layout::Null => {
+            DecodedLayout::Null => {
                 null_count = i64::try_from(parts[0].len.saturating_add(parts[1].len)).unwrap_or(0)
             }
-            Layout::Bits => buffers.push(self.bits(parts)?),
-            Layout::Fixed { width, .. } => buffers.push(self.fixed(1, width, parts)?),
-            Layout::Bytes { large, .. } => {
+            DecodedLayout::Bits => buffers.push(self.bits(parts)?),
+            DecodedLayout::Fixed { width, .. } => buffers.push(self.fixed(1, width, parts)?),
+            DecodedLayout::Bytes { large, .. } => {
                 let (offsets, ranges) = self.offsets(Width::of_offsets(large), parts)?;
                 let piece = |index: usize| -> Result<_> {
                     let (start, len): (usize, usize) = ranges[index];
@@ -282,8 +282,8 @@ impl Joiner<'_> {
                 };
                 buffers.extend([offsets, self.extend(&parts[0], piece(0)?, piece(1)?)?]);
             }
-            Layout::Views { .. } => self.views(parts, &mut buffers)?,
-            Layout::List { large } => {
+            DecodedLayout::Views { .. } => self.views(parts, &mut buffers)?,
+            DecodedLayout::List { large } => {
                 let (offsets, ranges) = self.offsets(Width::of_offsets(large), parts)?;
                 buffers.push(offsets);
                 children.push([
@@ -291,7 +291,7 @@ impl Joiner<'_> {
                     parts[1].child_range(0, ranges[1].0, ranges[1].1)?,
                 ]);
             }
-            Layout::ListView { large } => {
+            DecodedLayout::ListView { large } => {
                 let width = Width::of_offsets(large);
                 let whole = [parts[0].child(0)?, parts[1].child(0)?];
                 let added = self.moved(1, width, &parts[1], whole[0].node.length)?;
@@ -300,15 +300,15 @@ impl Joiner<'_> {
                 buffers.push(self.fixed(2, width.bytes(), parts)?);
                 children.push(whole);
             }
-            Layout::FixedList { size } => {
+            DecodedLayout::FixedList { size } => {
                 children.push([parts[0].scaled_child(size)?, parts[1].scaled_child(size)?]);
             }
-            Layout::Struct => self.same_range(parts, &mut children)?,
-            Layout::Union { dense: false } => {
+            DecodedLayout::Struct => self.same_range(parts, &mut children)?,
+            DecodedLayout::Union { dense: false } => {
                 buffers.push(self.fixed(0, 1, parts)?);
                 self.same_range(parts, &mut children)?;
             }
-            Layout::Union { dense: true } => {
+            DecodedLayout::Union { dense: true } => {
                 buffers.push(self.fixed(0, 1, parts)?);
                 for index in 0..field.children.len() {
                     children.push([parts[0].child(index)?, parts[1].child(index)?]);
@@ -317,7 +317,7 @@ impl Joiner<'_> {
                 let known = parts[0].bytes(1, Width::Four.bytes(), 0)?;
                 buffers.push(self.extend(&parts[0], known, &added)?);
             }
-            Layout::RunEnds => return self.run_ends(field, parts),
+            DecodedLayout::RunEnds => return self.run_ends(field, parts),
         }
         let id = self.push(parts, buffers, children.len())?;
         self.out.nodes[id].null_count = null_count;
@@ -325,7 +325,7 @@ impl Joiner<'_> {
         Ok(id)
     }
 
-    fn adopt(&mut self, id: usize, field: &Field, children: &[[Part<'_>; 2]]) -> Result<()> {
+    fn adopt(&mut self, id: usize, field: &DecodedField, children: &[[Part<'_>; 2]]) -> Result<()> {
         let first = self.out.nodes[id].first_child;
         for (index, (child, parts)) in field.children.iter().zip(children).enumerate() {
             self.out.children[first + index] = self.column(child, parts)?;
@@ -405,8 +405,8 @@ impl Joiner<'_> {
     }
 
     /// Offsets of the delta's part of a dense union: they start after the old children.
-    fn dense_offsets(&self, field: &Field, parts: &[Part<'_>; 2]) -> Result<Vec<u8>> {
-        let Type::Union { ids, .. } = &field.ty else {
+    fn dense_offsets(&self, field: &DecodedField, parts: &[Part<'_>; 2]) -> Result<Vec<u8>> {
+        let DecodedType::Union { ids, .. } = &field.ty else {
             return Ok(Vec::new());
         };
         let mut bases = [None; 128];

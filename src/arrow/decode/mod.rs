@@ -76,7 +76,7 @@ type ReceivedDictionaries = BTreeMap<i64, Dictionary>;
 pub struct Decoder {
     /// What `schema` was read from.
     header: Header,
-    schema: schema::Schema,
+    schema: schema::DecodedSchema,
     /// Shared with the batches that use them: a change makes another map, once for each batch.
     dictionaries: Arc<ReceivedDictionaries>,
     generations: u64,
@@ -472,7 +472,7 @@ impl Decoder {
 /// A dictionary that a delta can be joined with: its values checked, its memory ours. Returns also
 /// the bytes copied for that.
 fn joinable(
-    field: &field::Field,
+    field: &field::DecodedField,
     earlier: Dictionary,
     budget: &DecodeBudget<'_>,
 ) -> Result<(Arc<Columns>, u64)> {

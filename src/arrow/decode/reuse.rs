@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::arrow::decode::ReceivedBody;
 use crate::arrow::decode::build::is_aligned;
 use crate::arrow::decode::columns::{Buffer, Columns};
-use crate::arrow::decode::field::{Field, Layout};
+use crate::arrow::decode::field::{DecodedField, DecodedLayout};
 use crate::proto::Header;
 
 /// The lists of the last batch, whose memory serves the next one.
@@ -83,9 +83,9 @@ impl SpareColumns {
 }
 
 /// The most that a column of fixed width among those of `root` asks for.
-pub(super) fn alignment(root: &Field) -> usize {
+pub(super) fn alignment(root: &DecodedField) -> usize {
     let columns = root.children.iter().map(|column| match column.layout {
-        Layout::Fixed { align, .. } => align,
+        DecodedLayout::Fixed { align, .. } => align,
         _ => 1,
     });
     columns.max().unwrap_or(1)

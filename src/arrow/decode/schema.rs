@@ -7,18 +7,18 @@ use std::sync::Arc;
 use arrow::ipc;
 
 use crate::arrow::decode::budget::past_limit;
-use crate::arrow::decode::field::{Encoding, Field, Interval, Type, Unit};
+use crate::arrow::decode::field::{DecodedField, DecodedType, Encoding, Interval, Unit};
 use crate::arrow::format::MAX_DEPTH;
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
 
 /// A stream's schema.
 #[derive(Debug)]
-pub(super) struct Schema {
+pub(super) struct DecodedSchema {
     /// The fields as children of one struct, as record batches cross the C data interface.
-    pub(super) root: Arc<Field>,
+    pub(super) root: Arc<DecodedField>,
     /// For each dictionary id, the type of its values: the first field that names it.
-    pub(super) dictionaries: HashMap<i64, Arc<Field>>,
+    pub(super) dictionaries: HashMap<i64, Arc<DecodedField>>,
 }
 
 /// The message inside a header.
@@ -59,7 +59,7 @@ fn ensure_not_experimental(message: &ipc::Message<'_>) -> Result<()> {
 }
 
 /// Reads and checks the schema.
-pub(super) fn parse(header: &Header, limit: u64) -> Result<Schema> {
+pub(super) fn parse(header: &Header, limit: u64) -> Result<DecodedSchema> {
     let message = message(header);
     is_version_4(&message)?;
     let schema = (header.kind() == HeaderKind::Schema)
@@ -90,17 +90,17 @@ pub(super) fn parse(header: &Header, limit: u64) -> Result<Schema> {
     for field in schema.fields().into_iter().flatten() {
         children.push(parser.field(field, 0)?);
     }
-    let root = Field {
+    let root = DecodedField {
         name: CString::default(),
         nullable: false,
         metadata: metadata(schema.custom_metadata())?,
-        ty: Type::Struct,
-        layout: Type::Struct.layout(),
-        format: format(&Type::Struct)?,
+        ty: DecodedType::Struct,
+        layout: DecodedType::Struct.layout(),
+        format: format(&DecodedType::Struct)?,
         children,
         dictionary: None,
     };
-    Ok(Schema {
+    Ok(DecodedSchema {
         root: Arc::new(root),
         dictionaries: parser.dictionaries,
     })
@@ -130,7 +130,7 @@ fn metadata(pairs: Option<KeyValues<'_>>) -> Result<Box<[u8]>> {
     Ok(bytes.into_boxed_slice())
 }
 
-fn format(ty: &Type) -> Result<CString> {
+fn format(ty: &DecodedType) -> Result<CString> {
     CString::new(ty.format())
         .map_err(|_| Error::invalid_data("the time zone of a timestamp holds a NUL character"))
 }
@@ -152,7 +152,7 @@ fn metadata_len(pairs: Option<KeyValues<'_>>) -> usize {
 }
 
 struct Parser {
-    dictionaries: HashMap<i64, Arc<Field>>,
+    dictionaries: HashMap<i64, Arc<DecodedField>>,
     /// A field that is named often is read as often.
     fields_left: usize,
     /// Bytes that the schema may still take.
@@ -167,7 +167,7 @@ impl Parser {
         Ok(())
     }
 
-    fn field(&mut self, field: ipc::Field<'_>, depth: usize) -> Result<Arc<Field>> {
+    fn field(&mut self, field: ipc::Field<'_>, depth: usize) -> Result<Arc<DecodedField>> {
         let name = field.name().unwrap_or_default();
         self.checked_field(field, name, depth)
             .map_err(|error| error.context(format_args!("field {name:?}")))
@@ -178,7 +178,7 @@ impl Parser {
         field: ipc::Field<'_>,
         name: &str,
         depth: usize,
-    ) -> Result<Arc<Field>> {
+    ) -> Result<Arc<DecodedField>> {
         if depth >= MAX_DEPTH {
             return Err(Error::invalid_data(format!(
                 "fields nest deeper than {MAX_DEPTH} levels"
@@ -199,7 +199,7 @@ impl Parser {
         }
         let ty = parse_type(field, children.len())?;
         check_children(&ty, &children)?;
-        let field = Arc::new(Field {
+        let field = Arc::new(DecodedField {
             name: CString::new(name)
                 .map_err(|_| Error::invalid_data("the name holds a NUL character"))?,
             nullable: field.nullable(),
@@ -276,29 +276,29 @@ fn unit(unit: ipc::TimeUnit) -> Result<Unit> {
 }
 
 /// The type of a field, its parameters checked (rule A8). What a newer format may add is refused.
-fn parse_type(field: ipc::Field<'_>, n_children: usize) -> Result<Type> {
+fn parse_type(field: ipc::Field<'_>, n_children: usize) -> Result<DecodedType> {
     let absent = || Error::invalid_data("the type's parameters are missing");
     let unknown = |what: &str, number: i16| Error::invalid_data(format!("unknown {what} {number}"));
     Ok(match field.type_type() {
-        ipc::Type::Null => Type::Null,
-        ipc::Type::Bool => Type::Bool,
+        ipc::Type::Null => DecodedType::Null,
+        ipc::Type::Bool => DecodedType::Bool,
         ipc::Type::Int => {
             let (bits, signed) = integer(field.type_as_int().ok_or_else(absent)?)?;
-            Type::Int { bits, signed }
+            DecodedType::Int { bits, signed }
         }
         ipc::Type::FloatingPoint => {
             let float = field.type_as_floating_point().ok_or_else(absent)?;
             match float.precision() {
-                ipc::Precision::HALF => Type::Float { bits: 16 },
-                ipc::Precision::SINGLE => Type::Float { bits: 32 },
-                ipc::Precision::DOUBLE => Type::Float { bits: 64 },
+                ipc::Precision::HALF => DecodedType::Float { bits: 16 },
+                ipc::Precision::SINGLE => DecodedType::Float { bits: 32 },
+                ipc::Precision::DOUBLE => DecodedType::Float { bits: 64 },
                 other => return Err(unknown("floating-point precision", other.0)),
             }
         }
         ipc::Type::Decimal => decimal(field.type_as_decimal().ok_or_else(absent)?)?,
         ipc::Type::Date => match field.type_as_date().ok_or_else(absent)?.unit() {
-            ipc::DateUnit::DAY => Type::Date32,
-            ipc::DateUnit::MILLISECOND => Type::Date64,
+            ipc::DateUnit::DAY => DecodedType::Date32,
+            ipc::DateUnit::MILLISECOND => DecodedType::Date64,
             other => return Err(unknown("date unit", other.0)),
         },
         ipc::Type::Time => {
@@ -306,7 +306,7 @@ fn parse_type(field: ipc::Field<'_>, n_children: usize) -> Result<Type> {
             let unit = unit(time.unit())?;
             match (unit, time.bitWidth()) {
                 (Unit::Second | Unit::Milli, 32) | (Unit::Micro | Unit::Nano, 64) => {
-                    Type::Time(unit)
+                    DecodedType::Time(unit)
                 }
                 (unit, bits) => {
                     return Err(Error::invalid_data(format!(
@@ -317,62 +317,62 @@ fn parse_type(field: ipc::Field<'_>, n_children: usize) -> Result<Type> {
         }
         ipc::Type::Timestamp => {
             let timestamp = field.type_as_timestamp().ok_or_else(absent)?;
-            Type::Timestamp {
+            DecodedType::Timestamp {
                 unit: unit(timestamp.unit())?,
                 zone: timestamp.timezone().unwrap_or_default().to_owned(),
             }
         }
         ipc::Type::Duration => {
-            Type::Duration(unit(field.type_as_duration().ok_or_else(absent)?.unit())?)
+            DecodedType::Duration(unit(field.type_as_duration().ok_or_else(absent)?.unit())?)
         }
         ipc::Type::Interval => match field.type_as_interval().ok_or_else(absent)?.unit() {
-            ipc::IntervalUnit::YEAR_MONTH => Type::Interval(Interval::Months),
-            ipc::IntervalUnit::DAY_TIME => Type::Interval(Interval::DayTime),
-            ipc::IntervalUnit::MONTH_DAY_NANO => Type::Interval(Interval::MonthDayNano),
+            ipc::IntervalUnit::YEAR_MONTH => DecodedType::Interval(Interval::Months),
+            ipc::IntervalUnit::DAY_TIME => DecodedType::Interval(Interval::DayTime),
+            ipc::IntervalUnit::MONTH_DAY_NANO => DecodedType::Interval(Interval::MonthDayNano),
             other => return Err(unknown("interval unit", other.0)),
         },
-        ipc::Type::Binary => Type::Bytes {
+        ipc::Type::Binary => DecodedType::Bytes {
             large: false,
             utf8: false,
         },
-        ipc::Type::LargeBinary => Type::Bytes {
+        ipc::Type::LargeBinary => DecodedType::Bytes {
             large: true,
             utf8: false,
         },
-        ipc::Type::Utf8 => Type::Bytes {
+        ipc::Type::Utf8 => DecodedType::Bytes {
             large: false,
             utf8: true,
         },
-        ipc::Type::LargeUtf8 => Type::Bytes {
+        ipc::Type::LargeUtf8 => DecodedType::Bytes {
             large: true,
             utf8: true,
         },
-        ipc::Type::BinaryView => Type::View { utf8: false },
-        ipc::Type::Utf8View => Type::View { utf8: true },
+        ipc::Type::BinaryView => DecodedType::View { utf8: false },
+        ipc::Type::Utf8View => DecodedType::View { utf8: true },
         ipc::Type::FixedSizeBinary => {
             let width = field
                 .type_as_fixed_size_binary()
                 .ok_or_else(absent)?
                 .byteWidth();
-            Type::FixedBytes(not_negative("width", width)?)
+            DecodedType::FixedBytes(not_negative("width", width)?)
         }
-        ipc::Type::List => Type::List { large: false },
-        ipc::Type::LargeList => Type::List { large: true },
-        ipc::Type::ListView => Type::ListView { large: false },
-        ipc::Type::LargeListView => Type::ListView { large: true },
+        ipc::Type::List => DecodedType::List { large: false },
+        ipc::Type::LargeList => DecodedType::List { large: true },
+        ipc::Type::ListView => DecodedType::ListView { large: false },
+        ipc::Type::LargeListView => DecodedType::ListView { large: true },
         ipc::Type::FixedSizeList => {
             let size = field
                 .type_as_fixed_size_list()
                 .ok_or_else(absent)?
                 .listSize();
-            Type::FixedList(not_negative("list size", size)?)
+            DecodedType::FixedList(not_negative("list size", size)?)
         }
-        ipc::Type::Map => Type::Map {
+        ipc::Type::Map => DecodedType::Map {
             sorted: field.type_as_map().ok_or_else(absent)?.keysSorted(),
         },
-        ipc::Type::Struct_ => Type::Struct,
+        ipc::Type::Struct_ => DecodedType::Struct,
         ipc::Type::Union => union(field.type_as_union().ok_or_else(absent)?, n_children)?,
-        ipc::Type::RunEndEncoded => Type::RunEnds,
+        ipc::Type::RunEndEncoded => DecodedType::RunEnds,
         other => {
             return Err(Error::unsupported(format!(
                 "type {} of the Arrow format is not known here",
@@ -389,7 +389,7 @@ fn not_negative(what: &str, number: i32) -> Result<i32> {
     Ok(number)
 }
 
-fn decimal(decimal: ipc::Decimal<'_>) -> Result<Type> {
+fn decimal(decimal: ipc::Decimal<'_>) -> Result<DecodedType> {
     // Digits that fit each width.
     let (bits, most) = match decimal.bitWidth() {
         32 => (32, 9),
@@ -404,14 +404,14 @@ fn decimal(decimal: ipc::Decimal<'_>) -> Result<Type> {
             "decimals of {bits} bits with precision {precision}: it must be from 1 to {most}"
         )));
     }
-    Ok(Type::Decimal {
+    Ok(DecodedType::Decimal {
         bits,
         precision,
         scale,
     })
 }
 
-fn union(union: ipc::Union<'_>, n_children: usize) -> Result<Type> {
+fn union(union: ipc::Union<'_>, n_children: usize) -> Result<DecodedType> {
     let dense = match union.mode() {
         ipc::UnionMode::Sparse => false,
         ipc::UnionMode::Dense => true,
@@ -450,18 +450,21 @@ fn union(union: ipc::Union<'_>, n_children: usize) -> Result<Type> {
         }
         ids.push(small);
     }
-    Ok(Type::Union {
+    Ok(DecodedType::Union {
         dense,
         ids: ids.into_boxed_slice(),
     })
 }
 
 /// Whether the children are those that the type asks for.
-fn check_children(ty: &Type, children: &[Arc<Field>]) -> Result<()> {
+fn check_children(ty: &DecodedType, children: &[Arc<DecodedField>]) -> Result<()> {
     let wanted = match ty {
-        Type::Struct | Type::Union { .. } => children.len(),
-        Type::List { .. } | Type::ListView { .. } | Type::FixedList(_) | Type::Map { .. } => 1,
-        Type::RunEnds => 2,
+        DecodedType::Struct | DecodedType::Union { .. } => children.len(),
+        DecodedType::List { .. }
+        | DecodedType::ListView { .. }
+        | DecodedType::FixedList(_)
+        | DecodedType::Map { .. } => 1,
+        DecodedType::RunEnds => 2,
         _ => 0,
     };
     if children.len() != wanted {
@@ -472,8 +475,8 @@ fn check_children(ty: &Type, children: &[Arc<Field>]) -> Result<()> {
         )));
     }
     match (ty, children) {
-        (Type::Map { .. }, [entries])
-            if entries.ty != Type::Struct
+        (DecodedType::Map { .. }, [entries])
+            if entries.ty != DecodedType::Struct
                 || entries.dictionary.is_some()
                 || entries.children.len() != 2 =>
         {
@@ -481,11 +484,11 @@ fn check_children(ty: &Type, children: &[Arc<Field>]) -> Result<()> {
                 "the entries of a map are not a struct of key and value",
             ))
         }
-        (Type::RunEnds, [ends, _])
+        (DecodedType::RunEnds, [ends, _])
             if ends.dictionary.is_some()
                 || !matches!(
                     ends.ty,
-                    Type::Int {
+                    DecodedType::Int {
                         bits: 16 | 32 | 64,
                         signed: true
                     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Columns, Node, Plain};
-use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
 use crate::arrow::decode::noted::Noted;
 use crate::error::Result;
 
@@ -16,7 +16,7 @@ pub(super) struct Above<'a> {
     /// `None`: the array is the root.
     pub(super) parent: Option<&'a Above<'a>>,
     /// The array whose child it is.
-    pub(super) field: &'a Field,
+    pub(super) field: &'a DecodedField,
     pub(super) id: usize,
     /// Which of its children.
     pub(super) child: usize,
@@ -29,7 +29,7 @@ pub(super) struct Above<'a> {
 impl<'a> Above<'a> {
     pub(super) fn new(
         parent: Option<&'a Above<'a>>,
-        field: &'a Field,
+        field: &'a DecodedField,
         id: usize,
         child: usize,
         budget: &'a DecodeBudget<'a>,
@@ -51,20 +51,22 @@ impl<'a> Above<'a> {
         }
         let node = &columns.nodes[self.id];
         match self.field.layout {
-            Layout::FixedList { size: 0 } => Ok(false),
-            Layout::FixedList { size } => {
+            DecodedLayout::FixedList { size: 0 } => Ok(false),
+            DecodedLayout::FixedList { size } => {
                 self.any_row(columns, node, rows.start / size..rows.end.div_ceil(size))
             }
-            Layout::List { large: false } => self.any_list::<i32>(columns, node, rows),
-            Layout::List { large: true } => self.any_list::<i64>(columns, node, rows),
-            Layout::ListView { large: false } => {
+            DecodedLayout::List { large: false } => self.any_list::<i32>(columns, node, rows),
+            DecodedLayout::List { large: true } => self.any_list::<i64>(columns, node, rows),
+            DecodedLayout::ListView { large: false } => {
                 self.any_named(rows, || self.list_views::<i32>(columns, node))
             }
-            Layout::ListView { large: true } => {
+            DecodedLayout::ListView { large: true } => {
                 self.any_named(rows, || self.list_views::<i64>(columns, node))
             }
-            Layout::Union { dense: true } => self.any_named(rows, || self.chosen(columns, node)),
-            Layout::Union { dense: false } => {
+            DecodedLayout::Union { dense: true } => {
+                self.any_named(rows, || self.chosen(columns, node))
+            }
+            DecodedLayout::Union { dense: false } => {
                 let types = columns.slice::<i8>(node.buffer(0), node.len()?)?;
                 for row in rows {
                     if types.get(row) == self.type_id().as_ref()
@@ -75,7 +77,7 @@ impl<'a> Above<'a> {
                 }
                 Ok(false)
             }
-            Layout::RunEnds if self.child == 1 => {
+            DecodedLayout::RunEnds if self.child == 1 => {
                 let ends = columns.child(node, 0);
                 let end = |run: Option<usize>| {
                     run.map_or(Ok(0), |run| end_of(columns, self.field, ends, run))
@@ -84,7 +86,7 @@ impl<'a> Above<'a> {
                 self.any_row(columns, node, rows)
             }
             // A run end is read wherever the run lies.
-            Layout::RunEnds => Ok(true),
+            DecodedLayout::RunEnds => Ok(true),
             _ => self.any_row(columns, node, rows),
         }
     }
@@ -201,21 +203,21 @@ impl<'a> Above<'a> {
     /// The type id of the child, in a union.
     fn type_id(&self) -> Option<i8> {
         match &self.field.ty {
-            Type::Union { ids, .. } => ids.get(self.child).copied(),
+            DecodedType::Union { ids, .. } => ids.get(self.child).copied(),
             _ => None,
         }
     }
 }
 
 /// Where a run ends.
-fn end_of(columns: &Columns, field: &Field, ends: &Node, run: usize) -> Result<usize> {
+fn end_of(columns: &Columns, field: &DecodedField, ends: &Node, run: usize) -> Result<usize> {
     let (place, count) = (ends.buffer(1), run.saturating_add(1));
     let end = match field.children.first().map(|ends| &ends.ty) {
-        Some(Type::Int { bits: 16, .. }) => columns
+        Some(DecodedType::Int { bits: 16, .. }) => columns
             .slice::<i16>(place, count)?
             .last()
             .map(|end| i64::from(*end)),
-        Some(Type::Int { bits: 32, .. }) => columns
+        Some(DecodedType::Int { bits: 32, .. }) => columns
             .slice::<i32>(place, count)?
             .last()
             .map(|end| i64::from(*end)),

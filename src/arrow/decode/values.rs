@@ -12,7 +12,7 @@ use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::build::offset_width;
 use crate::arrow::decode::choices::Choices;
 use crate::arrow::decode::columns::{Buffer, Columns, Node, Plain, private_copy};
-use crate::arrow::decode::field::{Field, Layout, Type};
+use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
 use crate::arrow::decode::noted::Noted;
 use crate::arrow::decode::seen::Above;
 use crate::arrow::decode::views::{Texts, VIEW, check_view, utf8_of};
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 /// Dictionaries of columns have been checked when they came.
 pub(super) fn check(
     columns: &mut Columns,
-    field: &Field,
+    field: &DecodedField,
     budget: &DecodeBudget<'_>,
 ) -> Result<u64> {
     let mut checker = Checker {
@@ -42,7 +42,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn column(&mut self, field: &Field, id: usize, above: &Above<'_>) -> Result<()> {
+    fn column(&mut self, field: &DecodedField, id: usize, above: &Above<'_>) -> Result<()> {
         match field.dictionary {
             Some(encoding) => self.indices(id, encoding.bits, encoding.signed, above),
             None => self.values(field, id, Some(above)),
@@ -50,30 +50,30 @@ impl Checker<'_> {
         .map_err(|error| error.context(format_args!("column {:?}", field.name)))
     }
 
-    fn values(&mut self, field: &Field, id: usize, above: Option<&Above<'_>>) -> Result<()> {
+    fn values(&mut self, field: &DecodedField, id: usize, above: Option<&Above<'_>>) -> Result<()> {
         let node = self.columns.nodes[id];
         if field.layout.has_validity() {
             self.validity(&node)?;
         }
         match field.layout {
-            Layout::Bytes { large: false, utf8 } => self.strings::<i32>(&node, utf8, above),
-            Layout::Bytes { large: true, utf8 } => self.strings::<i64>(&node, utf8, above),
-            Layout::Views { utf8 } => self.views(&node, utf8, above),
-            Layout::List { large: false } => self.lists::<i32>(&node),
-            Layout::List { large: true } => self.lists::<i64>(&node),
-            Layout::ListView { large: false } => self.list_views::<i32>(&node, above),
-            Layout::ListView { large: true } => self.list_views::<i64>(&node, above),
-            Layout::Union { dense } => self.union(field, &node, dense, above),
-            Layout::RunEnds => match field.children.first().map(|ends| &ends.ty) {
-                Some(Type::Int { bits: 16, .. }) => self.run_ends::<i16>(&node),
-                Some(Type::Int { bits: 32, .. }) => self.run_ends::<i32>(&node),
+            DecodedLayout::Bytes { large: false, utf8 } => self.strings::<i32>(&node, utf8, above),
+            DecodedLayout::Bytes { large: true, utf8 } => self.strings::<i64>(&node, utf8, above),
+            DecodedLayout::Views { utf8 } => self.views(&node, utf8, above),
+            DecodedLayout::List { large: false } => self.lists::<i32>(&node),
+            DecodedLayout::List { large: true } => self.lists::<i64>(&node),
+            DecodedLayout::ListView { large: false } => self.list_views::<i32>(&node, above),
+            DecodedLayout::ListView { large: true } => self.list_views::<i64>(&node, above),
+            DecodedLayout::Union { dense } => self.union(field, &node, dense, above),
+            DecodedLayout::RunEnds => match field.children.first().map(|ends| &ends.ty) {
+                Some(DecodedType::Int { bits: 16, .. }) => self.run_ends::<i16>(&node),
+                Some(DecodedType::Int { bits: 32, .. }) => self.run_ends::<i32>(&node),
                 _ => self.run_ends::<i64>(&node),
             },
-            Layout::Null
-            | Layout::Fixed { .. }
-            | Layout::Bits
-            | Layout::FixedList { .. }
-            | Layout::Struct => Ok(()),
+            DecodedLayout::Null
+            | DecodedLayout::Fixed { .. }
+            | DecodedLayout::Bits
+            | DecodedLayout::FixedList { .. }
+            | DecodedLayout::Struct => Ok(()),
         }?;
         // After their parent, which says what of them can be come to.
         for (index, child) in field.children.iter().enumerate() {
@@ -314,12 +314,12 @@ impl Checker<'_> {
 
     fn union(
         &mut self,
-        field: &Field,
+        field: &DecodedField,
         node: &Node,
         dense: bool,
         above: Option<&Above<'_>>,
     ) -> Result<()> {
-        let Type::Union { ids, .. } = &field.ty else {
+        let DecodedType::Union { ids, .. } = &field.ty else {
             return Ok(());
         };
         let len = node.len()?;

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::device::cuda::room::Held;
+use crate::device::cuda::room::RoomMemory;
 use crate::device::cuda::{Device, Event, Stream, SyncEvent, later};
 use crate::error::Result;
 
@@ -14,14 +14,14 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(crate) struct ArrayMemory {
     stream: Arc<Stream>,
-    pub(super) work: StreamWork,
-    pub(super) memory: Vec<Arc<dyn Held>>,
+    pub(super) work: ArrayWork,
+    pub(super) memory: Vec<Arc<dyn RoomMemory>>,
     /// The work reads memory that others hold and let go of next.
     reads_others: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum StreamWork {
+pub(super) enum ArrayWork {
     /// It is being given to the stream.
     Given,
     /// Done when this has happened.
@@ -35,7 +35,7 @@ impl ArrayMemory {
     pub(crate) fn new(stream: &Arc<Stream>) -> Self {
         Self {
             stream: Arc::clone(stream),
-            work: StreamWork::Given,
+            work: ArrayWork::Given,
             memory: Vec::new(),
             reads_others: false,
         }
@@ -60,22 +60,22 @@ impl ArrayMemory {
     pub(crate) fn join(&mut self, mut other: Self) {
         self.memory.append(&mut other.memory);
         self.reads_others |= other.reads_others;
-        other.work = StreamWork::Done;
+        other.work = ArrayWork::Done;
     }
 
     /// What consumers wait for; NULL where nothing is under way.
     pub(crate) fn sync_event(&self) -> *mut c_void {
         match &self.work {
-            StreamWork::Until(event) => event.pointer(),
-            StreamWork::Given | StreamWork::Done => ptr::null_mut(),
+            ArrayWork::Until(event) => event.pointer(),
+            ArrayWork::Given | ArrayWork::Done => ptr::null_mut(),
         }
     }
 
     /// The same, for streams of ours.
     pub(crate) fn event(&self) -> Option<&Event> {
         match &self.work {
-            StreamWork::Until(event) => Some(event.event()),
-            StreamWork::Given | StreamWork::Done => None,
+            ArrayWork::Until(event) => Some(event.event()),
+            ArrayWork::Given | ArrayWork::Done => None,
         }
     }
 }
@@ -83,15 +83,15 @@ impl ArrayMemory {
 impl Drop for ArrayMemory {
     fn drop(&mut self) {
         // The memory goes to others next. An error means that the device does nothing more.
-        let _: Result<()> = match std::mem::replace(&mut self.work, StreamWork::Done) {
-            StreamWork::Given => self.stream.synchronize(),
-            StreamWork::Until(event) if self.reads_others => event.event().synchronize(),
-            StreamWork::Until(event) => {
+        let _: Result<()> = match std::mem::replace(&mut self.work, ArrayWork::Done) {
+            ArrayWork::Given => self.stream.synchronize(),
+            ArrayWork::Until(event) if self.reads_others => event.event().synchronize(),
+            ArrayWork::Until(event) => {
                 let memory = std::mem::take(&mut self.memory);
                 later::keep_until(Arc::clone(event.event()), Box::new(memory));
                 Ok(())
             }
-            StreamWork::Done => Ok(()),
+            ArrayWork::Done => Ok(()),
         };
     }
 }

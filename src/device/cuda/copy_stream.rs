@@ -5,9 +5,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::device::HostBuffer;
-use crate::device::cuda::array_memory::{ArrayMemory, StreamWork};
+use crate::device::cuda::array_memory::{ArrayMemory, ArrayWork};
 use crate::device::cuda::copy_list::{ALIGNMENT, CHUNK, CopyList};
-use crate::device::cuda::room::{Held, Room};
+use crate::device::cuda::room::{Room, RoomMemory};
 use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
 use crate::error::{Error, Result};
 
@@ -30,7 +30,7 @@ pub(crate) struct CopyStream {
     /// Where memory for arrays is taken from; `None`: from the driver.
     room: Option<Arc<dyn Room>>,
     /// What empty buffers point to.
-    zeros: Option<Arc<dyn Held>>,
+    zeros: Option<Arc<dyn RoomMemory>>,
     /// What is read until an event has happened.
     sources: Vec<(Event, WorkSource)>,
 }
@@ -264,7 +264,7 @@ impl CopyStream {
         Ok(there)
     }
 
-    fn take(&self, len: usize) -> Result<Arc<dyn Held>> {
+    fn take(&self, len: usize) -> Result<Arc<dyn RoomMemory>> {
         match &self.room {
             Some(room) => room.take(len),
             None => Ok(Arc::new(DeviceMemory::new(
@@ -299,9 +299,9 @@ impl CopyStream {
             self.settled();
         }
         there.work = if self.busy {
-            StreamWork::Until(SyncEvent::record(&self.stream)?)
+            ArrayWork::Until(SyncEvent::record(&self.stream)?)
         } else {
-            StreamWork::Done
+            ArrayWork::Done
         };
         Ok(())
     }

@@ -19,18 +19,18 @@ use crate::error::{Error, Result};
 
 /// An allocation as another process can get it.
 #[derive(Debug)]
-pub struct Exported {
+pub struct ExportedAllocation {
     /// Its first byte, in this process.
     pub base: u64,
     /// Its bytes.
     pub size: usize,
     /// What leads to it.
-    pub handle: Handle,
+    pub handle: ExportHandle,
 }
 
 /// What leads to an allocation of another process.
 #[derive(Debug)]
-pub enum Handle {
+pub enum ExportHandle {
     /// Of memory of `cuMemAlloc`. The exporter must not free it while it is open anywhere, and its
     /// pages are gone when the exporter dies.
     Legacy([u8; HANDLE_BYTES]),
@@ -42,7 +42,7 @@ pub enum Handle {
     Pooled(Arc<Share>),
 }
 
-impl Exported {
+impl ExportedAllocation {
     /// The allocation of `device` in which `len` bytes at `address` lie, `None` where there is no
     /// way to give it to another process: it must be copied.
     ///
@@ -103,7 +103,7 @@ impl Allocation {
     ///
     /// # Errors
     ///
-    /// As [`Exported::of`].
+    /// As [`ExportedAllocation::of`].
     pub fn of(device: &Arc<Device>, address: u64, len: usize) -> Result<Option<Self>> {
         let _current = device.enter()?;
         let Some(pointer) = allocation_at(device, address, len)? else {
@@ -185,16 +185,16 @@ impl Allocation {
     /// # Errors
     ///
     /// What the driver says; as [`Device::enter`].
-    pub fn export(&self) -> Result<Option<Handle>> {
+    pub fn export(&self) -> Result<Option<ExportHandle>> {
         let _current = self.device.enter()?;
         match &self.way {
             ExportKind::None => Ok(None),
-            ExportKind::Pooled(share) => Ok(Some(Handle::Pooled(Arc::clone(share)))),
-            ExportKind::Legacy => Ok(legacy_of(&self.device, self.base)?.map(Handle::Legacy)),
+            ExportKind::Pooled(share) => Ok(Some(ExportHandle::Pooled(Arc::clone(share)))),
+            ExportKind::Legacy => Ok(legacy_of(&self.device, self.base)?.map(ExportHandle::Legacy)),
             ExportKind::Fd(handle) => {
                 // SAFETY: this holds the handle.
                 let fd = unsafe { export_fd(&self.device, *handle) };
-                Ok(unless_not_possible(fd)?.map(Handle::Fd))
+                Ok(unless_not_possible(fd)?.map(ExportHandle::Fd))
             }
         }
     }

@@ -25,7 +25,7 @@ const LAZY_PEER_ACCESS: u32 = 1;
 /// enqueued work holds the mapping until it is done.
 ///
 /// The other process should not write to what it lent, and may; whoever reads checks nothing twice.
-pub struct Mapping {
+pub struct ImportedMemory {
     device: Arc<Device>,
     address: CUdeviceptr,
     len: usize,
@@ -40,11 +40,11 @@ enum ImportKind {
     Pooled(Arc<ImportedPool>, [u8; SHARE_BYTES]),
 }
 
-impl fmt::Debug for Mapping {
+impl fmt::Debug for ImportedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Mapping({:?}, {:#x}, {})",
+            "ImportedMemory({:?}, {:#x}, {})",
             self.device, self.address, self.len
         )
     }
@@ -63,9 +63,9 @@ enum ImportKey {
 unsafe impl Send for ImportKey {}
 
 /// What is open in this process.
-static OPEN: Once<ImportKey, Mapping> = Once::new();
+static OPEN: Once<ImportKey, ImportedMemory> = Once::new();
 
-impl Mapping {
+impl ImportedMemory {
     /// Opens the allocation of another process behind a legacy handle, which the other says has
     /// `len` bytes. Opened already, it is shared.
     ///
@@ -244,7 +244,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for ImportedMemory {
     fn drop(&mut self) {
         if Driver::get().is_err() {
             // A forked child, where locks may be held for ever.

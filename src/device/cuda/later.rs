@@ -42,7 +42,7 @@ const MOST_ERRORS: u32 = 3;
 /// keeps nobody.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-type Job = Box<dyn FnOnce() + Send>;
+type GiveBack = Box<dyn FnOnce() + Send>;
 
 /// Memory that work of ours uses until the event has happened.
 struct KeptUntil {
@@ -53,9 +53,9 @@ struct KeptUntil {
     _memory: Box<dyn Send>,
 }
 
-struct Backlog {
+struct GiveBackQueue {
     /// With their numbers, in order.
-    jobs: VecDeque<(u64, Job)>,
+    jobs: VecDeque<(u64, GiveBack)>,
     /// The lowest number of what the thread has taken out, to do it.
     doing: Option<u64>,
     kept: Vec<KeptUntil>,
@@ -64,7 +64,7 @@ struct Backlog {
     thread: Option<ThreadId>,
 }
 
-static STATE: Mutex<Backlog> = Mutex::new(Backlog {
+static STATE: Mutex<GiveBackQueue> = Mutex::new(GiveBackQueue {
     jobs: VecDeque::new(),
     doing: None,
     kept: Vec::new(),
@@ -80,7 +80,7 @@ static USED: AtomicBool = AtomicBool::new(false);
 
 /// The state; `None` where there is nothing in it, or it belongs to the parent of this process, in
 /// which it may have been locked.
-fn state() -> Option<MutexGuard<'static, Backlog>> {
+fn state() -> Option<MutexGuard<'static, GiveBackQueue>> {
     let ours = USED.load(Ordering::Acquire) && Driver::get().is_ok();
     ours.then(|| STATE.lock())
 }
@@ -168,7 +168,7 @@ pub fn wait(patience: Duration) -> bool {
     true
 }
 
-impl Backlog {
+impl GiveBackQueue {
     fn take_number(&mut self) -> u64 {
         self.next += 1;
         self.next - 1

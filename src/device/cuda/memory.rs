@@ -20,7 +20,7 @@ use crate::device::cuda::context::Device;
 use crate::device::cuda::driver::{Driver, Failure, code};
 use crate::device::cuda::later;
 use crate::device::cuda::pinned::PinnedBlock;
-use crate::device::cuda::recycle::Keep;
+use crate::device::cuda::recycle::KeepFor;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
@@ -387,7 +387,7 @@ pub(super) unsafe fn export_fd(
 
 impl Device {
     /// Gives blocks back to the driver, later.
-    pub(super) fn free<B: Keep>(
+    pub(super) fn free<B: KeepFor>(
         self: &Arc<Self>,
         blocks: Vec<B>,
         free: fn(B, &Self) -> Result<()>,

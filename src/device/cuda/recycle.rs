@@ -12,12 +12,12 @@ const MOST_PINNED_BYTES: usize = 64 << 20;
 /// The blocks that are kept for one device.
 #[derive(Debug, Default)]
 pub struct RecycledMemory {
-    pub(super) device: List<Block>,
-    pub(super) pinned: List<PinnedBlock>,
+    pub(super) device: RecycleList<Block>,
+    pub(super) pinned: RecycleList<PinnedBlock>,
 }
 
 /// Something with a length.
-pub(super) trait Keep: Send + 'static {
+pub(super) trait KeepFor: Send + 'static {
     /// Bytes.
     fn len(&self) -> usize;
     /// What it is, where giving it back fails.
@@ -26,7 +26,7 @@ pub(super) trait Keep: Send + 'static {
     const MOST: usize;
 }
 
-impl Keep for Block {
+impl KeepFor for Block {
     fn len(&self) -> usize {
         Self::len(self)
     }
@@ -34,7 +34,7 @@ impl Keep for Block {
     const MOST: usize = MOST_DEVICE_BYTES;
 }
 
-impl Keep for PinnedBlock {
+impl KeepFor for PinnedBlock {
     fn len(&self) -> usize {
         Self::len(self)
     }
@@ -44,12 +44,12 @@ impl Keep for PinnedBlock {
 
 /// Blocks of one sort, oldest first.
 #[derive(Debug)]
-pub(super) struct List<B> {
+pub(super) struct RecycleList<B> {
     blocks: Vec<B>,
     bytes: usize,
 }
 
-impl<B> Default for List<B> {
+impl<B> Default for RecycleList<B> {
     fn default() -> Self {
         Self {
             blocks: Vec::new(),
@@ -58,7 +58,7 @@ impl<B> Default for List<B> {
     }
 }
 
-impl<B: Keep> List<B> {
+impl<B: KeepFor> RecycleList<B> {
     /// The smallest block that has `len` bytes, and `most` at most.
     pub(super) fn take(&mut self, len: usize, most: usize) -> Option<B> {
         let (index, _) = (self.blocks.iter().enumerate())
@@ -100,7 +100,7 @@ mod tests {
 
     struct Fake(usize);
 
-    impl Keep for Fake {
+    impl KeepFor for Fake {
         fn len(&self) -> usize {
             self.0
         }
@@ -111,7 +111,7 @@ mod tests {
     /// A block serves requests within the lengths asked for, the smallest first, and no others.
     #[test]
     fn blocks_serve_what_they_fit() {
-        let mut list = List::default();
+        let mut list = RecycleList::default();
         assert!(list.give(Fake(40)).is_empty());
         assert!(list.give(Fake(30)).is_empty());
         assert!(list.take(41, 82).is_none());
@@ -125,7 +125,7 @@ mod tests {
     /// What is kept is bounded: the oldest go first, and one that is too large at once.
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut list = List::default();
+        let mut list = RecycleList::default();
         assert!(list.give(Fake(60)).is_empty());
         let gone = list.give(Fake(70));
         assert_eq!(gone.len(), 1);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::device::cuda::context::Device;
 use crate::device::cuda::memory::{DeviceMemory, Purpose};
 use crate::device::lendable::Lendable;
-use crate::device::memfd::Charge;
+use crate::device::memfd::FileCharge;
 use crate::error::{Error, Result};
 
 /// A region of a GPU's memory: one allocation that can be exported, with the blocks that are in
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 pub struct CudaRegion {
     memory: DeviceMemory,
     blocks: Lendable,
-    charge: Mutex<Option<Charge>>,
+    charge: Mutex<Option<FileCharge>>,
 }
 
 impl CudaRegion {
@@ -51,7 +51,7 @@ impl CudaRegion {
     }
 
     /// Has the region count: `charge` is dropped with it.
-    pub(crate) fn charge(&self, charge: Charge) {
+    pub(crate) fn charge(&self, charge: FileCharge) {
         *self.charge.lock() = Some(charge);
     }
 

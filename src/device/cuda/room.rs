@@ -8,12 +8,12 @@ use crate::device::cuda::memory::DeviceMemory;
 use crate::error::Result;
 
 /// Memory of a GPU. As [`DeviceMemory`], it is dropped when no work uses it any more.
-pub trait Held: Debug + Send + Sync {
+pub trait RoomMemory: Debug + Send + Sync {
     /// Its first byte, for the device.
     fn address(&self) -> u64;
 }
 
-impl Held for DeviceMemory {
+impl RoomMemory for DeviceMemory {
     fn address(&self) -> u64 {
         Self::address(self)
     }
@@ -29,5 +29,5 @@ pub trait Room: Debug + Send + Sync {
     /// # Errors
     ///
     /// `OutOfMemory`, and whatever else keeps it from giving them.
-    fn take(&self, len: usize) -> Result<Arc<dyn Held>>;
+    fn take(&self, len: usize) -> Result<Arc<dyn RoomMemory>>;
 }

@@ -14,7 +14,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
-use crate::device::memfd::Charge;
+use crate::device::memfd::FileCharge;
 use crate::fork::PerProcess;
 
 static WATCHES: PerProcess<Watches> = PerProcess::new(Watches::default);
@@ -23,7 +23,7 @@ static WATCHES: PerProcess<Watches> = PerProcess::new(Watches::default);
 struct Watches {
     inotify: OnceCell<OwnedFd>,
     /// Of files that this process has closed, by the number of the watch.
-    kept: Mutex<HashMap<i32, Charge>>,
+    kept: Mutex<HashMap<i32, FileCharge>>,
 }
 
 /// Watches a file, and gives the number of the watch.
@@ -37,7 +37,7 @@ fn start() -> Result<OwnedFd, Errno> {
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let file = memfd_create("dipc-probe", MemfdFlags::CLOEXEC)?;
     let number = watch(&inotify, &file)?;
-    let mut kept = HashMap::from([(number, Box::new(()) as Charge)]);
+    let mut kept = HashMap::from([(number, Box::new(()) as FileCharge)]);
     if !read(&inotify, &mut kept).is_empty() {
         return Err(Errno::OPNOTSUPP);
     }
@@ -54,7 +54,7 @@ fn watch(inotify: &OwnedFd, file: &OwnedFd) -> Result<i32, Errno> {
 }
 
 /// Keeps `charge` until nobody has the file of a watch. This process has it still.
-pub(super) fn keep(number: i32, charge: Charge) {
+pub(super) fn keep(number: i32, charge: FileCharge) {
     WATCHES.get().kept.lock().insert(number, charge);
 }
 
@@ -71,7 +71,7 @@ pub fn collect() {
     drop(gone);
 }
 
-fn read(inotify: &OwnedFd, kept: &mut HashMap<i32, Charge>) -> Vec<Charge> {
+fn read(inotify: &OwnedFd, kept: &mut HashMap<i32, FileCharge>) -> Vec<FileCharge> {
     let mut gone = Vec::new();
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(inotify, &mut buffer);

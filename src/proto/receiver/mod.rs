@@ -15,7 +15,7 @@ use crate::proto::{
     Return, Span, Timestamp, ensure_ticket_fits,
 };
 use credit::CreditCount;
-use peer::ServerEnd;
+use peer::StreamEnd;
 use types::Stop;
 pub use types::{
     AnswerLimit, Body, InBody, Message, ReceiverConfig, ReceiverEvent, ReceiverState,
@@ -27,8 +27,8 @@ const LEAST_LOOSE_BYTES: u64 = 512 << 20;
 
 /// Whether it is known how a message's body goes back: the connection that it came on says so, and
 /// on a transport that keeps no order its answer may be behind it.
-fn may_take<B>(data: &Option<ServerEnd>, message: &Message<B>) -> bool {
-    let unanswered = data.as_ref().is_some_and(ServerEnd::is_unanswered);
+fn may_take<B>(data: &Option<StreamEnd>, message: &Message<B>) -> bool {
+    let unanswered = data.as_ref().is_some_and(StreamEnd::is_unanswered);
     !unanswered || matches!(message.body, Body::Packed(_))
 }
 
@@ -49,8 +49,8 @@ pub struct Receiver<B> {
     config: ReceiverConfig,
     state: ReceiverState,
     started: bool,
-    metadata: ServerEnd,
-    data: Option<ServerEnd>,
+    metadata: StreamEnd,
+    data: Option<StreamEnd>,
     parser: HeaderParser,
     /// The header of the message before, where the next one may repeat it.
     last_header: Option<Header>,
@@ -120,8 +120,8 @@ impl<B> Receiver<B> {
                 ReceiverState::AwaitingSchema
             },
             started: false,
-            metadata: ServerEnd::new(config.metadata),
-            data: config.data.map(ServerEnd::new),
+            metadata: StreamEnd::new(config.metadata),
+            data: config.data.map(StreamEnd::new),
             parser: HeaderParser::default(),
             last_header: None,
             window: Window::new(config.first_seq, loose),
@@ -288,7 +288,7 @@ impl<B> Receiver<B> {
             }
             (Side::Data, _) => {
                 // Its answer may be behind the bodies that wait for it.
-                self.data.as_ref().is_some_and(ServerEnd::is_unanswered)
+                self.data.as_ref().is_some_and(StreamEnd::is_unanswered)
                     || awaits_body
                     || (bodies_ahead < far
                         && u64::from(bodies_ahead) <= window.batches
@@ -382,7 +382,7 @@ impl<B> Receiver<B> {
             .push_back(ReceiverTransmit::Control { side, bytes });
     }
 
-    fn peer_mut(&mut self, side: Side) -> Option<&mut ServerEnd> {
+    fn peer_mut(&mut self, side: Side) -> Option<&mut StreamEnd> {
         match side {
             Side::Metadata => Some(&mut self.metadata),
             Side::Data => self.data.as_mut(),

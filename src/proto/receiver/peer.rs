@@ -5,7 +5,7 @@ use crate::proto::StreamInfo;
 
 /// What is known of one connection.
 #[derive(Debug)]
-pub(super) struct ServerEnd {
+pub(super) struct StreamEnd {
     pub(super) config: SideConfig,
     pub(super) info: Option<StreamInfo>,
     /// Whether it was told that the stream is not wanted.
@@ -16,7 +16,7 @@ pub(super) struct ServerEnd {
     pub(super) pending: bool,
 }
 
-impl ServerEnd {
+impl StreamEnd {
     pub(super) fn new(config: SideConfig) -> Self {
         Self {
             config,

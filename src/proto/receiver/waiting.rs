@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AnswerLimit, Receiver, ReceiverState, ServerEnd};
+use super::{AnswerLimit, Receiver, ReceiverState, StreamEnd};
 use crate::proto::Timestamp;
 
 /// How slowly a body may come, in bytes a second, where its arrival alone is seen.
@@ -49,7 +49,7 @@ impl<B> Receiver<B> {
     /// The limit for an answer that has not come.
     pub(super) fn answer_limit(&self) -> Option<AnswerLimit> {
         let unheard =
-            self.metadata.is_unheard() || self.data.as_ref().is_some_and(ServerEnd::is_unheard);
+            self.metadata.is_unheard() || self.data.as_ref().is_some_and(StreamEnd::is_unheard);
         self.config.answer.filter(|_| unheard)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{OutBody, Sender, SenderEvent, SenderState, Stream, Transmit};
+use super::{OutBody, Sender, SenderEvent, SenderState, SentStream, Transmit};
 use crate::error::{Error, Status};
 use crate::proto::extension::{FEATURE_IN_PLACE, FEATURE_REPEAT, FEATURE_RETURN};
 use crate::proto::{
@@ -256,7 +256,7 @@ impl<P, K> Sender<P, K> {
         Ok(())
     }
 
-    fn streaming(&mut self, what: &str) -> Result<&mut Stream, Error> {
+    fn streaming(&mut self, what: &str) -> Result<&mut SentStream, Error> {
         self.ensure_wanted()?;
         match &mut self.stream {
             Some(stream) if self.state == SenderState::Streaming => Ok(stream),
@@ -268,7 +268,7 @@ impl<P, K> Sender<P, K> {
         if role == Role::Data {
             return;
         }
-        let agreed = |stream: &&mut Stream| stream.features & FEATURE_REPEAT != 0;
+        let agreed = |stream: &&mut SentStream| stream.features & FEATURE_REPEAT != 0;
         let repeats = self.stream.as_mut().filter(agreed).is_some_and(|stream| {
             let last = stream.last_header.replace(Arc::clone(&header));
             last.is_some_and(|last| Arc::ptr_eq(&last, &header))
@@ -323,7 +323,7 @@ impl<P, K> Sender<P, K> {
                 if total > body_len {
                     return wrong(&format!("{total} bytes lent for one of {body_len}"));
                 }
-                CheckedBody::Lent(LentBody {
+                CheckedBody::Lent(CheckedLease {
                     total,
                     spans,
                     hold,
@@ -354,7 +354,7 @@ impl<P, K> Sender<P, K> {
                 self.transmits.push_back(Transmit::Body { tag, packed });
             }
             CheckedBody::Lent(lent) => {
-                let LentBody {
+                let CheckedLease {
                     total, spans, hold, ..
                 } = lent;
                 let tag = body_tag(seq, BodyKind::List);
@@ -377,11 +377,11 @@ impl<P, K> Sender<P, K> {
 enum CheckedBody<P, K> {
     Elsewhere,
     Packed(P),
-    Lent(LentBody<K>),
+    Lent(CheckedLease<K>),
 }
 
 /// As in [`OutBody::Lent`], with the sum of the lengths.
-struct LentBody<K> {
+struct CheckedLease<K> {
     total: u64,
     spans: Spans,
     hold: K,

@@ -17,7 +17,7 @@ pub use window::WindowRoom;
 
 /// The stream being served.
 #[derive(Debug)]
-struct Stream {
+struct SentStream {
     /// What the client's CANCEL and CREDIT name it by.
     mark: u64,
     role: Role,
@@ -46,7 +46,7 @@ pub struct Sender<P, K> {
     state: SenderState,
     /// Whether the peer has ever sent an extension request.
     extension: bool,
-    stream: Option<Stream>,
+    stream: Option<SentStream>,
     /// Role Data after its end: credit goes on counting, since it alone says when the consumer has
     /// everything. With the mark of its stream.
     tail: Option<(u64, CreditWindow)>,
@@ -241,7 +241,7 @@ impl<P, K> Sender<P, K> {
         };
         self.extension = extension;
         let window = extension.then(|| CreditWindow::new(request.credit));
-        self.stream = Some(Stream {
+        self.stream = Some(SentStream {
             mark: request.mark(),
             role,
             next_seq: self.config.first_seq,

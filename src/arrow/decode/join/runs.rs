@@ -2,7 +2,7 @@
 
 use super::Joiner;
 use crate::arrow::decode::columns::Buffer;
-use crate::arrow::decode::field::{Field, Type};
+use crate::arrow::decode::field::{DecodedField, DecodedType};
 use crate::arrow::decode::parts::{Numbers, Part, Width, too_long};
 use crate::error::Result;
 
@@ -25,10 +25,14 @@ impl Joiner<'_> {
         self.written(rows, width)
     }
 
-    pub(super) fn run_ends(&mut self, field: &Field, parts: &[Part<'_>; 2]) -> Result<usize> {
+    pub(super) fn run_ends(
+        &mut self,
+        field: &DecodedField,
+        parts: &[Part<'_>; 2],
+    ) -> Result<usize> {
         let width = match field.children.first().map(|ends| &ends.ty) {
-            Some(Type::Int { bits: 16, .. }) => Width::Two,
-            Some(Type::Int { bits: 32, .. }) => Width::Four,
+            Some(DecodedType::Int { bits: 16, .. }) => Width::Two,
+            Some(DecodedType::Int { bits: 32, .. }) => Width::Four,
             _ => Width::Eight,
         };
         let [old, new] = parts;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::device::BufferRef;
-use crate::device::cuda::import::Mapping;
+use crate::device::cuda::import::ImportedMemory;
 use crate::device::cuda::pool::{ImportedPool, POOL_ID_BYTES, SHARE_BYTES};
 use crate::device::cuda::{Device, uuids};
 use crate::device::region::MAX_REGION_BYTES;
@@ -112,8 +112,8 @@ impl AnnouncedRegion {
             Lead::Pool(id, fd) => {
                 return ImportedPool::import(&device, (peer, id), fd.get()).map(Opened::Pool);
             }
-            Lead::Descriptor(fd) => Mapping::map(&device, fd.get(), self.len),
-            Lead::Legacy(handle) => Mapping::open(&device, &handle, self.len),
+            Lead::Descriptor(fd) => ImportedMemory::map(&device, fd.get(), self.len),
+            Lead::Legacy(handle) => ImportedMemory::open(&device, &handle, self.len),
             Lead::Pooled {
                 pool: number,
                 share,
@@ -124,7 +124,7 @@ impl AnnouncedRegion {
                         "memory of pool {number}, which the peer has retired"
                     ))
                 })?;
-                Mapping::of_pool(pool, &share, self.len)
+                ImportedMemory::of_pool(pool, &share, self.len)
             }
         };
         Ok(Opened::Region(Arc::new(GpuRegion {
@@ -147,7 +147,7 @@ pub(in crate::transport::lend) enum Opened {
 #[derive(Debug)]
 struct GpuRegion {
     device: Arc<Device>,
-    mapping: Arc<Mapping>,
+    mapping: Arc<ImportedMemory>,
     /// The peer's figure; the allocation may have more.
     len: usize,
 }

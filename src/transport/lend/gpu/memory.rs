@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::device::cuda::export::{Allocation, Handle};
+use crate::device::cuda::export::{Allocation, ExportHandle};
 use crate::device::cuda::pool::ExportedPool;
 use crate::device::cuda::{CudaRegion, Device};
 use crate::device::lendable::Lendable;
@@ -85,13 +85,13 @@ impl LentMemory for Allocation {
             return Ok(None);
         }
         let (kind, fd) = match (self.export()?, pool) {
-            (Some(Handle::Fd(fd)), _) => (HandleKind::Descriptor, Some(Arc::new(fd))),
-            (Some(Handle::Legacy(handle)), _) => (HandleKind::Legacy(handle), None),
-            (Some(Handle::Pooled(share)), Some(pool)) => {
+            (Some(ExportHandle::Fd(fd)), _) => (HandleKind::Descriptor, Some(Arc::new(fd))),
+            (Some(ExportHandle::Legacy(handle)), _) => (HandleKind::Legacy(handle), None),
+            (Some(ExportHandle::Pooled(share)), Some(pool)) => {
                 let share = *share.bytes();
                 (HandleKind::Pooled { pool, share }, None)
             }
-            (Some(Handle::Pooled(_)) | None, _) => return Ok(None),
+            (Some(ExportHandle::Pooled(_)) | None, _) => return Ok(None),
         };
         Ok(Some(exported(self.device(), self.size(), kind, fd)))
     }
