@@ -29,6 +29,7 @@ mod remote;
 mod reuse;
 mod schema;
 mod seen;
+mod types;
 mod values;
 mod views;
 
