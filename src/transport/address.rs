@@ -60,8 +60,8 @@ impl Address {
     }
 
     /// The addresses that the host's name stands for: at least one. Names are looked up on a thread
-    /// that is left alone when it takes longer than `timeout` or than the token lets it, since the system's look-up cannot be
-    /// interrupted.
+    /// that is left alone when it takes longer than `timeout` or than the token lets it, since the
+    /// system's look-up cannot be interrupted.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ fn scope_of(zone: &str) -> Option<u32> {
     (number != 0).then_some(number)
 }
 
-/// How long the next of `candidates` that are still to be tried may take, of the time that is `left`:
-/// one that swallows what is sent to it must not take the time of those behind it.
+/// How long the next of `candidates` that are still to be tried may take, of the time that is
+/// `left`: one that swallows what is sent to it must not take the time of those behind it.
 pub fn share(left: Duration, candidates: usize) -> Duration {
     left / u32::try_from(candidates).unwrap_or(u32::MAX).max(1)
 }
@@ -244,7 +244,8 @@ mod tests {
         assert_eq!(found.unwrap_err().status(), Status::Cancelled);
     }
 
-    /// `LinkOptions::connect_timeout`: each address has its share, and the last one all that is left.
+    /// `LinkOptions::connect_timeout`: each address has its share, and the last one all that is
+    /// left.
     #[test]
     fn time_is_shared_among_addresses() {
         let left = Duration::from_secs(9);

@@ -1,9 +1,9 @@
 //! Connections inside one process, for tests of everything above the transports.
 //!
-//! Messages go through a pair of queues, with an eventfd each to wait on. What is lent is copied once
-//! into memory that both ends know by its address, and that lives until both have let go of it. So
-//! streams over `mem:` show what the driver does with both kinds of bodies without any help from the
-//! operating system.
+//! Messages go through a pair of queues, with an eventfd each to wait on. What is lent is copied
+//! once into memory that both ends know by its address, and that lives until both have let go of
+//! it. So streams over `mem:` show what the driver does with both kinds of bodies without any help
+//! from the operating system.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;

@@ -40,8 +40,8 @@ pub enum Outgoing {
     },
 }
 
-/// Up to how many bytes a message is copied behind others, to leave with them: for less than that, what the system does
-/// for each run of memory, and to keep the run alive, is more than the copy.
+/// Up to how many bytes a message is copied behind others, to leave with them: for less than that,
+/// what the system does for each run of memory, and to keep the run alive, is more than the copy.
 pub const COPIED_BYTES: usize = 1024;
 
 /// The bytes of a tagged message.
@@ -77,8 +77,9 @@ impl Payload {
             Self::Bytes(own) => bytes.extend_from_slice(own),
             Self::Shared(shared) => bytes.extend_from_slice(shared),
             Self::Gather { parts, .. } => parts.iter().for_each(|part| {
-                // SAFETY: the owner beside the runs keeps them alive, and a body handed over to be sent is
-                // not written to, as Arrow's C data interface asks of a producer ("immutable").
+                // SAFETY: the owner beside the runs keeps them alive, and a body handed over to be
+                // sent is not written to, as Arrow's C data interface asks of a producer
+                // ("immutable").
                 bytes.extend_from_slice(unsafe { part.as_slice() });
             }),
         }

@@ -9,7 +9,7 @@
 //! | [`mem`] | `mem:` | both kinds, inside one process; for tests |
 //! | [`shm`] | `shm:` | lent regions; small ones as bytes |
 //! | [`tcp`] | `tcp:` | bytes, over one socket or several |
-//! | [`ucx`] | `ucx:` | lent memory, which the client reads; others as bytes, over whatever UCX finds |
+//! | [`ucx`] | `ucx:` | bytes, over what UCX finds; lent memory where the server is told to |
 //!
 //! A connection never blocks: the driver sleeps on its [`Readiness`] and calls
 //! [`Connection::receive`] and [`Connection::flush`] when there is something to do. A new transport
@@ -139,7 +139,8 @@ pub trait Listener: Send {
     /// Readable when [`accept`](Self::accept) has something to do.
     fn fd(&self) -> Arc<dyn Watched>;
 
-    /// The URI that reaches this listener, without any query; ports that the system chose filled in.
+    /// The URI that reaches this listener, without any query; ports that the system chose filled
+    /// in.
     fn address(&self) -> String;
 
     /// Fills in what else clients need to know of this listener (rules U2, E1): on ucx the version
@@ -150,13 +151,14 @@ pub trait Listener: Send {
 
     /// The next connection, or `None` when there is none now.
     ///
-    /// One that turns out to be a part of a connection of several sockets ends when its first message
-    /// is read; the whole comes out of here when its last part has come.
+    /// One that turns out to be a part of a connection of several sockets ends when its first
+    /// message is read; the whole comes out of here when its last part has come.
     ///
     /// # Errors
     ///
-    /// Of one peer (`Permission`, `Disconnected`, `Io`: call again) or of the process (`OutOfResources`,
-    /// `OutOfMemory`: wait). Which it is need not be known: whoever calls again bounds how often.
+    /// Of one peer (`Permission`, `Disconnected`, `Io`: call again) or of the process
+    /// (`OutOfResources`, `OutOfMemory`: wait). Which it is need not be known: whoever calls again
+    /// bounds how often.
     fn accept(&mut self) -> Result<Option<Box<dyn Connection>>>;
 
     /// The connection, if any, whose peer the last call of [`accept`](Self::accept) refused, and

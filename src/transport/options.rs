@@ -29,14 +29,15 @@ pub struct LinkOptions {
     /// Largest regions that copies go into, in bytes; a connection's first ones are smaller, and a
     /// larger body gets a region of its own.
     pub region_bytes: u64,
-    /// A pooled region with no block in use is given back to the system after this long. A server takes
-    /// less than a millisecond for that, and more than a year for a year.
+    /// A pooled region with no block in use is given back to the system after this long. A server
+    /// takes less than a millisecond for that, and more than a year for a year.
     pub region_idle: Duration,
     /// Bound on all regions for copies of one server, shared by its connections. A region counts
     /// until nobody has its memory any more.
     pub budget: Arc<Budget>,
     /// A body that comes before its header is read at once up to this many bytes; a larger one
-    /// waits in the connection until [`Connection::post_body`](super::Connection::post_body) names it.
+    /// waits in the connection until [`Connection::post_body`](super::Connection::post_body) names
+    /// it.
     pub unexpected_bytes: u64,
     /// How bodies travel; the sender decides for all transports that can lend.
     pub body: BodyPolicy,
@@ -265,8 +266,8 @@ mod tests {
     use super::*;
     use crate::error::Status;
 
-    /// `LinkOptions::region_idle`: what no clock can count to, and what would have a server look without
-    /// a pause, is brought to what can be done.
+    /// `LinkOptions::region_idle`: what no clock can count to, and what would have a server look
+    /// without a pause, is brought to what can be done.
     #[test]
     fn times_are_brought_to_what_clocks_count() {
         let idle = |region_idle| LinkOptions {

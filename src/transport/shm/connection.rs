@@ -35,7 +35,8 @@ pub struct ShmConnection {
     role: Role,
     /// Client: the server may send REGION and RING (rule E1).
     extension: bool,
-    /// Client: messages that are still to come before it asks for a ring; `None`: it has, or is not to.
+    /// Client: messages that are still to come before it asks for a ring; `None`: it has, or is not
+    /// to.
     before_ring: Option<u32>,
     /// Client: it has asked for a ring.
     ring_asked: bool,
@@ -48,8 +49,9 @@ pub struct ShmConnection {
 /// What a ring counts for, and the length that RING names.
 const RING_FILE_BYTES: u64 = FILE_BYTES as u64;
 
-/// Messages after which a client asks for a ring: some ten streams of a small table, or a stream of thirty batches. A
-/// connection on which less happens, of which there may be thousands, costs no such memory.
+/// Messages after which a client asks for a ring: some ten streams of a small table, or a stream of
+/// thirty batches. A connection on which less happens, of which there may be thousands, costs no
+/// such memory.
 const MESSAGES_BEFORE_RING: u32 = 64;
 
 /// Which end of a connection this is.
@@ -322,7 +324,8 @@ impl Connection for ShmConnection {
         self.awake = false;
         let reader = self.channel.socket_reader().reader();
         let has_bytes = reader.is_some_and(Reader::doze);
-        // What is in the ring before it is its turn is announced on the socket, which wakes whoever sleeps there.
+        // What is in the ring before it is its turn is announced on the socket, which wakes whoever
+        // sleeps there.
         has_bytes && self.channel.is_aside()
     }
 
@@ -379,8 +382,8 @@ impl PeerRegions for ShmConnection {
 
 impl Drop for ShmConnection {
     fn drop(&mut self) {
-        // The server sees the end behind that: from then on it counts what was lent as closed, where this
-        // process lives on.
+        // The server sees the end behind that: from then on it counts what was lent as closed,
+        // where this process lives on.
         if self.regions.clear() == Unmapped::Later {
             let socket = Arc::clone(&self.socket);
             // Said, and not only closed: a forked child may have the socket too.

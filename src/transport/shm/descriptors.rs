@@ -153,8 +153,8 @@ impl DescriptorReader {
 
 /// Puts a frame into the ring, if there is room for it.
 ///
-/// Two SWITCHes must find room behind it whatever happens: that by which the client is woken, and the
-/// one before what then goes through the socket.
+/// Two SWITCHes must find room behind it whatever happens: that by which the client is woken, and
+/// the one before what then goes through the socket.
 fn put(writer: &mut Writer, frame: &OutFrame) -> Result<bool> {
     let len = frame.runs().map(<[u8]>::len).sum::<usize>();
     let fits =
@@ -209,8 +209,8 @@ impl SocketReader for DescriptorReader {
         self.came > 0
     }
 
-    /// Joins a REGION or RING message with its descriptor. One that came with any other message is stray,
-    /// and closed.
+    /// Joins a REGION or RING message with its descriptor. One that came with any other message is
+    /// stray, and closed.
     fn join(&mut self, message: &mut Incoming, unread: usize) -> Result<()> {
         if let Incoming::Control { bytes, fd } = message {
             // A legacy handle of a GPU's memory comes alone: the descriptor that waits is a later
@@ -253,15 +253,16 @@ impl SocketReader for DescriptorReader {
         self.waiting.clear();
     }
 
-    /// The ring takes what it can while the client looks there, up to the first frame that has to go
-    /// through the socket.
+    /// The ring takes what it can while the client looks there, up to the first frame that has to
+    /// go through the socket.
     fn divert(&mut self, outbox: &mut Outbox) -> Result<()> {
         let Some((writer, lane)) = self.writer.as_mut().filter(|_| outbox.fresh().is_some()) else {
             outbox.commit();
             return Ok(());
         };
         let awake = writer.is_awake();
-        // Let go of when the client has been shown them: who owned their memory may have work to do.
+        // Let go of when the client has been shown them: who owned their memory may have work to
+        // do.
         let mut gone = SmallVec::<[OutFrame; 4]>::new();
         if *lane == Lane::Socket {
             // What is before it must be seen to leave, or the client would wait for the socket.

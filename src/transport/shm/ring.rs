@@ -1,24 +1,27 @@
 //! A ring of bytes in shared memory, beside the socket: how a server's messages reach a client that
 //! looks for them instead of sleeping, without a system call.
 //!
-//! **Who has one.** A client asks for a ring once so much has come that the connection is not one of many that
-//! do nothing; the server makes it, a sealed memfd, and sends its descriptor (RING, `docs/wire.md`). It carries one
-//! direction, from the server to the client: what a client says (requests, credit, addresses) hurries nobody.
+//! **Who has one.** A client asks for a ring once so much has come that the connection is not one
+//! of many that do nothing; the server makes it, a sealed memfd, and sends its descriptor (RING,
+//! `docs/wire.md`). It carries one direction, from the server to the client: what a client says
+//! (requests, credit, addresses) hurries nobody.
 //!
-//! **What is in it.** The same frames as on the socket. A frame SWITCH says that the next frame is in
-//! the other place; so there is one order, and each frame is in one place whole. The writer uses the
-//! ring while the client is awake (it drives a stream, and will look there before it sleeps), and the socket for all
-//! else: while the client sleeps, for frames that bring a descriptor, for what does not fit. A byte on the socket is what wakes a sleeping client,
-//! as without a ring, and its end is the end of the connection.
+//! **What is in it.** The same frames as on the socket. A frame SWITCH says that the next frame is
+//! in the other place; so there is one order, and each frame is in one place whole. The writer uses
+//! the ring while the client is awake (it drives a stream, and will look there before it sleeps),
+//! and the socket for all else: while the client sleeps, for frames that bring a descriptor, for
+//! what does not fit. A byte on the socket is what wakes a sleeping client, as without a ring, and
+//! its end is the end of the connection.
 //!
-//! **No wake-up is lost.** The client says `awake` in the ring's head, and no more before it sleeps;
-//! then it looks at the ring once more. The writer first moves `written` and then looks whether the
-//! client is awake. A full fence stands between the two steps on both sides, so that one of them sees
-//! the other: the client finds the frame, or the writer finds it asleep, and wakes it by a SWITCH
-//! there and back. `ring_model.rs` has loom try [`Positions`] in every order of the steps.
+//! **No wake-up is lost.** The client says `awake` in the ring's head, and no more before it
+//! sleeps; then it looks at the ring once more. The writer first moves `written` and then looks
+//! whether the client is awake. A full fence stands between the two steps on both sides, so that
+//! one of them sees the other: the client finds the frame, or the writer finds it asleep, and wakes
+//! it by a SWITCH there and back. `ring_model.rs` has loom try [`Positions`] in every order of the
+//! steps.
 //!
-//! **Nobody trusts the other.** A position is read once, and then checked: more than the ring holds is a
-//! broken rule and ends the connection. Each side goes by its own copy of the position that it
+//! **Nobody trusts the other.** A position is read once, and then checked: more than the ring holds
+//! is a broken rule and ends the connection. Each side goes by its own copy of the position that it
 //! moves. Bytes are copied out before they are looked at. The memfd cannot shrink.
 
 use std::os::fd::OwnedFd;
@@ -111,8 +114,8 @@ struct Memory {
     base: NonNull<u8>,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; what is in it is reached by atomics, or
-// copied by the one owner of a `Writer` or a `Reader`.
+// SAFETY: a mapping belongs to the process, not to a thread; what is in it is reached by atomics,
+// or copied by the one owner of a `Writer` or a `Reader`.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -277,8 +280,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// `Protocol` when it is not a memfd of the size of a ring that can neither shrink nor grow, with
-    /// all its pages there; `OutOfMemory` when it cannot be mapped.
+    /// `Protocol` when it is not a memfd of the size of a ring that can neither shrink nor grow,
+    /// with all its pages there; `OutOfMemory` when it cannot be mapped.
     pub fn map(fd: &OwnedFd) -> Result<Self> {
         let failed = |errno| Error::os("cannot examine the server's ring", errno);
         let stat = rustix::fs::fstat(fd).map_err(failed)?;

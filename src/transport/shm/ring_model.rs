@@ -1,13 +1,15 @@
 //! The steps of two processes, in every order that the memory's rules allow (`tools/test-slow.sh
-//! loom`). A wake-up that is lost leaves the reader waiting with nobody left to come, which loom reports.
+//! loom`). A wake-up that is lost leaves the reader waiting with nobody left to come, which loom
+//! reports.
 
 use loom::sync::{Arc, Notify};
 use loom::thread;
 
 use super::Positions;
 
-/// As `DescriptorReader::divert` does it: a frame goes into the ring while the client looks there, and wakes it
-/// where it turns out to sleep; otherwise the socket has the frame, behind a SWITCH in the ring.
+/// As `DescriptorReader::divert` does it: a frame goes into the ring while the client looks there,
+/// and wakes it where it turns out to sleep; otherwise the socket has the frame, behind a SWITCH in
+/// the ring.
 fn send(positions: &Positions, socket: &Notify, written: u64) {
     let awake = positions.is_awake();
     positions.publish(written);

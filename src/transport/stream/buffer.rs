@@ -7,11 +7,11 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Most buffers that are kept.
 const MOST_SPARE: usize = 8;
 
-/// Buffers that hold nothing. The one given back last is taken first: it still lies in a processor's
-/// cache, and where many connections are read by turns they read into the same few.
+/// Buffers that hold nothing. The one given back last is taken first: it still lies in a
+/// processor's cache, and where many connections are read by turns they read into the same few.
 ///
-/// Nobody waits for the lock: whoever finds it taken does without, so that a forked child is not held
-/// up by a thread that it does not have.
+/// Nobody waits for the lock: whoever finds it taken does without, so that a forked child is not
+/// held up by a thread that it does not have.
 static SPARE: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 
 /// Bytes read and not yet looked at. While there are none it has no memory.

@@ -39,14 +39,14 @@ pub trait SocketReader: Send {
         Ok(())
     }
 
-    /// Whether the last read may have ended before the socket was empty, although there was room for
-    /// more.
+    /// Whether the last read may have ended before the socket was empty, although there was room
+    /// for more.
     fn was_cut_short(&self) -> bool {
         false
     }
 
-    /// Gives a message what came for it beside its bytes; `unread` bytes behind it have been read and not been
-    /// looked at.
+    /// Gives a message what came for it beside its bytes; `unread` bytes behind it have been read
+    /// and not been looked at.
     ///
     /// # Errors
     ///
@@ -80,7 +80,8 @@ pub trait SocketReader: Send {
     fn clear(&mut self) {}
 }
 
-/// SWITCHes that may follow each other: there and back, for a reader that sleeps, and then out again, are three.
+/// SWITCHes that may follow each other: there and back, for a reader that sleeps, and then out
+/// again, are three.
 const MOST_SWITCHES: u32 = 16;
 
 /// A connected socket.
@@ -97,7 +98,8 @@ pub struct Channel<I> {
     is_aside: bool,
     aside: Vec<u8>,
     aside_start: usize,
-    /// The last read left the socket empty: it is not asked again before somebody has waited for it.
+    /// The last read left the socket empty: it is not asked again before somebody has waited for
+    /// it.
     drained: bool,
     outbox: Outbox,
     /// The socket took no more when it was last written to.
@@ -231,8 +233,8 @@ impl<I: SocketReader> Channel<I> {
         Ok(written)
     }
 
-    /// Tells the peer that nothing more is sent, once all that is queued has left. Returns whether it
-    /// was told.
+    /// Tells the peer that nothing more is sent, once all that is queued has left. Returns whether
+    /// it was told.
     pub fn end_sending(&mut self) -> bool {
         if self.broken.is_some() {
             return true;

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::Status;
 use crate::transport::stream::fuzzing;
+use crate::transport::stream::{MAX_CONTROL_BYTES, encode_header};
 
 /// Set in the tag of an address list (rules D2, D4).
 const LIST_BIT: u64 = 1 << 56;

@@ -1,16 +1,19 @@
 //! Frames over byte streams, for the transports that have one: what is read is cut by
-//! [`FrameReader`], what is written is gathered by [`Outbox`], and [`Channel`] is a socket with both.
+//! [`FrameReader`], what is written is gathered by [`Outbox`], and [`Channel`] is a socket with
+//! both.
 
 mod buffer;
 mod channel;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+mod header;
 mod outbox;
 
 pub(super) use channel::{Channel, RingRead, SocketReader};
-pub(super) use frame::{
-    Class, FrameReader, HEADER_BYTES, Head, MAX_CONTROL_BYTES, MAX_METADATA_BYTES,
-    MAX_TAGGED_BYTES, SWITCH, encode_header,
+pub(super) use frame::FrameReader;
+pub(super) use header::{
+    Class, HEADER_BYTES, Head, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, SWITCH,
+    encode_header,
 };
 pub(super) use outbox::{OutFrame, Outbox};

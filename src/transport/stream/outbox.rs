@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 use crate::proto::Bytes;
-use crate::transport::stream::frame::{
+use crate::transport::stream::header::{
     Class, HEADER_BYTES, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, SWITCH, encode_header,
 };
 use crate::transport::{COPIED_BYTES, Outgoing, Payload, Queued, sends_host_memory_only};
@@ -24,7 +24,8 @@ const MAX_RUNS: usize = 1024;
 const PREFIX_BYTES: usize = 5;
 /// Bytes of memory for the first small frames.
 const FIRST_BYTES: usize = 256;
-/// Memory for more bytes or frames than this is not kept: where there are many connections none of it stays in a cache.
+/// Memory for more bytes or frames than this is not kept: where there are many connections none of
+/// it stays in a cache.
 const MOST_KEPT_BYTES: usize = 4096;
 const MOST_KEPT_FRAMES: usize = 8;
 /// Bytes after which no more frames are put into one run. The ring takes a run whole or not at all.
@@ -32,7 +33,8 @@ const MAX_RUN_BYTES: usize = 8 * 1024;
 
 /// Frames queued for one socket.
 ///
-/// Small ones lie one after the other in few runs of memory: a gathered write of 128 batches had 384 runs.
+/// Small ones lie one after the other in few runs of memory: a gathered write of 128 batches had
+/// 384 runs.
 #[derive(Default)]
 pub struct Outbox {
     /// Frames whose place is the socket.
@@ -106,8 +108,8 @@ impl Parts {
         encode_header(self.length, self.tag, self.class)
     }
 
-    /// The payload, where it is small enough to be copied. A body is sent from where it lies: who owns it is told when
-    /// it has left, and not before.
+    /// The payload, where it is small enough to be copied. A body is sent from where it lies: who
+    /// owns it is told when it has left, and not before.
     fn copied(&self) -> Option<&[u8]> {
         let bytes: &[u8] = match &self.payload {
             _ if self.fd.is_some() => return None,
@@ -268,8 +270,8 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when it is longer than the peer would take, `Unsupported` when it lies in a GPU's memory; nothing
-    /// was queued.
+    /// `InvalidArgument` when it is longer than the peer would take, `Unsupported` when it lies in
+    /// a GPU's memory; nothing was queued.
     pub fn push(&mut self, message: Outgoing) -> Result<()> {
         let message = Parts::new(message)?;
         let whole = message.length.saturating_add(HEADER_BYTES as u64);

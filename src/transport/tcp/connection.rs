@@ -44,8 +44,8 @@ impl WatchedSocket {
         }
     }
 
-    /// See [`Connection::finish`]: a close while something is unread, or is still to come, makes the
-    /// system forget what the peer's has not acknowledged.
+    /// See [`Connection::finish`]: a close while something is unread, or is still to come, makes
+    /// the system forget what the peer's has not acknowledged.
     pub fn finish(&mut self) -> bool {
         self.channel.end_sending() && self.has_arrived()
     }

@@ -245,7 +245,8 @@ impl Connection for JoinedConnection {
     }
 
     fn finish(&mut self) -> bool {
-        // Nothing is ended before all is there: the peer takes the end of one socket for the end of them all.
+        // Nothing is ended before all is there: the peer takes the end of one socket for the end of
+        // them all.
         if self.queued().bytes > 0 || !self.parts.iter().all(|part| part.line.has_arrived()) {
             return false;
         }

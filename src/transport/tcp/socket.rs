@@ -52,11 +52,12 @@ pub fn set_up(socket: &OwnedFd, end: End, patience: Patience) -> Result<()> {
     set().map_err(|errno| Error::os("cannot set a socket up", errno))
 }
 
-/// The congestion control for a peer on this machine: every Linux has it, and lets every user choose it.
+/// The congestion control for a peer on this machine: every Linux has it, and lets every user
+/// choose it.
 const UNPACED: &str = "reno";
 
-/// Sends to `peer` as fast as it reads, where it is on this machine. A congestion control that paces, as
-/// BBR does, guesses there what no network limits, and sends at a third of what it could.
+/// Sends to `peer` as fast as it reads, where it is on this machine. A congestion control that
+/// paces, as BBR does, guesses there what no network limits, and sends at a third of what it could.
 ///
 /// Anything else keeps the system's choice, which knows the network.
 pub fn spare_pacing(socket: &OwnedFd, peer: &SocketAddr) {
@@ -99,8 +100,8 @@ pub fn has_arrived(socket: impl AsFd) -> bool {
     result != 0 || unacknowledged == 0
 }
 
-/// Connects to one of `candidates`, in their order, within `timeout` after `start`, unless the token is
-/// triggered.
+/// Connects to one of `candidates`, in their order, within `timeout` after `start`, unless the
+/// token is triggered.
 pub fn connect(
     address: &Address,
     candidates: &[SocketAddr],

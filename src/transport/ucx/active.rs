@@ -106,7 +106,8 @@ fn owned(bytes: Cow<'_, [u8]>) -> Bytes {
     }
 }
 
-/// Takes the active messages that the peer may send on a worker from now on. Others are UCX's to refuse.
+/// Takes the active messages that the peer may send on a worker from now on. Others are UCX's to
+/// refuse.
 ///
 /// `shared` must live until the worker is destroyed.
 ///
@@ -246,8 +247,8 @@ unsafe extern "C" fn on_bundle(
 ///
 /// # Safety
 ///
-/// `arg` is the [`CallbackInbox`] that [`listen`] was given; `param` is readable; `data` is `length`
-/// readable bytes or, by rendezvous, UCX's description of a message.
+/// `arg` is the [`CallbackInbox`] that [`listen`] was given; `param` is readable; `data` is
+/// `length` readable bytes or, by rendezvous, UCX's description of a message.
 unsafe fn on_active(
     arg: *mut c_void,
     data: *mut c_void,

@@ -1,9 +1,10 @@
-//! Bundles: several small messages in one active message (`docs/wire.md`, "Several messages in one, over
-//! ucx").
+//! Bundles: several small messages in one active message (`docs/wire.md`, "Several messages in one,
+//! over ucx").
 //!
-//! Each message costs UCX a pass through its layers, and over tcp a system call. A small batch is two, its
-//! header and its body; a short answer is five. A client of our extension says that it takes bundles
-//! ([`Feature::Bundles`](crate::transport::features::Feature)); its server then holds small messages until [`Bundle::take`], and sends them as one.
+//! Each message costs UCX a pass through its layers, and over tcp a system call. A small batch is
+//! two, its header and its body; a short answer is five. A client of our extension says that it
+//! takes bundles ([`Feature::Bundles`](crate::transport::features::Feature)); its server then holds
+//! small messages until [`Bundle::take`], and sends them as one.
 
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
@@ -13,11 +14,12 @@ use crate::transport::{Incoming, Outgoing, Payload, sends_host_memory_only};
 
 /// A message that is longer goes by itself: its bytes would be copied once more for nothing.
 pub(super) const MOST_MESSAGE_BYTES: usize = 16 << 10;
-/// The same over tcp. What UCX sends by itself there, it sends in pieces of 8 KiB or by rendezvous, whose answers
-/// keep the sender waiting: with either a body of 8 KiB takes 15 to 35 us, in a bundle 3.
+/// The same over tcp. What UCX sends by itself there, it sends in pieces of 8 KiB or by rendezvous,
+/// whose answers keep the sender waiting: with either a body of 8 KiB takes 15 to 35 us, in a
+/// bundle 3.
 pub(super) const MOST_MESSAGE_BYTES_OVER_TCP: usize = 256 << 10;
-/// A bundle is not longer, frames included: the longest message, and its header. Elsewhere than over tcp it is written long
-/// before, by what the driver has wait.
+/// A bundle is not longer, frames included: the longest message, and its header. Elsewhere than
+/// over tcp it is written long before, by what the driver has wait.
 const MOST_BYTES: usize = MOST_MESSAGE_BYTES_OVER_TCP + (64 << 10);
 /// No peer may send a longer one.
 pub(super) const LIMIT: u64 = 512 << 10;
@@ -69,7 +71,8 @@ impl Bundle {
         self.length += length;
     }
 
-    /// Takes what has waited, to be sent now: one message as it is unless it is [in runs](is_in_runs), several [`together`].
+    /// Takes what has waited, to be sent now: one message as it is unless it is [in
+    /// runs](is_in_runs), several [`together`].
     pub(super) fn take(&mut self) -> Vec<Outgoing> {
         self.length = 0;
         std::mem::take(&mut self.messages)
@@ -96,8 +99,8 @@ impl Bundle {
     }
 }
 
-/// Whether a message lies in several runs of memory. UCX sends two of them with each system call over tcp: of a body of 3,000
-/// columns that takes 25 times as long as to put it together.
+/// Whether a message lies in several runs of memory. UCX sends two of them with each system call
+/// over tcp: of a body of 3,000 columns that takes 25 times as long as to put it together.
 pub(super) fn is_in_runs(message: &Outgoing) -> bool {
     matches!(
         message,
@@ -235,8 +238,8 @@ mod tests {
         together(&pushed(messages).take(), Vec::new()).unwrap()
     }
 
-    /// docs/wire.md, "Several messages in one": a bundle brings each class of message as it was, in order;
-    /// what a body lay in is kept until the bundle has left.
+    /// docs/wire.md, "Several messages in one": a bundle brings each class of message as it was, in
+    /// order; what a body lay in is kept until the bundle has left.
     #[test]
     fn a_bundle_brings_each_message_in_order() {
         let owner = Arc::new(());
@@ -309,8 +312,8 @@ mod tests {
         assert!(!full.fits(length) && (full.len() as u64) < LIMIT);
     }
 
-    /// Rule A8: a bundle cut anywhere but between its messages is refused, and so are frames of no known
-    /// class and lengths beyond the bundle; nothing is read past its end.
+    /// Rule A8: a bundle cut anywhere but between its messages is refused, and so are frames of no
+    /// known class and lengths beyond the bundle; nothing is read past its end.
     #[test]
     fn what_is_no_bundle_is_refused() {
         let bytes = sealed(vec![metadata(b"one"), metadata(b"two")]);

@@ -1,10 +1,10 @@
 //! What UCX's callbacks tell, and the operations under way.
 //!
 //! Callbacks run inside `ucp_worker_progress`, or another call on the worker, on the thread that
-//! makes it. They take what they are told into [`CallbackInbox`] and do nothing else: what follows from it
-//! is done after the call, in [`settle`](super::connection::UcxConnection), where no part of UCX is
-//! on the stack. What was sent before the call that sends it came back is told to none of them: its
-//! caller sees to it ([`Started::Sent`]). The lock is never held during a call to UCX.
+//! makes it. They take what they are told into [`CallbackInbox`] and do nothing else: what follows
+//! from it is done after the call, in [`settle`](super::connection::UcxConnection), where no part
+//! of UCX is on the stack. What was sent before the call that sends it came back is told to none of
+//! them: its caller sees to it ([`Started::Sent`]). The lock is never held during a call to UCX.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,7 +39,8 @@ pub(super) enum Peer {
 pub(super) struct CallbackInbox {
     /// Whose messages come.
     pub peer: Peer,
-    /// Something was told since it was last taken: most often nothing was, and the lock is left alone.
+    /// Something was told since it was last taken: most often nothing was, and the lock is left
+    /// alone.
     news: AtomicBool,
     under_way: Mutex<UnderWay>,
     state: Mutex<InboxState>,
@@ -144,8 +145,8 @@ struct Operation {
 #[derive(Default)]
 struct UnderWay(Vec<NonNull<Operation>>);
 
-// SAFETY: an operation belongs to a worker and not to a thread; who makes calls on the worker uses it, one
-// thread at a time.
+// SAFETY: an operation belongs to a worker and not to a thread; who makes calls on the worker uses
+// it, one thread at a time.
 unsafe impl Send for UnderWay {}
 
 impl UnderWay {
@@ -230,8 +231,8 @@ impl CallbackInbox {
         self.news.load(Ordering::Acquire)
     }
 
-    /// Takes what was told into `told`, which is empty. Returns whether anything was, the end of the
-    /// connection included.
+    /// Takes what was told into `told`, which is empty. Returns whether anything was, the end of
+    /// the connection included.
     pub(super) fn take(&self, told: &mut Reports) -> bool {
         if !self.has_news() {
             return false;
@@ -255,7 +256,8 @@ impl CallbackInbox {
     pub(super) unsafe fn forget_under_way(&self) {
         let forgotten = std::mem::take(&mut *self.under_way.lock());
         for operation in forgotten.0 {
-            // SAFETY: made by `start`; a worker that is destroyed calls no callback that would take it.
+            // SAFETY: made by `start`; a worker that is destroyed calls no callback that would take
+            // it.
             drop(unsafe { Box::from_raw(operation.as_ptr()) });
         }
     }
@@ -264,8 +266,8 @@ impl CallbackInbox {
     /// `work` alive until the operation is over. The pointers that `call` passes point into memory
     /// that `work` owns on the heap, so that moving `work` does not move what they point to.
     ///
-    /// A message that was sent at once is let go of; any other operation that is over at once is among those
-    /// finished.
+    /// A message that was sent at once is let go of; any other operation that is over at once is
+    /// among those finished.
     pub(super) fn start(
         self: &Arc<Self>,
         work: Work,
@@ -282,8 +284,8 @@ impl CallbackInbox {
         params.user_data = operation.as_ptr().cast();
         match ends {
             Ends::Send => params.cb.send = Some(on_sent),
-            // What is received always ends with the callback, which is told what came: UCX 1.13 tells
-            // it nowhere else where a message had come before its receive.
+            // What is received always ends with the callback, which is told what came: UCX 1.13
+            // tells it nowhere else where a message had come before its receive.
             Ends::Tagged => {
                 params.cb.recv = Some(on_received);
                 params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;

@@ -169,8 +169,10 @@ impl Closing {
             ..
         } = &mut self.remains;
         match &mut self.step {
+            // Also where the peer is gone: the flush then ends with an error. UCX frees callbacks
+            // twice that are left of one when its worker is destroyed.
             Step::Flush { pending, until } => {
-                if !is_gone && pending.check().is_none() && now < *until {
+                if pending.check().is_none() && now < *until {
                     return Stepped::Waits;
                 }
                 let fetch = Step::Fetch { gone_until: None };
@@ -188,6 +190,10 @@ impl Closing {
                 }
                 let by_force = is_gone || lent.is_none() || !*is_fetched_from;
                 let is_flushing = worker.is_flushing();
+                // As in the step before.
+                if is_flushing && is_gone && !gone_since(gone_until) {
+                    return Stepped::Waits;
+                }
                 let forced = by_force
                     .then(|| endpoint.begin_close(worker, true))
                     .flatten();

@@ -1,12 +1,12 @@
 //! One connection to one peer: a worker of its own and one endpoint (rule R2).
 
 mod progress;
+mod regions;
 mod sending;
 mod shutdown;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,11 +16,9 @@ use crate::cancel::Cancel;
 use crate::device::cuda::{Current, Device};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
-use crate::proto::Span;
 use crate::transport::address::is_loopback;
 use crate::transport::features::Feature;
 use crate::transport::patience::Patience;
-use crate::transport::regions::{NoRegions, no_regions};
 use crate::transport::ucx::active;
 use crate::transport::ucx::bundle::{self, Bundle};
 use crate::transport::ucx::callbacks::{CallbackInbox, Peer, Reports};
@@ -28,13 +26,12 @@ use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::key::Key;
-use crate::transport::ucx::pull::{Pulls, ReadLane};
+use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::silence;
 use crate::transport::ucx::tagged::Tagged;
 use crate::transport::ucx::worker::Worker;
 use crate::transport::{
     Connection, Identity, Incoming, Lender, Outgoing, PeerRegions, Profile, Queued, Readiness,
-    Resolved, Unmapped,
 };
 
 /// Rounds of progress in one call that bring no message, after which others have their turn.
@@ -54,8 +51,8 @@ pub struct UcxConnection {
     lender: Option<Arc<dyn Lender>>,
     /// Whether UCX takes memory of GPUs.
     knows_cuda: bool,
-    /// The GPU whose memory UCX has been given here: current during every call from then on, for any
-    /// of them may begin or finish a copy.
+    /// The GPU whose memory UCX has been given here: current during every call from then on, for
+    /// any of them may begin or finish a copy.
     gpu: Option<Arc<Device>>,
     /// Small messages that wait to leave together, once the client has asked for that.
     bundle: Option<Bundle>,
@@ -207,8 +204,8 @@ impl UcxConnection {
         self.lender = Some(lender);
     }
 
-    /// Reads what the server lends: one that `announces` regions, or whose URI has the `key` to plain
-    /// addresses, or both. The context must have the feature for it.
+    /// Reads what the server lends: one that `announces` regions, or whose URI has the `key` to
+    /// plain addresses, or both. The context must have the feature for it.
     ///
     /// # Errors
     ///
@@ -268,8 +265,8 @@ impl UcxConnection {
         self.over.clone().map_or(Ok(()), Err)
     }
 
-    /// The next message. Where there is none the descriptor tells when to ask again, or whoever is awake
-    /// does it by himself.
+    /// The next message. Where there is none the descriptor tells when to ask again, or whoever is
+    /// awake does it by himself.
     fn next(&mut self) -> Result<Option<Incoming>> {
         self.generation.ensure_same_process()?;
         let gpu = self.gpu.clone();
@@ -473,57 +470,6 @@ impl Connection for UcxConnection {
         self.queued_bytes = 0;
         self.over.get_or_insert_with(closed);
         lent
-    }
-}
-
-impl PeerRegions for UcxConnection {
-    fn map(&mut self, id: u16, handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
-        self.generation.ensure_same_process()?;
-        let (Some(link), Some(pulls)) = (&mut self.link, &mut self.pulls) else {
-            return Err(no_regions(id));
-        };
-        if self.over.is_some() {
-            // Nothing can be read from it any more; what the server said behind it is still heard.
-            return Ok(());
-        }
-        let gpu = self.gpu.clone();
-        let _current = enter(gpu.as_ref())?;
-        let mut line = ReadLane {
-            worker: &mut link.worker,
-            endpoint: link.endpoint,
-            shared: &self.shared,
-        };
-        self.inbox.extend(pulls.map(&mut line, id, handle)?);
-        // Lists that waited for the region are read now, perhaps at once.
-        self.settle();
-        self.wake_for_inbox();
-        Ok(())
-    }
-
-    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
-        match &mut self.pulls {
-            Some(pulls) => pulls.unmap(id).map(|()| Unmapped::Now),
-            None => Err(no_regions(id)),
-        }
-    }
-
-    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
-        match &mut self.pulls {
-            Some(pulls) => pulls.resolve(seq, &spans),
-            None => NoRegions.resolve(seq, spans),
-        }
-    }
-
-    fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
-        let gpu = gpu.filter(|_| self.knows_cuda).cloned();
-        self.tagged.receive_on(gpu.clone());
-        // What is under way of an earlier stream may still want the earlier one.
-        self.gpu = gpu.or(self.gpu.take());
-    }
-
-    fn is_sound(&self) -> bool {
-        let gpu = self.gpu.as_ref();
-        gpu.is_none_or(|gpu| matches!(gpu.is_alive(), Ok(true)))
     }
 }
 

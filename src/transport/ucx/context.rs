@@ -14,6 +14,7 @@ use ucx1_sys::{
     ucp_context_h, ucp_err_handling_mode_t, ucp_params_t,
 };
 
+use crate::device::memfd;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::Settings;
@@ -37,18 +38,24 @@ const OURS: [&str; 3] = [LIBRARY, ERROR_HANDLING, PATIENCE_SETTING];
 const TCP_FAMILIES: &str = "TCP_AF_PRIO";
 /// The oldest UCX that is known to take [`TCP_FAMILIES`] as a setting.
 const OBEYS_TCP_FAMILIES: (u32, u32, u32) = (1, 15, 0);
-/// What UCX sends over tcp in one piece, of what it copies: 8 KiB by default, with a system call for each. From 1.16 on that
-/// is all that it sends without rendezvous.
+/// What UCX sends over tcp in one piece, of what it copies: 8 KiB by default, with a system call
+/// for each. From 1.16 on that is all that it sends without rendezvous.
 const TCP_SEGMENT: &str = "TCP_TX_SEG_SIZE";
-/// Not more: it is what a peer with UCX's own settings takes in one piece. A body of 64 KiB with its header is two so, and takes
-/// 37 us with both ends awake where 72 KiB in a piece would make it 32.
+/// Not more: it is what a peer with UCX's own settings takes in one piece. A body of 64 KiB with
+/// its header is two so, and takes 37 us with both ends awake where 72 KiB in a piece would make it
+/// 32.
 const TCP_SEGMENT_BYTES: &str = "64k";
 /// The tcp of newer ones does not open where this is less; it is as much by default.
 const TCP_RECEIVED_SEGMENT: &str = "TCP_RX_SEG_SIZE";
 /// What UCX goes over.
 const TRANSPORTS: &str = "TLS";
-/// Everything but shared memory: between processes of one host users have `shm:`.
-const WITHOUT_SHARED_MEMORY: &str = "^shm";
+/// Everything but shared memory in files, where the size of files is limited.
+const WITHOUT_FILES: &str = "^posix";
+/// Lets shared memory carry connections that notice a dead peer. UCX 1.22 can end the process when
+/// such a connection over tcp ends by force.
+const POSIX_ERROR_HANDLING: &str = "POSIX_ERROR_HANDLING";
+/// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
+const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 /// Whether a listener takes an address where connections of an earlier one have not ended: without
 /// it the port of a server that was killed stays taken for a minute.
 const REUSES_ADDRESS: &str = "TCP_CM_REUSEADDR";
@@ -284,8 +291,11 @@ fn init(
         // Without tcp in the build there is no such setting.
         let _ = config.set(TCP_SEGMENT, TCP_SEGMENT_BYTES);
     }
-    if !is_set(TRANSPORTS) {
-        config.set(TRANSPORTS, WITHOUT_SHARED_MEMORY)?;
+    if !is_set(TRANSPORTS) && memfd::most_bytes() != u64::MAX {
+        config.set(TRANSPORTS, WITHOUT_FILES)?;
+    }
+    if api.version() >= KNOWS_POSIX_ERROR_HANDLING && !is_in_environment(POSIX_ERROR_HANDLING) {
+        config.set(POSIX_ERROR_HANDLING, "y")?;
     }
     if !is_set(REUSES_ADDRESS) {
         let _ = config.set(REUSES_ADDRESS, "y");

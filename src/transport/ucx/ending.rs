@@ -1,9 +1,9 @@
 //! The end of the process while UCX is in use.
 //!
-//! `exit` runs UCX's destructors on the thread that calls it. They free tables that `ucp_ep_close_nbx`,
-//! `ucp_worker_destroy` and `ucp_cleanup` read, and an I/O thread may just be there: it closes the connections of a
-//! client that was freed a moment ago. So an exit waits for what is being closed, and after that nothing is: the
-//! system frees it.
+//! `exit` runs UCX's destructors on the thread that calls it. They free tables that
+//! `ucp_ep_close_nbx`, `ucp_worker_destroy` and `ucp_cleanup` read, and an I/O thread may just be
+//! there: it closes the connections of a client that was freed a moment ago. So an exit waits for
+//! what is being closed, and after that nothing is: the system frees it.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use parking_lot::{RecursiveRwLock, RecursiveRwLockReadGuard};
 use crate::fork;
 use crate::transport::ucx::closer;
 
-/// Read while something of UCX's is closed or destroyed; true from the end of the process on. Recursive, for a
-/// connection's end has its worker's within.
+/// Read while something of UCX's is closed or destroyed; true from the end of the process on.
+/// Recursive, for a connection's end has its worker's within.
 static ENDS: RecursiveRwLock<bool> = RecursiveRwLock::new(false);
 
 /// How long an exit waits: no connection takes longer to close.
@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Has an exit wait. Called before anything is made that is to be closed.
 pub(super) fn watch() {
     static REGISTERED: OnceCell<i32> = OnceCell::new();
-    // Where there is no room for the handler, an exit does not wait.
-    // SAFETY: `at_exit` is a function for the life of the process (the library is linked `-z nodelete`). What is
+    // Where there is no room for the handler, an exit does not wait. SAFETY: `at_exit` is a
+    // function for the life of the process (the library is linked `-z nodelete`). What is
     // registered runs before the destructors of libraries.
     REGISTERED.get_or_init(|| unsafe { libc::atexit(at_exit) });
 }
@@ -40,8 +40,8 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Keeps the process from ending while something is closed or destroyed; `None` where it ends, and what is
-/// left must stay as it is.
+/// Keeps the process from ending while something is closed or destroyed; `None` where it ends, and
+/// what is left must stay as it is.
 pub(super) fn hold_off() -> Option<RecursiveRwLockReadGuard<'static, bool>> {
     let ends = ENDS.read();
     (!*ends).then_some(ends)
@@ -59,8 +59,8 @@ mod tests {
     /// Set for the child alone.
     const CASE: &str = "DIPC_TEST_ENDING";
 
-    /// Promise of this module: what is being closed at an exit is closed before the process ends, and nothing
-    /// after that.
+    /// Promise of this module: what is being closed at an exit is closed before the process ends,
+    /// and nothing after that.
     #[test]
     fn an_exit_waits_for_what_is_being_closed() {
         let output = Command::new(std::env::current_exe().unwrap())

@@ -26,8 +26,8 @@ struct Run {
 /// A message on its way out, and what keeps its memory alive.
 pub(super) struct Sending {
     memory: Memory,
-    /// Keeps the memory of others alive. Dropped with the message, also where that is a copy: letting
-    /// go of it may wake a thread, and the message leaves first.
+    /// Keeps the memory of others alive. Dropped with the message, also where that is a copy:
+    /// letting go of it may wake a thread, and the message leaves first.
     _owner: Option<Box<dyn Send>>,
     /// Its length in bytes.
     length: usize,

@@ -7,8 +7,8 @@ use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::error;
 use crate::transport::ucx::worker::Worker;
 
-/// UCX is not told how long a packed key is. Zeros behind it end what a broken one might claim: each
-/// of 64 devices has one byte for the length of its part.
+/// UCX is not told how long a packed key is. Zeros behind it end what a broken one might claim:
+/// each of 64 devices has one byte for the length of its part.
 const PADDING: usize = 64 * 256;
 
 /// A key, as one endpoint uses it. It goes before its worker does, and after every operation that
@@ -19,8 +19,8 @@ pub(super) struct Key {
     handle: ucp_rkey_h,
 }
 
-// SAFETY: the key belongs to its worker and not to a thread; it is used, and dropped, by the owner of
-// that, one thread at a time.
+// SAFETY: the key belongs to its worker and not to a thread; it is used, and dropped, by the owner
+// of that, one thread at a time.
 unsafe impl Send for Key {}
 // SAFETY: as above; shared access reads the handle alone.
 unsafe impl Sync for Key {}
@@ -30,7 +30,8 @@ impl Key {
     ///
     /// # Errors
     ///
-    /// `Protocol` for an empty one; `Unreachable`, as UCX says, where no transport reaches the memory.
+    /// `Protocol` for an empty one; `Unreachable`, as UCX says, where no transport reaches the
+    /// memory.
     pub(super) fn unpack(worker: &Worker, endpoint: Endpoint, packed: &[u8]) -> Result<Self> {
         if packed.is_empty() {
             return Err(Error::protocol("the key to the server's memory is empty"));
@@ -40,7 +41,8 @@ impl Key {
         padded.resize(packed.len() + PADDING, 0);
         let api = worker.api();
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the endpoint lives; the key is readable, with room behind it; `handle` is writable.
+        // SAFETY: the endpoint lives; the key is readable, with room behind it; `handle` is
+        // writable.
         let status = unsafe {
             api.ucp_ep_rkey_unpack(endpoint.handle(), padded.as_ptr().cast(), &raw mut handle)
         };

@@ -52,8 +52,8 @@ struct Waiting(Mutex<VecDeque<Request>>);
 /// A client that wants to be accepted.
 struct Request(ucp_conn_request_h);
 
-// SAFETY: a request belongs to its listener's worker and not to a thread; the owner of both uses it,
-// one thread at a time.
+// SAFETY: a request belongs to its listener's worker and not to a thread; the owner of both uses
+// it, one thread at a time.
 unsafe impl Send for Request {}
 // SAFETY: the listener's handle, too, belongs to no thread; calls need `&mut self`.
 unsafe impl Send for UcxListener {}

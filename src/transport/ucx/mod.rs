@@ -127,8 +127,8 @@ impl Transport for Ucx {
         if let Some(theirs) = &uri.ucx_version {
             version::ensure_compatible(api, theirs)?;
         }
-        // Rule U2: what is lent can be read where the URI says how it is given back, and where its keys
-        // come, by REGION or with the URI.
+        // Rule U2: what is lent can be read where the URI says how it is given back, and where its
+        // keys come, by REGION or with the URI.
         let reads = uri.tags.free_data.is_some() && (uri.extension || uri.remote_handle.is_some());
         let features = if reads { UCP_FEATURE_RMA } else { 0 };
         let start = Instant::now();

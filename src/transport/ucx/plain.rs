@@ -106,7 +106,8 @@ impl PlainLender {
     }
 }
 
-/// Where copies of `buffers` go in a block, and how long that is. `None`: longer than can be counted.
+/// Where copies of `buffers` go in a block, and how long that is. `None`: longer than can be
+/// counted.
 fn lay_out(buffers: &[BufferRef]) -> Option<(Vec<u64>, u64)> {
     let mut end = 0u64;
     let mut offsets = Vec::with_capacity(buffers.len());

@@ -182,8 +182,8 @@ impl Pulls {
         }
     }
 
-    /// Where a span is at the server, or the error that it is outside its region. `None`: its region
-    /// is not known.
+    /// Where a span is at the server, or the error that it is outside its region. `None`: its
+    /// region is not known.
     fn find(&self, span: &Span) -> Option<Result<(u64, &Arc<Key>)>> {
         let (id, offset) = split_address(span.address);
         if id == 0 {
@@ -289,7 +289,8 @@ impl Pulls {
     /// Begins as many reads as may be under way.
     fn read_on(&mut self, line: &mut ReadLane<'_>) {
         if line.shared.with(|state| state.failed.is_some()) {
-            // Nothing is to be had from an endpoint that is lost; its end is told by the connection.
+            // Nothing is to be had from an endpoint that is lost; its end is told by the
+            // connection.
             return;
         }
         while self.under_way < READS_AT_ONCE {
@@ -477,8 +478,8 @@ impl Pulls {
         });
     }
 
-    /// The connection is over: gives up everything that UCX has to do with. What was read stays, for
-    /// the driver may not have asked for it yet.
+    /// The connection is over: gives up everything that UCX has to do with. What was read stays,
+    /// for the driver may not have asked for it yet.
     pub(super) fn detach(&mut self) -> Self {
         let pulled = std::mem::take(&mut self.pulled);
         let rest = Self {

@@ -257,6 +257,9 @@ fn name_within(version: (u32, u32, u32), name: &str) -> &str {
     if version >= WHOLE_NAMES {
         return name;
     }
+    if name == "POSIX_ERROR_HANDLING" {
+        return "ERROR_HANDLING";
+    }
     let short = name.strip_prefix("TCP_");
     short
         .filter(|short| SHORT_NAMES.contains(short))

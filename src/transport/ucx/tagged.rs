@@ -33,14 +33,14 @@ const POSTED_MASK: u64 = 0x0100_0000_FFFF_FFFF;
 /// The same for a receive of either kind (rule D5).
 const NUMBER_MASK: u64 = 0x0000_0000_FFFF_FFFF;
 
-/// Packed bodies shorter than this are received on the host, whatever is wished: a body on a GPU costs
-/// the decoder a kernel and a wait for the few values that it looks at, tens of microseconds, in
-/// which the host receives, checks and begins to upload as many bytes.
+/// Packed bodies shorter than this are received on the host, whatever is wished: a body on a GPU
+/// costs the decoder a kernel and a wait for the few values that it looks at, tens of microseconds,
+/// in which the host receives, checks and begins to upload as many bytes.
 const GPU_BYTES: u64 = 16 << 10;
 
 /// Bytes of bodies for which UCX has a receive at one time, while it has something to do: what has
-/// just been read is then received into again, and lies in a cache. When it has nothing to do, another
-/// body is added, so that one that comes over a network has its receive before it comes.
+/// just been read is then received into again, and lies in a cache. When it has nothing to do,
+/// another body is added, so that one that comes over a network has its receive before it comes.
 const POSTED_BYTES: u64 = 256 << 10;
 
 /// Receives of tagged messages on one worker.
@@ -102,8 +102,8 @@ pub(super) struct Received {
     pub info: ucp_tag_recv_info_t,
 }
 
-// SAFETY: the requests belong to a worker and not to a thread; its owner cancels them, one thread at
-// a time.
+// SAFETY: the requests belong to a worker and not to a thread; its owner cancels them, one thread
+// at a time.
 unsafe impl Send for Tagged {}
 
 impl Tagged {
@@ -127,8 +127,8 @@ impl Tagged {
         self.gpu = gpu;
     }
 
-    /// Takes note of a body to come: `packed` bytes, or a list of `list` bytes. Returns whether it is still to
-    /// come.
+    /// Takes note of a body to come: `packed` bytes, or a list of `list` bytes. Returns whether it
+    /// is still to come.
     pub(super) fn expect(&mut self, seq: u32, packed: u64, list: u64) -> bool {
         if self.early.remove(&seq) {
             return false;
@@ -171,8 +171,8 @@ impl Tagged {
         }
     }
 
-    /// Posts receives for bodies to come, as far as is useful now. Where UCX is `idle`, one at least.
-    /// Returns whether there was one.
+    /// Posts receives for bodies to come, as far as is useful now. Where UCX is `idle`, one at
+    /// least. Returns whether there was one.
     ///
     /// # Errors
     ///
@@ -196,7 +196,8 @@ impl Tagged {
         Ok(moved)
     }
 
-    /// Which of the expected bodies is posted next, if one is to be now. Uses up `idle` where that is the reason.
+    /// Which of the expected bodies is posted next, if one is to be now. Uses up `idle` where that
+    /// is the reason.
     fn next(&self, worker: &Worker, idle: &mut bool) -> Option<usize> {
         let front = self.expected.front()?;
         let waits = |body: &Expected| self.by_turns && body.packed > POSTED_BYTES;
@@ -204,8 +205,8 @@ impl Tagged {
             if self.posted.iter().any(|posted| waits(&posted.body)) {
                 return None;
             }
-            // A peer may send bodies in any order, and wait until each has left: what one that has not
-            // come held up could be the one that comes.
+            // A peer may send bodies in any order, and wait until each has left: what one that has
+            // not come held up could be the one that comes.
             let has_come = |body: &Expected| has_come(worker, body.seq);
             return self.expected.iter().position(has_come);
         }
@@ -213,8 +214,9 @@ impl Tagged {
         (within || self.posted.is_empty() || std::mem::take(idle)).then_some(0)
     }
 
-    /// Posts the receives of one body. Rule D8 has two, by exact tag, since one for both could truncate
-    /// a list, or put it into a GPU's memory: where it can do neither, one is enough (rule D5).
+    /// Posts the receives of one body. Rule D8 has two, by exact tag, since one for both could
+    /// truncate a list, or put it into a GPU's memory: where it can do neither, one is enough (rule
+    /// D5).
     fn post_one(
         &mut self,
         worker: &mut Worker,
@@ -272,8 +274,8 @@ impl Tagged {
         let work = Work::Body { id, seq, memory };
         let (api, handle) = (worker.api(), worker.handle());
         let started = shared.start(work, Ends::Tagged, params, |params| {
-            // SAFETY: the worker lives; the buffer has `count` bytes of the memory that the parameters
-            // say and is the operation's, which owns it, until that is over.
+            // SAFETY: the worker lives; the buffer has `count` bytes of the memory that the
+            // parameters say and is the operation's, which owns it, until that is over.
             unsafe { api.ucp_tag_recv_nbx(handle, buffer, count, tag, mask, params) }
         });
         let request = match started {
@@ -422,12 +424,12 @@ fn wrong_length(seq: u32, length: usize, announced: u64) -> Error {
     ))
 }
 
-/// Cancels a receive whose end has not been taken up. It ends with an error then, or with success if
-/// it had begun to receive; either is ignored.
+/// Cancels a receive whose end has not been taken up. It ends with an error then, or with success
+/// if it had begun to receive; either is ignored.
 fn cancel(worker: &mut Worker, receive: Option<Receive>) {
     if let Some(request) = receive.and_then(|receive| receive.request) {
-        // SAFETY: the request was not freed: its end has not been taken up, which would have removed
-        // it from those posted first. UCX lets one that is over alone.
+        // SAFETY: the request was not freed: its end has not been taken up, which would have
+        // removed it from those posted first. UCX lets one that is over alone.
         unsafe {
             worker
                 .api()

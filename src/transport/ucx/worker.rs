@@ -26,8 +26,8 @@ use crate::transport::wait::wait;
 
 /// A worker. Calls come from one thread at a time, which the owner's lock sees to.
 ///
-/// The descriptor to sleep on is an epoll instance of ours around UCX's own: it outlives the worker,
-/// so that whoever sleeps on it wakes when the connection is closed.
+/// The descriptor to sleep on is an epoll instance of ours around UCX's own: it outlives the
+/// worker, so that whoever sleeps on it wakes when the connection is closed.
 pub(super) struct Worker {
     context: Arc<Context>,
     handle: ucp_worker_h,
@@ -177,8 +177,8 @@ impl Worker {
         Ok(false)
     }
 
-    /// Something is under way: has whoever sleeps wake when it comes on, or at once where that cannot
-    /// be had.
+    /// Something is under way: has whoever sleeps wake when it comes on, or at once where that
+    /// cannot be had.
     ///
     /// # Errors
     ///
@@ -254,8 +254,8 @@ impl Worker {
         self.flushes.retain_mut(|flush| flush.check().is_none());
         !self.flushes.is_empty()
     }
-    /// Destroys the worker, every endpoint of which is closed, and returns whether it could: not at the end
-    /// of the process. UCX forgets what was still under way.
+    /// Destroys the worker, every endpoint of which is closed, and returns whether it could: not at
+    /// the end of the process. UCX forgets what was still under way.
     pub(super) fn destroy(self) -> bool {
         self.wake_for_ever();
         let Some(_held_off) = ending::hold_off() else {

@@ -158,8 +158,8 @@ impl UcxConnection {
 
     fn post_active(&mut self, class: Class, sending: Sending) -> Result<()> {
         // Rule R1: no header, and for metadata the reply flag. UCX drops a message with it that is
-        // read after the endpoint has failed, as the last word of a server may be. A bundle is small: that its
-        // client asks for it first would only cost time.
+        // read after the endpoint has failed, as the last word of a server may be. A bundle is
+        // small: that its client asks for it first would only cost time.
         let flags = match class {
             Class::Metadata => UCP_AM_SEND_FLAG_REPLY,
             Class::Control => 0,

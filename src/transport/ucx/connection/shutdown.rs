@@ -14,8 +14,8 @@ use crate::transport::ucx::tagged::Tagged;
 const LEAVE_WAIT: Duration = Duration::from_millis(10);
 
 impl UcxConnection {
-    /// Whether what was sent has left. A close soon after takes the rest back, and the peer is told of a
-    /// time-out.
+    /// Whether what was sent has left. A close soon after takes the rest back, and the peer is told
+    /// of a time-out.
     pub(super) fn has_left(&mut self) -> bool {
         let Some(Link { worker, endpoint }) = &mut self.link else {
             return true;

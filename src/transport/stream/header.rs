@@ -1,0 +1,116 @@
+//! The header of a frame: how long a message is, and which.
+
+use crate::error::{Error, Result};
+use crate::proto::{BodyKind, body_of_tag};
+
+/// Bytes of a frame's header: length and tag (u64 LE each), class, 7 zero bytes.
+pub const HEADER_BYTES: usize = 24;
+/// Longest untagged message from a server; one from a client is no longer than a request.
+pub const MAX_METADATA_BYTES: u64 = 256 << 20;
+/// Longest control message.
+pub const MAX_CONTROL_BYTES: u64 = 64 << 10;
+/// Longest tagged message that is not a body; an address list may be longer once it is posted.
+pub const MAX_TAGGED_BYTES: u64 = 1 << 20;
+
+/// The class of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Class {
+    /// Metadata.
+    Untagged = 0,
+    /// Bodies, requests, free lists.
+    Tagged = 1,
+    /// Rule E3.
+    Control = 2,
+    /// Nothing: the next frame is in the other place, where there are two.
+    Switch = 3,
+}
+
+/// The whole of a SWITCH: [`encode_header`] of no bytes.
+pub const SWITCH: [u8; HEADER_BYTES] = {
+    let mut header = [0; HEADER_BYTES];
+    header[16] = Class::Switch as u8;
+    header
+};
+
+/// The header of a frame.
+pub fn encode_header(length: u64, tag: u64, class: Class) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&length.to_le_bytes());
+    header[8..16].copy_from_slice(&tag.to_le_bytes());
+    header[16] = class as u8;
+    header
+}
+
+/// What a frame's header announces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Head {
+    /// A body, or the list of a lent one.
+    Body {
+        /// Sequence number.
+        seq: u32,
+        /// Which of the two.
+        kind: BodyKind,
+        /// Bytes that follow; any number.
+        length: u64,
+    },
+    /// Another message.
+    Bytes {
+        /// What it is.
+        class: Class,
+        /// The whole tag.
+        tag: u64,
+        /// Bytes that follow, within the limit of the class.
+        length: u64,
+    },
+}
+
+impl Head {
+    /// Reads a header. `metadata_bytes` is the length of the longest untagged message, and
+    /// `switches` says whether frames may come in two places.
+    ///
+    /// # Errors
+    ///
+    /// `Protocol`: it is no header, or announces more than its class may have.
+    pub fn decode(
+        header: &[u8; HEADER_BYTES],
+        metadata_bytes: u64,
+        switches: bool,
+    ) -> Result<Self> {
+        let length = number(header, 0);
+        let tag = number(header, 8);
+        if header[17..].iter().any(|byte| *byte != 0) {
+            return Err(Error::protocol(
+                "the peer sent a frame whose padding is not zero: it does not speak this protocol",
+            ));
+        }
+        let (class, what, most) = match header[16] {
+            0 => (Class::Untagged, "metadata", metadata_bytes),
+            // Rule U4: what is no body's tag is a request's or a free list's, or the state machines
+            // refuse it.
+            1 => match body_of_tag(tag) {
+                Some((seq, kind)) => return Ok(Self::Body { seq, kind, length }),
+                None => (Class::Tagged, "tagged", MAX_TAGGED_BYTES),
+            },
+            2 => (Class::Control, "control", MAX_CONTROL_BYTES),
+            3 if switches => (Class::Switch, "switch", 0),
+            class => {
+                return Err(Error::protocol(format!(
+                    "the peer sent a frame of class {class}; 0 to 2 are known"
+                )));
+            }
+        };
+        if length > most {
+            return Err(Error::protocol(format!(
+                "the peer announced a {what} message of {length} bytes; the limit is {most}"
+            )));
+        }
+        Ok(Self::Bytes { class, tag, length })
+    }
+}
+
+fn number(header: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&header[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}

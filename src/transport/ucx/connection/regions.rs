@@ -1,0 +1,63 @@
+//! Memory that the server lends, which this side reads.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::{UcxConnection, enter};
+use crate::device::cuda::Device;
+use crate::error::Result;
+use crate::proto::Span;
+use crate::transport::regions::{NoRegions, no_regions};
+use crate::transport::ucx::pull::ReadLane;
+use crate::transport::{PeerRegions, Resolved, Unmapped};
+
+impl PeerRegions for UcxConnection {
+    fn map(&mut self, id: u16, handle: &[u8], _fd: Option<OwnedFd>) -> Result<()> {
+        self.generation.ensure_same_process()?;
+        let (Some(link), Some(pulls)) = (&mut self.link, &mut self.pulls) else {
+            return Err(no_regions(id));
+        };
+        if self.over.is_some() {
+            // Nothing can be read from it any more; what the server said behind it is still heard.
+            return Ok(());
+        }
+        let gpu = self.gpu.clone();
+        let _current = enter(gpu.as_ref())?;
+        let mut line = ReadLane {
+            worker: &mut link.worker,
+            endpoint: link.endpoint,
+            shared: &self.shared,
+        };
+        self.inbox.extend(pulls.map(&mut line, id, handle)?);
+        // Lists that waited for the region are read now, perhaps at once.
+        self.settle();
+        self.wake_for_inbox();
+        Ok(())
+    }
+
+    fn unmap(&mut self, id: u16) -> Result<Unmapped> {
+        match &mut self.pulls {
+            Some(pulls) => pulls.unmap(id).map(|()| Unmapped::Now),
+            None => Err(no_regions(id)),
+        }
+    }
+
+    fn resolve(&mut self, seq: u32, spans: Vec<Span>) -> Result<Resolved> {
+        match &mut self.pulls {
+            Some(pulls) => pulls.resolve(seq, &spans),
+            None => NoRegions.resolve(seq, spans),
+        }
+    }
+
+    fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
+        let gpu = gpu.filter(|_| self.knows_cuda).cloned();
+        self.tagged.receive_on(gpu.clone());
+        // What is under way of an earlier stream may still want the earlier one.
+        self.gpu = gpu.or(self.gpu.take());
+    }
+
+    fn is_sound(&self) -> bool {
+        let gpu = self.gpu.as_ref();
+        gpu.is_none_or(|gpu| matches!(gpu.is_alive(), Ok(true)))
+    }
+}
