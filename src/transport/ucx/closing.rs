@@ -51,6 +51,8 @@ pub(super) struct Closing {
     remains: Remains,
     told: Reports,
     step: Step,
+    /// The flush of the first step, if its time was over before its end.
+    flush: Option<Pending>,
     /// When others stop waiting for it.
     prompt_until: Instant,
     is_late: bool,
@@ -97,6 +99,7 @@ impl Closing {
             remains,
             told: Reports::default(),
             step,
+            flush: None,
         }
     }
 
@@ -169,15 +172,13 @@ impl Closing {
             ..
         } = &mut self.remains;
         match &mut self.step {
-            // Also where the peer is gone: the flush then ends with an error. UCX frees callbacks
-            // twice that are left of one when its worker is destroyed.
             Step::Flush { pending, until } => {
-                if pending.check().is_none() && now < *until {
+                if !is_gone && pending.check().is_none() && now < *until {
                     return Stepped::Waits;
                 }
                 let fetch = Step::Fetch { gone_until: None };
                 if let Step::Flush { pending, .. } = std::mem::replace(&mut self.step, fetch) {
-                    worker.leave_flush(pending);
+                    self.flush = Some(pending);
                 }
             }
             Step::Fetch { gone_until } => {
@@ -189,19 +190,14 @@ impl Closing {
                     return Stepped::Waits;
                 }
                 let by_force = is_gone || lent.is_none() || !*is_fetched_from;
-                let is_flushing = worker.is_flushing();
-                // As in the step before.
-                if is_flushing && is_gone && !gone_since(gone_until) {
-                    return Stepped::Waits;
-                }
                 let forced = by_force
                     .then(|| endpoint.begin_close(worker, true))
                     .flatten();
                 let pending = match forced {
-                    // UCX may have freed the endpoint, and would go on with a flush that uses it
-                    // (seen with 1.22, while the endpoint connects): the worker, which ends the
-                    // flush, is destroyed before it is turned again.
-                    Some(_) if is_flushing => return Stepped::Over,
+                    // The endpoint still connects. UCX may have freed it, and would go on with a
+                    // flush that uses it (seen with 1.22): the worker, which ends the flush, is
+                    // destroyed before it is turned again.
+                    Some(_) if worker.is_flushing() => return Stepped::Over,
                     Some(pending) => pending,
                     // The endpoint has no error mode. UCX then forgets the endpoint and not what is
                     // under way on it: an answer to that would be looked up at the endpoint that is
@@ -222,7 +218,11 @@ impl Closing {
                 gone_until,
             } => {
                 let closed = pending.check().is_some();
-                let done = closed && (idle || gone_since(gone_until));
+                // UCX ends the flush of an endpoint that is closed, soon or late. A worker that is
+                // destroyed before that frees memory twice (seen with 1.22).
+                let is_flushing = self.flush.as_mut().is_some_and(|it| it.check().is_none());
+                let is_flushed = !is_flushing || self.is_late;
+                let done = closed && is_flushed && (idle || gone_since(gone_until));
                 return if done { Stepped::Over } else { Stepped::Waits };
             }
         }
