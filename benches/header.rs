@@ -4,9 +4,9 @@
 //!
 //! - build: `Encoder::encode` (the whole message: header and list of buffers) against
 //!   `IpcDataGenerator::encode`, which also copies the body, small here, and has no way not to;
-//! - read: `Header::parse` and `Decoder::batch`, with the checks of level `structure`, and the release
-//!   of the batch, against `root_as_message` and `RecordBatchDecoder` without validation of values,
-//!   and the drop of its `RecordBatch`.
+//! - read: `Header::parse` and `Decoder::batch`, with the checks of level `structure`, and the
+//!   release of the batch, against `root_as_message` and `RecordBatchDecoder` without validation of
+//!   values, and the drop of its `RecordBatch`.
 //!
 //! `cargo bench --bench header -- --quick`; a part of a name picks cases, as `read/int64`.
 

@@ -2,8 +2,8 @@
 //! coding of what they exchange.
 //!
 //! A step of the receiver is a header, an address list, and the message taken; one of the sender a
-//! batch sent and its addresses returned. `batches` runs many steps on one stream: its time for each
-//! does not grow with their number.
+//! batch sent and its addresses returned. `batches` runs many steps on one stream: its time for
+//! each does not grow with their number.
 //!
 //! `cargo bench --bench machines -- --quick`
 

@@ -356,21 +356,22 @@ struct ArrowDeviceArrayStream {
 /**
  * Values are checked as well, those that lead to others and text:
  * - all types: the null count is that of the bitmap;
- * - utf8, binary, list, map: offsets do not fall and lie in the data or the child; text is UTF-8, each value
- *   by itself; no key of a map is null;
- * - string and binary views: they lie in their data buffers, prefixes are those of the data, short ones are
- *   padded with zeros, text is UTF-8;
+ * - utf8, binary, list, map: offsets do not fall and lie in the data or the child; text is UTF-8,
+ *   each value by itself; no key of a map is null;
+ * - string and binary views: they lie in their data buffers, prefixes are those of the data, short
+ *   ones are padded with zeros, text is UTF-8;
  * - list views: each offset and size lies in the child;
  * - unions: type ids are known; offsets of dense ones lie in the child and do not fall within it;
  * - run-end encoded: run ends rise and reach the length;
  * - dictionary-encoded: each index is that of a value;
- * - booleans, integers, floats, decimals, dates, times, timestamps, durations, intervals, fixed-size binary:
- *   nothing. Decimals may have more digits than their precision, times may lie outside of a day, and
- *   date64 need not be a whole day, which Arrow's full validation refuses and writers in use send.
+ * - booleans, integers, floats, decimals, dates, times, timestamps, durations, intervals,
+ *   fixed-size binary: nothing. Decimals may have more digits than their precision, times may lie
+ *   outside of a day, and date64 need not be a whole day, which Arrow's full validation refuses
+ *   and writers in use send.
  *
- * Values under a null, of the array or of one above it, and those that no row of a list view or union names,
- * are not looked at. Where a consumer could follow them all the same they become harmless: empty, zero,
- * or null.
+ * Values under a null, of the array or of one above it, and those that no row of a list view or
+ * union names, are not looked at. Where a consumer could follow them all the same they become
+ * harmless: empty, zero, or null.
  */
 #define DIPC_VALIDATION_FULL 2
 
@@ -564,8 +565,8 @@ struct ArrowDeviceArrayStream {
 #define DIPC_COMPRESSION_ZSTD 2
 
 /**
- * The provider gives the same batches for each call, so that a client that is not libdipc may fetch
- * metadata and bodies over two connections.
+ * The provider gives the same batches for each call, so that a client that is not libdipc may
+ * fetch metadata and bodies over two connections.
  */
 #define DIPC_PROVIDER_DETERMINISTIC 1
 
@@ -605,14 +606,15 @@ struct ArrowDeviceArrayStream {
 #define DIPC_STREAM_STAT_BYTES_STAGED 7
 
 /**
- * Record batches that have come and were not handed out: get_next gives so many without waiting for the server. Where
- * there are none, what the connection has is read first.
+ * Record batches that have come and were not handed out: get_next gives so many without waiting
+ * for the server. Where there are none, what the connection has is read first.
  */
 #define DIPC_STREAM_STAT_BATCHES_HERE 8
 
 /**
  * Gives out memory, of the host or of a CUDA device, whose contents reach a client on the same
- * machine without a copy: a client maps it. Made by dipc_arena_new(); every call is allowed from any thread, also several at once.
+ * machine without a copy: a client maps it. Made by dipc_arena_new(); every call is allowed from
+ * any thread, also several at once.
  *
  * A client that was lent one block can read the whole region it lies in, for as long as it likes:
  * an arena is as public as the most public ticket whose batches lie in it.
@@ -1086,8 +1088,8 @@ dipc_status dipc_client_options_set_any_user(struct dipc_client_options *options
                                              struct dipc_error **error);
 
 /**
- * Sets how long a connection on which no stream is is kept for the next one; then it ends at both sides.
- * Arrays that lie in memory of the server keep theirs. Default 60 s.
+ * Sets how long a connection on which no stream is is kept for the next one; then it ends at both
+ * sides. Arrays that lie in memory of the server keep theirs. Default 60 s.
  *
  * @param options          Options to change; exclusive during the call.
  * @param idle_timeout_ns  Nanoseconds, or DIPC_FOREVER; 0: a connection is for one stream.
@@ -1099,8 +1101,8 @@ dipc_status dipc_client_options_set_idle_timeout_ns(struct dipc_client_options *
                                                     struct dipc_error **error);
 
 /**
- * Sets how many connections on which no stream is are kept for each server, by its URI; past that the one
- * that was used longest ago ends. Default 8.
+ * Sets how many connections on which no stream is are kept for each server, by its URI; past that
+ * the one that was used longest ago ends. Default 8.
  *
  * @param options   Options to change; exclusive during the call.
  * @param max_idle  Connections; 0: a connection is for one stream.
@@ -1128,9 +1130,10 @@ void dipc_client_options_free(struct dipc_client_options *options);
 dipc_status dipc_get_options_new(struct dipc_get_options **out, struct dipc_error **error);
 
 /**
- * Sets how long connecting may take, up to the server's first answer: its schema, its refusal, or, where
- * its provider takes longer for those, its word that it has read the request. Default 10 s. A server
- * without libdipc's extension has no such word: 60 s, or the stall timeout, for its schema.
+ * Sets how long connecting may take, up to the server's first answer: its schema, its refusal, or,
+ * where its provider takes longer for those, its word that it has read the request. Default 10 s.
+ * A server without libdipc's extension has no such word: 60 s, or the stall timeout, for its
+ * schema.
  *
  * @param options             Options to change; exclusive during the call.
  * @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -1184,11 +1187,11 @@ dipc_status dipc_get_options_set_lent_limit_bytes(struct dipc_get_options *optio
                                                   struct dipc_error **error);
 
 /**
- * Sets the most bytes of this process's memory that one message of the server may take beside its body, or
- * as many as its body has, where those are more: for compressed buffers unpacked, for copies of what the
- * server could still write to, for the structs of the schema and of arrays, and, over the whole stream, for
- * dictionaries with their deltas. A message that needs more ends the stream with DIPC_ERR_OUT_OF_MEMORY.
- * Default 512 MiB; 16 GiB for a server of the same user.
+ * Sets the most bytes of this process's memory that one message of the server may take beside its
+ * body, or as many as its body has, where those are more: for compressed buffers unpacked, for
+ * copies of what the server could still write to, for the structs of the schema and of arrays,
+ * and, over the whole stream, for dictionaries with their deltas. A message that needs more ends
+ * the stream with DIPC_ERR_OUT_OF_MEMORY. Default 512 MiB; 16 GiB for a server of the same user.
  *
  * @param options              Options to change; exclusive during the call.
  * @param message_limit_bytes  Bytes; UINT64_MAX for no limit.
@@ -1200,9 +1203,9 @@ dipc_status dipc_get_options_set_message_limit_bytes(struct dipc_get_options *op
                                                      struct dipc_error **error);
 
 /**
- * Sets where arrays shall be. Default ARROW_DEVICE_CPU. Where the server has them there already, and
- * this process can map its memory, nothing is copied; otherwise they are copied, once on each way
- * between the host and a device.
+ * Sets where arrays shall be. Default ARROW_DEVICE_CPU. Where the server has them there already,
+ * and this process can map its memory, nothing is copied; otherwise they are copied, once on each
+ * way between the host and a device.
  *
  * @param options      Options to change; exclusive during the call.
  * @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: where the server has them if this
@@ -1321,9 +1324,10 @@ dipc_status dipc_client_options_set_transport(struct dipc_client_options *option
                                               struct dipc_error **error);
 
 /**
- * Sets how long the server's I/O thread looks for work before it sleeps. Default 0: 50 microseconds at
- * most, where that has lately found something. While it spins it uses a whole core, and answers sooner;
- * it sleeps while as many providers' threads are awake as there are cores for them and one client.
+ * Sets how long the server's I/O thread looks for work before it sleeps. Default 0: 50
+ * microseconds at most, where that has lately found something. While it spins it uses a whole
+ * core, and answers sooner; it sleeps while as many providers' threads are awake as there are
+ * cores for them and one client.
  *
  * @param options  Options to change; exclusive during the call.
  * @param spin_ns  Nanoseconds.
@@ -1336,8 +1340,8 @@ dipc_status dipc_server_options_set_spin_ns(struct dipc_server_options *options,
 
 /**
  * Sets how long a thread that waits for the stream looks for it before it sleeps. Default 0: 50
- * microseconds at most, where that has lately found something. While it spins it uses a whole core, and
- * notices sooner.
+ * microseconds at most, where that has lately found something. While it spins it uses a whole
+ * core, and notices sooner.
  *
  * @param options  Options to change; exclusive during the call.
  * @param spin_ns  Nanoseconds.
@@ -1665,9 +1669,9 @@ bool dipc_request_is_cancelled(const struct dipc_request *request);
  * A descriptor that says when dipc_request_is_cancelled() becomes true, for poll() and the like: a
  * provider that waits for something else can wait for both. It is readable (POLLIN) from then on.
  *
- * It is the request's: the same with each call, not to be closed, read from or written to, and valid
- * until the request is freed; a provider's, until its stream is released. Whoever needs it for
- * longer takes a dup().
+ * It is the request's: the same with each call, not to be closed, read from or written to, and
+ * valid until the request is freed; a provider's, until its stream is released. Whoever needs it
+ * for longer takes a dup().
  *
  * @param request  Request.
  * @param out_fd   Receives the descriptor.
@@ -1733,10 +1737,10 @@ dipc_status dipc_request_finish(const struct dipc_request *request,
                                 struct dipc_error **error);
 
 /**
- * Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call on
- * another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns non-zero,
- * or its stream an errno: the client gets these words in place of others, behind "the server: ";
- * its dipc_error_source() has them alone.
+ * Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call
+ * on another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns
+ * non-zero, or its stream an errno: the client gets these words in place of others, behind "the
+ * server: "; its dipc_error_source() has them alone.
  *
  * @param request  Request.
  * @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
@@ -2078,8 +2082,8 @@ dipc_status dipc_server_stat(const struct dipc_server *server,
  * Stops a server: no new connections and no new streams; streams under way may end until the
  * deadline; then their connections are cut. Before that it waits, within the deadline, until what
  * was sent has arrived: over ucx, where only the client can tell, until each client has closed its
- * connection, which libdipc's do when they are told of the stop; other clients are given a quarter of
- * a second. Arrays that clients hold stay valid. May be called again.
+ * connection, which libdipc's do when they are told of the stop; other clients are given a quarter
+ * of a second. Arrays that clients hold stay valid. May be called again.
  *
  * @param server       Server.
  * @param deadline_ns  Nanoseconds from now; 0 cuts at once, DIPC_FOREVER waits for every stream.
@@ -2093,10 +2097,10 @@ dipc_status dipc_server_stop(const struct dipc_server *server,
 
 /**
  * Stops a server at once, if dipc_server_stop() did not, and frees it. NULL does nothing. Where a
- * provider has not returned yet, nothing waits for it: its finalizer runs when it does. Arrays on a
- * GPU that a client was lent and has not given back are released when the client's process has ended,
- * on a thread of the library's. Over ucx, arrays on their way to a client are never released where UCX
- * does not let go of its connection within a second; the log says so.
+ * provider has not returned yet, nothing waits for it: its finalizer runs when it does. Arrays on
+ * a GPU that a client was lent and has not given back are released when the client's process has
+ * ended, on a thread of the library's. Over ucx, arrays on their way to a client are never
+ * released where UCX does not let go of its connection within a second; the log says so.
  *
  * @param server  Server, or NULL; no call on it is running.
  */
@@ -2114,7 +2118,8 @@ dipc_status dipc_server_options_new(struct dipc_server_options **out, struct dip
 /**
  * Sets how many streams are served at once; one more is refused with DIPC_ERR_BUSY. Each stream of
  * a provider has a thread of its own. A stream whose client has gone does not count, though its
- * provider may not have returned: dipc_server_options_set_max_providers() bounds those. Default 64.
+ * provider may not have returned: dipc_server_options_set_max_providers() bounds those. Default
+ * 64.
  *
  * @param options      Options to change; exclusive during the call.
  * @param max_streams  Streams; at least 1.
@@ -2362,8 +2367,8 @@ dipc_status dipc_server_ticket_count(const struct dipc_server *server,
                                      struct dipc_error **error);
 
 /**
- * One of the tickets served now, in byte order. Tickets that come and go meanwhile move the others:
- * to list them, count up from 0 until DIPC_ERR_NOT_FOUND.
+ * One of the tickets served now, in byte order. Tickets that come and go meanwhile move the
+ * others: to list them, count up from 0 until DIPC_ERR_NOT_FOUND.
  *
  * @param server         Server.
  * @param index          Number of the ticket, from 0.
@@ -2430,8 +2435,8 @@ dipc_status dipc_stream_stat(const struct ArrowDeviceArrayStream *stream,
 
 /**
  * Turns a device stream into a host stream, for hosts that know only the C data interface. Arrays
- * in host memory are handed on; those of CUDA (device types 2, 3 and 13) are copied to the host, each
- * when it is asked for.
+ * in host memory are handed on; those of CUDA (device types 2, 3 and 13) are copied to the host,
+ * each when it is asked for.
  *
  * @param source  Moved on success: its release becomes NULL.
  * @param out     Receives the stream; what it held before is not released. May not be source.

@@ -130,9 +130,9 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with `status` and a text that names the cause and, where there is one, the remedy. It
-    /// becomes one line: parts of it may be a peer's or a host's words, which are not to write lines or
-    /// terminal commands of their own into a log.
+    /// An error with `status` and a text that names the cause and, where there is one, the remedy.
+    /// It becomes one line: parts of it may be a peer's or a host's words, which are not to write
+    /// lines or terminal commands of their own into a log.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         let mut text = text.into();
         if text.contains(char::is_control) {

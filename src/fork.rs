@@ -91,8 +91,8 @@ impl<T: Send + Sync> PerProcess<T> {
     pub fn get(&'static self) -> &'static T {
         let mut known = self.current.load(Ordering::Acquire);
         loop {
-            // SAFETY: NULL, or a box that was leaked below and is never written again; the acquiring
-            // load has seen what made it.
+            // SAFETY: NULL, or a box that was leaked below and is never written again; the
+            // acquiring load has seen what made it.
             if let Some(owned) = unsafe { known.as_ref() }
                 && owned.generation.is_same_process()
             {

@@ -1,9 +1,10 @@
 //! Log events to a callback of the host.
 //!
-//! The crate logs through `tracing`. A Rust program installs its own subscriber and needs nothing of
-//! this. For C hosts, [`set`] installs one that puts events into a bounded queue, which a thread of
-//! its own empties: no callback ever runs on an I/O thread, or under a lock of the library's. Where
-//! events come faster than the callback takes them, some are dropped and their number is logged.
+//! The crate logs through `tracing`. A Rust program installs its own subscriber and needs nothing
+//! of this. For C hosts, [`set`] installs one that puts events into a bounded queue, which a thread
+//! of its own empties: no callback ever runs on an I/O thread, or under a lock of the library's.
+//! Where events come faster than the callback takes them, some are dropped and their number is
+//! logged.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -22,7 +23,8 @@ use crate::fork::PerProcess;
 
 /// Events that wait for the callback; more are dropped and counted.
 const QUEUE_EVENTS: usize = 4096;
-/// Most bytes of the text of one: peers have a part in it, and may make theirs as long as a message.
+/// Most bytes of the text of one: peers have a part in it, and may make theirs as long as a
+/// message.
 const TEXT_BYTES: usize = 4096;
 /// What stands where a text was cut.
 const CUT: &str = "…";
@@ -77,8 +79,8 @@ pub fn set<S: Sink>(level: Level, sink: Option<S>) -> Result<(), (Error, Option<
     Ok(())
 }
 
-/// Where events go now. In the child of a fork nowhere at first: the thread that empties the queue is
-/// its parent's.
+/// Where events go now. In the child of a fork nowhere at first: the thread that empties the queue
+/// is its parent's.
 static CURRENT: PerProcess<Mutex<Option<Arc<Queue>>>> = PerProcess::new(Mutex::default);
 /// The filter as a number, 0 (off) to 5 (trace): read for every event, so without the lock.
 static LEVEL: AtomicU8 = AtomicU8::new(0);

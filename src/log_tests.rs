@@ -121,8 +121,8 @@ fn a_full_queue_drops_and_counts() {
     assert_eq!(queue.next(), None);
 }
 
-/// Design, "Failure is per stream": the child of a fork waits for no lock of its parent's. Its log goes where
-/// the child says.
+/// Design, "Failure is per stream": the child of a fork waits for no lock of its parent's. Its log
+/// goes where the child says.
 #[test]
 fn a_forked_child_has_a_log_of_its_own() {
     let _one = SINK.lock();

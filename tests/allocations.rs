@@ -1,6 +1,6 @@
-//! How often a message's header takes memory from the heap: at most four times, however many columns
-//! it has, on its way out and on its way in (the goals of the library's speed). Likewise a batch at its consumer, and
-//! one of a provider's at its server.
+//! How often a message's header takes memory from the heap: at most four times, however many
+//! columns it has, on its way out and on its way in (the goals of the library's speed). Likewise a
+//! batch at its consumer, and one of a provider's at its server.
 //!
 //! Alone in its program, since the allocator counts for all of it.
 
@@ -112,9 +112,9 @@ fn reading_a_header_takes_four_allocations() {
     }
 }
 
-/// Of a batch that lies in an arena there is only where it lies: its buffers, what gives them back and the C structs, three
-/// allocations. A longer list is one more as it comes, and a very long one grows. What the server is told for several
-/// together is another one in the mean.
+/// Of a batch that lies in an arena there is only where it lies: its buffers, what gives them back
+/// and the C structs, three allocations. A longer list is one more as it comes, and a very long one
+/// grows. What the server is told for several together is another one in the mean.
 #[test]
 fn a_lent_batch_takes_its_consumer_few_allocations() {
     const BATCHES: usize = 400;
@@ -133,7 +133,8 @@ fn a_lent_batch_takes_its_consumer_few_allocations() {
         let client = Client::new(ClientOptions::default()).unwrap();
         let options = GetOptions::default();
         let mut stream = client.get(&[&uri.unwrap()], b"t", &options, None).unwrap();
-        // It does not sleep, before which the server is told of each batch by itself where that is the slower one.
+        // It does not sleep, before which the server is told of each batch by itself where that is
+        // the slower one.
         let mut take_half = || {
             let mut left = BATCHES / 2;
             while left > 0 {
@@ -210,8 +211,9 @@ impl ArrayReader for ReadyReader {
     }
 }
 
-/// Of a provider's batch a server keeps the array, one allocation. Ten columns have longer lists of buffers, two in the end,
-/// and a body that is neither lent nor small is described and kept besides.
+/// Of a provider's batch a server keeps the array, one allocation. Ten columns have longer lists of
+/// buffers, two in the end, and a body that is neither lent nor small is described and kept
+/// besides.
 #[test]
 fn a_providers_batch_takes_its_server_few_allocations() {
     for (scheme, in_arena, columns, rows, most) in [

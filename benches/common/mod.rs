@@ -136,8 +136,8 @@ impl Produced {
         }
     }
 
-    /// The array once more, at no cost, to be encoded; every second time without its last row, since a
-    /// header like the one before is not built again.
+    /// The array once more, at no cost, to be encoded; every second time without its last row,
+    /// since a header like the one before is not built again.
     ///
     /// # Safety
     ///

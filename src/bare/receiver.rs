@@ -42,8 +42,9 @@ pub type Expected = (u32, u64, u64);
 
 /// The consuming side of one stream.
 ///
-/// Call order: [`start`](Self::start), then `handle_*` for what arrives and [`next_batch`](Self::next_batch) for
-/// what it amounts to. After every call, `poll_transmit` until `None`, then `poll_timeout`.
+/// Call order: [`start`](Self::start), then `handle_*` for what arrives and
+/// [`next_batch`](Self::next_batch) for what it amounts to. After every call, `poll_transmit` until
+/// `None`, then `poll_timeout`.
 pub struct BareReceiver {
     machine: Receiver<HostBuffer>,
     decode: DecodeOptions,
@@ -150,13 +151,13 @@ impl BareReceiver {
         })
     }
 
-    /// [`new`](Self::new) for one URI, or for two (rule U3). Everything is checked (rule A8), unless
-    /// the options say otherwise: who the server is, only the host knows.
+    /// [`new`](Self::new) for one URI, or for two (rule U3). Everything is checked (rule A8),
+    /// unless the options say otherwise: who the server is, only the host knows.
     ///
     /// # Errors
     ///
-    /// `InvalidUri`, `Unsupported` and `InvalidArgument` where arrays are wanted on a GPU that is not
-    /// there, and those of `new`.
+    /// `InvalidUri`, `Unsupported` and `InvalidArgument` where arrays are wanted on a GPU that is
+    /// not there, and those of `new`.
     pub fn for_uris(
         uris: &[&str],
         ticket: &[u8],

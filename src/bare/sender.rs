@@ -35,8 +35,8 @@ pub struct BareSender {
 }
 
 impl BareSender {
-    /// The sender of a fresh connection. `lend` sends bodies as lists of the addresses that they have
-    /// in this process (rule D4), for clients that can read its memory.
+    /// The sender of a fresh connection. `lend` sends bodies as lists of the addresses that they
+    /// have in this process (rule D4), for clients that can read its memory.
     ///
     /// # Errors
     ///
@@ -62,7 +62,8 @@ impl BareSender {
         })
     }
 
-    /// Takes a tagged message: a request or a list of frees. Arrays that come back are released here.
+    /// Takes a tagged message: a request or a list of frees. Arrays that come back are released
+    /// here.
     ///
     /// # Errors
     ///
@@ -82,8 +83,8 @@ impl BareSender {
         self.advance()
     }
 
-    /// The connection is over: everything lent is released (rule F4). The client must not read it any
-    /// more.
+    /// The connection is over: everything lent is released (rule F4). The client must not read it
+    /// any more.
     pub fn handle_disconnect(&mut self) {
         self.waiting.clear();
         self.encoder = None;
@@ -123,8 +124,8 @@ impl BareSender {
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when nothing is asked for, `InvalidData` for a bad schema, `Unsupported` for
-    /// a device that cannot be read here, `Cancelled`.
+    /// `InvalidArgument` when nothing is asked for, `InvalidData` for a bad schema, `Unsupported`
+    /// for a device that cannot be read here, `Cancelled`.
     pub fn start(&mut self, schema: &OwnedSchema, device_type: i32) -> Result<()> {
         DeviceKind(device_type).ensure_readable()?;
         let encoder = Encoder::new(schema, EncodeOptions::default())?;
@@ -155,8 +156,8 @@ impl BareSender {
     ///
     /// # Errors
     ///
-    /// With the array, where nothing was sent: `Busy` when the window is full, `InvalidArgument` when
-    /// no stream is running, `Cancelled`, `InvalidData`, `Unsupported`.
+    /// With the array, where nothing was sent: `Busy` when the window is full, `InvalidArgument`
+    /// when no stream is running, `Cancelled`, `InvalidData`, `Unsupported`.
     pub fn send_batch(
         &mut self,
         array: OwnedDeviceArray,

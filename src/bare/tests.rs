@@ -279,8 +279,8 @@ fn cancelling_ends_both_sides() {
     assert!(receiver.next_batch().is_err());
 }
 
-/// Rule D6: a body that cannot be taken ends the stream, for it does not come again; whoever reads is told
-/// why.
+/// Rule D6: a body that cannot be taken ends the stream, for it does not come again; whoever reads
+/// is told why.
 #[test]
 fn a_body_that_is_refused_ends_the_stream() {
     let mut receiver = receiver(4, true);

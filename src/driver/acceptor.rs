@@ -14,8 +14,8 @@ use crate::lines::Lines;
 use crate::proto::RoleTags;
 use crate::transport::{Connection, Listener};
 
-/// What becomes of an accepted connection; called on the I/O thread. An error is taken for one of the
-/// listener's.
+/// What becomes of an accepted connection; called on the I/O thread. An error is taken for one of
+/// the listener's.
 pub type OnAccept = Box<dyn Fn(Box<dyn Connection>) -> Result<()> + Send + Sync>;
 
 /// A listener that an I/O thread watches. Dropping it stops listening.
@@ -44,9 +44,9 @@ struct Accepting {
     lines: Lines,
 }
 
-/// How long to leave a listener alone that gives nothing but errors, or is said to have something and
-/// has not. What the process is short of may be there then; and an epoll that goes on reporting the
-/// listener would spin. Connections that are refused are looked at as often.
+/// How long to leave a listener alone that gives nothing but errors, or is said to have something
+/// and has not. What the process is short of may be there then; and an epoll that goes on reporting
+/// the listener would spin. Connections that are refused are looked at as often.
 const PAUSE: Duration = Duration::from_millis(100);
 /// As many calls in vain, one after the other, are the listener's fault and not the peers'.
 const MOST_IN_VAIN: u32 = 64;
@@ -110,8 +110,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Leaves the listener alone for a while. It is not watched at all: epoll reports a descriptor that
-    /// has failed whatever it is watched for.
+    /// Leaves the listener alone for a while. It is not watched at all: epoll reports a descriptor
+    /// that has failed whatever it is watched for.
     fn pause(&self, state: &mut Accepting) {
         state.registration = None;
         state.in_vain = 0;

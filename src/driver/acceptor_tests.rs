@@ -163,8 +163,8 @@ fn silent() -> (Box<ToRefuse>, Peers) {
     (Box::new(give), peers)
 }
 
-/// `Listener::accept`: whatever a listener fails of and however long, the I/O thread does not spin, and
-/// goes on once the cause is gone.
+/// `Listener::accept`: whatever a listener fails of and however long, the I/O thread does not spin,
+/// and goes on once the cause is gone.
 #[test]
 fn a_listener_that_fails_is_left_alone_for_a_while() {
     for status in Status::ALL {

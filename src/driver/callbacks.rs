@@ -70,8 +70,8 @@ impl Callbacks {
             return;
         };
         // A closed queue gives the thing back: the host has freed its server of the pull form, on
-        // its own thread, where things may be dropped. What still comes later, kept for a client that
-        // was cut off, comes on a thread of ours, which must not call the host.
+        // its own thread, where things may be dropped. What still comes later, kept for a client
+        // that was cut off, comes on a thread of ours, which must not call the host.
         if let Err(unsent) = self.queue.send(thing)
             && self.pulled
             && is_ours()
@@ -90,8 +90,9 @@ thread_local! {
     static HERE: RefCell<Option<Vec<Owner>>> = const { RefCell::new(None) };
 }
 
-/// Runs `step`, and drops on this thread what it would have had dropped on the callback thread, once
-/// it is done and holds no locks. For threads that call the host anyway: no other has to be woken.
+/// Runs `step`, and drops on this thread what it would have had dropped on the callback thread,
+/// once it is done and holds no locks. For threads that call the host anyway: no other has to be
+/// woken.
 ///
 /// One within another leaves what it would have dropped to that one, which may hold locks until its
 /// end.
@@ -187,8 +188,8 @@ impl<T: Send + 'static> Drop for Deferred<T> {
     }
 }
 
-/// What keeps memory of the host's alive. Its drop calls the host, wherever the wrapper is dropped. As
-/// [`Deferred`], for what is only held, and takes no memory for that.
+/// What keeps memory of the host's alive. Its drop calls the host, wherever the wrapper is dropped.
+/// As [`Deferred`], for what is only held, and takes no memory for that.
 pub struct HostOwner {
     /// `None` only while being dropped.
     owner: Option<Owner>,
@@ -245,8 +246,8 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// design.md, "Threads": a thread that calls the host anyway releases what its own step gives back,
-    /// when it is done with it.
+    /// design.md, "Threads": a thread that calls the host anyway releases what its own step gives
+    /// back, when it is done with it.
     #[test]
     fn a_thread_of_the_hosts_code_releases_for_itself() {
         let (callbacks, thread) = Callbacks::start().unwrap();

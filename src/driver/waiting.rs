@@ -33,8 +33,8 @@ pub const HOST_PATIENCE: Duration = Duration::from_millis(1);
 /// timer that comes sooner would cost more than such a stream.
 pub const OPENING_PATIENCE: Duration = Duration::from_millis(10);
 /// How long a thing is left alone that cannot be done now, where nothing tells when it can: a lock
-/// that is held, a full queue, a thread that cannot be woken, the end of a process behind that of its
-/// sockets.
+/// that is held, a full queue, a thread that cannot be woken, the end of a process behind that of
+/// its sockets.
 pub const RETRY: Duration = Duration::from_millis(10);
 /// A batch that took the host no longer waits for the next ones, to share their system call.
 const QUICK: Duration = Duration::from_micros(10);
@@ -78,8 +78,8 @@ impl Looks {
 }
 
 /// Which batches of a provider wait for the next ones: those of a host that makes them faster than
-/// the system writes them. Should the host take its time all of a sudden, the I/O thread writes them
-/// after [`HOST_PATIENCE`].
+/// the system writes them. Should the host take its time all of a sudden, the I/O thread writes
+/// them after [`HOST_PATIENCE`].
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Quick batches, one after the other, up to [`MOST_TOGETHER`].

@@ -13,7 +13,8 @@ use crate::ffi::server::unknown_stat;
 use crate::ffi::status::dipc_status;
 
 /// Gives out memory, of the host or of a CUDA device, whose contents reach a client on the same
-/// machine without a copy: a client maps it. Made by dipc_arena_new(); every call is allowed from any thread, also several at once.
+/// machine without a copy: a client maps it. Made by dipc_arena_new(); every call is allowed from
+/// any thread, also several at once.
 ///
 /// A client that was lent one block can read the whole region it lies in, for as long as it likes:
 /// an arena is as public as the most public ticket whose batches lie in it.
@@ -151,8 +152,8 @@ pub unsafe extern "C" fn dipc_arena_options_free(options: *mut dipc_arena_option
 ///
 /// # Safety
 ///
-/// `options` is NULL, or came from dipc_arena_options_new() and was not freed; `out` and `error` are
-/// NULL or writable.
+/// `options` is NULL, or came from dipc_arena_options_new() and was not freed; `out` and `error`
+/// are NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_arena_new(
     device_type: i32,
@@ -225,8 +226,8 @@ pub unsafe extern "C" fn dipc_arena_alloc(
 ///
 /// # Safety
 ///
-/// `arena` is NULL or live; the caller does not read or write the block any more; `error` is NULL or
-/// writable.
+/// `arena` is NULL or live; the caller does not read or write the block any more; `error` is NULL
+/// or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_arena_dealloc(
     arena: *const dipc_arena,

@@ -21,21 +21,22 @@ pub const DIPC_VALIDATION_AUTO: i32 = 0;
 pub const DIPC_VALIDATION_STRUCTURE: i32 = 1;
 /// Values are checked as well, those that lead to others and text:
 /// - all types: the null count is that of the bitmap;
-/// - utf8, binary, list, map: offsets do not fall and lie in the data or the child; text is UTF-8, each value
-///   by itself; no key of a map is null;
-/// - string and binary views: they lie in their data buffers, prefixes are those of the data, short ones are
-///   padded with zeros, text is UTF-8;
+/// - utf8, binary, list, map: offsets do not fall and lie in the data or the child; text is UTF-8,
+///   each value by itself; no key of a map is null;
+/// - string and binary views: they lie in their data buffers, prefixes are those of the data, short
+///   ones are padded with zeros, text is UTF-8;
 /// - list views: each offset and size lies in the child;
 /// - unions: type ids are known; offsets of dense ones lie in the child and do not fall within it;
 /// - run-end encoded: run ends rise and reach the length;
 /// - dictionary-encoded: each index is that of a value;
-/// - booleans, integers, floats, decimals, dates, times, timestamps, durations, intervals, fixed-size binary:
-///   nothing. Decimals may have more digits than their precision, times may lie outside of a day, and
-///   date64 need not be a whole day, which Arrow's full validation refuses and writers in use send.
+/// - booleans, integers, floats, decimals, dates, times, timestamps, durations, intervals,
+///   fixed-size binary: nothing. Decimals may have more digits than their precision, times may lie
+///   outside of a day, and date64 need not be a whole day, which Arrow's full validation refuses
+///   and writers in use send.
 ///
-/// Values under a null, of the array or of one above it, and those that no row of a list view or union names,
-/// are not looked at. Where a consumer could follow them all the same they become harmless: empty, zero,
-/// or null.
+/// Values under a null, of the array or of one above it, and those that no row of a list view or
+/// union names, are not looked at. Where a consumer could follow them all the same they become
+/// harmless: empty, zero, or null.
 pub const DIPC_VALIDATION_FULL: i32 = 2;
 
 /// What a client is told when it is made. Given to dipc_client_new().
@@ -101,8 +102,8 @@ pub unsafe extern "C" fn dipc_client_options_set_any_user(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long a connection on which no stream is is kept for the next one; then it ends at both sides.
-/// Arrays that lie in memory of the server keep theirs. Default 60 s.
+/// Sets how long a connection on which no stream is is kept for the next one; then it ends at both
+/// sides. Arrays that lie in memory of the server keep theirs. Default 60 s.
 ///
 /// @param options          Options to change; exclusive during the call.
 /// @param idle_timeout_ns  Nanoseconds, or DIPC_FOREVER; 0: a connection is for one stream.
@@ -129,8 +130,8 @@ pub unsafe extern "C" fn dipc_client_options_set_idle_timeout_ns(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how many connections on which no stream is are kept for each server, by its URI; past that the one
-/// that was used longest ago ends. Default 8.
+/// Sets how many connections on which no stream is are kept for each server, by its URI; past that
+/// the one that was used longest ago ends. Default 8.
 ///
 /// @param options   Options to change; exclusive during the call.
 /// @param max_idle  Connections; 0: a connection is for one stream.
@@ -205,9 +206,10 @@ pub unsafe extern "C" fn dipc_get_options_new(
     })
 }
 
-/// Sets how long connecting may take, up to the server's first answer: its schema, its refusal, or, where
-/// its provider takes longer for those, its word that it has read the request. Default 10 s. A server
-/// without libdipc's extension has no such word: 60 s, or the stall timeout, for its schema.
+/// Sets how long connecting may take, up to the server's first answer: its schema, its refusal, or,
+/// where its provider takes longer for those, its word that it has read the request. Default 10 s.
+/// A server without libdipc's extension has no such word: 60 s, or the stall timeout, for its
+/// schema.
 ///
 /// @param options             Options to change; exclusive during the call.
 /// @param connect_timeout_ns  Nanoseconds, or DIPC_FOREVER.
@@ -329,11 +331,11 @@ pub unsafe extern "C" fn dipc_get_options_set_lent_limit_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets the most bytes of this process's memory that one message of the server may take beside its body, or
-/// as many as its body has, where those are more: for compressed buffers unpacked, for copies of what the
-/// server could still write to, for the structs of the schema and of arrays, and, over the whole stream, for
-/// dictionaries with their deltas. A message that needs more ends the stream with DIPC_ERR_OUT_OF_MEMORY.
-/// Default 512 MiB; 16 GiB for a server of the same user.
+/// Sets the most bytes of this process's memory that one message of the server may take beside its
+/// body, or as many as its body has, where those are more: for compressed buffers unpacked, for
+/// copies of what the server could still write to, for the structs of the schema and of arrays,
+/// and, over the whole stream, for dictionaries with their deltas. A message that needs more ends
+/// the stream with DIPC_ERR_OUT_OF_MEMORY. Default 512 MiB; 16 GiB for a server of the same user.
 ///
 /// @param options              Options to change; exclusive during the call.
 /// @param message_limit_bytes  Bytes; UINT64_MAX for no limit.
@@ -360,9 +362,9 @@ pub unsafe extern "C" fn dipc_get_options_set_message_limit_bytes(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets where arrays shall be. Default ARROW_DEVICE_CPU. Where the server has them there already, and
-/// this process can map its memory, nothing is copied; otherwise they are copied, once on each way
-/// between the host and a device.
+/// Sets where arrays shall be. Default ARROW_DEVICE_CPU. Where the server has them there already,
+/// and this process can map its memory, nothing is copied; otherwise they are copied, once on each
+/// way between the host and a device.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: where the server has them if this

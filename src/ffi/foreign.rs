@@ -18,7 +18,8 @@ pub(super) struct ForeignData {
     owned: AtomicBool,
 }
 
-// SAFETY: the header's rule for callbacks: data of the host may be used and finalized by any thread.
+// SAFETY: the header's rule for callbacks: data of the host may be used and finalized by any
+// thread.
 unsafe impl Send for ForeignData {}
 // SAFETY: as above; this side only copies the pointer.
 unsafe impl Sync for ForeignData {}

@@ -144,8 +144,8 @@ pub(super) unsafe fn try_schema(
     }
     // SAFETY: as above. The copy is never dropped, so the caller stays the one that releases.
     let copy = unsafe { std::ptr::read(schema) };
-    // SAFETY: it follows the interface and is not written to while the result is used, as the caller
-    // promises; never dropped, it does not act as the owner that it is not.
+    // SAFETY: it follows the interface and is not written to while the result is used, as the
+    // caller promises; never dropped, it does not act as the owner that it is not.
     Ok(ManuallyDrop::new(unsafe { OwnedSchema::from_raw(copy) }))
 }
 

@@ -148,9 +148,10 @@ pub unsafe extern "C" fn dipc_client_options_set_transport(
     unsafe { guard_mut(options, error, body) }
 }
 
-/// Sets how long the server's I/O thread looks for work before it sleeps. Default 0: 50 microseconds at
-/// most, where that has lately found something. While it spins it uses a whole core, and answers sooner;
-/// it sleeps while as many providers' threads are awake as there are cores for them and one client.
+/// Sets how long the server's I/O thread looks for work before it sleeps. Default 0: 50
+/// microseconds at most, where that has lately found something. While it spins it uses a whole
+/// core, and answers sooner; it sleeps while as many providers' threads are awake as there are
+/// cores for them and one client.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param spin_ns  Nanoseconds.
@@ -178,8 +179,8 @@ pub unsafe extern "C" fn dipc_server_options_set_spin_ns(
 }
 
 /// Sets how long a thread that waits for the stream looks for it before it sleeps. Default 0: 50
-/// microseconds at most, where that has lately found something. While it spins it uses a whole core, and
-/// notices sooner.
+/// microseconds at most, where that has lately found something. While it spins it uses a whole
+/// core, and notices sooner.
 ///
 /// @param options  Options to change; exclusive during the call.
 /// @param spin_ns  Nanoseconds.

@@ -72,8 +72,8 @@ impl Provider for ForeignProvider {
                 "the provider returned 0 and gave no stream: the release of `out` is NULL",
             ));
         }
-        // SAFETY: the host promised in `dipc_server_serve` streams that follow Arrow's interface, and
-        // gave this one away with the 0.
+        // SAFETY: the host promised in `dipc_server_serve` streams that follow Arrow's interface,
+        // and gave this one away with the 0.
         let stream = unsafe { OwnedDeviceStream::from_raw(stream) };
         Ok(with_request(stream, request))
     }

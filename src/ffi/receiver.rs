@@ -48,9 +48,9 @@ handle!(dipc_receiver, "receiver");
 ///
 /// # Safety
 ///
-/// `uris` points to `n_uris` pointers, each NULL or a NUL-terminated string; `ticket` is readable for
-/// `ticket_len_bytes`; `stream_id` is NULL or readable for 16 bytes; `options` is NULL or live; `out`
-/// and `error` are NULL or writable.
+/// `uris` points to `n_uris` pointers, each NULL or a NUL-terminated string; `ticket` is readable
+/// for `ticket_len_bytes`; `stream_id` is NULL or readable for 16 bytes; `options` is NULL or live;
+/// `out` and `error` are NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_receiver_new(
     uris: *const *const c_char,

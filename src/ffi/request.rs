@@ -147,9 +147,9 @@ pub unsafe extern "C" fn dipc_request_is_cancelled(request: *const dipc_request)
 /// A descriptor that says when dipc_request_is_cancelled() becomes true, for poll() and the like: a
 /// provider that waits for something else can wait for both. It is readable (POLLIN) from then on.
 ///
-/// It is the request's: the same with each call, not to be closed, read from or written to, and valid
-/// until the request is freed; a provider's, until its stream is released. Whoever needs it for
-/// longer takes a dup().
+/// It is the request's: the same with each call, not to be closed, read from or written to, and
+/// valid until the request is freed; a provider's, until its stream is released. Whoever needs it
+/// for longer takes a dup().
 ///
 /// @param request  Request.
 /// @param out_fd   Receives the descriptor.
@@ -283,10 +283,10 @@ pub unsafe extern "C" fn dipc_request_finish(
     unsafe { guard_ref(request, error, body) }
 }
 
-/// Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call on
-/// another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns non-zero,
-/// or its stream an errno: the client gets these words in place of others, behind "the server: ";
-/// its dipc_error_source() has them alone.
+/// Says why there is no stream, or no more of it. In the pull form the stream ends now, and a call
+/// on another thread that waits for the client returns DIPC_ERR_CANCELLED. A provider then returns
+/// non-zero, or its stream an errno: the client gets these words in place of others, behind "the
+/// server: "; its dipc_error_source() has them alone.
 ///
 /// @param request  Request.
 /// @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which

@@ -183,8 +183,8 @@ pub unsafe extern "C" fn dipc_sender_handle_disconnect(
 ///
 /// # Safety
 ///
-/// `sender` is NULL, or live and exclusive; `schema` is NULL or a schema that follows Arrow's C data
-/// interface; `error` is NULL or writable.
+/// `sender` is NULL, or live and exclusive; `schema` is NULL or a schema that follows Arrow's C
+/// data interface; `error` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dipc_sender_start(
     sender: *mut dipc_sender,

@@ -315,8 +315,8 @@ pub(super) fn unknown_stat(stat: i32, names: &str) -> Error {
 /// Stops a server: no new connections and no new streams; streams under way may end until the
 /// deadline; then their connections are cut. Before that it waits, within the deadline, until what
 /// was sent has arrived: over ucx, where only the client can tell, until each client has closed its
-/// connection, which libdipc's do when they are told of the stop; other clients are given a quarter of
-/// a second. Arrays that clients hold stay valid. May be called again.
+/// connection, which libdipc's do when they are told of the stop; other clients are given a quarter
+/// of a second. Arrays that clients hold stay valid. May be called again.
 ///
 /// @param server       Server.
 /// @param deadline_ns  Nanoseconds from now; 0 cuts at once, DIPC_FOREVER waits for every stream.
@@ -341,10 +341,10 @@ pub unsafe extern "C" fn dipc_server_stop(
 }
 
 /// Stops a server at once, if dipc_server_stop() did not, and frees it. NULL does nothing. Where a
-/// provider has not returned yet, nothing waits for it: its finalizer runs when it does. Arrays on a
-/// GPU that a client was lent and has not given back are released when the client's process has ended,
-/// on a thread of the library's. Over ucx, arrays on their way to a client are never released where UCX
-/// does not let go of its connection within a second; the log says so.
+/// provider has not returned yet, nothing waits for it: its finalizer runs when it does. Arrays on
+/// a GPU that a client was lent and has not given back are released when the client's process has
+/// ended, on a thread of the library's. Over ucx, arrays on their way to a client are never
+/// released where UCX does not let go of its connection within a second; the log says so.
 ///
 /// @param server  Server, or NULL; no call on it is running.
 ///

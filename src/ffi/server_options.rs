@@ -63,7 +63,8 @@ pub unsafe extern "C" fn dipc_server_options_new(
 
 /// Sets how many streams are served at once; one more is refused with DIPC_ERR_BUSY. Each stream of
 /// a provider has a thread of its own. A stream whose client has gone does not count, though its
-/// provider may not have returned: dipc_server_options_set_max_providers() bounds those. Default 64.
+/// provider may not have returned: dipc_server_options_set_max_providers() bounds those. Default
+/// 64.
 ///
 /// @param options      Options to change; exclusive during the call.
 /// @param max_streams  Streams; at least 1.

@@ -16,8 +16,8 @@ use crate::ffi::status::dipc_status;
 use crate::ffi::text::{TextOut, try_bytes, try_mut_slice};
 use crate::server::Server;
 
-/// The provider gives the same batches for each call, so that a client that is not libdipc may fetch
-/// metadata and bodies over two connections.
+/// The provider gives the same batches for each call, so that a client that is not libdipc may
+/// fetch metadata and bodies over two connections.
 pub const DIPC_PROVIDER_DETERMINISTIC: u32 = 1;
 
 /// Serves a ticket by calling a provider for each stream.
@@ -249,8 +249,8 @@ pub unsafe extern "C" fn dipc_server_ticket_count(
     unsafe { guard_ref(server, error, body) }
 }
 
-/// One of the tickets served now, in byte order. Tickets that come and go meanwhile move the others:
-/// to list them, count up from 0 until DIPC_ERR_NOT_FOUND.
+/// One of the tickets served now, in byte order. Tickets that come and go meanwhile move the
+/// others: to list them, count up from 0 until DIPC_ERR_NOT_FOUND.
 ///
 /// @param server         Server.
 /// @param index          Number of the ticket, from 0.

@@ -27,8 +27,8 @@ pub const DIPC_STREAM_STAT_BYTES_RECEIVED: i32 = 5;
 pub const DIPC_STREAM_STAT_BYTES_COPIED_ON_DEVICE: i32 = 6;
 /// Body bytes copied in this process between the host and a device.
 pub const DIPC_STREAM_STAT_BYTES_STAGED: i32 = 7;
-/// Record batches that have come and were not handed out: get_next gives so many without waiting for the server. Where
-/// there are none, what the connection has is read first.
+/// Record batches that have come and were not handed out: get_next gives so many without waiting
+/// for the server. Where there are none, what the connection has is read first.
 pub const DIPC_STREAM_STAT_BATCHES_HERE: i32 = 8;
 
 /// Why a stream of the library's failed, in full: its own callbacks can only say an errno and a
@@ -146,8 +146,8 @@ pub unsafe extern "C" fn dipc_stream_stat(
 }
 
 /// Turns a device stream into a host stream, for hosts that know only the C data interface. Arrays
-/// in host memory are handed on; those of CUDA (device types 2, 3 and 13) are copied to the host, each
-/// when it is asked for.
+/// in host memory are handed on; those of CUDA (device types 2, 3 and 13) are copied to the host,
+/// each when it is asked for.
 ///
 /// @param source  Moved on success: its release becomes NULL.
 /// @param out     Receives the stream; what it held before is not released. May not be source.

@@ -1,10 +1,9 @@
 //! Bodies of the fuzz targets, one function each, taking the fuzzer's bytes.
 //!
 //! A target is three things of one name: a module here, listed in the macro below; a program in
-//! `fuzz/fuzz_targets/`, which calls it; a folder of inputs in `fuzz/corpus/`. Each listed name gets
-//! a test that replays its folder and one that
-//! tries random inputs, so that `cargo test` needs no fuzzer; an input that once failed
-//! is added to the folder and stays there.
+//! `fuzz/fuzz_targets/`, which calls it; a folder of inputs in `fuzz/corpus/`. Each listed name
+//! gets a test that replays its folder and one that tries random inputs, so that `cargo test` needs
+//! no fuzzer; an input that once failed is added to the folder and stays there.
 
 macro_rules! targets {
     ($($name:ident)*) => {

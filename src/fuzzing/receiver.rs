@@ -43,8 +43,9 @@ struct Watch {
     next: u32,
 }
 
-/// Any sequence of inputs, well formed and not, ends in an error or in messages in order, each with a
-/// body that fits its header; nothing comes after a failure (rules M4 to M6, D1 to D6, A1, E1 to E5).
+/// Any sequence of inputs, well formed and not, ends in an error or in messages in order, each with
+/// a body that fits its header; nothing comes after a failure (rules M4 to M6, D1 to D6, A1, E1 to
+/// E5).
 pub fn receiver(data: &[u8]) {
     let mut supply = Supply(data);
     let flags = supply.byte();

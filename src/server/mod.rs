@@ -85,7 +85,8 @@ impl Server {
         })
     }
 
-    /// Listens at `uri` (`shm:/path`, `shm:@name`, `tcp://host:port`, `ucx://host:port`) and returns the URI to give to clients.
+    /// Listens at `uri` (`shm:/path`, `shm:@name`, `tcp://host:port`, `ucx://host:port`) and
+    /// returns the URI to give to clients.
     ///
     /// # Errors
     ///
@@ -147,9 +148,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// With the provider given back: `AlreadyExists` when the ticket is served already, `InvalidArgument`
-    /// when it is longer than a request can carry ([`MAX_TICKET_BYTES`](crate::proto::MAX_TICKET_BYTES)),
-    /// `Stopped`.
+    /// With the provider given back: `AlreadyExists` when the ticket is served already,
+    /// `InvalidArgument` when it is longer than a request can carry
+    /// ([`MAX_TICKET_BYTES`](crate::proto::MAX_TICKET_BYTES)), `Stopped`.
     pub fn serve(
         &self,
         ticket: &[u8],

@@ -123,9 +123,9 @@ impl Request {
     }
 
     /// Says why there is no stream, or no more of it. In the provider form the words are used when
-    /// the provider then returns a failure; in the pull form the stream ends now, and so does a call on
-    /// another thread that waits for the consumer, with `Cancelled`. `code` is a
-    /// `Status` code or any number of the host's, which the client then sees as `Provider`.
+    /// the provider then returns a failure; in the pull form the stream ends now, and so does a
+    /// call on another thread that waits for the consumer, with `Cancelled`. `code` is a `Status`
+    /// code or any number of the host's, which the client then sees as `Provider`.
     pub fn fail(&self, code: i32, text: &str) {
         match &self.pushed {
             Some(pushed) => {

@@ -320,7 +320,8 @@ mod tests {
         wait_idle(&threads, 2);
     }
 
-    /// `IDLE`: a bell that has rung for a stream which the thread has served long since ends nothing.
+    /// `IDLE`: a bell that has rung for a stream which the thread has served long since ends
+    /// nothing.
     #[test]
     fn a_thread_that_is_woken_for_nothing_waits_on() {
         // On a busy machine its time may be over before it is asked: then once more.

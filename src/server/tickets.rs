@@ -32,8 +32,8 @@ pub trait Provider: Send + Sync + 'static {
     }
 }
 
-/// What stands behind a ticket. The host's things are dropped where host code may run, since the last
-/// hold on one may be an I/O thread's.
+/// What stands behind a ticket. The host's things are dropped where host code may run, since the
+/// last hold on one may be an I/O thread's.
 #[derive(Clone)]
 pub(super) enum Entry {
     Provider(Arc<Provided>),

@@ -135,8 +135,8 @@ fn fetches_are_measured_on_every_transport() {
     }
 }
 
-/// Promise of `--consumer-pause`: the client keeps each batch that long, so that the server, which may be
-/// ahead by the window alone, waits for it.
+/// Promise of `--consumer-pause`: the client keeps each batch that long, so that the server, which
+/// may be ahead by the window alone, waits for it.
 #[test]
 fn a_consumer_that_pauses_is_measured() {
     for transport in transports() {
@@ -155,8 +155,8 @@ fn a_consumer_that_pauses_is_measured() {
     }
 }
 
-/// Promise of `--values bool`: a bit a row, so 64 times the rows of int64 in as many bytes, read as they
-/// were written.
+/// Promise of `--values bool`: a bit a row, so 64 times the rows of int64 in as many bytes, read as
+/// they were written.
 #[test]
 fn rows_of_bits_are_measured() {
     let args = [
@@ -197,8 +197,8 @@ fn streams_are_measured_at_once() {
     }
 }
 
-/// A few threads take what is here of many streams by turns: each stream gets its share, in order, and a table
-/// that is shorter is fetched again.
+/// A few threads take what is here of many streams by turns: each stream gets its share, in order,
+/// and a table that is shorter is fetched again.
 #[test]
 fn few_threads_take_many_streams() {
     let args = [

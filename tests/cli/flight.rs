@@ -111,8 +111,9 @@ fn the_table_comes_over_tcp_and_ucx_too() {
     assert!(server.stop().0.success());
 }
 
-/// Rule R4: with `--roles` the first two locations are metadata and data of a ucx address, which is what
-/// the reference peer's client takes; one of libdipc takes them as one way, on two connections.
+/// Rule R4: with `--roles` the first two locations are metadata and data of a ucx address, which is
+/// what the reference peer's client takes; one of libdipc takes them as one way, on two
+/// connections.
 #[test]
 fn roles_are_told_by_flight_first() {
     if !has_ucx() {
@@ -176,8 +177,8 @@ fn do_get_gives_the_same_table() {
     }
 }
 
-/// Promise of `get grpc://`: of a mixed list the first location that works is taken; each one before
-/// it is skipped with a line that says why.
+/// Promise of `get grpc://`: of a mixed list the first location that works is taken; each one
+/// before it is skipped with a line that says why.
 #[test]
 fn the_first_location_that_works_is_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -218,8 +219,8 @@ fn the_first_location_that_works_is_taken() {
     assert_eq!(log.lines().count(), 4, "{log}");
 }
 
-/// `DoGet` is the way where the server names no location, says that its connection can be used again,
-/// or where nothing before that works.
+/// `DoGet` is the way where the server names no location, says that its connection can be used
+/// again, or where nothing before that works.
 #[test]
 fn do_get_is_the_way_where_nothing_else_works() {
     let folder = tempfile::tempdir().unwrap();
@@ -340,7 +341,8 @@ fn a_table_without_endpoints_has_no_rows() {
     assert!(told.contains("neither endpoints nor a schema"), "{told}");
 }
 
-/// Promise of `--command`: the name is a command; without it the error says that there is the option.
+/// Promise of `--command`: the name is a command; without it the error says that there is the
+/// option.
 #[test]
 fn commands_are_asked_for_as_commands() {
     let fake = FakeFlight::start(Answers {
@@ -368,8 +370,8 @@ fn an_unknown_table_is_an_error() {
     assert!(run(&["get", &server.uri, "nation"]).status.success());
 }
 
-/// A libdipc server that does not know the ticket that Flight gave is skipped like one that is gone;
-/// where no location works, the last one's reason is told.
+/// A libdipc server that does not know the ticket that Flight gave is skipped like one that is
+/// gone; where no location works, the last one's reason is told.
 #[test]
 fn the_last_reason_is_told_where_nothing_works() {
     let server = Server::start(&["--tpch", "nation"]);
@@ -387,8 +389,8 @@ fn the_last_reason_is_told_where_nothing_works() {
     );
 }
 
-/// Rule A8: nothing that a Flight server sends is trusted; what is not sound is an error of one line,
-/// and no half file is left.
+/// Rule A8: nothing that a Flight server sends is trusted; what is not sound is an error of one
+/// line, and no half file is left.
 #[test]
 fn damaged_streams_are_errors() {
     let folder = tempfile::tempdir().unwrap();

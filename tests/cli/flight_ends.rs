@@ -121,8 +121,8 @@ fn a_killed_server_is_an_error_at_the_client() {
     assert!(told.contains("is the Flight server running"), "{told}");
 }
 
-/// A file that is gone or damaged when it is asked for is the stream's error; other tables are listed
-/// and served.
+/// A file that is gone or damaged when it is asked for is the stream's error; other tables are
+/// listed and served.
 #[test]
 fn a_file_that_is_gone_is_the_streams_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,8 +172,8 @@ fn an_interrupt_ends_the_wait() {
     }
 }
 
-/// Promise of `--timeout`: it holds for a server that takes the connection and says nothing, and for
-/// one that falls silent.
+/// Promise of `--timeout`: it holds for a server that takes the connection and says nothing, and
+/// for one that falls silent.
 #[test]
 fn silence_is_limited_by_the_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -292,8 +292,8 @@ fn a_cut_link_ends_the_stream_at_both_ends() {
     }
 }
 
-/// A port that the system may give to clients: where nobody listens, a socket that connects to itself
-/// is not taken for a server.
+/// A port that the system may give to clients: where nobody listens, a socket that connects to
+/// itself is not taken for a server.
 #[test]
 fn a_socket_does_not_take_itself_for_a_server() {
     let Some(link) = Link::new() else { return };

@@ -179,7 +179,8 @@ impl Server {
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        // Made before anything is asked of the process, so that it is killed where the answer is bad.
+        // Made before anything is asked of the process, so that it is killed where the answer is
+        // bad.
         let uri = String::new();
         let mut server = Self { child, uri, stdout };
         let line = server.line();

@@ -64,8 +64,8 @@ fn wrong_usage_is_status_2() {
     );
 }
 
-/// Promise of `--device`: a GPU without a driver is an error that names the library, before a server is
-/// looked for or a table read.
+/// Promise of `--device`: a GPU without a driver is an error that names the library, before a
+/// server is looked for or a table read.
 #[test]
 fn a_gpu_needs_a_driver() {
     // SAFETY: what the loader finds runs its initialisers, as in every CUDA program.

@@ -94,8 +94,8 @@ pub fn import(array: OwnedDeviceArray, schema: &OwnedSchema) -> RecordBatch {
 
 /// The names of a schema's columns.
 pub fn names(schema: &OwnedSchema) -> Vec<String> {
-    // SAFETY: both are Arrow's C structure, whose layout its document fixes; the reference does not outlive
-    // the schema.
+    // SAFETY: both are Arrow's C structure, whose layout its document fixes; the reference does not
+    // outlive the schema.
     let schema = unsafe { &*std::ptr::from_ref(schema.raw()).cast::<FFI_ArrowSchema>() };
     let schema = Schema::try_from(schema).unwrap();
     schema

@@ -50,7 +50,8 @@ pub(crate) struct Subject {
     pub(crate) whoever_accepts: bool,
     /// A client takes tagged messages that it was not told to expect.
     pub(crate) unposted: bool,
-    /// So much has come that the client has a ring, in which it looks for messages before it sleeps.
+    /// So much has come that the client has a ring, in which it looks for messages before it
+    /// sleeps.
     pub(crate) looks: bool,
     /// `LinkOptions::settings`.
     pub(crate) settings: &'static [(&'static str, &'static str)],
@@ -145,7 +146,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Messages of a kind that nobody knows come, after which a client asks for a ring and is given it, and the client looks.
+    /// Messages of a kind that nobody knows come, after which a client asks for a ring and is given
+    /// it, and the client looks.
     fn begin_to_look(&mut self) {
         for _ in 0..64 {
             let bytes = vec![200];
@@ -252,8 +254,9 @@ impl Subject {
         (clients, servers)
     }
 
-    /// The next connection, if one has come. Its sockets are read as a driver reads every connection
-    /// that it accepts: of several, the first message of each says which belong together.
+    /// The next connection, if one has come. Its sockets are read as a driver reads every
+    /// connection that it accepts: of several, the first message of each says which belong
+    /// together.
     pub(crate) fn accept(self, listener: &mut dyn Listener) -> Option<Box<dyn Connection>> {
         if self.connections == 1 {
             return listener.accept().unwrap();

@@ -294,8 +294,8 @@ fn a_body_of_another_length_than_posted_is_refused() {
     }
 }
 
-/// `Connection::post_body`: bodies that were announced come in whatever order they are sent, however
-/// large they are, also where the sender waits until each has left.
+/// `Connection::post_body`: bodies that were announced come in whatever order they are sent,
+/// however large they are, also where the sender waits until each has left.
 #[test]
 fn announced_bodies_come_in_any_order() {
     for len in [1 << 10, 1 << 20, 3 << 20] {
@@ -328,8 +328,8 @@ fn come_in_any_order(subject: Subject, len: usize) {
     }
 }
 
-/// `Connection::wake`, `Connection::doze`: whoever looks gets what comes, and after a doze that found
-/// nothing the descriptor tells of it again.
+/// `Connection::wake`, `Connection::doze`: whoever looks gets what comes, and after a doze that
+/// found nothing the descriptor tells of it again.
 #[test]
 fn whoever_looks_can_sleep_again() {
     for subject in SUBJECTS {

@@ -56,8 +56,8 @@ fn free(arena: &Arena, block: NonNull<u8>) -> dipc::error::Result<()> {
     unsafe { arena.dealloc(block) }
 }
 
-/// Promise of `dipc_arena_new`: blocks of a GPU's arena are found by their address without a call of
-/// the driver, lie in memory that can be exported, and outlive the arena.
+/// Promise of `dipc_arena_new`: blocks of a GPU's arena are found by their address without a call
+/// of the driver, lie in memory that can be exported, and outlive the arena.
 #[test]
 fn blocks_of_a_gpu_are_found_without_the_driver() {
     run("arena-blocks", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -113,8 +113,8 @@ fn blocks_are_lent() {
     assert_eq!(fake::Live::now(), before);
 }
 
-/// Promise of `move_into`: what is moved into an arena lies there, is the same, and its memory comes back
-/// with the arrays; a full arena is an error of the stream.
+/// Promise of `move_into`: what is moved into an arena lies there, is the same, and its memory
+/// comes back with the arrays; a full arena is an error of the stream.
 #[test]
 fn tables_are_moved_into_an_arena() {
     run("arena-tables", &[]);
@@ -168,8 +168,8 @@ fn tables_lie_in_an_arena() {
     assert_clean("an arena's tables");
 }
 
-/// Promise of `dipc_arena_options_set_max_bytes` and rule F4, as on the host: regions are bounded, one
-/// empty region is kept, one that a peer may see for ever goes with its last block.
+/// Promise of `dipc_arena_options_set_max_bytes` and rule F4, as on the host: regions are bounded,
+/// one empty region is kept, one that a peer may see for ever goes with its last block.
 #[test]
 fn arenas_of_a_gpu_have_the_rules_of_the_hosts() {
     run("arena-bounds", &[("FAKE_CUDA_MEMORY", "67108864")]);
@@ -253,8 +253,8 @@ fn arenas_are_refused() {
     }
 }
 
-/// What the pool of a connection builds on: identities are never those of another region, the host's
-/// included, and lengths are those that were asked for.
+/// What the pool of a connection builds on: identities are never those of another region, the
+/// host's included, and lengths are those that were asked for.
 #[test]
 fn regions_of_a_gpu_are_told_apart() {
     run("arena-regions", &[]);
@@ -279,7 +279,8 @@ fn regions_of_a_gpu() {
     assert!(!region.free(first).unwrap().emptied);
     assert!(region.free(second).unwrap().emptied);
     assert_eq!(region.free(second), None);
-    // What was given up serves again only where its whole length is wanted: lengths are counted with.
+    // What was given up serves again only where its whole length is wanted: lengths are counted
+    // with.
     drop(region);
     let half = CudaRegion::create(&device, UNIT).unwrap();
     assert_eq!(half.len() as u64, UNIT);

@@ -21,9 +21,9 @@ fn lines(arguments: &[&str]) -> Vec<Value> {
     lines.collect::<Result<_, _>>().unwrap()
 }
 
-/// Promise of `--device` and `--to`: values are right wherever they come from and go to (`--touch sum`
-/// checks each batch), and the figures say what was lent and what was copied where: within a GPU
-/// nothing, between the host and a GPU everything once.
+/// Promise of `--device` and `--to`: values are right wherever they come from and go to (`--touch
+/// sum` checks each batch), and the figures say what was lent and what was copied where: within a
+/// GPU nothing, between the host and a GPU everything once.
 #[test]
 fn bench_moves_tables_from_and_to_gpus() {
     for (device, to) in [
@@ -80,7 +80,8 @@ fn bench_times_batches_on_gpus() {
     assert!(line["latency_ns"]["p50"].as_u64().unwrap() < 10_000_000_000);
 }
 
-/// Promise of `--op machine` with `--device cuda:N`: the driver's own copies, and nothing of the host's.
+/// Promise of `--op machine` with `--device cuda:N`: the driver's own copies, and nothing of the
+/// host's.
 #[test]
 fn bench_measures_copies_of_pinned_memory() {
     let lines = lines(&[

@@ -34,7 +34,8 @@ impl Server {
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        // Made before anything is asked of the process, so that it is killed where the answer is bad.
+        // Made before anything is asked of the process, so that it is killed where the answer is
+        // bad.
         let uri = String::new();
         let mut server = Self { child, uri, stdout };
         let mut line = String::new();
@@ -113,8 +114,8 @@ fn number(report: &Value, name: &str) -> u64 {
 /// Bodies of the table, about: nothing of it is left out of a figure that is above this.
 const MUCH: u64 = 500_000;
 
-/// Promise of `--device`: a table on a GPU comes to the same GPU without a byte copied on the way, to the
-/// host by one copy, to another GPU by one copy between the two, and is the same everywhere.
+/// Promise of `--device`: a table on a GPU comes to the same GPU without a byte copied on the way,
+/// to the host by one copy, to another GPU by one copy between the two, and is the same everywhere.
 #[test]
 fn tables_on_a_gpu_come_to_where_they_are_wanted() {
     if crate::is_left_out("the GPUs are the fake driver's") {
@@ -151,8 +152,8 @@ fn tables_on_a_gpu_come_to_where_they_are_wanted() {
     assert!(number(&stopped, "bytes_staged") > 3 * MUCH, "{stopped}");
 }
 
-/// Promise of `--arena`: on a GPU, too, tables lie in memory that is lent where it lies, and `--max-memory`
-/// bounds it.
+/// Promise of `--arena`: on a GPU, too, tables lie in memory that is lent where it lies, and
+/// `--max-memory` bounds it.
 #[test]
 fn tables_in_an_arena_on_a_gpu_are_lent() {
     let args = [&SERVED[..], &["--device", "cuda:0", "--arena"]].concat();
@@ -239,8 +240,8 @@ fn tables_on_a_gpu_are_hashed_and_written() {
     assert!(text.contains("received, on cuda:0"), "{text}");
 }
 
-/// Promise of `--device`: a GPU that is not there is told before a server is looked for, and one whose
-/// memory does not hold the table before the server is ready.
+/// Promise of `--device`: a GPU that is not there is told before a server is looked for, and one
+/// whose memory does not hold the table before the server is ready.
 #[test]
 fn gpus_that_are_not_there_are_told() {
     if crate::is_left_out("the GPUs are the fake driver's") {

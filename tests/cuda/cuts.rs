@@ -1,5 +1,5 @@
-//! A client whose server, or whose own device, goes away in the middle of a stream: what it has mapped is
-//! there as long as an array is, and then gone.
+//! A client whose server, or whose own device, goes away in the middle of a stream: what it has
+//! mapped is there as long as an array is, and then gone.
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -127,7 +127,8 @@ fn mappings_go() {
                     break error;
                 }
             };
-            // One that stops may have ended before a body that came is opened, as one that is killed.
+            // One that stops may have ended before a body that came is opened, as one that is
+            // killed.
             let stopped = !killed && error.status() == Status::Stopped;
             let ended = error.status() == Status::Disconnected;
             assert!(stopped || ended, "{what}: {error}");
@@ -160,8 +161,9 @@ fn held() -> [i64; 4] {
     kinds.map(|(opens, closes)| fake::count(opens) - fake::count(closes))
 }
 
-/// A client's device is reset under mappings and events of its server's: the stream ends with an error
-/// that says so, what is gone is not named to the driver, and the next stream of the same client is whole.
+/// A client's device is reset under mappings and events of its server's: the stream ends with an
+/// error that says so, what is gone is not named to the driver, and the next stream of the same
+/// client is whole.
 fn clients_are_reset() {
     end_on_panic();
     let (mut other, uri) = serving(0);

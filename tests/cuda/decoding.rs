@@ -1,5 +1,5 @@
-//! Arrays decoded from bodies on a GPU, and for one: what they hold, where they lie, what it takes, and
-//! what is waited for.
+//! Arrays decoded from bodies on a GPU, and for one: what they hold, where they lie, what it takes,
+//! and what is waited for.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -148,7 +148,8 @@ pub fn assert_at(array: &OwnedDeviceArray, gpu: Option<i32>, what: &str) {
     });
 }
 
-/// Nothing is left in the driver but what it keeps, once the threads that still end something have done so.
+/// Nothing is left in the driver but what it keeps, once the threads that still end something have
+/// done so.
 pub fn assert_clean(what: &str) {
     let start = Instant::now();
     loop {
@@ -239,8 +240,8 @@ fn bodies_are_used_where_they_lie() {
             };
             elsewhere += usize::from(!memory.iter().any(inside));
         });
-        // The lengths of the view buffers of 8 columns, which Arrow's format does not carry, and the
-        // data buffers that one of them may lack.
+        // The lengths of the view buffers of 8 columns, which Arrow's format does not carry, and
+        // the data buffers that one of them may lack.
         assert!(
             elsewhere <= 16,
             "{elsewhere} buffers are not the producer's"

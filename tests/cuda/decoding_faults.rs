@@ -21,8 +21,8 @@ pub const CASES: &[Case] = &[
     ("wrong-memory", memory_runs_out),
 ];
 
-/// Every call of the driver fails once, on every way of a body: the error has the driver's name for it,
-/// nothing is left behind, and the stream goes on.
+/// Every call of the driver fails once, on every way of a body: the error has the driver's name for
+/// it, nothing is left behind, and the stream goes on.
 #[test]
 fn every_call_may_fail_while_decoding() {
     run("wrong-faults", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -122,8 +122,8 @@ fn every_call_fails() {
     assert!(failed > 100, "{failed}");
 }
 
-/// Memory of the GPU that runs out in the middle of a stream is an error; arrays that are there stay
-/// whole, and when some are released the stream goes on.
+/// Memory of the GPU that runs out in the middle of a stream is an error; arrays that are there
+/// stay whole, and when some are released the stream goes on.
 #[test]
 fn memory_may_run_out_in_the_middle_of_a_stream() {
     run("wrong-memory", &[("FAKE_CUDA_MEMORY", "33554432")]);

@@ -68,8 +68,8 @@ fn dictionaries_are_moved_once() {
     assert_clean("twins");
 }
 
-/// Bodies that lie now here, now there, with one dictionary: each batch is where its body is, or where
-/// all are to be.
+/// Bodies that lie now here, now there, with one dictionary: each batch is where its body is, or
+/// where all are to be.
 #[test]
 fn bodies_of_one_stream_may_lie_in_different_places() {
     run("decode-places", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -85,8 +85,8 @@ fn bodies_come_from_different_places() {
     let schema = batches[0].schema();
     for target in [Target::AsSent, Target::Host, Target::Cuda(1)] {
         for level in [Level::Structure, Level::Full] {
-            // Each of the messages, dictionaries too, on the host, the one GPU or the other: not all
-            // ways, but each place for each message after each other.
+            // Each of the messages, dictionaries too, on the host, the one GPU or the other: not
+            // all ways, but each place for each message after each other.
             for places in (0..3_u32.pow(6)).step_by(13) {
                 let mut passing = Decoding::new(&schema, level, target);
                 let mut encoders = (encoder(&schema), encoder(&schema));
@@ -128,8 +128,8 @@ fn bodies_come_from_different_places() {
     assert_clean("places");
 }
 
-/// A body on another GPU than the arrays are to be on is copied there, at once if its producer is done;
-/// its memory goes back when the copy is over, though the arrays are kept.
+/// A body on another GPU than the arrays are to be on is copied there, at once if its producer is
+/// done; its memory goes back when the copy is over, though the arrays are kept.
 #[test]
 fn bodies_go_to_another_gpu() {
     run("decode-between", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -183,8 +183,8 @@ fn bodies_go_from_one_gpu_to_another() {
         !gone.load(Ordering::SeqCst),
         "what is still to be read is gone"
     );
-    // Whoever lets go of an array without having waited does not wait then either: the memory stays until
-    // the work is done, and only then serves others.
+    // Whoever lets go of an array without having waited does not wait then either: the memory stays
+    // until the work is done, and only then serves others.
     let second = feed(&mut passing.decoder, header, &messages[0].received(true));
     let second = second.unwrap().unwrap().array;
     assert!(!second.raw().sync_event.is_null());

@@ -1,5 +1,5 @@
-//! What goes wrong while arrays are decoded from a GPU and for one: bodies that are not what they say,
-//! producers that are late, a driver that fails, memory that runs out.
+//! What goes wrong while arrays are decoded from a GPU and for one: bodies that are not what they
+//! say, producers that are late, a driver that fails, memory that runs out.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ fn text(offsets: &[i32], bytes: &[u8]) -> ArrayData {
     raw(DataType::Utf8, offsets.len() - 1, buffers, Vec::new())
 }
 
-/// Rule A8, level full: what is wrong with values is found on a GPU as on the host, and the next batch is
-/// as if nothing had been.
+/// Rule A8, level full: what is wrong with values is found on a GPU as on the host, and the next
+/// batch is as if nothing had been.
 #[test]
 fn wrong_values_on_a_gpu_are_refused() {
     run("wrong-values", &[]);
@@ -337,8 +337,8 @@ fn late_producers_are_waited_for() {
     assert_clean("late");
 }
 
-/// What a server lent goes back when it was copied, and not when the arrays are released that it was
-/// copied for.
+/// What a server lent goes back when it was copied, and not when the arrays are released that it
+/// was copied for.
 #[test]
 fn lent_memory_goes_back_when_it_was_copied() {
     run("wrong-held", &[]);

@@ -1,5 +1,5 @@
-//! Every call of the driver fails once, in each way: the error says which call, nothing is left behind,
-//! and the process goes on.
+//! Every call of the driver fails once, in each way: the error says which call, nothing is left
+//! behind, and the process goes on.
 
 use std::sync::{Arc, OnceLock};
 

@@ -42,7 +42,8 @@ pub fn folder() -> &'static Path {
 /// A function of the fake, by its name. `F` is its type.
 fn find<F: Copy>(name: &CStr) -> F {
     assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
-    // SAFETY: a C string; the library is loaded already, or its constructor only reads the environment.
+    // SAFETY: a C string; the library is loaded already, or its constructor only reads the
+    // environment.
     let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
     assert!(!library.is_null(), "the fake driver is not there");
     // SAFETY: the library stays loaded, and `name` is a C string.
@@ -62,7 +63,8 @@ macro_rules! calls {
             $(#[$doc])*
             pub fn $name($($argument: $type),*) -> $result {
                 let function: unsafe extern "C" fn($($type),*) -> $result = find($symbol);
-                // SAFETY: the fake checks handles and addresses; pointers come from the tests' own variables.
+                // SAFETY: the fake checks handles and addresses; pointers come from the tests' own
+                // variables.
                 unsafe { function($($argument),*) }
             }
         )*
@@ -120,8 +122,8 @@ impl Pool {
         Self::exportable_on(0)
     }
 
-    /// One that can be exported. There is one of a GPU at a time, as long as it is used: a later one may
-    /// have the same handle.
+    /// One that can be exported. There is one of a GPU at a time, as long as it is used: a later
+    /// one may have the same handle.
     pub fn exportable_on(gpu: i32) -> Arc<Self> {
         static POOLS: Mutex<[Weak<Pool>; 2]> = Mutex::new([Weak::new(), Weak::new()]);
         let mut pools = POOLS.lock().unwrap();

@@ -1,5 +1,5 @@
-//! Streams of a client that wants their arrays on a GPU, from servers that have them on the host, over
-//! every transport that needs no hardware.
+//! Streams of a client that wants their arrays on a GPU, from servers that have them on the host,
+//! over every transport that needs no hardware.
 
 use std::sync::Arc;
 
@@ -165,8 +165,8 @@ fn contents(
     reader.map(|batch| batch.unwrap()).collect()
 }
 
-/// Promise of `dipc_get_options_set_device`: arrays of a host come to the GPU that was asked for, equal,
-/// at every level of validation, and the figures say what that took.
+/// Promise of `dipc_get_options_set_device`: arrays of a host come to the GPU that was asked for,
+/// equal, at every level of validation, and the figures say what that took.
 #[test]
 fn arrays_of_the_host_come_to_a_gpu() {
     for scheme in ["shm", "tcp", "mem"] {
@@ -223,8 +223,8 @@ fn arrays_come_to_a_gpu() {
     assert_clean(&scheme);
 }
 
-/// Issue "fewest copies": a GPU takes large bodies from the host's lent memory itself, which is registered
-/// once; where the driver refuses that, they come all the same.
+/// Issue "fewest copies": a GPU takes large bodies from the host's lent memory itself, which is
+/// registered once; where the driver refuses that, they come all the same.
 #[test]
 fn a_gpu_copies_from_lent_memory_of_the_host() {
     run("fetch-registered", &[]);
@@ -240,8 +240,8 @@ fn lent_memory_is_copied_from() {
     let large = Tables(table.clone(), 1);
     let served = pair.server.serve(b"large", Box::new(large));
     served.map_err(|(error, _)| error).unwrap();
-    // How many copies it takes: each buffer is one where it is taken from lent memory, and each body
-    // where it goes by way of pinned memory.
+    // How many copies it takes: each buffer is one where it is taken from lent memory, and each
+    // body where it goes by way of pinned memory.
     let read = |pair: &Pair| -> i64 {
         let copies = fake::count("cuMemcpyAsync");
         let mut stream = pair.ask(b"large", &to(Target::Cuda(0))).unwrap();
@@ -281,8 +281,8 @@ fn lent_memory_is_copied_from() {
     };
     assert_eq!(read(&again), buffers);
     assert!(count_registered() > registered);
-    // What is registered stays so, and once more would be refused: those bodies would be one copy each.
-    // More regions may come: where memory comes back to the server late, it takes others.
+    // What is registered stays so, and once more would be refused: those bodies would be one copy
+    // each. More regions may come: where memory comes back to the server late, it takes others.
     assert_eq!(read(&again), buffers);
     assert_eq!(fake::count("cuMemHostUnregister"), 0);
     drop((client, again));
@@ -297,8 +297,8 @@ fn rows() -> u64 {
     u64::try_from(wide().num_rows()).unwrap()
 }
 
-/// Design, "Failure is per stream": each call of the driver fails once while arrays come to a GPU; the
-/// stream says which, the next one comes whole, and nothing is left behind.
+/// Design, "Failure is per stream": each call of the driver fails once while arrays come to a GPU;
+/// the stream says which, the next one comes whole, and nothing is left behind.
 #[test]
 fn every_call_may_fail_while_arrays_come() {
     run("fetch-faults", &[]);
@@ -419,7 +419,8 @@ fn arrays_outlive_all() {
     assert_clean("outliving arrays");
 }
 
-/// Tables on a GPU, in an arena there: a dictionary and a batch that are sent as bytes are among them.
+/// Tables on a GPU, in an arena there: a dictionary and a batch that are sent as bytes are among
+/// them.
 struct OnGpu(Arena);
 
 impl Provider for OnGpu {
@@ -436,8 +437,9 @@ impl Provider for OnGpu {
     }
 }
 
-/// Promise of `device_type` 0 of `dipc_get_options_set_device`: all arrays of a stream stay on the GPU
-/// that lends them, also those that come as bytes, whatever that GPU is called where they come from.
+/// Promise of `device_type` 0 of `dipc_get_options_set_device`: all arrays of a stream stay on the
+/// GPU that lends them, also those that come as bytes, whatever that GPU is called where they come
+/// from.
 #[test]
 fn arrays_as_they_are_sent_stay_where_they_are() {
     run("fetch-follow", &[("FAKE_CUDA_DEVICES", "3")]);
@@ -482,8 +484,8 @@ fn arrays_stay_where_they_are() {
     assert_eq!(read, wanted);
 }
 
-/// Promise of `dipc_cancel` and of releasing a stream: one that ends early, while copies to the GPU are
-/// under way, leaves nothing behind.
+/// Promise of `dipc_cancel` and of releasing a stream: one that ends early, while copies to the GPU
+/// are under way, leaves nothing behind.
 #[test]
 fn streams_to_a_gpu_end_early() {
     run("fetch-cancel", &[("FAKE_CUDA_DELAY_US", "3000")]);

@@ -21,8 +21,8 @@ fn bodies_are_gathered_on_the_device() {
     run("gathered", &[]);
 }
 
-/// A gathered body is laid out as its header says, with zeros where there is nothing (rule D3), behind
-/// what the stream was given before.
+/// A gathered body is laid out as its header says, with zeros where there is nothing (rule D3),
+/// behind what the stream was given before.
 fn bodies_are_gathered() {
     let device = Device::get(0).unwrap();
     let stream = Arc::new(Stream::new(&device).unwrap());
@@ -65,8 +65,8 @@ fn a_failed_gather_leaves_nothing() {
     run("gathered-faults", &[]);
 }
 
-/// A layout that cannot be is refused; whatever call of the driver fails is told, and nothing that was
-/// started writes to memory that was given back.
+/// A layout that cannot be is refused; whatever call of the driver fails is told, and nothing that
+/// was started writes to memory that was given back.
 fn gathering_fails() {
     let device = Device::get(0).unwrap();
     let stream = Arc::new(Stream::new(&device).unwrap());

@@ -1,5 +1,5 @@
-//! Headers of arrays on a GPU: the same as those of the same arrays on the host, byte by byte, and what
-//! reading the lengths costs.
+//! Headers of arrays on a GPU: the same as those of the same arrays on the host, byte by byte, and
+//! what reading the lengths costs.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -54,7 +54,8 @@ fn lengths(array: &ArrowArray, data: &ArrayData) -> Vec<usize> {
         .collect()
 }
 
-/// Puts the buffers of an array and of all under it on the device, in memory of exactly their length.
+/// Puts the buffers of an array and of all under it on the device, in memory of exactly their
+/// length.
 fn upload(
     array: &mut ArrowArray,
     data: &ArrayData,
@@ -62,8 +63,8 @@ fn upload(
     memory: &mut Vec<DeviceMemory>,
 ) {
     for (index, len) in lengths(array, data).into_iter().enumerate() {
-        // SAFETY: the array has so many buffers, of these lengths; the list is arrow-rs's, which reads it no
-        // more.
+        // SAFETY: the array has so many buffers, of these lengths; the list is arrow-rs's, which
+        // reads it no more.
         unsafe {
             let slot = array.buffers.add(index);
             let host = (*slot).cast::<u8>();
@@ -282,7 +283,8 @@ fn lengths_are_fetched_at_once() {
         "cuStreamSynchronize",
     ];
     for (change, expected) in [
-        // Values alone; bits are counted too; and bitmaps are moved, for which is waited when the message goes.
+        // Values alone; bits are counted too; and bitmaps are moved, for which is waited when the
+        // message goes.
         (whole as fn(&mut ArrowArray), [1, 1, 0, 0]),
         (uncounted, [2, 1, 0, 0]),
         (sliced_and_uncounted, [3, 1, 0, 0]),

@@ -1,5 +1,5 @@
-//! What a client is told of a GPU's memory by a server that means it no good, or is wrong: refused, with
-//! a text that says what it is.
+//! What a client is told of a GPU's memory by a server that means it no good, or is wrong: refused,
+//! with a text that says what it is.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -385,7 +385,8 @@ fn a_client_that_asked_for_the_host_uses_no_gpu_for_a_hostile_server() {
     run("hostile-unasked", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
-/// A context takes hundreds of megabytes and most of a second: a server does not make a client have one.
+/// A context takes hundreds of megabytes and most of a second: a server does not make a client have
+/// one.
 fn nothing_unasked_is_opened() {
     let gpus = uuids().unwrap();
     let no_memory = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());

@@ -2,8 +2,8 @@
 //! what came whole is right.
 //!
 //! `DIPC_GPU_BATCHES` says how many batches are handed over meanwhile (`make gpu-check`: 1,000),
-//! `DIPC_SEED` repeats a run. These cases ask nothing of the fake driver, so that they run over a real
-//! one, too.
+//! `DIPC_SEED` repeats a run. These cases ask nothing of the fake driver, so that they run over a
+//! real one, too.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
@@ -33,8 +33,8 @@ const ARGUMENT: &str = "DIPC_TEST_CUDA_ARGUMENT";
 const ROWS: usize = 32 << 10;
 /// Distinct batches of a table.
 const COUNT: usize = 5;
-/// What may be missing afterwards on a GPU that others use, too; a batch that is lost each time is far
-/// more. The fake's GPU is this process's alone.
+/// What may be missing afterwards on a GPU that others use, too; a batch that is lost each time is
+/// far more. The fake's GPU is this process's alone.
 const SLACK: usize = 64 << 20;
 
 fn wanted() -> u64 {
@@ -103,8 +103,8 @@ fn serving() -> (Server, String) {
 
 const TICKETS: [&str; 4] = ["Arena", "Own", "Pool", "Host"];
 
-/// Fetches a table, and gives each batch to `taken`, which says whether it wants more; a few are kept
-/// at any time. Every value is checked.
+/// Fetches a table, and gives each batch to `taken`, which says whether it wants more; a few are
+/// kept at any time. Every value is checked.
 fn fetch(uri: &str, ticket: &str, mut taken: impl FnMut() -> bool) -> dipc::error::Result<()> {
     let client = Client::new(ClientOptions::default())?;
     let options = GetOptions {
@@ -169,8 +169,8 @@ fn killed_clients_leave_nothing_on_the_gpu() {
     run_and_show("killed-clients", &[], "kills:");
 }
 
-/// Clients that hold a GPU's memory are killed at random moments: the server goes on, the memory comes
-/// back, and a later client gets right values.
+/// Clients that hold a GPU's memory are killed at random moments: the server goes on, the memory
+/// comes back, and a later client gets right values.
 fn clients_are_killed() {
     let mut rng = rng();
     let (server, uri) = serving();
@@ -229,8 +229,8 @@ fn killed_servers_leave_nothing_on_the_gpu() {
     run_and_show("killed-servers", &[], "kills:");
 }
 
-/// Servers whose GPU memory this process has mapped are killed at random moments: what came until then
-/// is right, the fetch ends with an error, and what was mapped is gone once its arrays are.
+/// Servers whose GPU memory this process has mapped are killed at random moments: what came until
+/// then is right, the fetch ends with an error, and what was mapped is gone once its arrays are.
 fn servers_are_killed() {
     let mut rng = rng();
     let round = |kill_after: u64, pause: Duration, ticket: &str| {
@@ -247,7 +247,8 @@ fn servers_are_killed() {
                     thread::sleep(pause);
                     drop(other);
                 };
-                // Memory that does not outlive its owner must not be touched once that is dead: there the fetch stands still meanwhile, and then ends.
+                // Memory that does not outlive its owner must not be touched once that is dead:
+                // there the fetch stands still meanwhile, and then ends.
                 if matches!(ticket, "Own" | "Pool") {
                     kill();
                     return false;

@@ -1,5 +1,5 @@
-//! Memory of a GPU lent between processes: which bytes come, what is copied for it, who waits for whom,
-//! and what becomes of it when a client goes.
+//! Memory of a GPU lent between processes: which bytes come, what is copied for it, who waits for
+//! whom, and what becomes of it when a client goes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -352,8 +352,8 @@ fn addresses_are_used_again() {
             other.tell(ticket);
             other.says("read");
             eventually("released", || producer.released() == 5 * (round + 1));
-            // The addresses are free now, while the client may still have the allocations mapped; so
-            // is the handle of the pool.
+            // The addresses are free now, while the client may still have the allocations mapped;
+            // so is the handle of the pool.
             Device::get(0).unwrap().trim().unwrap();
         }
         drop(other.0.stdin.take());
@@ -483,8 +483,8 @@ fn every_call_fails_while_lending() {
             }
         }
         let enough = match lies {
-            // One export of the pool, and one of each allocation, of which there are more the later a client
-            // gives back what it was lent.
+            // One export of the pool, and one of each allocation, of which there are more the later
+            // a client gives back what it was lent.
             Lies::Pool => told == 0 && found_a_way >= 6,
             _ => told > 3 && found_a_way > 20,
         };

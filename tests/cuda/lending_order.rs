@@ -16,8 +16,9 @@ pub const CASES: &[Case] = &[
     ("lent-window", bodies_in_place_need_no_window),
 ];
 
-/// docs/wire.md, READY: an event that a client waits for stands for nothing that comes sooner than what it
-/// was told of, whatever else is recorded: other streams of the connection, other connections.
+/// docs/wire.md, READY: an event that a client waits for stands for nothing that comes sooner than
+/// what it was told of, whatever else is recorded: other streams of the connection, other
+/// connections.
 #[test]
 fn an_event_never_comes_sooner_than_was_told() {
     run("lent-order", &[]);
@@ -49,8 +50,8 @@ fn events_keep_their_order() {
     all_is_back(server, "order");
 }
 
-/// docs/wire.md, features, in place: a body that is lent where it lies on a GPU needs no room in the window
-/// of bytes.
+/// docs/wire.md, features, in place: a body that is lent where it lies on a GPU needs no room in
+/// the window of bytes.
 #[test]
 fn bodies_lent_in_place_on_a_gpu_need_no_window() {
     run("lent-window", &[]);

@@ -1,4 +1,5 @@
-//! Memory of a GPU with rules of its own: what is open once in a process, and what lies in other contexts.
+//! Memory of a GPU with rules of its own: what is open once in a process, and what lies in other
+//! contexts.
 
 use dipc::server::{Server, ServerOptions};
 

@@ -68,7 +68,8 @@ fn heard() -> Option<String> {
     (read > 0).then(|| line.trim().to_owned())
 }
 
-/// Reads a whole ticket and gives each body back once it is compared. Gives how many lay on the GPU.
+/// Reads a whole ticket and gives each body back once it is compared. Gives how many lay on the
+/// GPU.
 pub fn read_all(client: &mut RawClient, wanted: Wanted) -> Result<usize> {
     let expected = table(std::str::from_utf8(&wanted.ticket).unwrap());
     let mut encoded = Expected::new(&expected[0]);
@@ -328,8 +329,8 @@ fn late_reader(client: &mut RawClient) {
     say("done");
 }
 
-/// Takes more bodies than there are events, and then reads others that are ready sooner: on the same
-/// connection, and on another one when that is over.
+/// Takes more bodies than there are events, and then reads others that are ready sooner: on the
+/// same connection, and on another one when that is over.
 fn read_beside_the_unread(mut client: RawClient, uri: &str) {
     let wanted = Wanted {
         window: 25,

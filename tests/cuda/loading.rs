@@ -167,7 +167,8 @@ fn a_forked_child_is_refused() {
 fn child_is_refused() {
     let device = Device::get(0).unwrap();
     let calls = fake::count("cuCtxPushCurrent_v2");
-    // SAFETY: the child calls what only reads atomics, and leaves without unwinding or running handlers.
+    // SAFETY: the child calls what only reads atomics, and leaves without unwinding or running
+    // handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = |outcome: Option<dipc::error::Error>| {
@@ -187,7 +188,8 @@ fn child_is_refused() {
     device.enter().unwrap();
 }
 
-/// The fake itself: what the processor must not read, it cannot, so that the other tests would see it.
+/// The fake itself: what the processor must not read, it cannot, so that the other tests would see
+/// it.
 #[test]
 fn the_processor_cannot_touch_device_memory() {
     use std::os::unix::process::ExitStatusExt;

@@ -1,5 +1,5 @@
-//! The CUDA layer over the fake driver (`tests/fake_cuda`). Each test runs this program again, with the
-//! driver in LD_LIBRARY_PATH, since a process has one driver; the parent needs none.
+//! The CUDA layer over the fake driver (`tests/fake_cuda`). Each test runs this program again, with
+//! the driver in LD_LIBRARY_PATH, since a process has one driver; the parent needs none.
 //!
 //! With `DIPC_TEST_CUDA_DRIVER=system` the children have the driver that the system has, and a GPU:
 //! `make gpu-check` runs them so. What asks something of the fake driver is left out then.
@@ -174,8 +174,8 @@ fn outcome(name: &str, folder: &Path, variables: &[(&str, &str)]) -> (ExitStatus
     (output.status, String::from_utf8_lossy(&text).into_owned())
 }
 
-/// For cases that hold streams: a panic ends the process at once, since what it would drop waits for
-/// them.
+/// For cases that hold streams: a panic ends the process at once, since what it would drop waits
+/// for them.
 fn end_on_panic() {
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -87,8 +87,8 @@ fn produce(
     }))
 }
 
-/// Promise of `dipc_stream_to_device` and `dipc_stream_to_host`: what goes to a GPU and comes back is
-/// equal, value for value, for every type.
+/// Promise of `dipc_stream_to_device` and `dipc_stream_to_host`: what goes to a GPU and comes back
+/// is equal, value for value, for every type.
 #[test]
 fn every_vector_goes_to_the_gpu_and_comes_back() {
     run("move-golden", &[("FAKE_CUDA_DEVICES", "2")]);
@@ -122,7 +122,8 @@ fn streams_come_back() {
     assert!(rows > 1000, "{rows}");
 }
 
-/// Pinned memory is the host's, managed memory the device's: both are copied to where arrays are wanted.
+/// Pinned memory is the host's, managed memory the device's: both are copied to where arrays are
+/// wanted.
 #[test]
 fn pinned_and_managed_memory_is_read() {
     run("move-kinds", &[]);

@@ -131,8 +131,8 @@ struct Late {
     _staged: PinnedMemory,
 }
 
-/// Puts the buffers of an array and of all under it behind each other, and gives for each where it is to
-/// go and what is in it.
+/// Puts the buffers of an array and of all under it behind each other, and gives for each where it
+/// is to go and what is in it.
 fn collect(
     array: &mut ArrowArray,
     data: &ArrayData,

@@ -1,5 +1,5 @@
-//! A client made of a connection and the receiver's machine, without the decoder: it sees where bodies
-//! lie, and returns them when it is told to.
+//! A client made of a connection and the receiver's machine, without the decoder: it sees where
+//! bodies lie, and returns them when it is told to.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

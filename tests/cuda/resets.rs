@@ -1,5 +1,5 @@
-//! A host that resets its device (`cudaDeviceReset`) and goes on: what was there is gone, which is told, and
-//! what comes then works. The fake driver ends a process that names what is gone.
+//! A host that resets its device (`cudaDeviceReset`) and goes on: what was there is gone, which is
+//! told, and what comes then works. The fake driver ends a process that names what is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,8 +97,8 @@ fn devices_are_reset() {
     }
 }
 
-/// A stream under way ends with a status and a text, at the server and at its client in the same process;
-/// the next one, of the same server and client, brings its arrays.
+/// A stream under way ends with a status and a text, at the server and at its client in the same
+/// process; the next one, of the same server and client, brings its arrays.
 #[test]
 fn streams_under_way_are_told_of_a_reset() {
     run("reset-streams", &[]);
@@ -151,8 +151,8 @@ fn streams_are_told() {
     }
 }
 
-/// A server that lends from a GPU, to another process, goes on after a reset over the connection that it
-/// has: memory at the same addresses is told apart.
+/// A server that lends from a GPU, to another process, goes on after a reset over the connection
+/// that it has: memory at the same addresses is told apart.
 #[test]
 fn a_lender_begins_anew_after_a_reset() {
     run("reset-lent", &[]);

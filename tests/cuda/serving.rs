@@ -1,5 +1,5 @@
-//! Streams of arrays on a GPU, served to clients that want them on the host: over every transport, with
-//! one copy, and whatever the driver says.
+//! Streams of arrays on a GPU, served to clients that want them on the host: over every transport,
+//! with one copy, and whatever the driver says.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

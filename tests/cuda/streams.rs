@@ -190,7 +190,8 @@ fn the_event_is_waited_for() {
     let target = pinned(&[0; 64]);
     let held = Held::new(&producer.stream);
     let event = producer.produce();
-    // SAFETY: the event lives; NULL, and a place that holds NULL, mean that nothing is to be waited for.
+    // SAFETY: the event lives; NULL, and a place that holds NULL, mean that nothing is to be waited
+    // for.
     unsafe {
         ours.wait_for_producer(std::ptr::null()).unwrap();
         let none: *const () = std::ptr::null();

@@ -152,9 +152,9 @@ fn bodies_go_from_and_to_gpus() {
     with_ucx("ucx-bodies", &[("UCX_MEM_CUDA_HOOK_MODE", "none")]);
 }
 
-/// Bodies in a GPU's memory are sent from there and received there, and either end may have the host's
-/// instead; short ones are received on the host. (The fake's memory faults when the processor
-/// touches it.) Nothing is current on this thread afterwards.
+/// Bodies in a GPU's memory are sent from there and received there, and either end may have the
+/// host's instead; short ones are received on the host. (The fake's memory faults when the
+/// processor touches it.) Nothing is current on this thread afterwards.
 fn bodies_go_between_gpus() {
     let device = Device::get(0).unwrap();
     // What UCX takes by itself, and what it takes between machines.
@@ -216,8 +216,8 @@ fn ucx_without_cuda_takes_none_of_it() {
     with_ucx("ucx-without-cuda", &[("UCX_TLS", "tcp,self")]);
 }
 
-/// Where UCX knows nothing of CUDA that is said, a body of a GPU is refused and not read, and bodies
-/// come on the host whatever is wished.
+/// Where UCX knows nothing of CUDA that is said, a body of a GPU is refused and not read, and
+/// bodies come on the host whatever is wished.
 fn nothing_without_cuda() {
     let ucx = transport::by_scheme("ucx").unwrap();
     if let Err(error) = ucx.available() {
@@ -250,8 +250,8 @@ fn cancelled_receives_give_their_memory_back() {
     with_ucx("ucx-cancelled", &[]);
 }
 
-/// Bodies that are announced and never come, because the stream is over or the connection is, give the
-/// GPU's memory back.
+/// Bodies that are announced and never come, because the stream is over or the connection is, give
+/// the GPU's memory back.
 fn cancelled_bodies_give_memory_back() {
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
@@ -288,8 +288,8 @@ fn bodies_come_to_the_host_where_a_gpu_is_full() {
     with_ucx("ucx-full", &[("FAKE_CUDA_MEMORY", "1000000")]);
 }
 
-/// A body for which a GPU has no room goes by way of the host: at the client it comes there, and the
-/// server sends it from there.
+/// A body for which a GPU has no room goes by way of the host: at the client it comes there, and
+/// the server sends it from there.
 fn full_gpus_are_passed_by() {
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
@@ -330,9 +330,9 @@ fn a_gpu_is_current_while_ucx_is_called() {
     with_ucx("ucx-current", &[]);
 }
 
-/// Design, "CUDA": a thread makes the device's primary context current before UCX sees a device pointer,
-/// here in each call that may begin or finish a copy, on whatever thread. Connections that have seen no
-/// memory of a GPU leave the driver alone.
+/// Design, "CUDA": a thread makes the device's primary context current before UCX sees a device
+/// pointer, here in each call that may begin or finish a copy, on whatever thread. Connections that
+/// have seen no memory of a GPU leave the driver alone.
 fn gpus_are_current() {
     let device = Device::get(0).unwrap();
     let mut pair = Pair::new("");
@@ -374,8 +374,8 @@ const SHORT: usize = 100;
 const LONG: usize = 40_000;
 const BATCHES: usize = 20;
 
-/// A table on a GPU, or the host, of one process comes whole to the GPU, or the host, of another, over
-/// UCX: long bodies without being staged by us at either end.
+/// A table on a GPU, or the host, of one process comes whole to the GPU, or the host, of another,
+/// over UCX: long bodies without being staged by us at either end.
 fn tables_go_between_gpus() {
     let server = Serving::new(&[]);
     let client = Client::new(ClientOptions::default()).unwrap();
@@ -411,8 +411,8 @@ fn tables_go_between_gpus() {
             }
             let stats = stream.stats();
             let bytes = (BATCHES * rows * 8) as u64;
-            // The long ones came into this GPU's memory, from wherever they were, unless each value is to
-            // be checked first; the others were uploaded once.
+            // The long ones came into this GPU's memory, from wherever they were, unless each value
+            // is to be checked first; the others were uploaded once.
             let received = on_gpu && level == structure && rows == LONG;
             let uploaded = if on_gpu && !received { bytes } else { 0 };
             assert_eq!(stats.bytes_staged, uploaded, "{device} {ticket}");

@@ -1,5 +1,5 @@
-//! Clients that see the server's GPU and cannot open its memory, as between containers: they get their
-//! arrays all the same, by another way.
+//! Clients that see the server's GPU and cannot open its memory, as between containers: they get
+//! their arrays all the same, by another way.
 
 use std::process::Stdio;
 

@@ -1,6 +1,6 @@
-//! A kernel of the host's that never ends, and a driver that waits for it in whatever gives memory back: no
-//! connection waits. The fake driver ends a process whose I/O thread makes a call that may wait, so that all
-//! other tests look at that too.
+//! A kernel of the host's that never ends, and a driver that waits for it in whatever gives memory
+//! back: no connection waits. The fake driver ends a process whose I/O thread makes a call that may
+//! wait, so that all other tests look at that too.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -31,7 +31,8 @@ pub const CASES: &[Case] = &[
 
 const URI: &str = "DIPC_TEST_CUDA_STUCK_URI";
 
-/// Work on a stream of the host's that does not end, for which everything waits that gives memory back.
+/// Work on a stream of the host's that does not end, for which everything waits that gives memory
+/// back.
 struct Stuck {
     stream: Stream,
     _memory: PinnedMemory,
@@ -118,8 +119,8 @@ fn to_gpu() -> GetOptions {
     }
 }
 
-/// "Nothing waits for a device where it must not": the end of a connection, with pinned regions, on a
-/// server's I/O thread.
+/// "Nothing waits for a device where it must not": the end of a connection, with pinned regions, on
+/// a server's I/O thread.
 #[test]
 fn a_stuck_device_stops_no_server() {
     run("stuck-server", &[]);
@@ -186,8 +187,9 @@ fn clients_go_on() {
     assert_eq!((live.pinned, live.allocations), (0, 0), "{live:?}");
 }
 
-/// docs/wire.md, REGION_GONE: a server may free memory of a legacy handle once the client has acknowledged
-/// it, so that it does so only when the driver has closed the handle, however long that takes.
+/// docs/wire.md, REGION_GONE: a server may free memory of a legacy handle once the client has
+/// acknowledged it, so that it does so only when the driver has closed the handle, however long
+/// that takes.
 #[test]
 fn what_is_still_open_is_not_acknowledged() {
     run("stuck-legacy", &[]);

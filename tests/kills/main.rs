@@ -1,8 +1,8 @@
 //! Kills and cuts at random moments: no crash, no hang, no leak, no wrong value.
 //!
-//! `DIPC_KILLS` says how many times for each transport and kind (default 3; `make test-slow` does many
-//! more), `DIPC_SEED` repeats a run. A table's checksum is known beforehand; whatever is killed, a
-//! fetch ends with that checksum or with one line that says why not.
+//! `DIPC_KILLS` says how many times for each transport and kind (default 3; `make test-slow` does
+//! many more), `DIPC_SEED` repeats a run. A table's checksum is known beforehand; whatever is
+//! killed, a fetch ends with that checksum or with one line that says why not.
 
 #![allow(
     clippy::unwrap_used,
@@ -204,8 +204,8 @@ fn killed_servers_end_their_clients_streams() {
     }
 }
 
-/// A connection cut at any byte, by an end or by a reset, ends the stream with a status, or everything
-/// had come; the server serves the next.
+/// A connection cut at any byte, by an end or by a reset, ends the stream with a status, or
+/// everything had come; the server serves the next.
 #[test]
 fn cut_connections_give_no_wrong_value() {
     let mut rng = rng();

@@ -119,8 +119,8 @@ fn fetch(client: &Client, uri: &str) -> dipc::error::Result<()> {
     Ok(())
 }
 
-/// Rule E3: a REGION_GONE that is read together with the end of a stream is answered, although no stream
-/// follows.
+/// Rule E3: a REGION_GONE that is read together with the end of a stream is answered, although no
+/// stream follows.
 #[test]
 fn a_region_that_goes_with_the_end_of_a_stream_is_answered() {
     let (uri, server) = with_server(|mut server| {
@@ -169,7 +169,8 @@ fn unknown_kinds_between_streams_are_ignored() {
     server.join().unwrap();
 }
 
-/// A server that never says the end of a stream whose consumer has left does not keep the connection.
+/// A server that never says the end of a stream whose consumer has left does not keep the
+/// connection.
 #[test]
 fn a_silent_server_of_a_cancelled_stream_is_left() {
     let (uri, server) = with_server(|mut server| {
@@ -188,8 +189,8 @@ fn a_silent_server_of_a_cancelled_stream_is_left() {
     assert_eq!(client.stats().connections_idle, 0);
 }
 
-/// A server that retires region after region, and reads no answers, takes no more of the client's memory:
-/// its stream ends.
+/// A server that retires region after region, and reads no answers, takes no more of the client's
+/// memory: its stream ends.
 #[test]
 fn a_flood_of_regions_is_ended() {
     let (uri, server) = with_server(|mut server| {

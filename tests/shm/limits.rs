@@ -1,5 +1,5 @@
-//! A process that has run out of descriptors, or of memory. Each case runs in a process of its own, for the limit
-//! is the whole process's.
+//! A process that has run out of descriptors, or of memory. Each case runs in a process of its own,
+//! for the limit is the whole process's.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -104,7 +104,8 @@ fn child_receives() {
     assert!(error.text().contains("ulimit -n"), "{error}");
 }
 
-/// A client without a descriptor left asks for no ring, which would cost it the connection: all goes on through the socket.
+/// A client without a descriptor left asks for no ring, which would cost it the connection: all
+/// goes on through the socket.
 #[test]
 fn a_client_without_descriptors_does_without_a_ring() {
     in_child("limits::child_has_no_ring");

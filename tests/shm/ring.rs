@@ -1,5 +1,5 @@
-//! The ring beside the socket (`docs/wire.md`, "A ring"): one order of frames, no wake-up lost, and peers
-//! that break its rules.
+//! The ring beside the socket (`docs/wire.md`, "A ring"): one order of frames, no wake-up lost, and
+//! peers that break its rules.
 
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -108,9 +108,9 @@ fn number(message: &Incoming) -> u32 {
     u32::from_le_bytes(bytes.try_into().unwrap())
 }
 
-/// Small frames, frames larger than the ring, and frames that bring a descriptor, to a client that looks
-/// and sleeps by turns: all of them come, in their order, and none is left where a sleeping client
-/// does not see it.
+/// Small frames, frames larger than the ring, and frames that bring a descriptor, to a client that
+/// looks and sleeps by turns: all of them come, in their order, and none is left where a sleeping
+/// client does not see it.
 #[test]
 fn one_order_whichever_way_the_frames_go() {
     let region = Region::create(4096, "dipc-test").unwrap();
@@ -199,8 +199,8 @@ fn nothing_goes_through_the_socket_while_the_client_looks() {
     assert_eq!(error.status(), Status::Disconnected);
 }
 
-/// Rule E1, and "A ring" in `docs/wire.md`: nobody is told of rings who did not ask, a client of a few messages does not ask,
-/// and a baseline server is never asked.
+/// Rule E1, and "A ring" in `docs/wire.md`: nobody is told of rings who did not ask, a client of a
+/// few messages does not ask, and a baseline server is never asked.
 #[test]
 fn rings_are_for_those_who_ask() {
     let (mut connection, mut peer) = bare_peer();
@@ -242,7 +242,8 @@ impl Bare {
     fn map(fd: OwnedFd) -> Self {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let len = usize::try_from(FILE_BYTES).unwrap();
-        // SAFETY: a new mapping at an address that the system chooses; it stays for the process's life.
+        // SAFETY: a new mapping at an address that the system chooses; it stays for the process's
+        // life.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &fd, 0)
         };
@@ -295,7 +296,8 @@ fn take_ring(peer: &UnixStream) -> Bare {
     Bare::map(fd)
 }
 
-/// A client that moves its position to where nothing was written loses its connection; the server goes on.
+/// A client that moves its position to where nothing was written loses its connection; the server
+/// goes on.
 #[test]
 fn a_client_that_writes_nonsense_is_cut() {
     for read in [1 << 20, u64::MAX] {
@@ -381,8 +383,8 @@ fn a_server_that_writes_nonsense_is_cut() {
     assert_eq!(open_copies(&ring.fd), 1);
 }
 
-/// Each RING after the first is refused, also where the first one had no memory and there is no ring; and SWITCHes without a
-/// message between them are, which would keep who reads them for ever.
+/// Each RING after the first is refused, also where the first one had no memory and there is no
+/// ring; and SWITCHes without a message between them are, which would keep who reads them for ever.
 #[test]
 fn what_brings_no_message_does_not_go_on_for_ever() {
     let name = name();
@@ -407,7 +409,8 @@ fn what_brings_no_message_does_not_go_on_for_ever() {
     });
 }
 
-/// What is in the ring and not announced yet does not keep a client from its sleep: the SWITCH that announces it wakes it.
+/// What is in the ring and not announced yet does not keep a client from its sleep: the SWITCH that
+/// announces it wakes it.
 #[test]
 fn a_client_sleeps_until_the_ring_is_announced() {
     let (mut client, mut server) = asking();
@@ -455,7 +458,8 @@ fn what_is_no_ring_is_refused() {
     }
 }
 
-/// What a server says last is read, although the client's request for a ring cannot be written any more.
+/// What a server says last is read, although the client's request for a ring cannot be written any
+/// more.
 #[test]
 fn a_request_for_a_ring_that_fails_hides_nothing() {
     let name = name();
@@ -489,8 +493,8 @@ fn begin_and_be_asked(server: &mut Scripted) {
     while server.read().unwrap().2 != [RING] {}
 }
 
-/// Rule E4, and "A ring": a client that is told through the ring notices that its server has hung up, whether it spins or sleeps
-/// between its looks, and although the server's process goes on.
+/// Rule E4, and "A ring": a client that is told through the ring notices that its server has hung
+/// up, whether it spins or sleeps between its looks, and although the server's process goes on.
 #[test]
 fn the_end_of_the_socket_is_noticed_beside_a_ring() {
     let hour = Duration::from_secs(3600);

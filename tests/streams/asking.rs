@@ -1,4 +1,5 @@
-//! What a client says, seen from the other end of its connection, and what it does where it cannot say it.
+//! What a client says, seen from the other end of its connection, and what it does where it cannot
+//! say it.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -34,7 +35,8 @@ fn request_of(subject: Subject) -> Request {
         let mut request = None;
         eventually("the request comes", || {
             connections.extend(listener.accept().unwrap());
-            // A socket that turns out to be one of several ends, and comes again as part of the whole.
+            // A socket that turns out to be one of several ends, and comes again as part of the
+            // whole.
             connections.retain_mut(|connection| match connection.receive() {
                 Ok(Some(Incoming::Tagged { tag, bytes })) if tag == Tags::DEFAULT.dipc_want => {
                     request = Some(Request::decode(&bytes).unwrap());
@@ -52,8 +54,9 @@ fn request_of(subject: Subject) -> Request {
     })
 }
 
-/// `docs/wire.md`: a client asks that headers be repeated in one byte where its connection keeps the order
-/// of what is sent, and nowhere else, where such a byte could overtake the header that it repeats.
+/// `docs/wire.md`: a client asks that headers be repeated in one byte where its connection keeps
+/// the order of what is sent, and nowhere else, where such a byte could overtake the header that it
+/// repeats.
 #[test]
 fn headers_are_repeated_where_messages_keep_their_order() {
     for subject in SUBJECTS {
@@ -63,8 +66,8 @@ fn headers_are_repeated_where_messages_keep_their_order() {
     }
 }
 
-/// A server that reads no more, and says no more: who waits for it is told that what it was to read could
-/// not be written, behind all that came before.
+/// A server that reads no more, and says no more: who waits for it is told that what it was to read
+/// could not be written, behind all that came before.
 #[test]
 fn what_cannot_be_written_is_told_behind_what_came() {
     let address = SHM.address();

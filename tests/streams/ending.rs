@@ -13,8 +13,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// Rules D7, F2, F6: arrays stay valid after stream, client and connection handles are gone, and give
-/// their memory back when released, on any thread.
+/// Rules D7, F2, F6: arrays stay valid after stream, client and connection handles are gone, and
+/// give their memory back when released, on any thread.
 #[test]
 fn arrays_outlive_their_stream_and_client() {
     for subject in SUBJECTS {
@@ -199,8 +199,8 @@ fn a_stop_drains_first() {
     }
 }
 
-/// A stop that has the time lets what was said last reach a client that takes it slowly, and that goes on
-/// to say things itself meanwhile.
+/// A stop that has the time lets what was said last reach a client that takes it slowly, and that
+/// goes on to say things itself meanwhile.
 #[test]
 fn a_stop_leaves_a_slow_client_its_last_bytes() {
     for subject in SUBJECTS {
@@ -211,7 +211,8 @@ fn a_stop_leaves_a_slow_client_its_last_bytes() {
             counting(40, 25_000 * usize::from(subject.connections)),
         );
         let options = GetOptions {
-            // More is under way at the end than the client's system takes, and credit comes meanwhile.
+            // More is under way at the end than the client's system takes, and credit comes
+            // meanwhile.
             window: Credit {
                 batches: 30,
                 bytes: 256 << 20,
@@ -233,8 +234,8 @@ fn a_stop_leaves_a_slow_client_its_last_bytes() {
     }
 }
 
-/// A stop that has the time lets a client read what it has not taken yet of a stream that the server has
-/// wholly said.
+/// A stop that has the time lets a client read what it has not taken yet of a stream that the
+/// server has wholly said.
 #[test]
 fn a_stop_leaves_a_client_what_it_has_not_read() {
     for subject in SUBJECTS {
@@ -256,8 +257,8 @@ fn a_stop_leaves_a_client_what_it_has_not_read() {
     }
 }
 
-/// A stop does not wait for connections on which there is nothing to read, nor for those of clients that
-/// are gone.
+/// A stop does not wait for connections on which there is nothing to read, nor for those of clients
+/// that are gone.
 #[test]
 fn a_stop_does_not_wait_for_idle_clients() {
     for subject in SUBJECTS {
@@ -373,8 +374,8 @@ fn a_data_server_does_not_wait_for_releases() {
     }
 }
 
-/// The same where the consumer has taken every batch and does not ask for the end: what the server hears last is the
-/// credit of the last one.
+/// The same where the consumer has taken every batch and does not ask for the end: what the server
+/// hears last is the credit of the last one.
 #[test]
 fn a_data_server_is_done_with_the_last_batch() {
     // A wide window, so that nothing but the last word tells of the last batches.
@@ -407,8 +408,8 @@ fn a_data_server_is_done_with_the_last_batch() {
     }
 }
 
-/// Rule F6: arrays of a stream on two connections keep the one that they came by, also when the stream is
-/// left half-read, and give their memory back by it.
+/// Rule F6: arrays of a stream on two connections keep the one that they came by, also when the
+/// stream is left half-read, and give their memory back by it.
 #[test]
 fn arrays_of_an_abandoned_stream_on_two_connections_go_back() {
     for subject in SUBJECTS {

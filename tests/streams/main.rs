@@ -63,8 +63,9 @@ impl IntoIterator for Subjects {
     }
 }
 
-/// One after the other; over ucx only one test at a time. UCX before 1.18 now and then ends a process in which a connection ends
-/// while another begins and is given the same descriptor (docs/transports.md).
+/// One after the other; over ucx only one test at a time. UCX before 1.18 now and then ends a
+/// process in which a connection ends while another begins and is given the same descriptor
+/// (docs/transports.md).
 pub(crate) struct Working {
     subjects: std::vec::IntoIter<Subject>,
     ucx: Option<ReentrantMutexGuard<'static, ()>>,
@@ -119,8 +120,8 @@ impl Subject {
         }
     }
 
-    /// Connections kept for the next stream once one was cancelled: where messages do not keep their
-    /// order, what is still under way could come between those of the next.
+    /// Connections kept for the next stream once one was cancelled: where messages do not keep
+    /// their order, what is still under way could come between those of the next.
     pub(crate) fn kept_after_cancel(self) -> u64 {
         u64::from(self.connections == 1 && self.scheme != "ucx")
     }

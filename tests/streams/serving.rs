@@ -64,7 +64,8 @@ fn refusals_name_their_cause() {
     }
 }
 
-/// `dipc.h`: the longest ticket is served, and a longer one is refused at both ends before anything is sent.
+/// `dipc.h`: the longest ticket is served, and a longer one is refused at both ends before anything
+/// is sent.
 #[test]
 fn a_ticket_that_no_request_can_carry_is_refused() {
     for subject in SUBJECTS {
@@ -251,8 +252,8 @@ fn the_pull_form_serves_and_releases_on_the_hosts_thread() {
     }
 }
 
-/// `dipc.h`: every call on a request is allowed from any thread. One that waits for the client holds up no
-/// other, and failing the request ends it.
+/// `dipc.h`: every call on a request is allowed from any thread. One that waits for the client
+/// holds up no other, and failing the request ends it.
 #[test]
 fn a_request_can_be_failed_while_a_push_waits() {
     for subject in SUBJECTS {
@@ -393,8 +394,8 @@ fn words(name: &str, word: &str) -> RecordBatch {
     RecordBatch::try_from_iter([(name, column)]).unwrap()
 }
 
-/// `ClientEnd::end`: a stream is the same whatever came before it on its connection, and what was lent
-/// for that is not kept.
+/// `ClientEnd::end`: a stream is the same whatever came before it on its connection, and what was
+/// lent for that is not kept.
 #[test]
 fn a_stream_is_what_it_would_be_on_a_new_connection() {
     for subject in SUBJECTS {
@@ -449,7 +450,8 @@ fn connecting_may_take_for_ever() {
     }
 }
 
-/// A provider's next stream is encoded as its last one only where the schema is the same; its dictionaries are sent again in any case.
+/// A provider's next stream is encoded as its last one only where the schema is the same; its
+/// dictionaries are sent again in any case.
 #[test]
 fn each_stream_of_a_provider_has_its_own_schema() {
     for subject in SUBJECTS {

@@ -59,8 +59,9 @@ fn child_publishes() {
     assert_eq!(threads(), before);
 }
 
-/// "Driver", published tables: where large bodies are copied to be lent, as over ucx on request, a thread of
-/// the stream does it, and the I/O thread has time for others. What lies in an arena needs none.
+/// "Driver", published tables: where large bodies are copied to be lent, as over ucx on request, a
+/// thread of the stream does it, and the I/O thread has time for others. What lies in an arena
+/// needs none.
 #[test]
 fn large_copies_are_not_the_io_threads() {
     if let Err(error) = dipc::transport::by_scheme("ucx").unwrap().available() {
@@ -107,8 +108,8 @@ fn child_lends_over_ucx() {
     }
 }
 
-/// Rule E5: a published table goes on with credit, in turns, and beside others; a stream that is left
-/// in the middle gives its place free.
+/// Rule E5: a published table goes on with credit, in turns, and beside others; a stream that is
+/// left in the middle gives its place free.
 #[test]
 fn published_streams_go_on_with_credit() {
     for subject in SUBJECTS {
@@ -218,8 +219,8 @@ fn sleeps_of(name: &str) -> u64 {
     of(&status, "voluntary_ctxt_switches:").parse().unwrap()
 }
 
-/// `server/threads.rs`: the thread of a connection's last stream reads its next request; the I/O thread
-/// is not woken for it.
+/// `server/threads.rs`: the thread of a connection's last stream reads its next request; the I/O
+/// thread is not woken for it.
 #[test]
 fn a_provider_stream_wakes_one_thread() {
     in_child("threads::child_provides");
@@ -246,15 +247,15 @@ fn child_provides() {
         let (before, start) = (sleeps_of("dipc-server-io"), Instant::now());
         (2..=401).for_each(stream);
         let woken = sleeps_of("dipc-server-io") - before;
-        // Once for each would be 400. It may look every few milliseconds whether a host is slow, and
-        // a thread that was late is excused.
+        // Once for each would be 400. It may look every few milliseconds whether a host is slow,
+        // and a thread that was late is excused.
         let looks = u64::try_from(start.elapsed().as_millis() / 5).unwrap();
         assert!(woken < 50 + looks, "{}: {woken}", subject.scheme);
     }
 }
 
-/// A connection that a stream's thread looks after is served whatever comes: another stream for that
-/// thread, the end of its patience, the end of the client or the server.
+/// A connection that a stream's thread looks after is served whatever comes: another stream for
+/// that thread, the end of its patience, the end of the client or the server.
 #[test]
 fn connections_are_served_whoever_looks_after_them() {
     for subject in SUBJECTS {
@@ -296,8 +297,8 @@ fn connections_are_served_whoever_looks_after_them() {
     }
 }
 
-/// `dipc_client_get` returns after the schema: that waits for a first batch which comes at once, and not
-/// for one that takes its time.
+/// `dipc_client_get` returns after the schema: that waits for a first batch which comes at once,
+/// and not for one that takes its time.
 #[test]
 fn a_schema_does_not_wait_for_a_slow_batch() {
     for subject in SUBJECTS {
@@ -323,8 +324,8 @@ fn a_schema_does_not_wait_for_a_slow_batch() {
     }
 }
 
-/// "Threads": the thread of a quick producer reads its connection for itself; where the producer then waits, in
-/// its own call, for memory that it lent, that comes back all the same.
+/// "Threads": the thread of a quick producer reads its connection for itself; where the producer
+/// then waits, in its own call, for memory that it lent, that comes back all the same.
 #[test]
 fn a_producer_may_wait_for_what_it_lent() {
     const AT_ONCE: i64 = 14;
@@ -363,8 +364,8 @@ fn a_producer_may_wait_for_what_it_lent() {
     }
 }
 
-/// "Driver": the thread of a connection's last stream reads the next request there. Where it is then in the host's code, the I/O
-/// thread hears what the client says.
+/// "Driver": the thread of a connection's last stream reads the next request there. Where it is
+/// then in the host's code, the I/O thread hears what the client says.
 #[test]
 fn a_cancel_is_heard_while_the_host_is_busy() {
     for subject in SUBJECTS {

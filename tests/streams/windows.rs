@@ -83,8 +83,8 @@ fn a_consumer_that_never_reads_stops_the_producer() {
     }
 }
 
-/// Rule E5, `may_tell_later`: the credit of a wide window leaves when the consumer asks for the next
-/// lent batch, that of a narrow one at once.
+/// Rule E5, `may_tell_later`: the credit of a wide window leaves when the consumer asks for the
+/// next lent batch, that of a narrow one at once.
 #[test]
 fn the_credit_of_lent_batches_leaves_with_the_next_call() {
     let (server, uri) = server(SHM, ServerOptions::default());
@@ -132,8 +132,8 @@ fn the_credit_of_lent_batches_leaves_with_the_next_call() {
     }
 }
 
-/// Rule E5: what waits to be written to a consumer that reads slowly does not stop the producer before
-/// the window does: the next body is made while one is written.
+/// Rule E5: what waits to be written to a consumer that reads slowly does not stop the producer
+/// before the window does: the next body is made while one is written.
 #[test]
 fn a_body_that_is_being_written_does_not_stop_the_producer() {
     for subject in SUBJECTS {
@@ -293,7 +293,8 @@ fn more_dictionaries_than_the_window_has_batches() {
     }
 }
 
-/// Batches that are there already, and a stop after each of some numbers of them: until the consumer has all of them.
+/// Batches that are there already, and a stop after each of some numbers of them: until the
+/// consumer has all of them.
 struct Stopping {
     batches: std::vec::IntoIter<OwnedDeviceArray>,
     stops: Vec<usize>,
@@ -323,7 +324,8 @@ impl ArrayReader for Stopping {
     }
 }
 
-/// Promise of `produce/pace.rs`: batches of a quick provider leave by several, and none waits for one that does not come.
+/// Promise of `produce/pace.rs`: batches of a quick provider leave by several, and none waits for
+/// one that does not come.
 #[test]
 fn a_provider_that_stops_keeps_nothing_back() {
     for subject in SUBJECTS {

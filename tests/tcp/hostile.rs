@@ -1,5 +1,5 @@
-//! Peers that break the rules, or stop in the middle: each ends its own connection with an error that
-//! says why, and costs nobody else anything.
+//! Peers that break the rules, or stop in the middle: each ends its own connection with an error
+//! that says why, and costs nobody else anything.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -107,8 +107,8 @@ fn regions_and_address_lists_are_refused() {
     assert!(connection.lender().is_none());
 }
 
-/// `Connection::receive`: what a peer said before it went is there at once for whoever finds, by sending,
-/// that it has gone.
+/// `Connection::receive`: what a peer said before it went is there at once for whoever finds, by
+/// sending, that it has gone.
 #[test]
 fn last_words_are_read_by_who_cannot_answer() {
     let (mut connection, mut peer) = bare_peer();

@@ -71,8 +71,8 @@ fn pair(count: u16) -> (Box<dyn Connection>, Box<dyn Connection>) {
     (listener.accept().unwrap().expect("the whole"), client)
 }
 
-/// `docs/wire.md`: bodies are spread by their numbers; everything else goes over the first socket. It
-/// is one connection, which keeps no order, with one descriptor.
+/// `docs/wire.md`: bodies are spread by their numbers; everything else goes over the first socket.
+/// It is one connection, which keeps no order, with one descriptor.
 #[test]
 fn bodies_are_spread_by_their_numbers() {
     let (mut server, mut peers) = by_hand(3);
@@ -172,8 +172,8 @@ fn a_late_join_joins_nothing() {
     }
 }
 
-/// A large body whose header has not come waits on its own socket: nobody spins on it, the header gets
-/// through on the first, and the body then arrives.
+/// A large body whose header has not come waits on its own socket: nobody spins on it, the header
+/// gets through on the first, and the body then arrives.
 #[test]
 fn a_body_that_waits_does_not_hold_up_its_header() {
     let (mut server, mut client) = pair(3);

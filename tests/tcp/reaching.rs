@@ -82,7 +82,8 @@ fn listening_beyond_loopback_must_be_allowed() {
     );
 }
 
-/// A port is one listener's, and free again at once when that has gone, whatever its connections do.
+/// A port is one listener's, and free again at once when that has gone, whatever its connections
+/// do.
 #[test]
 fn a_port_is_taken_and_free_again() {
     let options = LinkOptions::default();
@@ -187,8 +188,8 @@ fn a_token_ends_connecting() {
     assert_eq!(error.status(), Status::Cancelled, "{error}");
 }
 
-/// A baseline server is not told of several sockets, so it gets one connection; and there are only so
-/// many.
+/// A baseline server is not told of several sockets, so it gets one connection; and there are only
+/// so many.
 #[test]
 fn connections_are_bounded_and_for_our_servers_only() {
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();

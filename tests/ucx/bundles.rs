@@ -31,7 +31,8 @@ fn control() -> Outgoing {
     }
 }
 
-/// Both ends, once the server has heard that bundles may come: UCX keeps no order between that and the end of connecting.
+/// Both ends, once the server has heard that bundles may come: UCX keeps no order between that and
+/// the end of connecting.
 fn bundling() -> Pair {
     bundling_with(&[])
 }
@@ -73,8 +74,9 @@ fn hears(pair: &mut Pair) -> bool {
     false
 }
 
-/// docs/wire.md: small messages of a server wait for each other and leave together, in order; the client has
-/// each as if it had come by itself, also where its body was announced before. Longer ones do not wait.
+/// docs/wire.md: small messages of a server wait for each other and leave together, in order; the
+/// client has each as if it had come by itself, also where its body was announced before. Longer
+/// ones do not wait.
 #[test]
 fn small_messages_leave_together() {
     if !works() {
@@ -105,7 +107,8 @@ fn small_messages_leave_together() {
             pair.client.post_body(number, 100, 32);
         }
     }
-    // Longer ones, and one that is too long for a bundle: what waits goes before it, and it does not wait.
+    // Longer ones, and one that is too long for a bundle: what waits goes before it, and it does
+    // not wait.
     for (seq, length) in [(4, 16_000), (5, 250_000), (6, 600_000)] {
         pair.server.queue(metadata(seq)).unwrap();
         pair.server.queue(body(seq, length)).unwrap();
@@ -127,8 +130,8 @@ fn small_messages_leave_together() {
     assert_eq!(pair.server.queued().bytes, 0);
 }
 
-/// docs/wire.md: where everything goes over tcp, longer messages wait, too; where UCX takes memory as
-/// well, none wait.
+/// docs/wire.md: where everything goes over tcp, longer messages wait, too; where UCX takes memory
+/// as well, none wait.
 #[test]
 fn longer_messages_leave_together_over_tcp() {
     if !works() {
@@ -156,7 +159,8 @@ fn longer_messages_leave_together_over_tcp() {
     }
 }
 
-/// Numbers restart with every stream (rule E4): a body of a stream that was cut does not stand for one of the next.
+/// Numbers restart with every stream (rule E4): a body of a stream that was cut does not stand for
+/// one of the next.
 #[test]
 fn a_stream_that_was_cut_leaves_no_early_body() {
     if !works() {

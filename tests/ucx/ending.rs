@@ -74,8 +74,8 @@ fn a_killed_client_is_noticed() {
     }
 }
 
-/// A client that stops reading, and does not end, holds up the end of a server for seconds at most: what it may
-/// still read stays, and the server does not wait for that.
+/// A client that stops reading, and does not end, holds up the end of a server for seconds at most:
+/// what it may still read stays, and the server does not wait for that.
 #[test]
 fn a_stopped_client_does_not_hold_up_the_end() {
     if let Some(role) = role() {
@@ -100,8 +100,8 @@ fn a_stopped_client_does_not_hold_up_the_end() {
     }
 }
 
-/// The same where nobody notices what becomes of a peer: UCX keeps what the client might still fetch, and the server's end waits neither
-/// for that nor for the arrays in it.
+/// The same where nobody notices what becomes of a peer: UCX keeps what the client might still
+/// fetch, and the server's end waits neither for that nor for the arrays in it.
 #[test]
 fn what_a_stopped_client_might_fetch_does_not_hold_up_the_end() {
     let by_memory = [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")];
@@ -128,8 +128,8 @@ fn what_a_stopped_client_might_fetch_does_not_hold_up_the_end() {
     }
 }
 
-/// A client that leaves a stream whose bodies it is fetching does not end the server: what it still answers is not looked up at an
-/// endpoint that UCX has forgotten.
+/// A client that leaves a stream whose bodies it is fetching does not end the server: what it still
+/// answers is not looked up at an endpoint that UCX has forgotten.
 #[test]
 fn clients_that_leave_while_they_fetch_do_no_harm() {
     let by_memory = [("ucx.TLS", "posix,cma,tcp"), ("ucx.error_handling", "none")];
@@ -185,7 +185,8 @@ fn ends(server: Server) {
         .expect("the server's end is not held up");
 }
 
-/// A client that leaves a stream in its middle gives back what was on its way: nothing stays with UCX.
+/// A client that leaves a stream in its middle gives back what was on its way: nothing stays with
+/// UCX.
 #[test]
 fn a_stream_that_is_left_gives_all_back() {
     if let Some(role) = role() {

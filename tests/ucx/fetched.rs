@@ -49,9 +49,9 @@ fn counted(first: i64, rows: usize, alive: &Arc<AtomicUsize>) -> RecordBatch {
     RecordBatch::try_from_iter([("n", Arc::new(column) as ArrayRef)]).unwrap()
 }
 
-/// "Driver", who reads: bodies come whole and in order, and their memory comes back to a producer that waits for it
-/// in its own call, whoever reads the connection then: over what a client fetches by itself and over tcp, where the
-/// server writes, spinning or not.
+/// "Driver", who reads: bodies come whole and in order, and their memory comes back to a producer
+/// that waits for it in its own call, whoever reads the connection then: over what a client fetches
+/// by itself and over tcp, where the server writes, spinning or not.
 #[test]
 fn what_was_fetched_comes_back_to_a_producer_that_waits() {
     if !works() {

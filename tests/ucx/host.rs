@@ -81,9 +81,9 @@ fn used() -> (Duration, i64) {
     (time(usage.ru_utime) + time(usage.ru_stime), usage.ru_nvcsw)
 }
 
-/// Issue 3: an idle server and an idle connection use less than a thousandth of a processor. What that is in time
-/// hangs on what else runs, so the test counts: they sleep, and wake ten times in a second at most, of which
-/// each takes some 20 us.
+/// Issue 3: an idle server and an idle connection use less than a thousandth of a processor. What
+/// that is in time hangs on what else runs, so the test counts: they sleep, and wake ten times in a
+/// second at most, of which each takes some 20 us.
 #[test]
 fn an_idle_connection_costs_nothing() {
     if role().is_some() {

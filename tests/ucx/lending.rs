@@ -51,9 +51,9 @@ fn arena() -> Arena {
     Arena::new(DeviceKind::CPU, options).unwrap()
 }
 
-/// Design, "Nothing is copied that need not be": a table in an arena is lent from where it lies, out of
-/// several regions; the client reads it into memory of its own, so that the server has everything back
-/// while the arrays are still held.
+/// Design, "Nothing is copied that need not be": a table in an arena is lent from where it lies,
+/// out of several regions; the client reads it into memory of its own, so that the server has
+/// everything back while the arrays are still held.
 #[test]
 fn a_table_in_an_arena_is_read_from_where_it_lies() {
     if !works() {
@@ -82,7 +82,8 @@ fn a_table_in_an_arena_is_read_from_where_it_lies() {
     assert_eq!(received, expected);
 }
 
-/// "Our transports": what does not lie in an arena is sent, which copies it no more than lending would.
+/// "Our transports": what does not lie in an arena is sent, which copies it no more than lending
+/// would.
 #[test]
 fn other_memory_is_sent() {
     if !works() {
@@ -267,8 +268,8 @@ fn a_killed_server_is_noticed_while_its_memory_is_read() {
     }
 }
 
-/// A stream that its consumer drops while it is being read gives everything back, and the next one is
-/// whole.
+/// A stream that its consumer drops while it is being read gives everything back, and the next one
+/// is whole.
 #[test]
 fn a_stream_dropped_early_gives_everything_back() {
     if !works() {
@@ -304,8 +305,8 @@ fn baseline(uri: &str) -> String {
     uri.to_string()
 }
 
-/// Rules U2, D4: a server that is told to lend always lends to baseline peers too, by plain addresses
-/// and the key in the URI; other servers never do.
+/// Rules U2, D4: a server that is told to lend always lends to baseline peers too, by plain
+/// addresses and the key in the URI; other servers never do.
 #[test]
 fn a_baseline_peer_is_lent_to_where_the_server_lends_always() {
     if !works() {
@@ -339,7 +340,8 @@ fn a_baseline_peer_is_lent_to_where_the_server_lends_always() {
     }
 }
 
-/// What does not fit into the memory for baseline peers is sent; a body that fits again is lent again.
+/// What does not fit into the memory for baseline peers is sent; a body that fits again is lent
+/// again.
 #[test]
 fn a_baseline_peer_is_sent_what_does_not_fit() {
     if !works() {

@@ -50,8 +50,8 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 % 251) as u8).collect()
 }
 
-/// Section E, "Our transports": on UCX a list may come before the REGION message of what it names; it
-/// waits for that, and other messages do not wait for it.
+/// Section E, "Our transports": on UCX a list may come before the REGION message of what it names;
+/// it waits for that, and other messages do not wait for it.
 #[test]
 fn a_list_waits_for_its_region() {
     if !works() {

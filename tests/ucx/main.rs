@@ -200,7 +200,8 @@ impl Drop for Other {
     }
 }
 
-/// The part of a client's process: takes one batch of `t`, says so, and keeps the stream until it is told to end.
+/// The part of a client's process: takes one batch of `t`, says so, and keeps the stream until it
+/// is told to end.
 fn takes_one(role: &Role, client: &Client) {
     assert_eq!(role.name, "client");
     let uris = [role.argument.as_str()];

@@ -237,8 +237,8 @@ fn many_clients_are_served_at_once() {
     });
 }
 
-/// `docs/transports.md`: the size of tcp's pieces is libdipc's only where the user has set neither; newer ones of UCX do not open
-/// tcp where it receives smaller ones than it sends.
+/// `docs/transports.md`: the size of tcp's pieces is libdipc's only where the user has set neither;
+/// newer ones of UCX do not open tcp where it receives smaller ones than it sends.
 #[test]
 fn the_users_size_of_pieces_stays() {
     if !works() {

@@ -148,8 +148,8 @@ fn a_server_of_ours_serves_the_peer() {
     });
 }
 
-/// Rule E5: more than is queued at once, in bodies of many buffers over shared memory, where the peer fetches
-/// nothing by itself and the sends end in whatever call lets UCX go on.
+/// Rule E5: more than is queued at once, in bodies of many buffers over shared memory, where the
+/// peer fetches nothing by itself and the sends end in whatever call lets UCX go on.
 #[test]
 fn a_server_of_ours_serves_more_than_is_queued_at_once() {
     let Some(peer) = peer() else { return };
@@ -176,8 +176,8 @@ fn a_server_of_ours_serves_more_than_is_queued_at_once() {
     assert!(read(&output).1 == batches, "it has changed on its way");
 }
 
-/// Rules D4, U2, F1: a baseline peer reads what a server of ours that lends always lends it, with the key
-/// in the URI, and gives it back; from every other server it gets all bodies packed.
+/// Rules D4, U2, F1: a baseline peer reads what a server of ours that lends always lends it, with
+/// the key in the URI, and gives it back; from every other server it gets all bodies packed.
 #[test]
 fn a_server_of_ours_lends_to_the_peer() {
     let Some(peer) = peer() else { return };
@@ -206,8 +206,8 @@ fn a_server_of_ours_lends_to_the_peer() {
         assert!(text.ends_with(&format!(", {lists} lists\n")), "{text}");
         let (_, got) = read(&output);
         assert!(got == batches, "it has changed on its way");
-        // Empty bodies are sent, and lend nothing. What is sent is copied at most once: into one piece, where
-        // UCX has only tcp.
+        // Empty bodies are sent, and lend nothing. What is sent is copied at most once: into one
+        // piece, where UCX has only tcp.
         let (copied, sent) = (server.stats().bytes_copied, server.stats().bytes_sent);
         assert!(if lists > 0 {
             copied > 0

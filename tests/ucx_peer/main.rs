@@ -1,5 +1,5 @@
-//! A peer over UCX that is not libdipc (`peer.h`), with itself: what it sends arrives unchanged, so that
-//! tests of libdipc can rely on it. Runs with each UCX of the machine.
+//! A peer over UCX that is not libdipc (`peer.h`), with itself: what it sends arrives unchanged, so
+//! that tests of libdipc can rely on it. Runs with each UCX of the machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -143,7 +143,8 @@ fn large_metadata_arrives_by_rendezvous() {
     }
 }
 
-/// Rule R2: each connection has a worker of its own, so that clients do not take each other's messages.
+/// Rule R2: each connection has a worker of its own, so that clients do not take each other's
+/// messages.
 #[test]
 fn clients_at_once_do_not_mix() {
     let folder = folder("clients");

@@ -40,8 +40,8 @@ pub struct Peer {
     libraries: Option<OsString>,
 }
 
-/// A peer for each UCX of the machine: Debian's, and PyPI's in the environment that `tools/setup.sh test`
-/// makes. They do not talk to each other. What is missing is said.
+/// A peer for each UCX of the machine: Debian's, and PyPI's in the environment that `tools/setup.sh
+/// test` makes. They do not talk to each other. What is missing is said.
 pub fn peers() -> &'static [Peer] {
     static PEERS: OnceLock<Vec<Peer>> = OnceLock::new();
     PEERS.get_or_init(|| {
@@ -116,8 +116,8 @@ impl Peer {
                 if options.minimal { "minimal" } else { "all" },
             ])
             .args(["--timeout", &limit_seconds.to_string()])
-            // UCX 1.13 prints an error for each connection that its client closed, to standard output,
-            // which nobody reads while a server runs: full, the pipe would stop it.
+            // UCX 1.13 prints an error for each connection that its client closed, to standard
+            // output, which nobody reads while a server runs: full, the pipe would stop it.
             .env("UCX_LOG_LEVEL", "fatal")
             .envs(
                 self.libraries

@@ -1,14 +1,14 @@
 //! The part of UCX 1.x (`ucp.h`, and of UCS the statuses and the log) that libdipc uses.
 //!
-//! Nothing is linked. [`load`] finds the library that is on the machine, or says what is missing and
-//! how to get it, and gives an [`Api`], whose methods have the names of `ucp.h`. Types and constants
-//! have them too; enumerations are integers, since a newer library may return numbers that these
-//! bindings do not know.
+//! Nothing is linked. [`load`] finds the library that is on the machine, or says what is missing
+//! and how to get it, and gives an [`Api`], whose methods have the names of `ucp.h`. Types and
+//! constants have them too; enumerations are integers, since a newer library may return numbers
+//! that these bindings do not know.
 //!
-//! The bindings were made from UCX 1.13 (`generate.sh`) and serve every UCX from 1.12 to before 2: the
-//! structs that grew are guarded by their `field_mask`. Fields that 1.12 does not know
-//! (`ucp_request_param_t::memh`, `ucp_ep_params_t::local_sockaddr`) are ignored by it. What came later
-//! than 1.13 is in [`newer`], and may be absent.
+//! The bindings were made from UCX 1.13 (`generate.sh`) and serve every UCX from 1.12 to before 2:
+//! the structs that grew are guarded by their `field_mask`. Fields that 1.12 does not know
+//! (`ucp_request_param_t::memh`, `ucp_ep_params_t::local_sockaddr`) are ignored by it. What came
+//! later than 1.13 is in [`newer`], and may be absent.
 //!
 //! No function here reads or changes the environment, but for `DIPC_UCX_LIBRARY`, which is read.
 

@@ -12,11 +12,11 @@ pub(crate) const UCP: &str = "libucp.so.0";
 
 /// How a library is opened.
 ///
-/// NOW, so that a library with something missing fails here and not in the middle of a call. LOCAL, so
-/// that its symbols stay out of the way of whatever else the process loads, a second UCX inside another
-/// package, say: UCX's plug-ins name the libraries that they need themselves. NODELETE, since UCX has
-/// threads, handlers at exit and hooks in the C library, so that unloading it is never right; for that
-/// reason nothing here calls `dlclose` either.
+/// NOW, so that a library with something missing fails here and not in the middle of a call. LOCAL,
+/// so that its symbols stay out of the way of whatever else the process loads, a second UCX inside
+/// another package, say: UCX's plug-ins name the libraries that they need themselves. NODELETE,
+/// since UCX has threads, handlers at exit and hooks in the C library, so that unloading it is
+/// never right; for that reason nothing here calls `dlclose` either.
 const FLAGS: c_int = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE;
 
 /// A library that stays open until the process ends.
@@ -71,8 +71,8 @@ impl Library {
         &self.path
     }
 
-    /// The address of `function`, in the library or in one that it is linked with: so libucp's handle
-    /// gives the functions of the libucs that it uses, and of no other.
+    /// The address of `function`, in the library or in one that it is linked with: so libucp's
+    /// handle gives the functions of the libucs that it uses, and of no other.
     pub(crate) fn symbol(&self, function: &'static str) -> Result<*mut c_void, LoadError> {
         let missing = || LoadError::NotUcx {
             library: self.path.clone(),
@@ -98,7 +98,8 @@ fn open(name: &Path, flags: c_int) -> Result<*mut c_void, String> {
     if !handle.is_null() {
         return Ok(handle);
     }
-    // SAFETY: dlerror gives NULL or a string that lives until this thread's next call of its family.
+    // SAFETY: dlerror gives NULL or a string that lives until this thread's next call of its
+    // family.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return Err("the dynamic linker gives no reason".to_owned());
@@ -126,7 +127,8 @@ fn path_of(handle: *mut c_void) -> Option<PathBuf> {
     let map = unsafe { map.assume_init() };
     // SAFETY: the map of an open library, which begins with these fields, lives as long as it does.
     let name = unsafe { (*map).name };
-    // SAFETY: the linker's own copy of the path, never NULL, and never freed while the library is open.
+    // SAFETY: the linker's own copy of the path, never NULL, and never freed while the library is
+    // open.
     let name = unsafe { CStr::from_ptr(name) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }

@@ -15,17 +15,19 @@ pub const LIBRARY_VARIABLE: &str = "DIPC_UCX_LIBRARY";
 
 /// UCX, loaded on the first call and the same ever after.
 ///
-/// A UCX that the process has already, loaded by some other package of the host, is used: two in one
-/// process break each other. Otherwise `path` is loaded, or what the environment variable
-/// `DIPC_UCX_LIBRARY` names, or `libucp.so.0` where the dynamic linker looks. A name with a slash is a
-/// file; libucs is the one that it is linked with. A failure is not kept: the next call tries again.
+/// A UCX that the process has already, loaded by some other package of the host, is used: two in
+/// one process break each other. Otherwise `path` is loaded, or what the environment variable
+/// `DIPC_UCX_LIBRARY` names, or `libucp.so.0` where the dynamic linker looks. A name with a slash
+/// is a file; libucs is the one that it is linked with. A failure is not kept: the next call tries
+/// again.
 ///
 /// The host's signal handlers stay as they were (see [`keep_signal_handlers`]).
 ///
 /// # Errors
 ///
 /// [`LoadError`]: no such library, not UCX or not 1.12 ≤ version < 2; or `path` names another library
-/// than the one that the process has. The environment variable is a default only, and is not compared.
+/// than the one that the process has. The environment variable is a default only, and is not
+/// compared.
 pub fn load(path: Option<&Path>) -> Result<&'static Api, LoadError> {
     static LOADED: OnceCell<Api> = OnceCell::new();
     let api = LOADED.get_or_try_init(|| {

@@ -13,8 +13,8 @@ use crate::table::Api;
 
 /// Takes one message: level (`UCS_LOG_LEVEL_*`), source file and line, text.
 ///
-/// It is called on whatever thread UCX logs on, also on UCX's own, maybe on several at once, and must
-/// not call UCX. A panic in it ends there.
+/// It is called on whatever thread UCX logs on, also on UCX's own, maybe on several at once, and
+/// must not call UCX. A panic in it ends there.
 pub type LogHandler = fn(level: ucs_log_level_t, file: &str, line: u32, text: &str);
 
 /// Longer messages are cut, as UCX's own handler does.
@@ -24,26 +24,27 @@ const TEXT_BYTES: usize = 4096;
 static HANDLER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 impl Api {
-    /// Hands UCX's log to `handler` from now on; nothing is printed any more. `None` gives it back to
-    /// UCX. One handler serves the process, so messages of other users of the same UCX come too.
+    /// Hands UCX's log to `handler` from now on; nothing is printed any more. `None` gives it back
+    /// to UCX. One handler serves the process, so messages of other users of the same UCX come too.
     ///
     /// Which levels there are is UCX's own setting (`UCX_LOG_LEVEL`, warnings by default).
     pub fn set_log_handler(&self, handler: Option<LogHandler>) {
         static PUSHED: Once = Once::new();
         let pointer = handler.map_or(std::ptr::null_mut(), |handler| handler as *mut c_void);
         HANDLER.store(pointer, Ordering::Release);
-        // UCX keeps a stack of handlers. Ours goes there once and is never popped, since the topmost
-        // need not be ours by then.
-        // SAFETY: the handler has the type that UCX calls, and lives as long as the process.
+        // UCX keeps a stack of handlers. Ours goes there once and is never popped, since the
+        // topmost need not be ours by then. SAFETY: the handler has the type that UCX calls, and
+        // lives as long as the process.
         PUSHED.call_once(|| unsafe { self.ucs_log_push_handler(Some(on_message)) });
     }
 }
 
 /// The handler that UCX knows.
 ///
-/// C passes a `va_list` parameter as a pointer on both architectures: on x86-64 it is an array, which
-/// decays to one; on aarch64 a struct of 32 bytes, and such large ones are passed by reference to a copy.
-/// So a pointer that is handed on as it came is right, although Rust has no type for it.
+/// C passes a `va_list` parameter as a pointer on both architectures: on x86-64 it is an array,
+/// which decays to one; on aarch64 a struct of 32 bytes, and such large ones are passed by
+/// reference to a copy. So a pointer that is handed on as it came is right, although Rust has no
+/// type for it.
 unsafe extern "C" fn on_message(
     file: *const c_char,
     line: c_uint,
@@ -68,8 +69,8 @@ unsafe extern "C" fn on_message(
     // SAFETY: not NULL, so it was made from a LogHandler in `set_log_handler`.
     let handler = unsafe { std::mem::transmute::<*mut c_void, LogHandler>(handler) };
     let mut text = [0_u8; TEXT_BYTES];
-    // SAFETY: UCX passes a format and the arguments that belong to it, and uses them no more after a
-    // handler that stops; at most the buffer is written, with a zero at its end.
+    // SAFETY: UCX passes a format and the arguments that belong to it, and uses them no more after
+    // a handler that stops; at most the buffer is written, with a zero at its end.
     unsafe { vsnprintf(text.as_mut_ptr().cast(), text.len(), format, arguments) };
     // Unwinding into C would be undefined. What the handler panicked with is its own affair.
     let called = catch_unwind(|| {

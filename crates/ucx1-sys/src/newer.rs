@@ -67,7 +67,8 @@ impl Newer {
 }
 
 impl Api {
-    /// `ucp_memh_pack` and `ucp_memh_buffer_release`, which belong together; `None` before UCX 1.14.
+    /// `ucp_memh_pack` and `ucp_memh_buffer_release`, which belong together; `None` before UCX
+    /// 1.14.
     pub fn ucp_memh_pack(&self) -> Option<(MemhPack, MemhBufferRelease)> {
         self.newer.memh_pack
     }

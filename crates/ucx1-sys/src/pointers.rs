@@ -17,7 +17,8 @@ pub fn UCS_PTR_IS_ERR(pointer: ucs_status_ptr_t) -> bool {
     pointer.addr() >= FIRST_ERROR
 }
 
-/// Whether what a `*_nbx` call returned is a request under way, which must be freed once it is over.
+/// Whether what a `*_nbx` call returned is a request under way, which must be freed once it is
+/// over.
 pub fn UCS_PTR_IS_PTR(pointer: ucs_status_ptr_t) -> bool {
     !pointer.is_null() && !UCS_PTR_IS_ERR(pointer)
 }

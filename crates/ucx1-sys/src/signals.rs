@@ -5,15 +5,15 @@ use std::mem::MaybeUninit;
 /// Signal numbers end here on Linux.
 const LAST: i32 = 64;
 
-/// Runs `call` and then gives every signal the handler that it had before, and this thread its stack
-/// for handlers.
+/// Runs `call` and then gives every signal the handler that it had before, and this thread its
+/// stack for handlers.
 ///
-/// Loading UCX 1.13 installs handlers for HUP, ILL, BUS, FPE and SEGV and a stack for them, loading 1.22
-/// one for HUP; initialising either changes nothing. UCX can be told not to by the environment, but
-/// changing that races with every thread that reads it.
+/// Loading UCX 1.13 installs handlers for HUP, ILL, BUS, FPE and SEGV and a stack for them, loading
+/// 1.22 one for HUP; initialising either changes nothing. UCX can be told not to by the
+/// environment, but changing that races with every thread that reads it.
 ///
-/// A signal that arrives while `call` runs is handled by UCX, and a handler that another thread installs
-/// meanwhile is lost: load UCX before there are threads that do so.
+/// A signal that arrives while `call` runs is handled by UCX, and a handler that another thread
+/// installs meanwhile is lost: load UCX before there are threads that do so.
 pub fn keep_signal_handlers<T>(call: impl FnOnce() -> T) -> T {
     // A guard, so that the handlers come back also if `call` panics.
     let _saved = Saved::now();
@@ -39,17 +39,19 @@ impl Saved {
 impl Drop for Saved {
     fn drop(&mut self) {
         if stack().ss_sp != self.stack.ss_sp {
-            // SAFETY: the stack that the thread had, or "none": whoever set it keeps its memory until
-            // the thread ends or the stack is replaced, and it was replaced behind their back.
+            // SAFETY: the stack that the thread had, or "none": whoever set it keeps its memory
+            // until the thread ends or the stack is replaced, and it was replaced behind their
+            // back.
             unsafe { libc::sigaltstack(&raw const self.stack, std::ptr::null_mut()) };
         }
         for (signal, before) in &self.handlers {
             if current(*signal).is_some_and(|now| same(&now, before)) {
                 continue;
             }
-            // SAFETY: `before` is what the C library itself gave out for this signal; the handler was
-            // in force then, and no library is unloaded meanwhile. The last argument may be NULL.
-            // It cannot fail: the signal exists, and can be handled since its handler changed.
+            // SAFETY: `before` is what the C library itself gave out for this signal; the handler
+            // was in force then, and no library is unloaded meanwhile. The last argument may be
+            // NULL. It cannot fail: the signal exists, and can be handled since its handler
+            // changed.
             unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
         }
     }

@@ -16,8 +16,8 @@ const API: (u32, u32) = (1, 12);
 
 /// UCX, loaded: one method for each function of `ucp.h` (see there what they promise and ask).
 ///
-/// There is one in a process ([`load`](crate::load)), and it stays until the process ends. Every method
-/// is unsafe, for each takes pointers and handles whose validity only the caller knows.
+/// There is one in a process ([`load`](crate::load)), and it stays until the process ends. Every
+/// method is unsafe, for each takes pointers and handles whose validity only the caller knows.
 pub struct Api {
     functions: Functions,
     pub(crate) newer: Newer,
@@ -55,19 +55,20 @@ impl Api {
     pub fn status_text(&self, status: ucs_status_t) -> String {
         // SAFETY: takes any number.
         let text = unsafe { self.ucs_status_string(status) };
-        // SAFETY: a string that lives as long as the library, one of its constants; for a number that
-        // it does not know, a buffer of its own, which always holds a zero.
+        // SAFETY: a string that lives as long as the library, one of its constants; for a number
+        // that it does not know, a buffer of its own, which always holds a zero.
         unsafe { CStr::from_ptr(text) }
             .to_string_lossy()
             .into_owned()
     }
 
-    /// `ucp_init` of `ucp.h`, which is `ucp_init_version` with the version that the caller was made for.
+    /// `ucp_init` of `ucp.h`, which is `ucp_init_version` with the version that the caller was made
+    /// for.
     ///
     /// # Safety
     ///
-    /// As for `ucp_init_version`: `params` is readable, `config` is NULL or from `ucp_config_read` and
-    /// not released, `context` is writable.
+    /// As for `ucp_init_version`: `params` is readable, `config` is NULL or from `ucp_config_read`
+    /// and not released, `context` is writable.
     pub unsafe fn ucp_init(
         &self,
         params: *const ucp_params_t,

@@ -1,7 +1,7 @@
 //! Loading UCX, once with each UCX that is on the machine.
 //!
-//! A process has at most one UCX, so each case runs in a process of its own: this program again, which
-//! then runs [`child`] alone. It tells which case by an environment variable.
+//! A process has at most one UCX, so each case runs in a process of its own: this program again,
+//! which then runs [`child`] alone. It tells which case by an environment variable.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,8 +42,8 @@ const CASES: [Case; 8] = [
     ("version", version_is_refused),
 ];
 
-/// Where UCX is: Debian's, which the linker finds, and PyPI's, if `tools/setup.sh test` installed it.
-/// `UCX1_SYS_TEST_LIBRARIES` (separated by `:`) names others.
+/// Where UCX is: Debian's, which the linker finds, and PyPI's, if `tools/setup.sh test` installed
+/// it. `UCX1_SYS_TEST_LIBRARIES` (separated by `:`) names others.
 fn libraries() -> Vec<PathBuf> {
     let mut libraries = Vec::new();
     // SAFETY: libucp's constructors touch nothing of this program but signal handlers.
@@ -174,7 +174,8 @@ fn variable_names_the_library(library: &Path) {
     if library.is_absolute() {
         assert_eq!(api.path(), library);
     }
-    // A default does not compete with what is loaded, and a name that is the same library is no other.
+    // A default does not compete with what is loaded, and a name that is the same library is no
+    // other.
     assert!(std::ptr::eq(load(None).unwrap(), api));
     assert!(std::ptr::eq(load(Some(library)).unwrap(), api));
     assert!(std::ptr::eq(load(Some(api.path())).unwrap(), api));
@@ -360,7 +361,8 @@ impl Ucx {
             api.ucp_config_read(std::ptr::null(), std::ptr::null(), &raw mut config)
         });
         let mut context = std::ptr::null_mut();
-        // SAFETY: parameters with the fields of their mask, that configuration, a place to write to.
+        // SAFETY: parameters with the fields of their mask, that configuration, a place to write
+        // to.
         check(api, unsafe {
             api.ucp_init(&raw const parameters, config, &raw mut context)
         });

@@ -53,7 +53,8 @@ impl PinnedBlock {
             call: "cuMemHostAlloc",
             code: code::OUT_OF_MEMORY,
         })?;
-        // Nobody reads what was never written, and a slice of it may be made. SAFETY: the driver
+        // Nobody reads what was never written, and a slice of it may be made.
+        // SAFETY: the driver
         // gave `len` bytes that the processor writes, and they are nobody else's.
         unsafe { data.as_ptr().write_bytes(0, len) };
         Ok(Self { data, len })

@@ -164,8 +164,8 @@ impl IoThread {
         self.handle.reactor.spin
     }
 
-    /// A connection of the thread's has a holder from now on, or has none any more. Holders that are
-    /// awake need the processor on which this thread would spin.
+    /// A connection of the thread's has a holder from now on, or has none any more. Holders that
+    /// are awake need the processor on which this thread would spin.
     pub fn count_holder(&self, is_there: bool) {
         let holders = &self.handle.reactor.holders;
         if is_there {
@@ -205,8 +205,8 @@ impl ThreadHandle {
     fn shut_down(&self) {
         self.reactor.stop.store(true, Ordering::Release);
         self.reactor.wake();
-        // The last connection may be dropped by the I/O thread itself, which cannot wait for its own
-        // end; it leaves its loop when it returns there.
+        // The last connection may be dropped by the I/O thread itself, which cannot wait for its
+        // own end; it leaves its loop when it returns there.
         let this = std::thread::current().id();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != this) {
@@ -274,8 +274,8 @@ impl Reactor {
         }
     }
 
-    /// Waits for the descriptors: not at all while the thread `spins` or a source is to have a turn,
-    /// until the first timer otherwise.
+    /// Waits for the descriptors: not at all while the thread `spins` or a source is to have a
+    /// turn, until the first timer otherwise.
     fn wait(
         &self,
         events: &mut Vec<Event>,

@@ -49,8 +49,8 @@ fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
-/// A thread hears each source, whether it spins or not, beside a descriptor that is always ready and
-/// beside turns that never end.
+/// A thread hears each source, whether it spins or not, beside a descriptor that is always ready
+/// and beside turns that never end.
 #[test]
 fn nobody_is_overlooked_for_others() {
     for spin in [Duration::ZERO, Duration::from_millis(5)] {

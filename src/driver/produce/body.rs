@@ -244,8 +244,8 @@ fn copy_small(message: &EncodedMessage) -> Bytes {
     for (buffer, span) in message.buffers.iter().zip(message.spans()) {
         if buffer.len > 0 {
             bytes.resize(offset(span.offset), 0);
-            // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not written to, as
-            // Arrow's C data interface asks of a producer ("immutable").
+            // SAFETY: the message keeps its buffers alive, and a body handed over to be sent is not
+            // written to, as Arrow's C data interface asks of a producer ("immutable").
             bytes.extend_from_slice(unsafe { buffer.as_slice() });
         }
     }
@@ -270,8 +270,8 @@ pub(super) enum BodyRoom {
     Any,
 }
 
-/// Whether the client's credit lets `message` be sent now (rule E5). `admits`: whether it takes a body
-/// of so many bytes, which is lent in place or not.
+/// Whether the client's credit lets `message` be sent now (rule E5). `admits`: whether it takes a
+/// body of so many bytes, which is lent in place or not.
 pub(super) fn room_for(
     options: &ProduceOptions,
     admits: impl Fn(u64, bool) -> Result<bool>,

@@ -28,8 +28,8 @@ use crate::proto::{BODY_KIND_LIST, BODY_KIND_PACKED, StreamInfo, VERSION};
 use crate::transport::BodyPolicy;
 use body::Carrier;
 
-/// To copy a body of so many bytes, or to write it to a socket, takes little more than a system call:
-/// it may wait for others, and a thread that serves other connections too may do it.
+/// To copy a body of so many bytes, or to write it to a socket, takes little more than a system
+/// call: it may wait for others, and a thread that serves other connections too may do it.
 const LIGHT_BODY_BYTES: u64 = 64 << 10;
 
 /// Counters of a server, shared by its streams.

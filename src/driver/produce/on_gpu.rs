@@ -10,14 +10,14 @@ use crate::driver::produce::Counters;
 use crate::driver::produce::body::Carrier;
 use crate::error::{Error, Result, Status};
 
-/// Shorter bodies are copied to the host and sent from there: to send one from a GPU, its buffers are
-/// put together there first, which is waited for, and then the transport waits for a copy of its own;
-/// by way of the host there is one wait, and next to nothing to copy.
+/// Shorter bodies are copied to the host and sent from there: to send one from a GPU, its buffers
+/// are put together there first, which is waited for, and then the transport waits for a copy of
+/// its own; by way of the host there is one wait, and next to nothing to copy.
 const LEAST_BYTES: u64 = 16 << 10;
 
-/// Puts the body of `message`, which lies on the GPU of the encoder's `stream`, together there, to be
-/// sent from there over the `carrier`; the message's own buffers are not needed any more then. `None` where
-/// it is to be sent otherwise, for want of room on the GPU too.
+/// Puts the body of `message`, which lies on the GPU of the encoder's `stream`, together there, to
+/// be sent from there over the `carrier`; the message's own buffers are not needed any more then.
+/// `None` where it is to be sent otherwise, for want of room on the GPU too.
 ///
 /// # Errors
 ///

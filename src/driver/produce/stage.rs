@@ -26,8 +26,8 @@ impl Staging {
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
         match self {
-            // SAFETY: the memory is new to this body: `stage`, which alone makes one, asks before it
-            // gives the stream anything to do with it.
+            // SAFETY: the memory is new to this body: `stage`, which alone makes one, asks before
+            // it gives the stream anything to do with it.
             Self::Pinned(pinned) => unsafe { pinned.as_mut_slice() },
             Self::Pageable(buffer) => buffer.as_mut_slice(),
         }

@@ -25,7 +25,8 @@ use crate::transport::{
     Placement, Queued,
 };
 
-/// A lender that would lend everything in place, and then cannot: its region cannot be exported, say.
+/// A lender that would lend everything in place, and then cannot: its region cannot be exported,
+/// say.
 struct Refusing;
 
 impl Lender for Refusing {

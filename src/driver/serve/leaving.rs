@@ -7,7 +7,8 @@ use crate::driver::clock;
 use crate::error::Error;
 use crate::proto::SenderState;
 
-/// How long a baseline peer, which cannot be asked to close the connection, has for reading the end.
+/// How long a baseline peer, which cannot be asked to close the connection, has for reading the
+/// end.
 const BASELINE_WAIT: Duration = Duration::from_millis(250);
 
 impl ServerLink {
@@ -16,8 +17,8 @@ impl ServerLink {
         self.interfere(|served, effects| served.cut(error, effects));
     }
 
-    /// Nothing more is sent, unless a stream is under way. Returns whether all that was sent outlives
-    /// a [`cut`](Self::cut); where not, it is asked again.
+    /// Nothing more is sent, unless a stream is under way. Returns whether all that was sent
+    /// outlives a [`cut`](Self::cut); where not, it is asked again.
     pub fn end_sending(&self) -> bool {
         let reads_on = self.profile().is_read_after_close;
         self.interfere(|served, effects| match served.sender.state() {
@@ -47,8 +48,8 @@ impl ServerEnd {
         self.close(error.clone(), effects);
     }
 
-    /// Has the peer end the connection, since what it has not read is lost once this side does. Returns
-    /// whether it need not be waited for.
+    /// Has the peer end the connection, since what it has not read is lost once this side does.
+    /// Returns whether it need not be waited for.
     fn dismiss(&mut self, effects: &mut Effects) -> bool {
         let is_first = self.dismissed_at.is_none();
         let since = *self.dismissed_at.get_or_insert_with(clock::now);

@@ -11,8 +11,8 @@ use crate::driver::turning::Budget;
 use crate::proto::{BODY_KIND_PACKED, StreamInfo, Tags};
 use crate::transport::{Identity, Incoming, Outgoing, Profile, Queued};
 
-/// A transport whose sends come to their end while it receives, and whose close takes back what the peer
-/// has not read, as over UCX.
+/// A transport whose sends come to their end while it receives, and whose close takes back what the
+/// peer has not read, as over UCX.
 struct EndsWhileReceiving {
     identity: Identity,
     queued: Arc<AtomicU64>,
@@ -151,16 +151,16 @@ fn a_baseline_peer_has_time_for_its_end() {
     io.shut_down();
 }
 
-/// Rule E5: a baseline peer gives no credit, and is bounded by sends that are not complete. There is
-/// room again once these are written, in whatever turn of the connection.
+/// Rule E5: a baseline peer gives no credit, and is bounded by sends that are not complete. There
+/// is room again once these are written, in whatever turn of the connection.
 #[test]
 fn what_is_queued_is_bounded() {
     ensure_bounded(QUEUE_HIGH_WATER_BYTES, u64::MAX, false);
     ensure_bounded(1 << 20, 1 << 20, false);
 }
 
-/// Of bytes that were made to be sent fewer wait: nobody makes lists that go out of the caches before
-/// they are written.
+/// Of bytes that were made to be sent fewer wait: nobody makes lists that go out of the caches
+/// before they are written.
 #[test]
 fn less_is_made_ahead_than_may_be_queued() {
     ensure_bounded(HELD_HIGH_WATER_BYTES, u64::MAX, true);
@@ -186,8 +186,8 @@ fn ensure_bounded(most: u64, most_queued: u64, holds: bool) {
 }
 
 /// Promise of `Writes::Later`: what waits for more is written when that does not come, by the I/O
-/// thread, whether the holder stays in the host's code or has given the connection back; and at once
-/// where much waits.
+/// thread, whether the holder stays in the host's code or has given the connection back; and at
+/// once where much waits.
 #[test]
 fn what_waits_for_more_is_written_without_it() {
     let io = IoThread::start("test", Duration::ZERO).unwrap();

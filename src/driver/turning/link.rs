@@ -212,7 +212,8 @@ impl<T: Turn> Link<T> {
         self.settle(effects);
     }
 
-    /// The holder has entered the host's code: has the I/O thread look after the connection in time.
+    /// The holder has entered the host's code: has the I/O thread look after the connection in
+    /// time.
     pub(super) fn watch_host(&self, held: &mut Held<T>, now: Timestamp, effects: &mut T::Effects) {
         if held.owner.admit_io(now) {
             let wants = held.end.wants();

@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Has an exit wait. Called before anything is made that is to be closed.
 pub(super) fn watch() {
     static REGISTERED: OnceCell<i32> = OnceCell::new();
-    // Where there is no room for the handler, an exit does not wait. SAFETY: `at_exit` is a
+    // Where there is no room for the handler, an exit does not wait.
+    // SAFETY: `at_exit` is a
     // function for the life of the process (the library is linked `-z nodelete`). What is
     // registered runs before the destructors of libraries.
     REGISTERED.get_or_init(|| unsafe { libc::atexit(at_exit) });
