@@ -48,12 +48,12 @@ pub enum Control {
     },
     /// Client: the stream is not wanted any more.
     Cancel {
-        /// Which one it means: [`Request::mark`].
+        /// Which one it means: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
     },
     /// Client: totals since the start (rule E5).
     Credit {
-        /// Which stream it means: [`Request::mark`].
+        /// Which stream it means: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
         /// The totals.
         credit: Credit,
@@ -85,9 +85,9 @@ pub enum Control {
         /// What opens the event, [`IPC_HANDLE_BYTES`] of them; empty where the connection has told.
         handle: Vec<u8>,
     },
-    /// Client: lent bodies are back (rule F1), where [`FEATURE_RETURN`] is in use.
+    /// Client: lent bodies are back (rule F1), where [`FEATURE_RETURN`](crate::proto::FEATURE_RETURN) is in use.
     Return {
-        /// Of which stream: [`Request::mark`].
+        /// Of which stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
         /// Numbers of their messages, at least one.
         seqs: Vec<u32>,
@@ -95,9 +95,9 @@ pub enum Control {
     /// Server: no further request is served on this connection, which the client closes when the
     /// stream on it, if there is one, has come whole.
     GoAway,
-    /// Server: the request was read, and STREAM or ERROR takes longer ([`FEATURE_PENDING`]).
+    /// Server: the request was read, and STREAM or ERROR takes longer ([`FEATURE_PENDING`](crate::proto::FEATURE_PENDING)).
     Pending {
-        /// Which one it means: [`Request::mark`].
+        /// Which one it means: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
     },
 }

@@ -178,7 +178,7 @@ pub trait Connection: Send {
     }
 
     /// The memory that the peer lends, where the transport knows such memory. The driver calls
-    /// [`with_regions`](dyn Connection::with_regions).
+    /// `with_regions`.
     fn regions(&mut self) -> Option<&mut dyn PeerRegions> {
         None
     }
@@ -194,7 +194,7 @@ impl dyn Connection + '_ {
     ///
     /// # Errors
     ///
-    /// As [`queue`](Self::queue).
+    /// As [`Connection::queue`].
     pub fn send(&mut self, message: Outgoing) -> Result<()> {
         self.queue(message)?;
         self.flush().map(drop)

@@ -106,7 +106,7 @@ pub enum Incoming {
         memory: HostBuffer,
     },
     /// A packed body in the memory of the GPU that
-    /// [`Connection::receive_on`](super::Connection::receive_on) named.
+    /// [`PeerRegions::receive_on`](super::PeerRegions::receive_on) named.
     GpuBody {
         /// Sequence number, the low 32 bits of the tag.
         seq: u32,

@@ -108,7 +108,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); as [`Device::get`] where the target is a GPU.
+    /// As [`new`](Self::new); as `Device::get` where the target is a GPU.
     pub fn with_target(header: &Header, options: DecodeOptions, target: Target) -> Result<Self> {
         let place = match target {
             Target::Host => Some(ArrayPlace::Host),
