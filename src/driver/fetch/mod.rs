@@ -185,6 +185,9 @@ impl Fetch {
                     let decoder = Decoder::with_target(&header, self.decode, self.target);
                     self.decoder = Some(decoder.map_err(|error| self.abort(error))?);
                 }
+            } else if let Some(Err(error)) = cancel.map(Cancel::check) {
+                // Also where the answer has come already.
+                return Err(self.abort(error));
             } else if !self.look(Look::Wait).came {
                 self.check()?;
                 self.wait(Look::Wait, cancel)?;
