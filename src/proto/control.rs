@@ -85,7 +85,8 @@ pub enum Control {
         /// What opens the event, [`IPC_HANDLE_BYTES`] of them; empty where the connection has told.
         handle: Vec<u8>,
     },
-    /// Client: lent bodies are back (rule F1), where [`FEATURE_RETURN`](crate::proto::FEATURE_RETURN) is in use.
+    /// Client: lent bodies are back (rule F1), where
+    /// [`FEATURE_RETURN`](crate::proto::FEATURE_RETURN) is in use.
     Return {
         /// Of which stream: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,
@@ -95,7 +96,8 @@ pub enum Control {
     /// Server: no further request is served on this connection, which the client closes when the
     /// stream on it, if there is one, has come whole.
     GoAway,
-    /// Server: the request was read, and STREAM or ERROR takes longer ([`FEATURE_PENDING`](crate::proto::FEATURE_PENDING)).
+    /// Server: the request was read, and STREAM or ERROR takes longer
+    /// ([`FEATURE_PENDING`](crate::proto::FEATURE_PENDING)).
     Pending {
         /// Which one it means: [`Request::mark`](crate::proto::Request::mark).
         stream: u64,

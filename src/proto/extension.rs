@@ -3,12 +3,13 @@
 /// The version of the extension that this build speaks.
 pub const VERSION: u16 = 1;
 
-/// Bit of [`Request::features`](crate::proto::Request::features) and [`StreamInfo::features`](crate::proto::StreamInfo::features): bodies that are lent where the
+/// Bit of [`Request::features`](crate::proto::Request::features) and
+/// [`StreamInfo::features`](crate::proto::StreamInfo::features): bodies that are lent where the
 /// producer has them use no credit of bytes, since they take memory at neither end.
 pub const FEATURE_IN_PLACE: u64 = 1;
 
-/// Bit of the same: lent bodies go back by their number ([`Control::Return`](crate::proto::Control::Return)), not by their
-/// addresses.
+/// Bit of the same: lent bodies go back by their number
+/// ([`Control::Return`](crate::proto::Control::Return)), not by their addresses.
 pub const FEATURE_RETURN: u64 = 2;
 
 /// Bit of the same: a header like that of the message before is not sent again

@@ -10,8 +10,8 @@
 //!
 //! When a peer dies. Memory that was imported as a file descriptor stays, since the driver counts
 //! its users over all processes; memory of a legacy handle, or of a pool, must not be touched any
-//! more. Memory that was exported is freed here as always: as a descriptor, its pages stay until
-//! the last mapping is gone, wherever that is, and nobody else gets them.
+//! more. Memory that was exported as a descriptor is freed here as any other. Its pages stay with
+//! the last mapping in any process, and the driver gives them to nobody else until then.
 //!
 //! Nothing waits for a whole device: there is one stream for each purpose, and events between them.
 //! What the driver may wait for by itself, when memory is given back, a thread of ours does

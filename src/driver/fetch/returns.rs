@@ -84,8 +84,7 @@ impl ClientLink {
         self.look_after(clock::now());
     }
 
-    /// Gives bodies back to the server, soon: at once when there are many, within 10 ms otherwise
-    /// (rule F5). Safe from any thread; does nothing in a forked child.
+    /// Gives bodies back to the server: many at once, few when the time of rule F5 is over. Safe from any thread; does nothing in a forked child.
     pub fn free(&self, bodies: impl IntoIterator<Item = Return>) {
         if self.free_later(bodies) {
             // Where another thread has the connection, that thread says them.

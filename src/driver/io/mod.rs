@@ -175,11 +175,6 @@ impl IoThread {
         }
     }
 
-    /// Whether the caller is the thread.
-    pub fn is_current(&self) -> bool {
-        self.handle.reactor.is_current()
-    }
-
     /// Calls [`Source::turn`] once every source that is ready now has had its turn.
     pub fn call_soon(&self, source: Weak<dyn Source>) {
         let reactor = &self.handle.reactor;
@@ -301,7 +296,7 @@ impl Reactor {
         let mut counter = [0; 8];
         match key {
             WAKE => drop(rustix::io::read(&self.wake, &mut counter)),
-            // What is due is seen when timers run.
+            // The loop runs the timers that are due.
             ALARM => drop(rustix::io::read(self.timers.alarm(), &mut counter)),
             key => {
                 let source = self.sources.lock().get(&key).and_then(Weak::upgrade);

@@ -306,7 +306,7 @@ impl Production {
         }
         let is_done = done(self)?;
         if !is_done && self.stream.is_given_up() {
-            return Err(Error::cancelled("the stream is failed by another call"));
+            return Err(Error::cancelled("another call has failed the request"));
         }
         Ok(is_done)
     }

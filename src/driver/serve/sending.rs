@@ -196,11 +196,6 @@ impl ServerEnd {
         self.watch.take_if(|set| Arc::ptr_eq(set, watch));
     }
 
-    /// How the connection lends bodies on GPUs, and whether the peer understands lending.
-    pub fn is_extension(&self) -> bool {
-        self.sender.is_extension()
-    }
-
     /// So much waits to be written that nothing new is to be made.
     pub fn is_crowded(&self) -> bool {
         self.connection.queued().bytes > self.most_queued.min(QUEUE_HIGH_WATER_BYTES)

@@ -80,7 +80,7 @@ impl Builder<'_> {
                 private,
             });
         }
-        // What was sent is not longer than its body.
+        // Bytes that the peer sent are bounded by the body, lent memory is not.
         if self.shared {
             self.context.budget.take(source.len as u64)?;
         }

@@ -12,8 +12,7 @@ use super::message::{Outcome, Ready, Usage};
 use super::server::{TABLE, WARM_UP};
 use super::worker::Parent;
 
-/// How long the streams may take to come to rest: the server fills the window of each, 64,000
-/// batches for 1,000 streams, of which a busy machine still had some to do after 200 ms.
+/// How long the streams may take to come to rest: the server first fills the window of each.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Opens the streams, takes a batch of each, and then takes no more: the server runs out of room.

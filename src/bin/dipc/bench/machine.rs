@@ -232,7 +232,7 @@ fn process_vm_readv(case: &Case, size: usize, parent: &Parent) -> Result<()> {
             let to = iovec(&mut target[done..]);
             let from = iovec(&mut source[piece.start + done..piece.end]);
             // SAFETY: both describe memory of this process that is there and that nobody else uses
-            // meanwhile; what is written is plain bytes.
+            // meanwhile. Plain bytes are written.
             let copied =
                 unsafe { libc::process_vm_readv(own, &raw const to, 1, &raw const from, 1, 0) };
             // Large ones go in parts.
