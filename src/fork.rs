@@ -69,11 +69,11 @@ impl Generation {
 /// locked for ever, by a thread that is not there.
 pub struct PerProcess<T: 'static> {
     /// Never freed: what it pointed to in the parent is left alone.
-    current: AtomicPtr<Owned<T>>,
+    current: AtomicPtr<ProcessValue<T>>,
     new: fn() -> T,
 }
 
-struct Owned<T> {
+struct ProcessValue<T> {
     generation: Generation,
     value: T,
 }
@@ -98,7 +98,7 @@ impl<T: Send + Sync> PerProcess<T> {
             {
                 return &owned.value;
             }
-            let owned = Box::into_raw(Box::new(Owned {
+            let owned = Box::into_raw(Box::new(ProcessValue {
                 generation: Generation::now(),
                 value: (self.new)(),
             }));

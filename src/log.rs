@@ -31,7 +31,7 @@ const CUT: &str = "…";
 
 /// One event, as the callback gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogRecord {
     /// How grave it is.
     pub level: Level,
     /// The module it comes from.
@@ -43,7 +43,7 @@ pub struct Entry {
 /// What the host wants done with each event. Dropped, on its own thread, after its last call.
 pub trait Sink: Send + 'static {
     /// Takes one event.
-    fn log(&self, entry: &Entry);
+    fn log(&self, entry: &LogRecord);
 }
 
 /// Sends events of `level` and graver to `sink` from now on. `None` stops; a sink that was set
@@ -132,13 +132,13 @@ struct Queue {
 
 #[derive(Default)]
 struct QueuedEntries {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogRecord>,
     dropped: u64,
     closed: bool,
 }
 
 impl Queue {
-    fn push(&self, entry: Entry) {
+    fn push(&self, entry: LogRecord) {
         let mut waiting = self.state.lock();
         if waiting.entries.len() >= QUEUE_EVENTS {
             waiting.dropped += 1;
@@ -154,7 +154,7 @@ impl Queue {
     }
 
     /// The next event; `None` once closed and empty.
-    fn next(&self) -> Option<Entry> {
+    fn next(&self) -> Option<LogRecord> {
         let mut waiting = self.state.lock();
         loop {
             if let Some(entry) = take(&mut waiting) {
@@ -168,13 +168,13 @@ impl Queue {
     }
 }
 
-fn take(waiting: &mut MutexGuard<'_, QueuedEntries>) -> Option<Entry> {
+fn take(waiting: &mut MutexGuard<'_, QueuedEntries>) -> Option<LogRecord> {
     let entry = waiting.entries.pop_front();
     if entry.is_some() || waiting.dropped == 0 {
         return entry;
     }
     let dropped = std::mem::take(&mut waiting.dropped);
-    Some(Entry {
+    Some(LogRecord {
         level: Level::WARN,
         target: module_path!(),
         text: format!("{dropped} log events were dropped: the log callback is too slow"),
@@ -258,7 +258,7 @@ impl Subscriber for Forwarder {
         let mut text = Text::default();
         event.record(&mut text);
         let metadata = event.metadata();
-        queue.push(Entry {
+        queue.push(LogRecord {
             level: *metadata.level(),
             target: metadata.target(),
             text: text.whole(),

@@ -4,12 +4,12 @@ use std::time::Duration;
 use super::*;
 
 /// What a sink does, told to the test: thread name and event, or nothing when it is dropped.
-type Told = Option<(Option<String>, Entry)>;
+type Told = Option<(Option<String>, LogRecord)>;
 
 struct Probe(Sender<Told>);
 
 impl Sink for Probe {
-    fn log(&self, entry: &Entry) {
+    fn log(&self, entry: &LogRecord) {
         let name = std::thread::current().name().map(str::to_owned);
         let _ = self.0.send(Some((name, entry.clone())));
     }
@@ -71,7 +71,7 @@ fn events_reach_the_sink_on_its_own_thread() {
     assert_eq!(next(&finer, "mark-71"), None);
 }
 
-/// Promise of [`Entry::text`]: it is bounded, whatever a peer has to say, and stays text.
+/// Promise of [`LogRecord::text`]: it is bounded, whatever a peer has to say, and stays text.
 #[test]
 fn a_long_text_is_cut() {
     let texts = |message: &str, field: &str| {
@@ -99,7 +99,7 @@ fn a_full_queue_drops_and_counts() {
         state: Mutex::new(QueuedEntries::default()),
         changed: Condvar::new(),
     };
-    let entry = Entry {
+    let entry = LogRecord {
         level: Level::INFO,
         target: "dipc",
         text: "x".to_owned(),

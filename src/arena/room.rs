@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::arena::{Arena, ArenaKind, dealloc};
 use crate::device::cuda::Device;
-use crate::device::cuda::room::{Room, RoomMemory};
+use crate::device::cuda::room::{GpuAllocator, RoomMemory};
 use crate::error::Result;
 
 impl Arena {
     /// The arena as the place for arrays that are moved to its GPU
     /// ([`move_into`](crate::arrow::transfer::move_into)); `None` for one on the host.
-    pub fn room(&self) -> Option<Arc<dyn Room>> {
+    pub fn room(&self) -> Option<Arc<dyn GpuAllocator>> {
         match &self.handle {
             ArenaKind::Host(_) => None,
             ArenaKind::Gpu(handle) => Some(Arc::new(ArenaRoom {
@@ -28,7 +28,7 @@ struct ArenaRoom {
     arena: Arena,
 }
 
-impl Room for ArenaRoom {
+impl GpuAllocator for ArenaRoom {
     fn device(&self) -> &Arc<Device> {
         &self.device
     }

@@ -66,7 +66,7 @@ pub fn export_stream(reader: Box<dyn ArrayReader>) -> Result<OwnedStream> {
     stream.get_last_error = Some(get_last_error::<ArrowArrayStream>);
     stream.release = Some(release::<ArrowArrayStream>);
     stream.private_data = ExportedStream::boxed(reader);
-    // SAFETY: as in `export_device_stream`; `Stream::array` refuses arrays that no host stream can
+    // SAFETY: as in `export_device_stream`; `CStream::array` refuses arrays that no host stream can
     // hand out.
     Ok(unsafe { OwnedStream::from_raw(stream) })
 }
@@ -217,7 +217,7 @@ impl ExportedStream {
 }
 
 /// The two kinds of C stream that differ in what they hand out.
-trait Stream: CStruct {
+trait CStream: CStruct {
     type Array: CStruct;
 
     fn private_data(&mut self) -> &mut *mut c_void;
@@ -225,7 +225,7 @@ trait Stream: CStruct {
     fn array(array: OwnedDeviceArray) -> Result<Self::Array>;
 }
 
-impl Stream for ArrowDeviceArrayStream {
+impl CStream for ArrowDeviceArrayStream {
     type Array = ArrowDeviceArray;
 
     fn private_data(&mut self) -> &mut *mut c_void {
@@ -237,7 +237,7 @@ impl Stream for ArrowDeviceArrayStream {
     }
 }
 
-impl Stream for ArrowArrayStream {
+impl CStream for ArrowArrayStream {
     type Array = ArrowArray;
 
     fn private_data(&mut self) -> &mut *mut c_void {
@@ -260,7 +260,7 @@ impl Stream for ArrowArrayStream {
 /// # Safety
 ///
 /// `stream` is NULL or points to a stream that carries our functions, used by nobody else for `'a`.
-unsafe fn exported<'a, S: Stream>(stream: *mut S) -> Option<&'a mut ExportedStream> {
+unsafe fn exported<'a, S: CStream>(stream: *mut S) -> Option<&'a mut ExportedStream> {
     // SAFETY: the caller promises that it is NULL or valid and not used by others.
     let stream = unsafe { stream.as_mut() }?;
     if stream.is_released() {
@@ -271,7 +271,7 @@ unsafe fn exported<'a, S: Stream>(stream: *mut S) -> Option<&'a mut ExportedStre
     unsafe { stream.private_data().cast::<ExportedStream>().as_mut() }
 }
 
-unsafe extern "C" fn get_schema<S: Stream>(stream: *mut S, out: *mut ArrowSchema) -> c_int {
+unsafe extern "C" fn get_schema<S: CStream>(stream: *mut S, out: *mut ArrowSchema) -> c_int {
     // SAFETY: the C stream interface makes calls one at a time, with the stream they belong to.
     let Some(exported) = (unsafe { exported(stream) }) else {
         return libc::EINVAL;
@@ -291,7 +291,7 @@ unsafe extern "C" fn get_schema<S: Stream>(stream: *mut S, out: *mut ArrowSchema
     })
 }
 
-unsafe extern "C" fn get_next<S: Stream>(stream: *mut S, out: *mut S::Array) -> c_int {
+unsafe extern "C" fn get_next<S: CStream>(stream: *mut S, out: *mut S::Array) -> c_int {
     // SAFETY: the C stream interface makes calls one at a time, with the stream they belong to.
     let Some(exported) = (unsafe { exported(stream) }) else {
         return libc::EINVAL;
@@ -314,7 +314,7 @@ unsafe extern "C" fn get_next<S: Stream>(stream: *mut S, out: *mut S::Array) -> 
     })
 }
 
-unsafe extern "C" fn get_last_error<S: Stream>(stream: *mut S) -> *const c_char {
+unsafe extern "C" fn get_last_error<S: CStream>(stream: *mut S) -> *const c_char {
     // SAFETY: the C stream interface makes calls one at a time, with the stream they belong to.
     match unsafe { exported(stream) } {
         Some(exported) if exported.error.is_some() => exported.text.as_ptr(),
@@ -322,7 +322,7 @@ unsafe extern "C" fn get_last_error<S: Stream>(stream: *mut S) -> *const c_char 
     }
 }
 
-unsafe extern "C" fn release<S: Stream>(stream: *mut S) {
+unsafe extern "C" fn release<S: CStream>(stream: *mut S) {
     // SAFETY: the C stream interface makes calls one at a time, with the stream they belong to;
     // NULL gives None.
     let Some(stream) = (unsafe { stream.as_mut() }) else {

@@ -7,7 +7,7 @@ use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
 use crate::arrow::stream::ArrayReader;
 use crate::arrow::{EncodeOptions, EncodedMessage, EncodedMessages, Encoder};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
-use crate::device::gpu::{Gpu, GpuDriver, Room};
+use crate::device::gpu::{Gpu, GpuAllocator, GpuDriver};
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
@@ -87,12 +87,12 @@ pub fn move_to(reader: Box<dyn ArrayReader>, target: Target) -> Result<Box<dyn A
 /// As [`move_to`].
 pub fn move_into(
     reader: Box<dyn ArrayReader>,
-    room: Arc<dyn Room>,
+    room: Arc<dyn GpuAllocator>,
 ) -> Result<Box<dyn ArrayReader>> {
     ensure_movable(reader.device_type(), Target::Cuda(room.device().ordinal()))?;
     Ok(Box::new(Transfer {
         reader,
-        to: To::Room(room),
+        to: To::Allocator(room),
         device_type: DeviceKind::CUDA,
         machines: None,
     }))
@@ -101,7 +101,7 @@ pub fn move_into(
 /// Where arrays are moved to.
 enum To {
     Target(Target),
-    Room(Arc<dyn Room>),
+    Allocator(Arc<dyn GpuAllocator>),
 }
 
 /// A stream whose arrays are moved.
@@ -125,7 +125,7 @@ impl Transfer {
             };
             let decoder = match &self.to {
                 To::Target(target) => Decoder::with_target(&header, options, *target)?,
-                To::Room(room) => Decoder::with_room(&header, options, Arc::clone(room))?,
+                To::Allocator(room) => Decoder::with_room(&header, options, Arc::clone(room))?,
             };
             self.machines = Some((encoder, decoder));
         }

@@ -19,7 +19,7 @@ pub enum MessageClass {
 }
 
 /// A message for the host's transport: its parts are sent one after the other.
-pub struct Message {
+pub struct WireMessage {
     /// How it travels.
     pub class: MessageClass,
     /// Which connection of the stream it is for.
@@ -31,7 +31,7 @@ pub struct Message {
     _owner: Box<dyn Any + Send>,
 }
 
-impl Message {
+impl WireMessage {
     /// A message of parts that `owner` keeps where they are.
     pub(super) fn of_parts(
         class: MessageClass,

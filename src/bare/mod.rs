@@ -11,6 +11,6 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-pub use message::{Message, MessageClass};
-pub use receiver::{BareReceiver, Lendable, NextBatch};
+pub use message::{MessageClass, WireMessage};
+pub use receiver::{BareReceiver, NextBatch, OpenMemory};
 pub use sender::BareSender;

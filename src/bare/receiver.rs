@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::arrow::decode::{DecodeOptions, Decoder, ReceivedBody};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
-use crate::bare::{Message, MessageClass};
+use crate::bare::{MessageClass, WireMessage};
 use crate::client::GetOptions;
 use crate::device::{BufferRef, HostBuffer, Target};
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ pub enum NextBatch {
 }
 
 /// Memory of the server's that this process can read.
-pub struct Lendable {
+pub struct OpenMemory {
     /// Where it lies here.
     pub memory: BufferRef,
     /// Keeps it; dropped when neither the receiver nor an array needs it.
@@ -38,7 +38,7 @@ pub struct Lendable {
 }
 
 /// A body whose receive can be posted: number, length of a packed one, length of a list (rule D8).
-pub type Expected = (u32, u64, u64);
+pub type ExpectedBody = (u32, u64, u64);
 
 /// The consuming side of one stream.
 ///
@@ -52,10 +52,10 @@ pub struct BareReceiver {
     target: Target,
     schema: Option<Header>,
     decoder: Option<Decoder>,
-    expected: VecDeque<Expected>,
+    expected: VecDeque<ExpectedBody>,
     /// Memory that spans are looked up in, by the address that the server calls it.
-    lendable: BTreeMap<u64, Lendable>,
-    returns: Arc<Returns>,
+    lendable: BTreeMap<u64, OpenMemory>,
+    returns: Arc<ReturnQueue>,
     failed: Option<Error>,
 }
 
@@ -76,7 +76,7 @@ fn received(tag: u64, bytes: &[u8]) -> Result<InBody<'_, HostBuffer>> {
 }
 
 /// Lent bodies on their way back to the server; arrays push, on any thread.
-struct Returns {
+struct ReturnQueue {
     queue: Mutex<Returning>,
     /// Addresses held by arrays.
     held: AtomicUsize,
@@ -91,7 +91,7 @@ struct Returning {
     fresh: Vec<Return>,
 }
 
-impl Returns {
+impl ReturnQueue {
     fn give_back(&self, bodies: impl IntoIterator<Item = Return>) {
         let mut queue = self.queue.lock();
         if queue.frees.is_some() {
@@ -101,16 +101,16 @@ impl Returns {
 }
 
 /// A lent body: goes back when its last array is released (rule F1).
-struct Held {
+struct LentBody {
     /// How; `None` where all its buffers are empty.
     back: Option<Return>,
     /// Addresses in its list.
     addresses: usize,
-    returns: Arc<Returns>,
+    returns: Arc<ReturnQueue>,
     _owners: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
-impl Drop for Held {
+impl Drop for LentBody {
     fn drop(&mut self) {
         self.returns.give_back(self.back.take());
         self.returns
@@ -142,7 +142,7 @@ impl BareReceiver {
             decoder: None,
             expected: VecDeque::new(),
             lendable: BTreeMap::new(),
-            returns: Arc::new(Returns {
+            returns: Arc::new(ReturnQueue {
                 queue: Mutex::new(queue),
                 held: AtomicUsize::new(0),
                 side,
@@ -212,7 +212,7 @@ impl BareReceiver {
     /// # Errors
     ///
     /// `InvalidArgument` when it overlaps memory named before, or goes past the last address.
-    pub unsafe fn add_memory(&mut self, address: u64, lendable: Lendable) -> Result<()> {
+    pub unsafe fn add_memory(&mut self, address: u64, lendable: OpenMemory) -> Result<()> {
         let len = lendable.memory.len as u64;
         let end = address
             .checked_add(len)
@@ -353,14 +353,14 @@ impl BareReceiver {
     }
 
     /// The next message for the transport.
-    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Message> {
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<WireMessage> {
         if let Some(transmit) = self.machine.poll_transmit() {
             return Some(match transmit {
                 ReceiverTransmit::Tagged { side, tag, bytes } => {
-                    Message::of_bytes(MessageClass::Tagged, tag, bytes).on(side)
+                    WireMessage::of_bytes(MessageClass::Tagged, tag, bytes).on(side)
                 }
                 ReceiverTransmit::Control { side, bytes } => {
-                    Message::of_bytes(MessageClass::Control, 0, bytes).on(side)
+                    WireMessage::of_bytes(MessageClass::Control, 0, bytes).on(side)
                 }
             });
         }
@@ -375,15 +375,15 @@ impl BareReceiver {
         let message = match frees.poll(now)? {
             // Rule F5
             FreeMessage::Tagged { tag, bytes } => {
-                Message::of_bytes(MessageClass::Tagged, tag, bytes)
+                WireMessage::of_bytes(MessageClass::Tagged, tag, bytes)
             }
-            FreeMessage::Control(bytes) => Message::of_bytes(MessageClass::Control, 0, bytes),
+            FreeMessage::Control(bytes) => WireMessage::of_bytes(MessageClass::Control, 0, bytes),
         };
         Some(message.on(self.returns.side))
     }
 
     /// The next body whose receive can be posted (rule D8).
-    pub fn poll_expected(&mut self) -> Option<Expected> {
+    pub fn poll_expected(&mut self) -> Option<ExpectedBody> {
         self.expected.pop_front()
     }
 
@@ -454,7 +454,7 @@ impl BareReceiver {
     fn find(&self, seq: u32, spans: &[Span]) -> Result<ReceivedBody> {
         let addresses = spans.iter().filter(|span| span.length > 0).count();
         self.returns.held.fetch_add(addresses, Ordering::Relaxed);
-        let mut held = Held {
+        let mut held = LentBody {
             back: self.machine.to_return(seq, spans),
             addresses,
             returns: Arc::clone(&self.returns),

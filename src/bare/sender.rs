@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::arrow::encode::EncodedOwner;
 use crate::arrow::{EncodeOptions, EncodedMessage, Encoder, OwnedDeviceArray, OwnedSchema};
-use crate::bare::{Message, MessageClass};
+use crate::bare::{MessageClass, WireMessage};
 use crate::device::{BufferRef, DeviceKind};
 use crate::driver::produce::gather;
 use crate::error::{Error, Result, Status};
@@ -15,7 +15,7 @@ use crate::proto::{
 };
 
 /// The runs of a packed body and what keeps them.
-type Packed = (Vec<BufferRef>, EncodedOwner);
+type PackedBody = (Vec<BufferRef>, EncodedOwner);
 
 /// The producing side of one connection.
 ///
@@ -24,7 +24,7 @@ type Packed = (Vec<BufferRef>, EncodedOwner);
 /// [`may_send`](Self::may_send), and [`end`](Self::end). After every call, `poll_transmit` until
 /// `None`.
 pub struct BareSender {
-    machine: Sender<Packed, EncodedOwner>,
+    machine: Sender<PackedBody, EncodedOwner>,
     encoder: Option<Encoder>,
     request: Option<Request>,
     /// Bodies are lent: sent as address lists.
@@ -222,7 +222,7 @@ impl BareSender {
     }
 
     /// The next message for the transport.
-    pub fn poll_transmit(&mut self) -> Option<Message> {
+    pub fn poll_transmit(&mut self) -> Option<WireMessage> {
         let (class, tag, bytes) = match self.machine.poll_transmit()? {
             Transmit::Metadata { prefix, header } => {
                 let mut bytes = prefix.to_vec();
@@ -236,7 +236,7 @@ impl BareSender {
                 tag,
                 packed: (parts, owner),
             } => {
-                return Some(Message::of_parts(
+                return Some(WireMessage::of_parts(
                     MessageClass::Tagged,
                     tag,
                     parts,
@@ -244,7 +244,7 @@ impl BareSender {
                 ));
             }
         };
-        Some(Message::of_bytes(class, tag, bytes))
+        Some(WireMessage::of_bytes(class, tag, bytes))
     }
 
     /// Takes up events, and sends what waits as far as the window goes.

@@ -50,7 +50,7 @@ fn receiver(window: u64, extension: bool) -> BareReceiver {
     BareReceiver::new(config, DecodeOptions::default()).unwrap()
 }
 
-fn bytes(message: &Message) -> Vec<u8> {
+fn bytes(message: &WireMessage) -> Vec<u8> {
     // SAFETY: the parts lie on the host and live as long as the message, and nobody writes to them.
     message
         .parts()
@@ -114,7 +114,7 @@ fn lend_everything(receiver: &mut BareReceiver) {
     let owner = Arc::new(());
     // SAFETY: the only lists that the receiver is given are those of a sender in this process,
     // which keeps what they name until it comes back.
-    unsafe { receiver.add_memory(1, Lendable { memory, owner }) }.unwrap();
+    unsafe { receiver.add_memory(1, OpenMemory { memory, owner }) }.unwrap();
 }
 
 /// Rules M1, M4, D3, D4, F1: batches cross in both kinds, by the extension and without it, and what
@@ -230,7 +230,7 @@ fn addresses_outside_named_memory_are_refused() {
     let mut sender = BareSender::new(SenderConfig::default(), true).unwrap();
     let mut receiver = receiver(2, true);
     let small = [0u8; 64];
-    let lendable = || Lendable {
+    let lendable = || OpenMemory {
         memory: BufferRef::of(&small),
         owner: Arc::new(()),
     };

@@ -29,7 +29,7 @@ use crate::transport::{self, LinkOptions};
 const UNWATCHED: Duration = Duration::from_millis(100);
 
 /// How connections are found again: the URI, and how many sockets there are.
-pub(super) type Key = (Arc<str>, u16);
+pub(super) type PoolKey = (Arc<str>, u16);
 
 pub(super) struct ClientCore {
     pub(super) options: ClientOptions,
@@ -133,7 +133,7 @@ impl ClientCore {
         &self,
         metadata: &KnownUri,
         data: Option<&KnownUri>,
-        key: Option<&Key>,
+        key: Option<&PoolKey>,
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<(Connections, AnswerLimit, bool)> {
@@ -159,7 +159,7 @@ impl ClientCore {
     }
 
     /// A connection that served an earlier stream, and so may turn out to be dead.
-    fn reuse(&self, uri: &Uri, (name, sockets): &Key) -> Option<Turner<ClientEnd>> {
+    fn reuse(&self, uri: &Uri, (name, sockets): &PoolKey) -> Option<Turner<ClientEnd>> {
         let kept = self.pool.lock().take(name, *sockets)?;
         let (uri, peer) = (uri.bare(), kept.link().peer());
         tracing::debug!("the connection to {uri} ({peer}) is used again");
@@ -195,7 +195,7 @@ impl ClientCore {
         self: &Arc<Self>,
         mut config: ReceiverConfig,
         connections: Connections,
-        key: Option<Key>,
+        key: Option<PoolKey>,
         options: &GetOptions,
         cancel: Option<&Cancel>,
     ) -> Result<Stream, (Error, bool)> {
@@ -229,7 +229,7 @@ impl ClientCore {
     }
 
     /// Takes connections on which no stream is. Those that can serve the next stream are kept.
-    fn put_back(&self, connections: Connections, key: Option<&Key>) {
+    fn put_back(&self, connections: Connections, key: Option<&PoolKey>) {
         let Connections { metadata, data } = connections;
         for mut token in [Some(metadata), data].into_iter().flatten() {
             // What could not be opened on a GPU stays so on its connection.
@@ -280,7 +280,7 @@ impl Source for ClientCore {
 
 /// A stream is over for its consumer: its connection serves the next one, at once or when the
 /// server has agreed to the end.
-pub(super) fn end(client: Weak<ClientCore>, fetch: Box<Fetch>, key: Option<Key>) {
+pub(super) fn end(client: Weak<ClientCore>, fetch: Box<Fetch>, key: Option<PoolKey>) {
     fetch.end(move |connections| match client.upgrade() {
         Some(client) => client.put_back(connections, key.as_ref()),
         None => {

@@ -14,12 +14,12 @@ use crate::error::{Error, Result};
 pub struct HostBuffer {
     data: NonNull<u8>,
     len: usize,
-    memory: Memory,
+    memory: Backing,
 }
 
 /// What a buffer's bytes lie in.
 #[derive(Debug)]
-enum Memory {
+enum Backing {
     /// Nothing: there are none.
     None,
     /// An allocation of the heap, which begins here.
@@ -81,7 +81,7 @@ impl HostBuffer {
             return Ok(Self {
                 data,
                 len,
-                memory: Memory::None,
+                memory: Backing::None,
             });
         }
         let refused = || Error::out_of_memory(format!("cannot allocate {len} bytes for a body"));
@@ -94,7 +94,7 @@ impl HostBuffer {
             // layout has more than `len`.
             data: unsafe { base.add(skip) },
             len,
-            memory: Memory::Heap(base),
+            memory: Backing::Heap(base),
         })
     }
 
@@ -112,7 +112,7 @@ impl HostBuffer {
         Ok(Self {
             data: block.data(),
             len,
-            memory: Memory::Block(block),
+            memory: Backing::Block(block),
         })
     }
 
@@ -157,10 +157,10 @@ fn heap_layout(len: usize) -> Option<Layout> {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.memory, Memory::None) {
-            Memory::None => {}
-            Memory::Block(block) => block.give_back(),
-            Memory::Heap(base) => {
+        match std::mem::replace(&mut self.memory, Backing::None) {
+            Backing::None => {}
+            Backing::Block(block) => block.give_back(),
+            Backing::Heap(base) => {
                 if let Some(layout) = heap_layout(self.len) {
                     // SAFETY: `base` came from `on_heap` with this layout and is freed only here.
                     unsafe { dealloc(base.as_ptr(), layout) };

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::ffi::handle::null_argument;
 
 /// An Arrow struct that can be stood in for.
-pub(super) trait Lendable: CStruct {
+pub(super) trait Loanable: CStruct {
     /// What error texts call it.
     const NAME: &'static str;
 
@@ -27,7 +27,7 @@ pub(super) trait Lendable: CStruct {
 /// Releases a stand-in: drops its reference to the original.
 macro_rules! lendable {
     ($raw:ident, $target:ident, $name:literal, $release:ident, $($path:ident)*) => {
-        impl Lendable for $raw {
+        impl Loanable for $raw {
             const NAME: &'static str = $name;
 
             fn stand_in(&mut self, private: *mut c_void) {
@@ -74,12 +74,12 @@ unsafe impl<T: CStruct> Send for Original<T> {}
 unsafe impl<T: CStruct> Sync for Original<T> {}
 
 /// One struct of the caller's, lent to the crate until it is known whether the call succeeds.
-pub(super) struct Loan<T: Lendable> {
+pub(super) struct Loan<T: Loanable> {
     source: *mut T,
     original: Arc<Original<T>>,
 }
 
-impl<T: Lendable> Loan<T> {
+impl<T: Loanable> Loan<T> {
     /// Checks `source` and makes its stand-in.
     ///
     /// # Errors

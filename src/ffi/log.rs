@@ -10,7 +10,7 @@ use crate::ffi::error::{c_text, dipc_error};
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::guard::{ErrorOut, guard};
 use crate::ffi::status::dipc_status;
-use crate::log::{self, Entry, Sink};
+use crate::log::{self, LogRecord, Sink};
 
 /// Something failed that no call could report.
 pub const DIPC_LOG_ERROR: i32 = 1;
@@ -122,7 +122,7 @@ struct Callback {
 }
 
 impl Sink for Callback {
-    fn log(&self, entry: &Entry) {
+    fn log(&self, entry: &LogRecord) {
         let target: CString = c_text(entry.target);
         let text: CString = c_text(&entry.text);
         let level = level_number(entry.level);

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::bare::{Message, MessageClass};
+use crate::bare::{MessageClass, WireMessage};
 use crate::error::{Error, Result};
 use crate::ffi::handle::{Out, try_out};
 use crate::ffi::server::{DIPC_ROLE_BOTH, DIPC_ROLE_DATA, DIPC_ROLE_METADATA};
@@ -19,14 +19,14 @@ pub const DIPC_MESSAGE_DISCONNECT: i32 = 4;
 
 /// The message that the last poll gave, and its parts as C sees them.
 #[derive(Default)]
-pub(super) struct Current {
-    message: Option<Message>,
+pub(super) struct PolledMessage {
+    message: Option<WireMessage>,
     parts: Vec<*const c_void>,
     lens: Vec<usize>,
 }
 
 // SAFETY: the pointers are those of `message`, which may be sent to another thread.
-unsafe impl Send for Current {}
+unsafe impl Send for PolledMessage {}
 
 /// The places that a poll writes to.
 pub(super) struct MessageOut<'a> {
@@ -65,7 +65,7 @@ impl MessageOut<'_> {
     }
 
     /// Writes a message, which `current` keeps until the next poll.
-    pub(super) fn set(self, message: Message, current: &mut Current) {
+    pub(super) fn set(self, message: WireMessage, current: &mut PolledMessage) {
         current.parts = message
             .parts()
             .iter()
@@ -86,7 +86,7 @@ impl MessageOut<'_> {
     }
 }
 
-impl Current {
+impl PolledMessage {
     /// Lets go of the message of the last poll.
     pub(super) fn clear(&mut self) {
         *self = Self::default();

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use crate::bare::{BareReceiver, Lendable};
+use crate::bare::{BareReceiver, OpenMemory};
 use crate::client::GetOptions;
 use crate::device::BufferRef;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::ffi::error::dipc_error;
 use crate::ffi::foreign::{ForeignData, dipc_finalizer};
 use crate::ffi::guard::{ErrorOut, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, null_argument, try_option, try_out};
-use crate::ffi::message::{Current, parse_side};
+use crate::ffi::message::{PolledMessage, parse_side};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_str, try_strs};
 use crate::proto::Timestamp;
@@ -25,7 +25,7 @@ use crate::proto::Timestamp;
 pub struct dipc_receiver {
     state: HandleState,
     pub(super) inner: BareReceiver,
-    pub(super) current: Current,
+    pub(super) current: PolledMessage,
 }
 
 handle!(dipc_receiver, "receiver");
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn dipc_receiver_new(
         out.set_handle(dipc_receiver {
             state: HandleState::new(),
             inner,
-            current: Current::default(),
+            current: PolledMessage::default(),
         });
         Ok(())
     })
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn dipc_receiver_add_memory(
             data,
             len: len_bytes,
         };
-        let named = Lendable {
+        let named = OpenMemory {
             memory,
             owner: Arc::clone(&owner) as _,
         };

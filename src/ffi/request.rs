@@ -18,13 +18,13 @@ use crate::server::Request;
 /// dipc_request_finish() say what the stream holds. Every call is allowed from any thread.
 pub struct dipc_request {
     state: HandleState,
-    inner: Held,
+    inner: RequestHandle,
 }
 
 handle!(dipc_request, "request");
 
 /// Whose the request is.
-enum Held {
+enum RequestHandle {
     /// The host's, in the pull form.
     Owned(Box<Request>),
     /// The server's, during a stream of a provider.
@@ -40,7 +40,7 @@ impl dipc_request {
     pub(super) fn owned(request: Request) -> Self {
         Self {
             state: HandleState::new(),
-            inner: Held::Owned(Box::new(request)),
+            inner: RequestHandle::Owned(Box::new(request)),
         }
     }
 
@@ -48,16 +48,16 @@ impl dipc_request {
     pub(super) fn lent(request: &Request) -> Self {
         Self {
             state: HandleState::new(),
-            inner: Held::Lent(request),
+            inner: RequestHandle::Lent(request),
         }
     }
 
     fn get(&self) -> &Request {
         match &self.inner {
-            Held::Owned(request) => request,
+            RequestHandle::Owned(request) => request,
             // SAFETY: `Provider::open` promises that the request lives until the stream is
             // released, and `with_request` drops this handle then.
-            Held::Lent(request) => unsafe { &**request },
+            RequestHandle::Lent(request) => unsafe { &**request },
         }
     }
 }
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn dipc_request_free(request: *mut dipc_request) {
     guard_value((), || {
         // SAFETY: the caller promises `request` is NULL or live.
         let lent = unsafe { request.as_ref() }
-            .is_some_and(|request| matches!(request.inner, Held::Lent(_)));
+            .is_some_and(|request| matches!(request.inner, RequestHandle::Lent(_)));
         if !lent {
             // SAFETY: it is NULL or the host's own, live and unused as the caller promises.
             unsafe { guard_free(request) };

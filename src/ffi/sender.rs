@@ -9,7 +9,7 @@ use crate::ffi::error::dipc_error;
 use crate::ffi::guard::{ErrorOut, Progress, guard, guard_free, guard_mut};
 use crate::ffi::handle::{HandleState, try_out};
 use crate::ffi::loan::{Loan, try_schema};
-use crate::ffi::message::{Current, MessageOut};
+use crate::ffi::message::{MessageOut, PolledMessage};
 use crate::ffi::status::dipc_status;
 use crate::ffi::text::{try_bytes, try_str};
 use crate::proto::{Role, SenderConfig, Uri};
@@ -21,7 +21,7 @@ use crate::proto::{Role, SenderConfig, Uri};
 pub struct dipc_sender {
     state: HandleState,
     pub(super) inner: BareSender,
-    current: Current,
+    current: PolledMessage,
 }
 
 handle!(dipc_sender, "sender");
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn dipc_sender_new(
         out.set_handle(dipc_sender {
             state: HandleState::new(),
             inner: BareSender::new(config, lend)?,
-            current: Current::default(),
+            current: PolledMessage::default(),
         });
         Ok(())
     })

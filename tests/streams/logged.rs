@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dipc::client::GetOptions;
 use dipc::error::Status;
-use dipc::log::{self, Entry, Sink};
+use dipc::log::{self, LogRecord, Sink};
 use dipc::proto::Credit;
 use dipc::server::{Request, ServerOptions};
 use parking_lot::Mutex;
@@ -17,10 +17,10 @@ use crate::{SHM, client, eventually, serve, server};
 
 /// A sink of a process that has no other test.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<Entry>>>);
+struct Kept(Arc<Mutex<Vec<LogRecord>>>);
 
 impl Sink for Kept {
-    fn log(&self, entry: &Entry) {
+    fn log(&self, entry: &LogRecord) {
         self.0.lock().push(entry.clone());
     }
 }
@@ -28,7 +28,7 @@ impl Sink for Kept {
 impl Kept {
     /// How many lines of the level have all of these words.
     fn count(&self, level: Level, words: &[&str]) -> usize {
-        let has = |entry: &&Entry| words.iter().all(|word| entry.text.contains(word));
+        let has = |entry: &&LogRecord| words.iter().all(|word| entry.text.contains(word));
         let entries = self.0.lock();
         let of_level = entries.iter().filter(|entry| entry.level == level);
         of_level.filter(has).count()

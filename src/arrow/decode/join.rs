@@ -15,7 +15,7 @@ use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
 use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
 use crate::arrow::decode::grown::{Grown, with_room};
-use crate::arrow::decode::parts::{Numbers, Part, Width, place, too_long};
+use crate::arrow::decode::parts::{ArrayPart, Numbers, Width, place, too_long};
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
@@ -31,7 +31,7 @@ pub(super) fn join(
         budget,
         copied: 0,
     };
-    let parts = [Part::whole(old, 0)?, Part::whole(delta, 0)?];
+    let parts = [ArrayPart::whole(old, 0)?, ArrayPart::whole(delta, 0)?];
     joiner.values(field, &parts)?;
     Ok((joiner.out, joiner.copied))
 }
@@ -50,7 +50,7 @@ impl Joiner<'_> {
 
     /// `old`, then `new`: where `old` is, if it has grown there before and nothing else came behind
     /// it.
-    fn extend(&mut self, part: &Part<'_>, old: &[u8], new: &[u8]) -> Result<Buffer> {
+    fn extend(&mut self, part: &ArrayPart<'_>, old: &[u8], new: &[u8]) -> Result<Buffer> {
         let len = old.len().checked_add(new.len()).ok_or_else(too_long)?;
         if len == 0 {
             return Ok(Buffer::empty());
@@ -118,7 +118,7 @@ impl Joiner<'_> {
     /// Adds a node with its buffers and room for its children.
     fn push(
         &mut self,
-        parts: &[Part<'_>; 2],
+        parts: &[ArrayPart<'_>; 2],
         buffers: Vec<Buffer>,
         n_children: usize,
     ) -> Result<usize> {
@@ -144,7 +144,7 @@ impl Joiner<'_> {
         Ok(self.out.nodes.len() - 1)
     }
 
-    fn column(&mut self, field: &DecodedField, parts: &[Part<'_>; 2]) -> Result<usize> {
+    fn column(&mut self, field: &DecodedField, parts: &[ArrayPart<'_>; 2]) -> Result<usize> {
         match field.dictionary {
             Some(encoding) => self.encoded(encoding.width(), parts),
             None => self.values(field, parts),
@@ -152,7 +152,7 @@ impl Joiner<'_> {
     }
 
     /// The bitmap of both parts, and how many values are null.
-    fn validity(&mut self, parts: &[Part<'_>; 2]) -> Result<(Buffer, i64)> {
+    fn validity(&mut self, parts: &[ArrayPart<'_>; 2]) -> Result<(Buffer, i64)> {
         let bitmaps = [
             parts[0].columns.bytes(parts[0].node.buffer(0))?,
             parts[1].columns.bytes(parts[1].node.buffer(0))?,
@@ -190,7 +190,7 @@ impl Joiner<'_> {
         HostBuffer::new(rows.div_ceil(8))
     }
 
-    fn fixed(&mut self, buffer: usize, width: usize, parts: &[Part<'_>; 2]) -> Result<Buffer> {
+    fn fixed(&mut self, buffer: usize, width: usize, parts: &[ArrayPart<'_>; 2]) -> Result<Buffer> {
         let [old, new] = parts;
         self.extend(
             old,
@@ -200,10 +200,10 @@ impl Joiner<'_> {
     }
 
     /// Indices stay as they are: an inner dictionary only ever grew between the two parts.
-    fn encoded(&mut self, width: usize, parts: &[Part<'_>; 2]) -> Result<usize> {
+    fn encoded(&mut self, width: usize, parts: &[ArrayPart<'_>; 2]) -> Result<usize> {
         let [old, new] = parts;
         let (old_generation, new_generation) = (old.node.generation, new.node.generation);
-        let unused = |part: &Part<'_>| part.node.null_count == part.node.length;
+        let unused = |part: &ArrayPart<'_>| part.node.null_count == part.node.length;
         if old_generation != new_generation && !unused(old) && !unused(new) {
             return Err(Error::unsupported(
                 "a delta of a dictionary whose inner dictionary was replaced in between; the \
@@ -255,7 +255,7 @@ impl Joiner<'_> {
         place
     }
 
-    fn values(&mut self, field: &DecodedField, parts: &[Part<'_>; 2]) -> Result<usize> {
+    fn values(&mut self, field: &DecodedField, parts: &[ArrayPart<'_>; 2]) -> Result<usize> {
         let layout = field.layout;
         let mut buffers = Vec::new();
         let mut null_count = 0;
@@ -265,7 +265,7 @@ impl Joiner<'_> {
             null_count = nulls;
         }
         // What each child takes of both parts.
-        let mut children: Vec<[Part<'_>; 2]> = Vec::new();
+        let mut children: Vec<[ArrayPart<'_>; 2]> = Vec::new();
         match layout {
             DecodedLayout::Null => {
                 null_count = i64::try_from(parts[0].len.saturating_add(parts[1].len)).unwrap_or(0)
@@ -325,7 +325,12 @@ impl Joiner<'_> {
         Ok(id)
     }
 
-    fn adopt(&mut self, id: usize, field: &DecodedField, children: &[[Part<'_>; 2]]) -> Result<()> {
+    fn adopt(
+        &mut self,
+        id: usize,
+        field: &DecodedField,
+        children: &[[ArrayPart<'_>; 2]],
+    ) -> Result<()> {
         let first = self.out.nodes[id].first_child;
         for (index, (child, parts)) in field.children.iter().zip(children).enumerate() {
             self.out.children[first + index] = self.column(child, parts)?;
@@ -335,8 +340,8 @@ impl Joiner<'_> {
 
     fn same_range<'a>(
         &self,
-        parts: &[Part<'a>; 2],
-        children: &mut Vec<[Part<'a>; 2]>,
+        parts: &[ArrayPart<'a>; 2],
+        children: &mut Vec<[ArrayPart<'a>; 2]>,
     ) -> Result<()> {
         for index in 0..parts[0].node.n_children {
             children.push([
@@ -347,7 +352,7 @@ impl Joiner<'_> {
         Ok(())
     }
 
-    fn bits(&mut self, parts: &[Part<'_>; 2]) -> Result<Buffer> {
+    fn bits(&mut self, parts: &[ArrayPart<'_>; 2]) -> Result<Buffer> {
         let total = parts[0]
             .len
             .checked_add(parts[1].len)
@@ -367,7 +372,7 @@ impl Joiner<'_> {
     fn offsets(
         &mut self,
         width: Width,
-        parts: &[Part<'_>; 2],
+        parts: &[ArrayPart<'_>; 2],
     ) -> Result<(Buffer, [(usize, usize); 2])> {
         let [old, new] = parts;
         let (old_offsets, new_offsets) = (old.numbers(1, width, 1)?, new.numbers(1, width, 1)?);
@@ -397,7 +402,13 @@ impl Joiner<'_> {
     }
 
     /// The numbers of a part, each with `base` added.
-    fn moved(&self, buffer: usize, width: Width, part: &Part<'_>, base: i64) -> Result<Vec<u8>> {
+    fn moved(
+        &self,
+        buffer: usize,
+        width: Width,
+        part: &ArrayPart<'_>,
+        base: i64,
+    ) -> Result<Vec<u8>> {
         let numbers = part.numbers(buffer, width, 0)?;
         let moved = (0..numbers.len())
             .map(|index| numbers.at(index).checked_add(base).ok_or_else(too_long));
@@ -405,7 +416,7 @@ impl Joiner<'_> {
     }
 
     /// Offsets of the delta's part of a dense union: they start after the old children.
-    fn dense_offsets(&self, field: &DecodedField, parts: &[Part<'_>; 2]) -> Result<Vec<u8>> {
+    fn dense_offsets(&self, field: &DecodedField, parts: &[ArrayPart<'_>; 2]) -> Result<Vec<u8>> {
         let DecodedType::Union { ids, .. } = &field.ty else {
             return Ok(Vec::new());
         };

@@ -50,7 +50,7 @@ use crate::arrow::decode::relocate::{ArrayPlace, MoveFigures, Relocator};
 use crate::arrow::decode::reuse::{Plain, SpareColumns, alignment};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::Target;
-use crate::device::gpu::{Gpu, Room};
+use crate::device::gpu::{Gpu, GpuAllocator};
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
 
@@ -124,7 +124,11 @@ impl Decoder {
     /// # Errors
     ///
     /// As [`with_target`](Self::with_target).
-    pub fn with_room(header: &Header, options: DecodeOptions, room: Arc<dyn Room>) -> Result<Self> {
+    pub fn with_room(
+        header: &Header,
+        options: DecodeOptions,
+        room: Arc<dyn GpuAllocator>,
+    ) -> Result<Self> {
         let place = ArrayPlace::Gpu(Arc::clone(room.device()));
         let mut decoder = Self::at(header, options, Some(place))?;
         if let Some(relocator) = &mut decoder.relocator {

@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 
 /// Some of the values of one array.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
+pub(super) struct ArrayPart<'a> {
     pub(super) columns: &'a Arc<Columns>,
     pub(super) node: &'a Node,
     pub(super) start: usize,
     pub(super) len: usize,
 }
 
-impl<'a> Part<'a> {
+impl<'a> ArrayPart<'a> {
     pub(super) fn whole(columns: &'a Arc<Columns>, id: usize) -> Result<Self> {
         let node = &columns.nodes[id];
         Ok(Self {

@@ -21,7 +21,7 @@ use crate::arrow::decode::build::Built;
 use crate::arrow::decode::columns::{Buffer, Columns, Holds, NO_LENGTHS};
 use crate::arrow::decode::relocate::twins::Twins;
 use crate::device::BufferRef;
-use crate::device::gpu::{ArrayMemory, CopyList, CopyStream, Gpu, Room};
+use crate::device::gpu::{ArrayMemory, CopyList, CopyStream, Gpu, GpuAllocator};
 use crate::error::Result;
 
 /// Where the buffers of arrays lie.
@@ -60,7 +60,7 @@ pub(super) struct MoveFigures {
 struct CopyStreams {
     streams: Vec<CopyStream>,
     /// Where memory for arrays is taken from, on its GPU.
-    room: Option<Arc<dyn Room>>,
+    room: Option<Arc<dyn GpuAllocator>>,
 }
 
 impl CopyStreams {
@@ -103,7 +103,7 @@ impl Relocator {
     }
 
     /// Takes memory for arrays on the room's GPU from there.
-    pub(super) fn set_room(&mut self, room: Arc<dyn Room>) {
+    pub(super) fn set_room(&mut self, room: Arc<dyn GpuAllocator>) {
         self.streams.room = Some(room);
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::device::HostBuffer;
 use crate::device::cuda::array_memory::{ArrayMemory, ArrayWork};
 use crate::device::cuda::copy_list::{ALIGNMENT, CHUNK, CopyList};
-use crate::device::cuda::room::{Room, RoomMemory};
+use crate::device::cuda::room::{GpuAllocator, RoomMemory};
 use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
 use crate::error::{Error, Result};
 
@@ -28,7 +28,7 @@ pub(crate) struct CopyStream {
     /// It was given work that may be under way.
     busy: bool,
     /// Where memory for arrays is taken from; `None`: from the driver.
-    room: Option<Arc<dyn Room>>,
+    room: Option<Arc<dyn GpuAllocator>>,
     /// What empty buffers point to.
     zeros: Option<Arc<dyn RoomMemory>>,
     /// What is read until an event has happened.
@@ -36,7 +36,7 @@ pub(crate) struct CopyStream {
 }
 
 impl CopyStream {
-    pub(crate) fn new(device: &Arc<Device>, room: Option<Arc<dyn Room>>) -> Result<Self> {
+    pub(crate) fn new(device: &Arc<Device>, room: Option<Arc<dyn GpuAllocator>>) -> Result<Self> {
         Ok(Self {
             stream: Arc::new(Stream::new(device)?),
             busy: false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::event::Event;
-use crate::device::cuda::kernels::{BitTask, Read};
+use crate::device::cuda::kernels::{BitTask, SmallRead};
 use crate::device::cuda::memory::{DeviceMemory, Purpose};
 use crate::device::cuda::pinned::PinnedMemory;
 use crate::device::cuda::stream::Stream;
@@ -80,7 +80,7 @@ impl Reads {
         let (reads, counts) = (self.reads.len() + self.counts.len(), self.counts.len());
         // The results, the reads, the counts.
         let reads_at = self.len;
-        let counts_at = reads_at + reads * size_of::<Read>();
+        let counts_at = reads_at + reads * size_of::<SmallRead>();
         let total = counts_at + counts * size_of::<BitTask>();
         let mut pinned = PinnedMemory::new(device, total)?;
         let sums = (counts > 0)
@@ -91,7 +91,7 @@ impl Reads {
         let mut small = Vec::with_capacity(reads);
         let mut large = Vec::new();
         for &(source, len, start) in &self.reads {
-            let read = Read {
+            let read = SmallRead {
                 source,
                 target: base + start as u64,
                 len: len as u64,
@@ -112,7 +112,7 @@ impl Reads {
                 first: first as u64,
                 len: len as u64,
             });
-            small.push(Read {
+            small.push(SmallRead {
                 source: sum,
                 target: base + start as u64,
                 len: 8,

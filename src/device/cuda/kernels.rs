@@ -20,7 +20,7 @@ const MOST_TASKS: usize = 65_535;
 /// A small read, as the kernel has it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Read {
+pub(super) struct SmallRead {
     pub(super) source: u64,
     pub(super) target: u64,
     pub(super) len: u64,
@@ -91,7 +91,7 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// `reads` is the address of `count` [`Read`]s that the device reads, each of which names
+    /// `reads` is the address of `count` [`SmallRead`]s that the device reads, each of which names
     /// memory that it reads and memory that it writes, until the stream has done it.
     pub(super) unsafe fn gather(&self, reads: u64, count: usize) -> Result<()> {
         if count == 0 {

@@ -20,7 +20,7 @@ impl RoomMemory for DeviceMemory {
 }
 
 /// Gives out memory of one GPU: an arena, say, whose memory is lent without a copy.
-pub trait Room: Debug + Send + Sync {
+pub trait GpuAllocator: Debug + Send + Sync {
     /// The GPU.
     fn device(&self) -> &Arc<Device>;
 

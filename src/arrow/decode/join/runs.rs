@@ -3,14 +3,14 @@
 use super::Joiner;
 use crate::arrow::decode::columns::Buffer;
 use crate::arrow::decode::field::{DecodedField, DecodedType};
-use crate::arrow::decode::parts::{Numbers, Part, Width, too_long};
+use crate::arrow::decode::parts::{ArrayPart, Numbers, Width, too_long};
 use crate::error::Result;
 
 impl Joiner<'_> {
     /// The ends of some runs of a part, as rows of the result from `base` on.
     pub(super) fn ends(
         &self,
-        part: &Part<'_>,
+        part: &ArrayPart<'_>,
         width: Width,
         (first, count): (usize, usize),
         base: i64,
@@ -28,7 +28,7 @@ impl Joiner<'_> {
     pub(super) fn run_ends(
         &mut self,
         field: &DecodedField,
-        parts: &[Part<'_>; 2],
+        parts: &[ArrayPart<'_>; 2],
     ) -> Result<usize> {
         let width = match field.children.first().map(|ends| &ends.ty) {
             Some(DecodedType::Int { bits: 16, .. }) => Width::Two,
@@ -60,11 +60,11 @@ impl Joiner<'_> {
             parts[1].child_range(1, runs[1].0, runs[1].1)?,
         ];
         let end_parts = [
-            Part {
+            ArrayPart {
                 len: runs[0].1,
                 ..values[0]
             },
-            Part {
+            ArrayPart {
                 len: runs[1].1,
                 ..values[1]
             },
@@ -80,7 +80,7 @@ impl Joiner<'_> {
 }
 
 /// Which runs a part uses: the first one, and how many.
-fn runs_of(part: &Part<'_>, ends: &Numbers<'_>) -> Result<(usize, usize)> {
+fn runs_of(part: &ArrayPart<'_>, ends: &Numbers<'_>) -> Result<(usize, usize)> {
     let start = i64::try_from(part.start).map_err(|_| too_long())?;
     let last = i64::try_from(part.len).map_err(|_| too_long())?;
     let last = start.checked_add(last).ok_or_else(too_long)?;

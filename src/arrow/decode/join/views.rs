@@ -5,16 +5,20 @@ use std::sync::Arc;
 use super::Joiner;
 use crate::arrow::decode::columns::Buffer;
 use crate::arrow::decode::grown::{Grown, with_room};
-use crate::arrow::decode::parts::{Part, Width, too_long};
+use crate::arrow::decode::parts::{ArrayPart, Width, too_long};
 use crate::device::BufferRef;
 use crate::error::Result;
 
 impl Joiner<'_> {
     /// Views, and the bytes of both in as few data buffers as offsets of 32 bits allow: deltas
     /// would add a buffer each.
-    pub(super) fn views(&mut self, parts: &[Part<'_>; 2], buffers: &mut Vec<Buffer>) -> Result<()> {
+    pub(super) fn views(
+        &mut self,
+        parts: &[ArrayPart<'_>; 2],
+        buffers: &mut Vec<Buffer>,
+    ) -> Result<()> {
         let [old, new] = parts;
-        let data = |part: &Part<'_>| 2..part.node.n_buffers.saturating_sub(1).max(2);
+        let data = |part: &ArrayPart<'_>| 2..part.node.n_buffers.saturating_sub(1).max(2);
         let mut joined = Vec::new();
         for index in data(old) {
             let bytes = old.columns.bytes(old.node.buffer(index))?;
