@@ -9,9 +9,8 @@ use std::ptr::{self, NonNull};
 use crate::arrow::abi::{
     ArrowArray, ArrowArrayStream, ArrowDeviceArray, ArrowDeviceArrayStream, ArrowSchema,
 };
-use crate::arrow::transfer;
 use crate::arrow::{CStruct, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream};
-use crate::device::{DeviceKind, Target};
+use crate::device::DeviceKind;
 use crate::error::{Error, Result, Status};
 
 /// A source of arrays of one schema.
@@ -69,28 +68,6 @@ pub fn export_stream(reader: Box<dyn ArrayReader>) -> Result<OwnedStream> {
     // SAFETY: as in `export_device_stream`; `CStream::array` refuses arrays that no host stream can
     // hand out.
     Ok(unsafe { OwnedStream::from_raw(stream) })
-}
-
-/// A device stream as a host stream. Arrays on a GPU, and in memory that CUDA has to do with, are
-/// copied to the host as they are asked for.
-///
-/// # Errors
-///
-/// As [`ensure_movable`](transfer::ensure_movable).
-pub fn to_host(stream: OwnedDeviceStream) -> Result<OwnedStream> {
-    let reader = Box::new(DeviceStreamReader::new(stream));
-    export_stream(transfer::move_to(reader, Target::Host)?)
-}
-
-/// A device stream as one whose arrays are at `target`, to which they are copied as they are asked
-/// for.
-///
-/// # Errors
-///
-/// As [`ensure_movable`](transfer::ensure_movable).
-pub fn to_target(stream: OwnedDeviceStream, target: Target) -> Result<OwnedDeviceStream> {
-    let reader = Box::new(DeviceStreamReader::new(stream));
-    Ok(export_device_stream(transfer::move_to(reader, target)?))
 }
 
 /// A host stream as a device stream.

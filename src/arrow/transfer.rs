@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::arrow::decode::{DecodeOptions, Decoder, Level, ReceivedBody};
-use crate::arrow::stream::ArrayReader;
+use crate::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream, export_stream};
 use crate::arrow::{EncodeOptions, EncodedMessage, EncodedMessages, Encoder};
-use crate::arrow::{OwnedDeviceArray, OwnedSchema};
+use crate::arrow::{OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream};
 use crate::device::gpu::{Gpu, GpuAllocator, GpuDriver};
 use crate::device::{DeviceKind, Target};
 use crate::error::{Error, Result};
@@ -77,6 +77,28 @@ pub fn move_to(reader: Box<dyn ArrayReader>, target: Target) -> Result<Box<dyn A
         device_type,
         machines: None,
     }))
+}
+
+/// A device stream as a host stream. Arrays on a GPU, and in memory that CUDA has to do with, are
+/// copied to the host as they are asked for.
+///
+/// # Errors
+///
+/// As [`ensure_movable`].
+pub fn to_host(stream: OwnedDeviceStream) -> Result<OwnedStream> {
+    let reader = Box::new(DeviceStreamReader::new(stream));
+    export_stream(move_to(reader, Target::Host)?)
+}
+
+/// A device stream as one whose arrays are at `target`, to which they are copied as they are asked
+/// for.
+///
+/// # Errors
+///
+/// As [`ensure_movable`].
+pub fn to_target(stream: OwnedDeviceStream, target: Target) -> Result<OwnedDeviceStream> {
+    let reader = Box::new(DeviceStreamReader::new(stream));
+    Ok(export_device_stream(move_to(reader, target)?))
 }
 
 /// [`move_to`] for the GPU of `room`, which gives the memory: that of an arena is lent without a

@@ -180,7 +180,7 @@ pub unsafe extern "C" fn dipc_stream_to_host(
         transfer::ensure_movable(source.device_type, Target::Host)?;
         // SAFETY: the reference proves that it is initialised and used by nobody else.
         let owned = unsafe { OwnedDeviceStream::take(source) };
-        out.set(stream::to_host(owned)?.into_raw());
+        out.set(transfer::to_host(owned)?.into_raw());
         Ok(())
     })
 }
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn dipc_stream_to_device(
         transfer::ensure_movable(source.device_type, target)?;
         // SAFETY: the reference proves that it is initialised and used by nobody else.
         let owned = unsafe { OwnedDeviceStream::take(source) };
-        out.set(stream::to_target(owned, target)?.into_raw());
+        out.set(transfer::to_target(owned, target)?.into_raw());
         Ok(())
     })
 }

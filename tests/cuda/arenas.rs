@@ -4,8 +4,9 @@ use std::ptr::NonNull;
 
 use arrow::record_batch::RecordBatchIterator;
 use dipc::arena::{self, Arena, ArenaOptions, find_on_gpu};
-use dipc::arrow::stream::{DeviceStreamReader, export_device_stream, to_device, to_host};
+use dipc::arrow::stream::{DeviceStreamReader, export_device_stream, to_device};
 use dipc::arrow::transfer::move_into;
+use dipc::arrow::transfer::to_host;
 use dipc::arrow::{BatchReader, export_batches};
 use dipc::device::DeviceKind;
 use dipc::device::cuda::import::ImportedMemory;

@@ -7,10 +7,9 @@ use arrow::array::{ArrayRef, DictionaryArray, Int64Array, RecordBatch, RecordBat
 use arrow::datatypes::{Int32Type, Schema};
 use dipc::arena::{Arena, ArenaOptions};
 use dipc::arrow::decode::Level;
-use dipc::arrow::stream::{
-    ArrayReader, DeviceStreamReader, export_device_stream, to_device, to_host,
-};
+use dipc::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream, to_device};
 use dipc::arrow::transfer::move_into;
+use dipc::arrow::transfer::to_host;
 use dipc::arrow::{
     BatchReader, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, export_batches, schema_from_c,
     schema_to_c,

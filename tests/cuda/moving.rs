@@ -9,9 +9,8 @@ use arrow::array::{Array, ArrayRef, Int32Array, RecordBatch, RecordBatchIterator
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::StreamReader;
 use dipc::arrow::abi::{ArrowArrayStream, ArrowDeviceArrayStream};
-use dipc::arrow::stream::{
-    ArrayReader, DeviceStreamReader, export_device_stream, to_device, to_host, to_target,
-};
+use dipc::arrow::stream::{ArrayReader, DeviceStreamReader, export_device_stream, to_device};
+use dipc::arrow::transfer::{to_host, to_target};
 use dipc::arrow::{
     BatchReader, OwnedDeviceArray, OwnedDeviceStream, OwnedSchema, OwnedStream, export_batches,
     schema_to_c,

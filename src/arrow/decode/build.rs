@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use arrow::ipc;
 
+use crate::arrow::decode::body::ReceivedBody;
 use crate::arrow::decode::budget::DecodeBudget;
-use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node, struct_bytes};
+use crate::arrow::decode::columns::{
+    Buffer, Columns, Dictionary, NO_LENGTHS, Node, ReceivedDictionaries, struct_bytes,
+};
 use crate::arrow::decode::compression::Codec;
 use crate::arrow::decode::field::{DecodedField, DecodedLayout};
-use crate::arrow::decode::{Dictionary, ReceivedBody, ReceivedDictionaries, children, empty};
+use crate::arrow::decode::{children, empty};
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::arrow::abi::ArrowArray;
-use crate::arrow::decode::ReceivedDictionaries;
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::grown::Grown;
+use crate::arrow::decode::plain::Plain;
 use crate::arrow::decode::remote::RemoteParts;
 use crate::device::gpu::{ArrayMemory, Gpu};
 use crate::device::{BufferRef, HostBuffer};
@@ -64,20 +64,20 @@ impl Buffer {
     }
 }
 
-/// A fixed-size number that any bytes are a value of.
-///
-/// # Safety
-///
-/// Every bit pattern of the type's size is a valid value, and it has no padding.
-pub(super) unsafe trait Plain: Copy {}
-
-macro_rules! plain {
-    ($($number:ty)*) => {
-        // SAFETY: the integers of Rust are defined for every bit pattern and have no padding.
-        $(unsafe impl Plain for $number {})*
-    };
+/// A dictionary as batches use it.
+#[derive(Debug, Clone)]
+pub(super) struct Dictionary {
+    pub(super) columns: Arc<Columns>,
+    /// A replacement gets a new number, a delta does not.
+    pub(super) generation: u64,
+    /// Its values were checked.
+    pub(super) checked: bool,
+    /// Bytes of the bodies that brought it.
+    pub(super) received: u64,
 }
-plain!(u8 i8 u16 i16 u32 i32 u64 i64);
+
+/// The latest dictionaries, by their numbers.
+pub(super) type ReceivedDictionaries = BTreeMap<i64, Dictionary>;
 
 /// One array among [`Columns`].
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Indices of dictionaries.
 
-use crate::arrow::decode::columns::Plain;
+use crate::arrow::decode::plain::Plain;
 
 /// An index of a dictionary.
 pub(super) trait Index: Plain + Ord + TryInto<i64> {

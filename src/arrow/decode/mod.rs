@@ -24,6 +24,7 @@ mod join;
 mod noted;
 mod options;
 mod parts;
+mod plain;
 mod relocate;
 mod remote;
 mod reuse;
@@ -34,7 +35,6 @@ mod values;
 mod views;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::ipc;
@@ -45,9 +45,9 @@ pub use options::{DecodeOptions, DecodedBatch, Level};
 use crate::arrow::decode::body::ensure_matches;
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::build::{BuildContext, Built};
-use crate::arrow::decode::columns::Columns;
+use crate::arrow::decode::columns::{Columns, Dictionary, ReceivedDictionaries};
 use crate::arrow::decode::relocate::{ArrayPlace, MoveFigures, Relocator};
-use crate::arrow::decode::reuse::{Plain, SpareColumns, alignment};
+use crate::arrow::decode::reuse::{PlainBatch, SpareColumns, alignment};
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::Target;
 use crate::device::gpu::{Gpu, GpuAllocator};
@@ -56,21 +56,6 @@ use crate::proto::{Header, HeaderKind};
 
 /// What a pair of custom metadata takes beside its bytes: in the list, which doubles as it grows.
 const PAIR_BYTES: u64 = 3 * size_of::<(String, String)>() as u64;
-
-/// A dictionary as batches use it.
-#[derive(Debug, Clone)]
-struct Dictionary {
-    columns: Arc<Columns>,
-    /// A replacement gets a new number, a delta does not.
-    generation: u64,
-    /// Its values were checked.
-    checked: bool,
-    /// Bytes of the bodies that brought it.
-    received: u64,
-}
-
-/// The latest dictionaries, by their numbers.
-type ReceivedDictionaries = BTreeMap<i64, Dictionary>;
 
 /// Decodes the messages of one stream, in their order.
 #[derive(Debug)]
@@ -337,7 +322,7 @@ impl Decoder {
         }
         let rows = u64::try_from(batch.length()).unwrap_or(0);
         let plain = (built.plain && self.relocator.is_none() && custom_metadata.is_empty())
-            .then(|| Plain::new(header, self.align, rows));
+            .then(|| PlainBatch::new(header, self.align, rows));
         Ok(DecodedBatch {
             copied: built.copied,
             array: self.hand_out(built.columns, plain)?,
@@ -352,7 +337,7 @@ impl Decoder {
     fn batch_again(
         &mut self,
         columns: Box<Columns>,
-        plain: Plain,
+        plain: PlainBatch,
         body: &ReceivedBody,
     ) -> Result<DecodedBatch> {
         let mut built = Built {
@@ -376,7 +361,7 @@ impl Decoder {
     fn hand_out(
         &mut self,
         mut columns: Box<Columns>,
-        plain: Option<Plain>,
+        plain: Option<PlainBatch>,
     ) -> Result<OwnedDeviceArray> {
         let array = export::array(&mut columns)?;
         self.spare.put(columns, plain);

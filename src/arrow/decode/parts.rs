@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::arrow::decode::columns::{Columns, Node, Plain};
+use crate::arrow::decode::columns::{Columns, Node};
+use crate::arrow::decode::plain::Plain;
 use crate::error::{Error, Result};
 
 /// Some of the values of one array.

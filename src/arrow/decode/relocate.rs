@@ -14,8 +14,8 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::arrow::decode::ReceivedBody;
 use crate::arrow::decode::body::BodyOnGpu;
+use crate::arrow::decode::body::ReceivedBody;
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::build::Built;
 use crate::arrow::decode::columns::{Buffer, Columns, Holds, NO_LENGTHS};
@@ -248,10 +248,6 @@ impl Relocator {
             }
         }
         let from = source.and_then(|source| source.device());
-        // Where it comes from a GPU, what it waits for there.
-        let event = source
-            .and_then(|source| source.holds.gpu.as_ref())
-            .and_then(|gpu| gpu.event());
         let (start, gpu) = match (ArrayPlace::of(from), place) {
             (ArrayPlace::Host, ArrayPlace::Host) => return Ok(()),
             (ArrayPlace::Gpu(from), ArrayPlace::Host) => {
@@ -268,40 +264,8 @@ impl Relocator {
                 (columns.keep(memory).at.data, None)
             }
             (from, ArrayPlace::Gpu(device)) => {
+                let mut gpu = self.copy_to(columns, &load, source, &from, device)?;
                 let stream = self.streams.on(device)?;
-                let mut gpu = match &from {
-                    _ if load.is_empty() => ArrayMemory::new(stream.stream()),
-                    ArrayPlace::Host => {
-                        self.figures.staged += load.bytes();
-                        let body = columns.holds.body.as_ref().filter(|_| source.is_none());
-                        match body.filter(|_| load.is_registered()) {
-                            Some(body) => {
-                                // SAFETY: what is registered is the body's, which the stream holds
-                                // from here on, whatever comes of the copies.
-                                let copied = unsafe { stream.upload_from_registered(&load) };
-                                stream.hold(Arc::clone(body))?;
-                                copied?
-                            }
-                            // SAFETY: the buffers lie on the host, kept by the columns or by
-                            // `source`.
-                            None => unsafe { stream.upload(&load) }?,
-                        }
-                    }
-                    ArrayPlace::Gpu(from) => {
-                        if let Some(event) = event {
-                            stream.wait_for(event)?;
-                        }
-                        self.figures.on_device += load.bytes();
-                        // SAFETY: as for those that go to the host; the stream holds `source` until
-                        // it is done.
-                        let gpu = unsafe { stream.copy(&load, from) }?;
-                        if let Some(source) = source {
-                            let source: Arc<dyn Any + Send + Sync> = Arc::clone(source) as _;
-                            stream.hold(source)?;
-                        }
-                        gpu
-                    }
-                };
                 let start = gpu.address();
                 place_zeros(stream, columns, &mut gpu)?;
                 stream.finish(&mut gpu)?;
@@ -322,6 +286,50 @@ impl Relocator {
             };
         }
         Ok(())
+    }
+
+    /// Copies the buffers of `load`, which lie at `from`, to memory of `device`. `source` as in
+    /// [`replace`](Self::replace).
+    fn copy_to(
+        &mut self,
+        columns: &Columns,
+        load: &CopyList,
+        source: Option<&Arc<Columns>>,
+        from: &ArrayPlace,
+        device: &Arc<Gpu>,
+    ) -> Result<ArrayMemory> {
+        let stream = self.streams.on(device)?;
+        if load.is_empty() {
+            return Ok(ArrayMemory::new(stream.stream()));
+        }
+        let ArrayPlace::Gpu(from) = from else {
+            self.figures.staged += load.bytes();
+            let body = columns.holds.body.as_ref().filter(|_| source.is_none());
+            let Some(body) = body.filter(|_| load.is_registered()) else {
+                // SAFETY: the buffers lie on the host, kept by the columns or by `source`.
+                return unsafe { stream.upload(load) };
+            };
+            // SAFETY: the registered memory is the body's, which the stream holds from here on,
+            // whatever comes of the copies.
+            let copied = unsafe { stream.upload_from_registered(load) };
+            stream.hold(Arc::clone(body))?;
+            return copied;
+        };
+        if let Some(event) = source
+            .and_then(|source| source.holds.gpu.as_ref())
+            .and_then(|gpu| gpu.event())
+        {
+            stream.wait_for(event)?;
+        }
+        self.figures.on_device += load.bytes();
+        // SAFETY: the buffers lie on `from` and can be read behind the event of `source`, for which
+        // the stream waits; the stream holds `source` until the copies are done.
+        let gpu = unsafe { stream.copy(load, from) }?;
+        if let Some(source) = source {
+            let source: Arc<dyn Any + Send + Sync> = Arc::clone(source) as _;
+            stream.hold(source)?;
+        }
+        Ok(gpu)
     }
 }
 

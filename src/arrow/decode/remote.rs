@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::arrow::decode::columns::Plain;
+use crate::arrow::decode::plain::Plain;
 use crate::device::gpu::{GpuStream, Reads};
 use crate::error::Result;
 

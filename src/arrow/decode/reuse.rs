@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::arrow::decode::ReceivedBody;
+use crate::arrow::decode::body::ReceivedBody;
 use crate::arrow::decode::build::is_aligned;
 use crate::arrow::decode::columns::{Buffer, Columns};
 use crate::arrow::decode::field::{DecodedField, DecodedLayout};
@@ -14,20 +14,20 @@ use crate::proto::Header;
 pub(super) struct SpareColumns {
     columns: Option<Box<Columns>>,
     /// What they describe still; `None`: they are empty.
-    plain: Option<Plain>,
+    plain: Option<PlainBatch>,
 }
 
 /// A batch of nothing but columns of fixed width, without nulls and used where they lie: two
 /// buffers each, of which the first is not handed out.
 #[derive(Debug)]
-pub(super) struct Plain {
+pub(super) struct PlainBatch {
     header: Header,
     pub(super) rows: u64,
     /// The most that a column asks for; a power of two.
     align: usize,
 }
 
-impl Plain {
+impl PlainBatch {
     /// `align` is [`alignment`] of the schema.
     pub(super) fn new(header: &Header, align: usize, rows: u64) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl SpareColumns {
         &mut self,
         header: &Header,
         body: &ReceivedBody,
-    ) -> Option<(Box<Columns>, Plain)> {
+    ) -> Option<(Box<Columns>, PlainBatch)> {
         let plain = self.plain.take_if(|plain| {
             let aligned = |buffer| is_aligned(buffer, plain.align);
             plain.header.is(header) && body.gpu.is_none() && body.buffers.iter().all(aligned)
@@ -73,7 +73,7 @@ impl SpareColumns {
     }
 
     /// Takes the lists of a batch that has been handed out, and what they describe.
-    pub(super) fn put(&mut self, mut columns: Box<Columns>, plain: Option<Plain>) {
+    pub(super) fn put(&mut self, mut columns: Box<Columns>, plain: Option<PlainBatch>) {
         if plain.is_none() {
             columns.clear();
         }

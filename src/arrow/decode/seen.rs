@@ -5,9 +5,10 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use crate::arrow::decode::budget::DecodeBudget;
-use crate::arrow::decode::columns::{Columns, Node, Plain};
+use crate::arrow::decode::columns::{Columns, Node};
 use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
 use crate::arrow::decode::noted::Noted;
+use crate::arrow::decode::plain::Plain;
 use crate::error::Result;
 
 /// The way from the root to the children of an array. All that is read on it was checked before,

@@ -7,9 +7,10 @@
 
 mod validity;
 
+use super::bits::{BitRange, Bits};
 use super::checks::{check_buffers, signed, size, too_large, unsigned};
 use super::fault::{Checked, Fault};
-use super::memory::{BitRange, Bits, ProducerMemory};
+use super::memory::ProducerMemory;
 use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::{Field, Layout, Type};
 use crate::device::BufferRef;

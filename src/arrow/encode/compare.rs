@@ -1,9 +1,9 @@
 //! Whether two arrays have the same values: how a dictionary is found unchanged, or grown, when the
 //! producer made it anew (rule A3).
 
+use super::bits::Bits;
 use super::column::Column;
 use super::fault::{Checked, Fault};
-use super::memory::Bits;
 use super::plan::{CopyRuns, VIEW, offset_width};
 use crate::arrow::format::Layout;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::column::Column;
 use super::compare::equal;
 use super::fault::{Checked, Fault};
+use super::foresee;
 use super::memory::ProducerMemory;
-use super::remote;
 use crate::arrow::OwnedDeviceArray;
 use crate::arrow::abi::ArrowArray;
 use crate::arrow::format::{Field, Layout, Schema};
@@ -175,8 +175,8 @@ impl SentDictionaries {
             return Ok(Change::Same);
         }
         if memory.as_remote().is_some() {
-            remote::whole(&old);
-            remote::whole(new);
+            foresee::whole(&old);
+            foresee::whole(new);
         }
         if new.len < old.len || !equal(&old, 0, new, 0, old.len)? {
             return Ok(Change::New);

@@ -8,9 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::ipc;
-use flatbuffers::{FlatBufferBuilder, Push, PushAlignment, UnionWIPOffset, WIPOffset};
+use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 
 use super::fault::{Checked, Fault};
+use super::pair::Pair;
 use super::plan::{Plan, count};
 use crate::arrow::format::{Schema, metadata_to_ipc};
 use crate::device::BufferRef;
@@ -39,27 +40,6 @@ impl Packing {
         let padded = length.saturating_add(ALIGNMENT - 1) & !(ALIGNMENT - 1);
         self.end = self.end.saturating_add(padded);
         span
-    }
-}
-
-/// A `FieldNode` or a `Buffer` as the wire has it: two numbers of 64 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pair(pub(super) u64, pub(super) u64);
-
-impl Push for Pair {
-    type Output = Self;
-
-    #[inline]
-    unsafe fn push(&self, target: &mut [u8], _written: usize) {
-        if let Some(target) = target.first_chunk_mut::<16>() {
-            let number = u128::from(self.0) | u128::from(self.1) << 64;
-            *target = number.to_le_bytes();
-        }
-    }
-
-    #[inline]
-    fn alignment() -> PushAlignment {
-        PushAlignment::new(8)
     }
 }
 

@@ -9,16 +9,19 @@
 //! Arrays on a GPU (CUDA, and memory that CUDA manages) stay there: see `remote` for what is read
 //! of them, and `placed` for what is written.
 
+mod bits;
 mod checks;
 mod column;
 mod compare;
 mod compression;
 mod dictionaries;
 mod fault;
+mod foresee;
 mod header;
 mod memory;
 mod numbers;
 mod owner;
+mod pair;
 mod placed;
 mod plan;
 mod remote;
@@ -328,7 +331,10 @@ impl Encoder {
         let start = batch.start(0, batch.len)?;
         let mut found = dictionaries.find(&batch)?;
         if memory.as_remote().is_some() {
-            remote::foresee(&batch, &found);
+            foresee::rows(&batch, 0, batch.len);
+            for this in &found {
+                foresee::rows(&this.values, 0, this.values.len);
+            }
             if memory.is_waiting() {
                 return Err(Error::invalid_data("the batch is not fetched yet"));
             }

@@ -1,12 +1,12 @@
 //! From arrays to the nodes and buffers of a record batch: the layout of rule A2, which depends on
 //! nothing but the array.
 
+use super::bits::{BitRange, Bits};
 use super::checks::too_large;
 use super::column::Column;
 use super::fault::{Checked, Fault};
-use super::header::Pair;
-use super::memory::{BitRange, Bits};
 use super::numbers::rewrite;
+use super::pair::Pair;
 use super::scratch::Scratch;
 use crate::arrow::format::Layout;
 use crate::device::BufferRef;

@@ -6,6 +6,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 
 use super::*;
+use crate::arrow::transfer::to_host;
 
 const _: () = assert!(size_of::<FFI_ArrowArrayStream>() == size_of::<ArrowArrayStream>());
 

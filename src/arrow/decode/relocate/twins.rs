@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{ArrayPlace, Relocator};
-use crate::arrow::decode::columns::Columns;
-use crate::arrow::decode::{Dictionary, ReceivedDictionaries};
+use crate::arrow::decode::columns::{Columns, Dictionary, ReceivedDictionaries};
 use crate::error::Result;
 
 /// Dictionaries at one place.

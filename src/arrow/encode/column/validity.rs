@@ -1,8 +1,8 @@
 //! The nulls of a column.
 
 use super::{Column, VALIDITY};
+use crate::arrow::encode::bits::{BitRange, Bits};
 use crate::arrow::encode::fault::{Checked, Fault};
-use crate::arrow::encode::memory::{BitRange, Bits};
 use crate::arrow::format::Layout;
 
 impl<'a> Column<'a> {
