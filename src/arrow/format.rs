@@ -3,14 +3,16 @@
 //! buffers an array of the type has.
 
 mod field;
-mod ipc;
+mod from_ipc;
 mod metadata;
 #[cfg(test)]
 mod tests;
+mod to_ipc;
 
 pub use field::{DictionaryEncoding, Field, MAX_DEPTH, Schema};
-pub use ipc::{metadata_from_ipc, metadata_to_ipc};
+pub use from_ipc::{ensure_little_endian, ensure_not_too_deep, index_type, metadata_from_ipc};
 pub use metadata::{MAX_METADATA, Metadata, parse_metadata, write_metadata};
+pub use to_ipc::metadata_to_ipc;
 
 /// The unit of times, timestamps and durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,14 +133,22 @@ pub enum Layout {
     Fixed {
         /// Bytes for each value.
         width: usize,
+        /// Bytes that typed access wants addresses to be a multiple of: at most 8, as the C data
+        /// interface recommends.
+        align: usize,
     },
     /// Validity, offsets, bytes.
     Binary {
         /// 64-bit offsets.
         large: bool,
+        /// The bytes are UTF-8.
+        utf8: bool,
     },
     /// Validity, views of 16 bytes, any number of byte buffers (and their lengths, in C).
-    View,
+    View {
+        /// The bytes are UTF-8.
+        utf8: bool,
+    },
     /// Validity, offsets; one child.
     List {
         /// 64-bit offsets.
@@ -165,6 +175,17 @@ pub enum Layout {
     RunEndEncoded,
 }
 
+/// A child of a field, as far as its parent's type minds.
+#[derive(Debug, Clone, Copy)]
+pub struct Child<'a> {
+    /// Type of the values.
+    pub ty: &'a Type,
+    /// Whether it is dictionary-encoded.
+    pub is_encoded: bool,
+    /// How many children it has.
+    pub children: usize,
+}
+
 impl Layout {
     /// Whether arrays begin with a validity bitmap.
     pub const fn has_validity(self) -> bool {
@@ -176,8 +197,12 @@ impl Type {
     /// The layout of arrays of this type. For a dictionary-encoded field this is the layout of the
     /// dictionary; see [`Field::layout`].
     pub fn layout(&self) -> Layout {
-        let fixed = |bits: u16| Layout::Fixed {
-            width: usize::from(bits / 8),
+        let fixed = |bits: u16| {
+            let width = usize::from(bits / 8);
+            Layout::Fixed {
+                width,
+                align: width.min(8),
+            }
         };
         match self {
             Self::Null => Layout::Null,
@@ -193,10 +218,14 @@ impl Type {
             | Self::Duration(_)
             | Self::Interval(IntervalUnit::DayTime) => fixed(64),
             Self::Interval(IntervalUnit::MonthDayNano) => fixed(128),
-            Self::Binary { large, .. } => Layout::Binary { large: *large },
-            Self::View { .. } => Layout::View,
+            Self::Binary { large, utf8 } => Layout::Binary {
+                large: *large,
+                utf8: *utf8,
+            },
+            Self::View { utf8 } => Layout::View { utf8: *utf8 },
             Self::FixedSizeBinary(width) => Layout::Fixed {
                 width: usize::try_from(*width).unwrap_or(0),
+                align: 1,
             },
             Self::List { large } => Layout::List { large: *large },
             Self::Map { .. } => Layout::List { large: false },
@@ -443,6 +472,44 @@ impl Type {
             Self::Union { ids, .. } => Some(ids.len()),
             Self::Struct => None,
             _ => Some(0),
+        }
+    }
+
+    /// Checks the children of a field of this type. What is wrong comes back as a text.
+    // Choice: entries and keys of maps, and run ends, may say that they can be null, which the
+    // format forbids. Engines in use export maps so, nothing is read by that flag, and a consumer
+    // that minds can see it.
+    pub fn check_children<'a>(
+        &self,
+        mut children: impl ExactSizeIterator<Item = Child<'a>>,
+    ) -> Result<(), String> {
+        let count = children.len();
+        if let Some(wanted) = self.child_count().filter(|wanted| *wanted != count) {
+            return Err(format!(
+                "type {} has {count} children where it must have {wanted}",
+                self.format()
+            ));
+        }
+        let first = children.next();
+        match (self, first) {
+            (Self::Map { .. }, Some(entries))
+                if *entries.ty != Self::Struct || entries.is_encoded || entries.children != 2 =>
+            {
+                Err("the child of a map must be a struct of a key and a value".to_owned())
+            }
+            (Self::RunEndEncoded, Some(ends))
+                if ends.is_encoded
+                    || !matches!(
+                        ends.ty,
+                        Self::Int {
+                            bits: 16 | 32 | 64,
+                            signed: true
+                        }
+                    ) =>
+            {
+                Err("run ends must be signed integers of 16, 32 or 64 bits".to_owned())
+            }
+            _ => Ok(()),
         }
     }
 }

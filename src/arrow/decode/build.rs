@@ -13,8 +13,9 @@ use crate::arrow::decode::columns::{
     Buffer, Columns, Dictionary, NO_LENGTHS, Node, ReceivedDictionaries, struct_bytes,
 };
 use crate::arrow::decode::compression::Codec;
-use crate::arrow::decode::field::{DecodedField, DecodedLayout};
+use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::{children, empty};
+use crate::arrow::format::Layout;
 use crate::device::BufferRef;
 use crate::error::{Error, Result};
 
@@ -294,7 +295,7 @@ impl<'a> Builder<'a> {
     /// An array of the field's own type.
     fn values(&mut self, field: &DecodedField) -> Result<usize> {
         let layout = field.layout;
-        if let DecodedLayout::Fixed { width, align } = layout
+        if let Layout::Fixed { width, align } = layout
             && let Some(id) = self.plain(width, align)
         {
             return Ok(id);
@@ -306,32 +307,32 @@ impl<'a> Builder<'a> {
             self.without_validity(layout, &mut node)?;
         }
         match layout {
-            DecodedLayout::Null
-            | DecodedLayout::Struct
-            | DecodedLayout::FixedList { .. }
-            | DecodedLayout::RunEnds => {}
-            DecodedLayout::Bits => {
+            Layout::Null
+            | Layout::Struct
+            | Layout::FixedSizeList { .. }
+            | Layout::RunEndEncoded => {}
+            Layout::Boolean => {
                 let bytes = node.len()?.div_ceil(8);
                 self.buffer(&mut node, bytes, 1)?;
             }
-            DecodedLayout::Fixed { width, align } => self.elements(&mut node, width, align, 0)?,
-            DecodedLayout::Bytes { large, .. } => {
+            Layout::Fixed { width, align } => self.elements(&mut node, width, align, 0)?,
+            Layout::Binary { large, .. } => {
                 let offsets = self.offsets(&mut node, large)?;
                 let (first, last) = children::range(&self.out, &node, offsets, large)?;
                 // Offsets are not negative and in order, so the last one bounds the bytes in use.
                 debug_assert!(first <= last);
                 self.buffer(&mut node, last, 1)?;
             }
-            DecodedLayout::Views { .. } => self.views(&mut node)?,
-            DecodedLayout::List { large } => {
+            Layout::View { .. } => self.views(&mut node)?,
+            Layout::List { large } => {
                 self.offsets(&mut node, large)?;
             }
-            DecodedLayout::ListView { large } => {
+            Layout::ListView { large } => {
                 let width = offset_width(large);
                 self.elements(&mut node, width, width, 0)?;
                 self.elements(&mut node, width, width, 0)?;
             }
-            DecodedLayout::Union { dense } => {
+            Layout::Union { dense } => {
                 self.elements(&mut node, 1, 1, 0)?;
                 if dense {
                     self.elements(&mut node, 4, 4, 0)?;
@@ -406,8 +407,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Types whose nulls are not in a bitmap of theirs.
-    fn without_validity(&mut self, layout: DecodedLayout, node: &mut Node) -> Result<()> {
-        if layout == DecodedLayout::Null {
+    fn without_validity(&mut self, layout: Layout, node: &mut Node) -> Result<()> {
+        if layout == Layout::Null {
             // Every value is null, whatever the writer counted.
             node.null_count = node.length;
             return Ok(());

@@ -2,7 +2,8 @@
 //! (level `structure` of rule A8).
 
 use crate::arrow::decode::columns::{Columns, Node};
-use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
+use crate::arrow::decode::field::DecodedField;
+use crate::arrow::format::{Layout, Type};
 use crate::error::{Error, Result};
 
 /// First and last offset, in order and not negative.
@@ -45,25 +46,25 @@ pub(super) fn check(columns: &Columns, field: &DecodedField, id: usize) -> Resul
         Ok(())
     };
     match field.layout {
-        DecodedLayout::Struct | DecodedLayout::Union { dense: false } => {
+        Layout::Struct | Layout::Union { dense: false } => {
             (0..node.n_children).try_for_each(|index| at_least(index, node.len()?))
         }
-        DecodedLayout::FixedList { size } => {
+        Layout::FixedSizeList { size } => {
             let need = node.len()?.checked_mul(size).ok_or_else(|| {
                 Error::invalid_data(format!("{} lists of {size} values", node.length))
             })?;
             at_least(0, need)
         }
-        DecodedLayout::List { large } => {
+        Layout::List { large } => {
             let (_, last) = range(columns, node, node.buffer(1), large)?;
             at_least(0, last)?;
-            if matches!(field.ty, DecodedType::Map { .. }) {
+            if matches!(field.ty, Type::Map { .. }) {
                 check_map(columns, node)
             } else {
                 Ok(())
             }
         }
-        DecodedLayout::RunEnds => check_run_ends(columns, field, node),
+        Layout::RunEndEncoded => check_run_ends(columns, field, node),
         _ => Ok(()),
     }
 }
@@ -109,12 +110,8 @@ fn check_run_ends(columns: &Columns, field: &DecodedField, node: &Node) -> Resul
 fn run_end(columns: &Columns, field: &DecodedField, ends: &Node, index: usize) -> Result<i64> {
     let buffer = ends.buffer(1);
     match field.children.first().map(|ends| &ends.ty) {
-        Some(DecodedType::Int { bits: 16, .. }) => {
-            columns.read_once::<i16>(buffer, index).map(i64::from)
-        }
-        Some(DecodedType::Int { bits: 32, .. }) => {
-            columns.read_once::<i32>(buffer, index).map(i64::from)
-        }
+        Some(Type::Int { bits: 16, .. }) => columns.read_once::<i16>(buffer, index).map(i64::from),
+        Some(Type::Int { bits: 32, .. }) => columns.read_once::<i32>(buffer, index).map(i64::from),
         _ => columns.read_once::<i64>(buffer, index),
     }
 }

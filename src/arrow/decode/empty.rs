@@ -1,7 +1,8 @@
 //! Arrays of length 0, made here.
 
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
-use crate::arrow::decode::field::{DecodedField, DecodedLayout};
+use crate::arrow::decode::field::DecodedField;
+use crate::arrow::format::Layout;
 
 /// The dictionary of a column that needs none: no batch of it ever came, and every value is null.
 pub(super) fn dictionary(field: &DecodedField) -> Columns {
@@ -26,15 +27,10 @@ fn push_empty(out: &mut Columns, field: &DecodedField) -> usize {
         lengths: NO_LENGTHS,
     };
     let rest = match layout {
-        DecodedLayout::Null
-        | DecodedLayout::FixedList { .. }
-        | DecodedLayout::Struct
-        | DecodedLayout::RunEnds => 0,
-        DecodedLayout::Bits | DecodedLayout::Fixed { .. } | DecodedLayout::List { .. } => 1,
-        DecodedLayout::Union { dense } => 1 + usize::from(dense),
-        DecodedLayout::Bytes { .. }
-        | DecodedLayout::ListView { .. }
-        | DecodedLayout::Views { .. } => 2,
+        Layout::Null | Layout::FixedSizeList { .. } | Layout::Struct | Layout::RunEndEncoded => 0,
+        Layout::Boolean | Layout::Fixed { .. } | Layout::List { .. } => 1,
+        Layout::Union { dense } => 1 + usize::from(dense),
+        Layout::Binary { .. } | Layout::ListView { .. } | Layout::View { .. } => 2,
     };
     if layout.has_validity() {
         out.buffers.push(Buffer::ABSENT);

@@ -13,7 +13,8 @@ use crate::arrow::abi::{
     FLAG_NULLABLE,
 };
 use crate::arrow::decode::columns::{Columns, Holds, NO_LENGTHS, Node};
-use crate::arrow::decode::field::{DecodedField, DecodedType, integer_format};
+use crate::arrow::decode::field::DecodedField;
+use crate::arrow::format::Type;
 use crate::arrow::{OwnedDeviceArray, OwnedSchema};
 use crate::device::DeviceKind;
 use crate::error::{Error, Result};
@@ -260,15 +261,15 @@ fn schema_of(field: &Arc<DecodedField>) -> ArrowSchema {
     // A dictionary-encoded field has the type of its indices; name, flags and metadata (an
     // extension type's too) are the field's, the type of the values is the dictionary's.
     let values = values_schema(field, NO_NAME, FLAG_NULLABLE | sorted_flag(field), &[]);
-    let format = match integer_format(encoding.bits, encoding.signed) {
-        "c" => c"c",
-        "C" => c"C",
-        "s" => c"s",
-        "S" => c"S",
-        "i" => c"i",
-        "I" => c"I",
-        "l" => c"l",
-        _ => c"L",
+    let format = match (encoding.bits, encoding.signed) {
+        (8, true) => c"c",
+        (8, false) => c"C",
+        (16, true) => c"s",
+        (16, false) => c"S",
+        (32, true) => c"i",
+        (32, false) => c"I",
+        (_, true) => c"l",
+        (_, false) => c"L",
     };
     let ordered = if encoding.ordered {
         FLAG_DICTIONARY_ORDERED
@@ -291,7 +292,7 @@ fn schema_of(field: &Arc<DecodedField>) -> ArrowSchema {
 }
 
 fn sorted_flag(field: &DecodedField) -> i64 {
-    if matches!(field.ty, DecodedType::Map { sorted: true }) {
+    if matches!(field.ty, Type::Map { keys_sorted: true }) {
         FLAG_MAP_KEYS_SORTED
     } else {
         0

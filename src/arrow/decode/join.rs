@@ -13,9 +13,10 @@ use std::sync::Arc;
 use crate::arrow::decode::bits;
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Buffer, Columns, NO_LENGTHS, Node};
-use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
+use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::grown::{Grown, with_room};
 use crate::arrow::decode::parts::{ArrayPart, Numbers, Width, place, too_long};
+use crate::arrow::format::{Layout, Type};
 use crate::device::HostBuffer;
 use crate::error::{Error, Result};
 
@@ -267,12 +268,12 @@ impl Joiner<'_> {
         // What each child takes of both parts.
         let mut children: Vec<[ArrayPart<'_>; 2]> = Vec::new();
         match layout {
-            DecodedLayout::Null => {
+            Layout::Null => {
                 null_count = i64::try_from(parts[0].len.saturating_add(parts[1].len)).unwrap_or(0)
             }
-            DecodedLayout::Bits => buffers.push(self.bits(parts)?),
-            DecodedLayout::Fixed { width, .. } => buffers.push(self.fixed(1, width, parts)?),
-            DecodedLayout::Bytes { large, .. } => {
+            Layout::Boolean => buffers.push(self.bits(parts)?),
+            Layout::Fixed { width, .. } => buffers.push(self.fixed(1, width, parts)?),
+            Layout::Binary { large, .. } => {
                 let (offsets, ranges) = self.offsets(Width::of_offsets(large), parts)?;
                 let piece = |index: usize| -> Result<_> {
                     let (start, len): (usize, usize) = ranges[index];
@@ -282,8 +283,8 @@ impl Joiner<'_> {
                 };
                 buffers.extend([offsets, self.extend(&parts[0], piece(0)?, piece(1)?)?]);
             }
-            DecodedLayout::Views { .. } => self.views(parts, &mut buffers)?,
-            DecodedLayout::List { large } => {
+            Layout::View { .. } => self.views(parts, &mut buffers)?,
+            Layout::List { large } => {
                 let (offsets, ranges) = self.offsets(Width::of_offsets(large), parts)?;
                 buffers.push(offsets);
                 children.push([
@@ -291,7 +292,7 @@ impl Joiner<'_> {
                     parts[1].child_range(0, ranges[1].0, ranges[1].1)?,
                 ]);
             }
-            DecodedLayout::ListView { large } => {
+            Layout::ListView { large } => {
                 let width = Width::of_offsets(large);
                 let whole = [parts[0].child(0)?, parts[1].child(0)?];
                 let added = self.moved(1, width, &parts[1], whole[0].node.length)?;
@@ -300,15 +301,15 @@ impl Joiner<'_> {
                 buffers.push(self.fixed(2, width.bytes(), parts)?);
                 children.push(whole);
             }
-            DecodedLayout::FixedList { size } => {
+            Layout::FixedSizeList { size } => {
                 children.push([parts[0].scaled_child(size)?, parts[1].scaled_child(size)?]);
             }
-            DecodedLayout::Struct => self.same_range(parts, &mut children)?,
-            DecodedLayout::Union { dense: false } => {
+            Layout::Struct => self.same_range(parts, &mut children)?,
+            Layout::Union { dense: false } => {
                 buffers.push(self.fixed(0, 1, parts)?);
                 self.same_range(parts, &mut children)?;
             }
-            DecodedLayout::Union { dense: true } => {
+            Layout::Union { dense: true } => {
                 buffers.push(self.fixed(0, 1, parts)?);
                 for index in 0..field.children.len() {
                     children.push([parts[0].child(index)?, parts[1].child(index)?]);
@@ -317,7 +318,7 @@ impl Joiner<'_> {
                 let known = parts[0].bytes(1, Width::Four.bytes(), 0)?;
                 buffers.push(self.extend(&parts[0], known, &added)?);
             }
-            DecodedLayout::RunEnds => return self.run_ends(field, parts),
+            Layout::RunEndEncoded => return self.run_ends(field, parts),
         }
         let id = self.push(parts, buffers, children.len())?;
         self.out.nodes[id].null_count = null_count;
@@ -417,7 +418,7 @@ impl Joiner<'_> {
 
     /// Offsets of the delta's part of a dense union: they start after the old children.
     fn dense_offsets(&self, field: &DecodedField, parts: &[ArrayPart<'_>; 2]) -> Result<Vec<u8>> {
-        let DecodedType::Union { ids, .. } = &field.ty else {
+        let Type::Union { ids, .. } = &field.ty else {
             return Ok(Vec::new());
         };
         let mut bases = [None; 128];

@@ -30,7 +30,6 @@ mod remote;
 mod reuse;
 mod schema;
 mod seen;
-mod types;
 mod values;
 mod views;
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::arrow::decode::body::ReceivedBody;
 use crate::arrow::decode::build::is_aligned;
 use crate::arrow::decode::columns::{Buffer, Columns};
-use crate::arrow::decode::field::{DecodedField, DecodedLayout};
+use crate::arrow::decode::field::DecodedField;
+use crate::arrow::format::Layout;
 use crate::proto::Header;
 
 /// The lists of the last batch, whose memory serves the next one.
@@ -85,7 +86,7 @@ impl SpareColumns {
 /// The most that a column of fixed width among those of `root` asks for.
 pub(super) fn alignment(root: &DecodedField) -> usize {
     let columns = root.children.iter().map(|column| match column.layout {
-        DecodedLayout::Fixed { align, .. } => align,
+        Layout::Fixed { align, .. } => align,
         _ => 1,
     });
     columns.max().unwrap_or(1)

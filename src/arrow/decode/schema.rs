@@ -7,9 +7,8 @@ use std::sync::Arc;
 use arrow::ipc;
 
 use crate::arrow::decode::budget::past_limit;
-use crate::arrow::decode::field::{DecodedField, DecodedType, Encoding};
-use crate::arrow::decode::types::{check_children, integer, parse_type};
-use crate::arrow::format::MAX_DEPTH;
+use crate::arrow::decode::field::{DecodedField, Encoding};
+use crate::arrow::format::{Child, Type, ensure_little_endian, ensure_not_too_deep, index_type};
 use crate::error::{Error, Result};
 use crate::proto::{Header, HeaderKind};
 
@@ -67,13 +66,7 @@ pub(super) fn parse(header: &Header, limit: u64) -> Result<DecodedSchema> {
         .then(|| message.header_as_schema())
         .flatten()
         .ok_or_else(|| Error::invalid_data("the first message of the stream is not a schema"))?;
-    // Rule A6: big-endian streams are refused.
-    if schema.endianness() != ipc::Endianness::Little {
-        return Err(Error::unsupported(
-            "the stream is big-endian; only little-endian Arrow data can be read: have the \
-             producer convert it",
-        ));
-    }
+    ensure_little_endian(&schema)?;
     let features = schema.features().into_iter().flatten();
     if let Some(feature) = features.into_iter().find(|f| f.variant_name().is_none()) {
         return Err(Error::unsupported(format!(
@@ -95,9 +88,9 @@ pub(super) fn parse(header: &Header, limit: u64) -> Result<DecodedSchema> {
         name: CString::default(),
         nullable: false,
         metadata: metadata(schema.custom_metadata())?,
-        ty: DecodedType::Struct,
-        layout: DecodedType::Struct.layout(),
-        format: format(&DecodedType::Struct)?,
+        ty: Type::Struct,
+        layout: Type::Struct.layout(),
+        format: format(&Type::Struct)?,
         children,
         dictionary: None,
     };
@@ -131,7 +124,7 @@ fn metadata(pairs: Option<KeyValues<'_>>) -> Result<Box<[u8]>> {
     Ok(bytes.into_boxed_slice())
 }
 
-fn format(ty: &DecodedType) -> Result<CString> {
+fn format(ty: &Type) -> Result<CString> {
     CString::new(ty.format())
         .map_err(|_| Error::invalid_data("the time zone of a timestamp holds a NUL character"))
 }
@@ -180,11 +173,7 @@ impl Parser {
         name: &str,
         depth: usize,
     ) -> Result<Arc<DecodedField>> {
-        if depth >= MAX_DEPTH {
-            return Err(Error::invalid_data(format!(
-                "fields nest deeper than {MAX_DEPTH} levels"
-            )));
-        }
+        ensure_not_too_deep(depth)?;
         self.fields_left = self.fields_left.checked_sub(1).ok_or_else(|| {
             Error::invalid_data("the schema has more fields than its header has room for")
         })?;
@@ -198,7 +187,7 @@ impl Parser {
         for child in field.children().into_iter().flatten() {
             children.push(self.field(child, depth + 1)?);
         }
-        let ty = parse_type(field, children.len())?;
+        let ty = Type::from_ipc(field)?;
         check_children(&ty, &children)?;
         let field = Arc::new(DecodedField {
             name: CString::new(name)
@@ -234,21 +223,20 @@ fn zone_len(field: ipc::Field<'_>) -> usize {
 }
 
 fn encoding(encoding: ipc::DictionaryEncoding<'_>) -> Result<Encoding> {
-    if encoding.dictionaryKind() != ipc::DictionaryKind::DenseArray {
-        return Err(Error::unsupported(format!(
-            "dictionaries of kind {} are not known here",
-            encoding.dictionaryKind().0
-        )));
-    }
-    let (bits, signed) = match encoding.indexType() {
-        Some(index) => integer(index)?,
-        // The format's default.
-        None => (32, true),
-    };
+    let (bits, signed) = index_type(encoding)?;
     Ok(Encoding {
         id: encoding.id(),
         bits,
         signed,
         ordered: encoding.isOrdered(),
     })
+}
+
+fn check_children(ty: &Type, children: &[Arc<DecodedField>]) -> Result<()> {
+    let children = children.iter().map(|child| Child {
+        ty: &child.ty,
+        is_encoded: child.dictionary.is_some(),
+        children: child.children.len(),
+    });
+    ty.check_children(children).map_err(Error::invalid_data)
 }

@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::columns::{Columns, Node};
-use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
+use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::noted::Noted;
 use crate::arrow::decode::plain::Plain;
+use crate::arrow::format::{Layout, Type};
 use crate::error::Result;
 
 /// The way from the root to the children of an array. All that is read on it was checked before,
@@ -52,22 +53,20 @@ impl<'a> Above<'a> {
         }
         let node = &columns.nodes[self.id];
         match self.field.layout {
-            DecodedLayout::FixedList { size: 0 } => Ok(false),
-            DecodedLayout::FixedList { size } => {
+            Layout::FixedSizeList { size: 0 } => Ok(false),
+            Layout::FixedSizeList { size } => {
                 self.any_row(columns, node, rows.start / size..rows.end.div_ceil(size))
             }
-            DecodedLayout::List { large: false } => self.any_list::<i32>(columns, node, rows),
-            DecodedLayout::List { large: true } => self.any_list::<i64>(columns, node, rows),
-            DecodedLayout::ListView { large: false } => {
+            Layout::List { large: false } => self.any_list::<i32>(columns, node, rows),
+            Layout::List { large: true } => self.any_list::<i64>(columns, node, rows),
+            Layout::ListView { large: false } => {
                 self.any_named(rows, || self.list_views::<i32>(columns, node))
             }
-            DecodedLayout::ListView { large: true } => {
+            Layout::ListView { large: true } => {
                 self.any_named(rows, || self.list_views::<i64>(columns, node))
             }
-            DecodedLayout::Union { dense: true } => {
-                self.any_named(rows, || self.chosen(columns, node))
-            }
-            DecodedLayout::Union { dense: false } => {
+            Layout::Union { dense: true } => self.any_named(rows, || self.chosen(columns, node)),
+            Layout::Union { dense: false } => {
                 let types = columns.slice::<i8>(node.buffer(0), node.len()?)?;
                 for row in rows {
                     if types.get(row) == self.type_id().as_ref()
@@ -78,7 +77,7 @@ impl<'a> Above<'a> {
                 }
                 Ok(false)
             }
-            DecodedLayout::RunEnds if self.child == 1 => {
+            Layout::RunEndEncoded if self.child == 1 => {
                 let ends = columns.child(node, 0);
                 let end = |run: Option<usize>| {
                     run.map_or(Ok(0), |run| end_of(columns, self.field, ends, run))
@@ -87,7 +86,7 @@ impl<'a> Above<'a> {
                 self.any_row(columns, node, rows)
             }
             // A run end is read wherever the run lies.
-            DecodedLayout::RunEnds => Ok(true),
+            Layout::RunEndEncoded => Ok(true),
             _ => self.any_row(columns, node, rows),
         }
     }
@@ -204,7 +203,7 @@ impl<'a> Above<'a> {
     /// The type id of the child, in a union.
     fn type_id(&self) -> Option<i8> {
         match &self.field.ty {
-            DecodedType::Union { ids, .. } => ids.get(self.child).copied(),
+            Type::Union { ids, .. } => ids.get(self.child).copied(),
             _ => None,
         }
     }
@@ -214,11 +213,11 @@ impl<'a> Above<'a> {
 fn end_of(columns: &Columns, field: &DecodedField, ends: &Node, run: usize) -> Result<usize> {
     let (place, count) = (ends.buffer(1), run.saturating_add(1));
     let end = match field.children.first().map(|ends| &ends.ty) {
-        Some(DecodedType::Int { bits: 16, .. }) => columns
+        Some(Type::Int { bits: 16, .. }) => columns
             .slice::<i16>(place, count)?
             .last()
             .map(|end| i64::from(*end)),
-        Some(DecodedType::Int { bits: 32, .. }) => columns
+        Some(Type::Int { bits: 32, .. }) => columns
             .slice::<i32>(place, count)?
             .last()
             .map(|end| i64::from(*end)),

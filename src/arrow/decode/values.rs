@@ -12,11 +12,12 @@ use crate::arrow::decode::budget::DecodeBudget;
 use crate::arrow::decode::build::offset_width;
 use crate::arrow::decode::choices::Choices;
 use crate::arrow::decode::columns::{Buffer, Columns, Node, private_copy};
-use crate::arrow::decode::field::{DecodedField, DecodedLayout, DecodedType};
+use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::noted::Noted;
 use crate::arrow::decode::plain::Plain;
 use crate::arrow::decode::seen::Above;
 use crate::arrow::decode::views::{Texts, VIEW, check_view, utf8_of};
+use crate::arrow::format::{Layout, Type};
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 
@@ -57,24 +58,24 @@ impl Checker<'_> {
             self.validity(&node)?;
         }
         match field.layout {
-            DecodedLayout::Bytes { large: false, utf8 } => self.strings::<i32>(&node, utf8, above),
-            DecodedLayout::Bytes { large: true, utf8 } => self.strings::<i64>(&node, utf8, above),
-            DecodedLayout::Views { utf8 } => self.views(&node, utf8, above),
-            DecodedLayout::List { large: false } => self.lists::<i32>(&node),
-            DecodedLayout::List { large: true } => self.lists::<i64>(&node),
-            DecodedLayout::ListView { large: false } => self.list_views::<i32>(&node, above),
-            DecodedLayout::ListView { large: true } => self.list_views::<i64>(&node, above),
-            DecodedLayout::Union { dense } => self.union(field, &node, dense, above),
-            DecodedLayout::RunEnds => match field.children.first().map(|ends| &ends.ty) {
-                Some(DecodedType::Int { bits: 16, .. }) => self.run_ends::<i16>(&node),
-                Some(DecodedType::Int { bits: 32, .. }) => self.run_ends::<i32>(&node),
+            Layout::Binary { large: false, utf8 } => self.strings::<i32>(&node, utf8, above),
+            Layout::Binary { large: true, utf8 } => self.strings::<i64>(&node, utf8, above),
+            Layout::View { utf8 } => self.views(&node, utf8, above),
+            Layout::List { large: false } => self.lists::<i32>(&node),
+            Layout::List { large: true } => self.lists::<i64>(&node),
+            Layout::ListView { large: false } => self.list_views::<i32>(&node, above),
+            Layout::ListView { large: true } => self.list_views::<i64>(&node, above),
+            Layout::Union { dense } => self.union(field, &node, dense, above),
+            Layout::RunEndEncoded => match field.children.first().map(|ends| &ends.ty) {
+                Some(Type::Int { bits: 16, .. }) => self.run_ends::<i16>(&node),
+                Some(Type::Int { bits: 32, .. }) => self.run_ends::<i32>(&node),
                 _ => self.run_ends::<i64>(&node),
             },
-            DecodedLayout::Null
-            | DecodedLayout::Fixed { .. }
-            | DecodedLayout::Bits
-            | DecodedLayout::FixedList { .. }
-            | DecodedLayout::Struct => Ok(()),
+            Layout::Null
+            | Layout::Fixed { .. }
+            | Layout::Boolean
+            | Layout::FixedSizeList { .. }
+            | Layout::Struct => Ok(()),
         }?;
         // After their parent, which says what of them can be come to.
         for (index, child) in field.children.iter().enumerate() {
@@ -320,7 +321,7 @@ impl Checker<'_> {
         dense: bool,
         above: Option<&Above<'_>>,
     ) -> Result<()> {
-        let DecodedType::Union { ids, .. } = &field.ty else {
+        let Type::Union { ids, .. } = &field.ty else {
             return Ok(());
         };
         let len = node.len()?;

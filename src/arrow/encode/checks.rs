@@ -51,8 +51,8 @@ pub(super) fn check_buffers(layout: Layout, array: &ArrowArray) -> Checked<usize
         | Layout::Union { dense: true } => 2,
         Layout::Binary { .. } | Layout::ListView { .. } => 3,
         // Validity, views and the lengths of the variadic buffers, which stand between.
-        Layout::View if array.n_buffers >= 3 => array.n_buffers,
-        Layout::View => 3,
+        Layout::View { .. } if array.n_buffers >= 3 => array.n_buffers,
+        Layout::View { .. } => 3,
     };
     let skipped = match layout {
         _ if array.n_buffers == wanted => 0,

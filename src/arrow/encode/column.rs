@@ -444,7 +444,7 @@ impl<'a> Column<'a> {
             Layout::Null | Layout::RunEndEncoded => 0,
             _ => usize::try_from(a.n_buffers).unwrap_or(0) - self.skipped,
         };
-        if self.layout == Layout::View {
+        if matches!(self.layout, Layout::View { .. }) {
             // Producers make the list of lengths anew for each export.
             buffers -= 1;
             // Both have as many, as they have buffers.

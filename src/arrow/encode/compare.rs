@@ -59,16 +59,16 @@ fn equal_values(
             let ours = a.bits(1, "values", a_start, rows)?;
             Ok(ours.words().eq(b.bits(1, "values", b_start, rows)?.words()))
         }
-        Layout::Fixed { width } => {
+        Layout::Fixed { width, .. } => {
             Ok(fixed(a, 1, a_start, rows, width)? == fixed(b, 1, b_start, rows, width)?)
         }
-        Layout::Binary { large } => {
+        Layout::Binary { large, .. } => {
             let (a, b) = (Strings::of(a, large)?, Strings::of(b, large)?);
             all(rows, |row| {
                 Ok(a.get(a_start + row)? == b.get(b_start + row)?)
             })
         }
-        Layout::View => {
+        Layout::View { .. } => {
             let (a, b) = (Views::of(a)?, Views::of(b)?);
             all(rows, |row| {
                 Ok(a.get(a_start + row)? == b.get(b_start + row)?)

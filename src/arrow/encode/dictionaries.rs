@@ -212,7 +212,7 @@ impl SentDictionaries {
 fn joins(layout: Layout) -> bool {
     matches!(
         layout,
-        Layout::Boolean | Layout::Fixed { .. } | Layout::Binary { .. } | Layout::View
+        Layout::Boolean | Layout::Fixed { .. } | Layout::Binary { .. } | Layout::View { .. }
     )
 }
 

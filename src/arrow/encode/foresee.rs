@@ -23,10 +23,10 @@ pub(super) fn rows(column: &Column<'_>, first: usize, count: usize) {
     };
     match column.layout {
         Layout::Null | Layout::Boolean | Layout::Fixed { .. } => {}
-        Layout::Binary { large } => {
+        Layout::Binary { large, .. } => {
             ends(column, start, count, offset_width(large));
         }
-        Layout::View => {
+        Layout::View { .. } => {
             let _ = column.variadic();
         }
         Layout::List { large } => match ends(column, start, count, offset_width(large)) {
@@ -69,7 +69,7 @@ fn ends(column: &Column<'_>, start: usize, count: usize, width: usize) -> Option
 
 /// All values of a column of fixed width.
 fn values(column: &Column<'_>) {
-    if let Layout::Fixed { width } = column.layout
+    if let Layout::Fixed { width, .. } = column.layout
         && let Ok(start) = column.start(0, column.len)
         && let (Some(skip), Some(len)) = (start.checked_mul(width), column.len.checked_mul(width))
     {
@@ -94,13 +94,13 @@ pub(super) fn whole(column: &Column<'_>) {
             let _ = column.bits(1, "values", start, len);
         }
         Layout::Fixed { .. } => values(column),
-        Layout::Binary { large } if len > 0 => {
+        Layout::Binary { large, .. } if len > 0 => {
             part(1, len + 1, offset_width(large));
             if let Ok(extent) = column.extent(offset_width(large)) {
                 let _ = column.bytes(2, "data", 0, extent);
             }
         }
-        Layout::View => {
+        Layout::View { .. } => {
             part(1, len, VIEW);
             for (index, len) in column.variadic().into_iter().flatten().enumerate() {
                 if let Ok(len) = len {

@@ -73,13 +73,13 @@ impl Plan {
                 self.buffers.push(bitmap);
                 Ok(())
             }
-            Layout::Fixed { width } => {
+            Layout::Fixed { width, .. } => {
                 self.buffers
                     .push(column.values(1, "values", start, rows, width)?);
                 Ok(())
             }
-            Layout::Binary { large } => self.binary(column, start, rows, offset_width(large)),
-            Layout::View => self.views(column, start, rows),
+            Layout::Binary { large, .. } => self.binary(column, start, rows, offset_width(large)),
+            Layout::View { .. } => self.views(column, start, rows),
             Layout::List { large } => self.list(column, start, rows, offset_width(large)),
             Layout::ListView { large } => self.list_views(column, start, rows, offset_width(large)),
             Layout::FixedSizeList { size } => {
@@ -218,7 +218,7 @@ impl Plan {
     /// start at 0, since a delta that carried the bytes before it would save nothing.
     pub(super) fn add_tail(&mut self, column: &Column<'_>, first: usize) -> Checked<()> {
         let rows = column.len - first;
-        let Layout::Binary { large } = column.layout else {
+        let Layout::Binary { large, .. } = column.layout else {
             return self.add(column, first, rows);
         };
         let width = offset_width(large);
@@ -328,7 +328,7 @@ impl CopyRuns {
         let name = column.child_name(0);
         let inside = |fault: Box<Fault>| fault.inside(name);
         let ends = column.child(0)?;
-        let Layout::Fixed { width } = ends.layout else {
+        let Layout::Fixed { width, .. } = ends.layout else {
             return Err(inside(Fault::invalid("run ends must be integers")));
         };
         if ends

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use super::metadata::metadata_from_c;
-use super::{Layout, Metadata, Type};
+use super::{Child, Layout, Metadata, Type};
 use crate::arrow::abi::{
     ArrowSchema, FLAG_DICTIONARY_ORDERED, FLAG_MAP_KEYS_SORTED, FLAG_NULLABLE,
 };
@@ -232,32 +232,14 @@ impl Field {
         Ok(field)
     }
 
-    /// What a type asks of its children beyond their number.
-    // Choice: entries and keys of maps, and run ends, may say that they can be null, which the
-    // format forbids. Engines in use export maps so, nothing is read by that flag, and a consumer
-    // that minds can see it.
+    /// Checks the children against the type. What is wrong comes back as a text.
     pub(super) fn check_children(&self) -> Result<(), String> {
-        match (&self.ty, self.children.as_slice()) {
-            (Type::Map { .. }, [entries])
-                if entries.ty != Type::Struct
-                    || entries.dictionary.is_some()
-                    || entries.children.len() != 2 =>
-            {
-                Err("the child of a map must be a struct of a key and a value".to_owned())
-            }
-            (Type::RunEndEncoded, [run_ends, _])
-                if !matches!(
-                    run_ends.ty,
-                    Type::Int {
-                        bits: 16 | 32 | 64,
-                        signed: true
-                    }
-                ) || run_ends.dictionary.is_some() =>
-            {
-                Err("run ends must be integers of 16, 32 or 64 bits".to_owned())
-            }
-            _ => Ok(()),
-        }
+        let children = self.children.iter().map(|child| Child {
+            ty: &child.ty,
+            is_encoded: child.dictionary.is_some(),
+            children: child.children.len(),
+        });
+        self.ty.check_children(children)
     }
 }
 

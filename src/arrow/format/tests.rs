@@ -142,7 +142,7 @@ fn ipc_tables_lead_back_to_their_schema() {
     let header = schema_header(&schema);
     let message = root_as_message(&header).unwrap();
     let table = message.header_as_schema().unwrap();
-    assert_eq!(Schema::from_ipc(&table), Ok(schema));
+    assert_eq!(Schema::from_ipc(&table).unwrap(), schema);
 }
 
 /// Strings that are no format, numbers out of range among them, are refused with a text.

@@ -2,8 +2,9 @@
 
 use super::Joiner;
 use crate::arrow::decode::columns::Buffer;
-use crate::arrow::decode::field::{DecodedField, DecodedType};
+use crate::arrow::decode::field::DecodedField;
 use crate::arrow::decode::parts::{ArrayPart, Numbers, Width, too_long};
+use crate::arrow::format::Type;
 use crate::error::Result;
 
 impl Joiner<'_> {
@@ -31,8 +32,8 @@ impl Joiner<'_> {
         parts: &[ArrayPart<'_>; 2],
     ) -> Result<usize> {
         let width = match field.children.first().map(|ends| &ends.ty) {
-            Some(DecodedType::Int { bits: 16, .. }) => Width::Two,
-            Some(DecodedType::Int { bits: 32, .. }) => Width::Four,
+            Some(Type::Int { bits: 16, .. }) => Width::Two,
+            Some(Type::Int { bits: 32, .. }) => Width::Four,
             _ => Width::Eight,
         };
         let [old, new] = parts;

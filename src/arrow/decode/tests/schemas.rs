@@ -242,12 +242,12 @@ fn wrong_children_are_refused() {
         let table = ipc::Utf8::create(b, &ipc::Utf8Args {}).as_union_value();
         vec![field(b, "s", ipc::Type::Utf8, table, &[child], None)]
     });
-    refused("entries of a map", |b| {
+    refused("the child of a map must be", |b| {
         let child = int(b, 8, "a");
         let table = ipc::Map::create(b, &ipc::MapArgs { keysSorted: false }).as_union_value();
         vec![field(b, "m", ipc::Type::Map, table, &[child], None)]
     });
-    refused("run ends are not", |b| {
+    refused("run ends must be", |b| {
         let children = [int(b, 8, "run_ends"), int(b, 8, "values")];
         let table = ipc::RunEndEncoded::create(b, &ipc::RunEndEncodedArgs {}).as_union_value();
         vec![field(

@@ -210,7 +210,7 @@ impl Footer {
         let schema = footer
             .schema()
             .ok_or_else(|| Error::invalid_data("it has no schema"))?;
-        let schema = Schema::from_ipc(&schema).map_err(Error::invalid_data)?;
+        let schema = Schema::from_ipc(&schema)?;
         let mut places = Vec::new();
         for (kind, blocks) in [
             (HeaderKind::Dictionary, footer.dictionaries()),
@@ -302,7 +302,7 @@ fn read_schema(header: &Header) -> Result<Schema> {
     let schema = message
         .header_as_schema()
         .ok_or_else(|| Error::invalid_data("its first message is not a schema"))?;
-    Schema::from_ipc(&schema).map_err(Error::invalid_data)
+    Schema::from_ipc(&schema)
 }
 
 /// Whether arrays of one are arrays of the other. Metadata is no part of that.

@@ -1,11 +1,9 @@
-//! Types, fields and schemas as the flatbuffer tables of the IPC format.
+//! Types, fields and schemas written as the flatbuffer tables of the IPC format.
 
 use arrow::ipc;
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, UnionWIPOffset, Vector, WIPOffset};
 
-use super::{
-    DictionaryEncoding, Field, IntervalUnit, MAX_DEPTH, Metadata, Schema, TimeUnit, Type, valid_ids,
-};
+use super::{Field, IntervalUnit, Schema, TimeUnit, Type};
 
 /// A vector of tables, while a header is being built.
 type Tables<'fbb, T> = WIPOffset<Vector<'fbb, ForwardsUOffset<T>>>;
@@ -17,18 +15,6 @@ impl From<TimeUnit> for ipc::TimeUnit {
             TimeUnit::Millisecond => Self::MILLISECOND,
             TimeUnit::Microsecond => Self::MICROSECOND,
             TimeUnit::Nanosecond => Self::NANOSECOND,
-        }
-    }
-}
-
-impl TimeUnit {
-    fn from_ipc(unit: ipc::TimeUnit) -> Option<Self> {
-        match unit {
-            ipc::TimeUnit::SECOND => Some(Self::Second),
-            ipc::TimeUnit::MILLISECOND => Some(Self::Millisecond),
-            ipc::TimeUnit::MICROSECOND => Some(Self::Microsecond),
-            ipc::TimeUnit::NANOSECOND => Some(Self::Nanosecond),
-            _ => None,
         }
     }
 }
@@ -186,137 +172,6 @@ impl Type {
             Self::RunEndEncoded => table!(RunEndEncoded, RunEndEncodedArgs {}),
         }
     }
-
-    /// Reads the type of an IPC field; for a dictionary-encoded one, the type of its values.
-    /// What is wrong comes back as a text.
-    pub fn from_ipc(field: &ipc::Field<'_>) -> Result<Self, String> {
-        let name = field
-            .type_type()
-            .variant_name()
-            .unwrap_or("of an unknown kind");
-        Self::from_table(field)
-            .filter(|ty| {
-                let children = field.children().map_or(0, |children| children.len());
-                ty.child_count().is_none_or(|wanted| wanted == children)
-            })
-            .ok_or_else(|| format!("the type {name} is not valid or not known"))
-    }
-
-    fn from_table(field: &ipc::Field<'_>) -> Option<Self> {
-        Some(match field.type_type() {
-            ipc::Type::Null => Self::Null,
-            ipc::Type::Bool => Self::Boolean,
-            ipc::Type::Int => Self::int_from_ipc(&field.type_as_int()?)?,
-            ipc::Type::FloatingPoint => {
-                let bits = match field.type_as_floating_point()?.precision() {
-                    ipc::Precision::HALF => 16,
-                    ipc::Precision::SINGLE => 32,
-                    ipc::Precision::DOUBLE => 64,
-                    _ => return None,
-                };
-                Self::Float { bits }
-            }
-            ipc::Type::Decimal => {
-                let decimal = field.type_as_decimal()?;
-                Self::decimal(decimal.bitWidth(), decimal.precision(), decimal.scale())?
-            }
-            ipc::Type::Date => match field.type_as_date()?.unit() {
-                ipc::DateUnit::DAY => Self::Date32,
-                ipc::DateUnit::MILLISECOND => Self::Date64,
-                _ => return None,
-            },
-            ipc::Type::Time => {
-                let time = field.type_as_time()?;
-                let unit = TimeUnit::from_ipc(time.unit())?;
-                let bits = match unit {
-                    TimeUnit::Second | TimeUnit::Millisecond => 32,
-                    TimeUnit::Microsecond | TimeUnit::Nanosecond => 64,
-                };
-                if time.bitWidth() != bits {
-                    return None;
-                }
-                Self::Time(unit)
-            }
-            ipc::Type::Timestamp => {
-                let timestamp = field.type_as_timestamp()?;
-                let zone = timestamp.timezone().unwrap_or_default().to_owned();
-                Self::Timestamp(TimeUnit::from_ipc(timestamp.unit())?, zone)
-            }
-            ipc::Type::Duration => {
-                Self::Duration(TimeUnit::from_ipc(field.type_as_duration()?.unit())?)
-            }
-            ipc::Type::Interval => Self::Interval(match field.type_as_interval()?.unit() {
-                ipc::IntervalUnit::YEAR_MONTH => IntervalUnit::YearMonth,
-                ipc::IntervalUnit::DAY_TIME => IntervalUnit::DayTime,
-                ipc::IntervalUnit::MONTH_DAY_NANO => IntervalUnit::MonthDayNano,
-                _ => return None,
-            }),
-            ipc::Type::Binary => Self::Binary {
-                large: false,
-                utf8: false,
-            },
-            ipc::Type::LargeBinary => Self::Binary {
-                large: true,
-                utf8: false,
-            },
-            ipc::Type::Utf8 => Self::Binary {
-                large: false,
-                utf8: true,
-            },
-            ipc::Type::LargeUtf8 => Self::Binary {
-                large: true,
-                utf8: true,
-            },
-            ipc::Type::BinaryView => Self::View { utf8: false },
-            ipc::Type::Utf8View => Self::View { utf8: true },
-            ipc::Type::FixedSizeBinary => Self::FixedSizeBinary(
-                Some(field.type_as_fixed_size_binary()?.byteWidth()).filter(|width| *width >= 0)?,
-            ),
-            ipc::Type::List => Self::List { large: false },
-            ipc::Type::LargeList => Self::List { large: true },
-            ipc::Type::ListView => Self::ListView { large: false },
-            ipc::Type::LargeListView => Self::ListView { large: true },
-            ipc::Type::FixedSizeList => Self::FixedSizeList(
-                Some(field.type_as_fixed_size_list()?.listSize()).filter(|size| *size >= 0)?,
-            ),
-            ipc::Type::Map => Self::Map {
-                keys_sorted: field.type_as_map()?.keysSorted(),
-            },
-            ipc::Type::Struct_ => Self::Struct,
-            ipc::Type::Union => Self::union_from_ipc(field)?,
-            ipc::Type::RunEndEncoded => Self::RunEndEncoded,
-            _ => return None,
-        })
-    }
-
-    fn int_from_ipc(int: &ipc::Int<'_>) -> Option<Self> {
-        let bits = u8::try_from(int.bitWidth()).ok()?;
-        matches!(bits, 8 | 16 | 32 | 64).then_some(Self::Int {
-            bits,
-            signed: int.is_signed(),
-        })
-    }
-
-    fn union_from_ipc(field: &ipc::Field<'_>) -> Option<Self> {
-        let union = field.type_as_union()?;
-        let dense = match union.mode() {
-            ipc::UnionMode::Sparse => false,
-            ipc::UnionMode::Dense => true,
-            _ => return None,
-        };
-        let ids: Vec<i8> = match union.typeIds() {
-            Some(ids) => ids
-                .iter()
-                .map(|id| i8::try_from(id).ok())
-                .collect::<Option<_>>()?,
-            // Without ids, children are numbered from 0.
-            None => {
-                let children = field.children().map_or(0, |children| children.len());
-                (0..i8::try_from(children).ok()?).collect()
-            }
-        };
-        valid_ids(&ids).then_some(Self::Union { dense, ids })
-    }
 }
 
 impl Field {
@@ -367,49 +222,6 @@ impl Field {
             },
         )
     }
-
-    /// Reads a field's table and those under it. What is wrong comes back as a text.
-    pub fn from_ipc(field: &ipc::Field<'_>, depth: usize) -> Result<Self, String> {
-        let name = field.name().unwrap_or_default();
-        if depth > MAX_DEPTH {
-            return Err(format!(
-                "field `{name}`: fields nest deeper than {MAX_DEPTH} levels"
-            ));
-        }
-        let ty = Type::from_ipc(field).map_err(|text| format!("field `{name}`: {text}"))?;
-        let dictionary = match field.dictionary() {
-            None => None,
-            Some(dictionary) => Some(DictionaryEncoding {
-                id: dictionary.id(),
-                // The format's default, where the table has no index type.
-                index: match dictionary.indexType() {
-                    None => Type::Int {
-                        bits: 32,
-                        signed: true,
-                    },
-                    Some(index) => Type::int_from_ipc(&index)
-                        .ok_or_else(|| format!("field `{name}`: its index type is not valid"))?,
-                },
-                ordered: dictionary.isOrdered(),
-            }),
-        };
-        let mut children = Vec::new();
-        for child in field.children().into_iter().flatten() {
-            children.push(Self::from_ipc(&child, depth + 1)?);
-        }
-        let field = Self {
-            name: name.to_owned(),
-            ty,
-            nullable: field.nullable(),
-            children,
-            dictionary,
-            metadata: metadata_from_ipc(field.custom_metadata()),
-        };
-        field
-            .check_children()
-            .map_err(|text| format!("field `{name}`: {text}"))?;
-        Ok(field)
-    }
 }
 
 impl Schema {
@@ -427,22 +239,6 @@ impl Schema {
                 features: None,
             },
         )
-    }
-
-    /// Reads a schema's table. What is wrong comes back as a text.
-    pub fn from_ipc(schema: &ipc::Schema<'_>) -> Result<Self, String> {
-        if schema.endianness() != ipc::Endianness::Little {
-            // Rule A6.
-            return Err("the data is big-endian, which libdipc does not read".to_owned());
-        }
-        let mut fields = Vec::new();
-        for field in schema.fields().into_iter().flatten() {
-            fields.push(Field::from_ipc(&field, 1)?);
-        }
-        Ok(Self {
-            fields,
-            metadata: metadata_from_ipc(schema.custom_metadata()),
-        })
     }
 }
 
@@ -463,16 +259,4 @@ pub fn metadata_to_ipc<'fbb>(
         })
         .collect();
     Some(fbb.create_vector(&pairs))
-}
-
-/// Reads key-value metadata, in order.
-pub fn metadata_from_ipc(
-    pairs: Option<Vector<'_, ForwardsUOffset<ipc::KeyValue<'_>>>>,
-) -> Metadata {
-    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-    pairs
-        .into_iter()
-        .flatten()
-        .map(|pair| (text(pair.key()), text(pair.value())))
-        .collect()
 }
