@@ -82,7 +82,10 @@ fn about(gpu: &Description) -> String {
     }
     if !gpu.peers.is_empty() {
         let peers: Vec<String> = gpu.peers.iter().map(i32::to_string).collect();
-        text.push_str(&format!("; reaches GPU {}", peers.join(", ")));
+        text.push_str(&format!(
+            "; reaches GPU {} (copies between GPUs have run on a simulated driver only)",
+            peers.join(", ")
+        ));
     }
     text
 }
