@@ -947,7 +947,8 @@ dipc_status dipc_arena_new(int32_t device_type,
  * @param out        Receives the block, to be given back by dipc_arena_dealloc().
  * @param error      May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system or the device, or
- *         the limit of the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a region.
+ *         the limit of the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a
+ *         region.
  */
 dipc_status dipc_arena_alloc(const struct dipc_arena *arena,
                              size_t len_bytes,
@@ -1210,8 +1211,8 @@ dipc_status dipc_get_options_set_message_limit_bytes(struct dipc_get_options *op
  * @param options      Options to change; exclusive during the call.
  * @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: where the server has them if this
  *                     process reaches that without a copy, otherwise on the host.
- * @param device_id    Number of the CUDA device, as the driver of this process counts; of no meaning
- *                     for the others.
+ * @param device_id    Number of the CUDA device, as the driver of this process counts; of no
+ *                     meaning for the others.
  * @param error        May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK; where there is no such device, or no driver, dipc_client_get() fails.
  *         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type.
@@ -1368,8 +1369,8 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
 /**
  * Makes a receiver for one stream.
  *
- * @param uris              n_uris strings, for their tags: the URI of the one connection, or of the
- *                          one for metadata and the one for bodies.
+ * @param uris              n_uris strings, for their tags: the URI of the one connection, or of
+ *                          the one for metadata and the one for bodies.
  * @param n_uris            1 or 2.
  * @param ticket            What is asked for: any bytes, at most 1016 KiB. Copied.
  * @param ticket_len_bytes  Length of ticket.
@@ -1379,8 +1380,8 @@ dipc_status dipc_get_options_set_connections(struct dipc_get_options *options,
  * @param out               Receives the receiver, to be freed by dipc_receiver_free().
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
- *         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here, or the ticket is too
- *         long.
+ *         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here, or the ticket is
+ *         too long.
  */
 dipc_status dipc_receiver_new(const char *const *uris,
                               size_t n_uris,
@@ -1744,8 +1745,8 @@ dipc_status dipc_request_finish(const struct dipc_request *request,
  *
  * @param request  Request.
  * @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
- *                 it sees as DIPC_ERR_PROVIDER. So it sees those of the caller's own pointers, handles
- *                 and process: NULL_ARGUMENT, FORKED, PANIC, POISONED, BUFFER_TOO_SMALL.
+ *                 it sees as DIPC_ERR_PROVIDER. So it sees those of the caller's own pointers,
+ *                 handles and process: NULL_ARGUMENT, FORKED, PANIC, POISONED, BUFFER_TOO_SMALL.
  * @param text     UTF-8; copied.
  * @param error    May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.
@@ -2327,9 +2328,9 @@ dipc_status dipc_server_serve_pull(const struct dipc_server *server,
  * @param error             May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_ARGUMENT: one of them is released, or the ticket is too long.
- *         DIPC_ERR_INVALID_DATA: the schema cannot be sent, as where a name, or a key or value of its
- *         metadata, is not UTF-8, which the IPC format asks for. DIPC_ERR_ALREADY_EXISTS: the ticket
- *         is served. DIPC_ERR_STOPPED.
+ *         DIPC_ERR_INVALID_DATA: the schema cannot be sent, as where a name, or a key or value of
+ *         its metadata, is not UTF-8, which the IPC format asks for. DIPC_ERR_ALREADY_EXISTS: the
+ *         ticket is served. DIPC_ERR_STOPPED.
  */
 dipc_status dipc_server_publish(const struct dipc_server *server,
                                 const uint8_t *ticket,
@@ -2461,7 +2462,8 @@ dipc_status dipc_stream_to_host(struct ArrowDeviceArrayStream *source,
  * @param error        May be NULL; on failure receives details for dipc_error_free().
  * @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
  *         DIPC_ERR_INVALID_ARGUMENT: source is released, or there is no such GPU.
- *         DIPC_ERR_UNSUPPORTED: arrays cannot be moved from there, or to there, or there is no driver.
+ *         DIPC_ERR_UNSUPPORTED: arrays cannot be moved from there, or to there, or there is no
+ *         driver.
  */
 dipc_status dipc_stream_to_device(struct ArrowDeviceArrayStream *source,
                                   int32_t device_type,

@@ -91,8 +91,8 @@ pub unsafe fn batch_from_c(array: OwnedDeviceArray, schema: &SchemaRef) -> Resul
         DeviceKind::CUDA | DeviceKind::CUDA_HOST | DeviceKind::CUDA_MANAGED
     ) {
         return Err(Error::unsupported(format!(
-            "record batches lie in host memory, and the array in that of Arrow device type {}: move \
-             its stream to the host first (transfer::move_to)",
+            "record batches lie in host memory, and the array in that of Arrow device type {}: \
+             move its stream to the host first (transfer::move_to)",
             kind.0
         )));
     }

@@ -93,8 +93,8 @@ impl Memfd {
             return Err(Error::new(
                 Status::OutOfResources,
                 format!(
-                    "{len} bytes are more than the {most} that a file of this process may have; raise that \
-                     limit (ulimit -f)"
+                    "{len} bytes are more than the {most} that a file of this process may have; \
+                     raise that limit (ulimit -f)"
                 ),
             ));
         }

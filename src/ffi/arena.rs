@@ -187,7 +187,8 @@ pub unsafe extern "C" fn dipc_arena_new(
 /// @param out        Receives the block, to be given back by dipc_arena_dealloc().
 /// @param error      May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_OUT_OF_MEMORY: of the system or the device, or
-///         the limit of the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a region.
+///         the limit of the options. DIPC_ERR_OUT_OF_RESOURCES: no file descriptor is left for a
+///         region.
 ///
 /// # Safety
 ///

@@ -369,8 +369,8 @@ pub unsafe extern "C" fn dipc_get_options_set_message_limit_bytes(
 /// @param options      Options to change; exclusive during the call.
 /// @param device_type  ARROW_DEVICE_CPU, ARROW_DEVICE_CUDA, or 0: where the server has them if this
 ///                     process reaches that without a copy, otherwise on the host.
-/// @param device_id    Number of the CUDA device, as the driver of this process counts; of no meaning
-///                     for the others.
+/// @param device_id    Number of the CUDA device, as the driver of this process counts; of no
+///                     meaning for the others.
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK; where there is no such device, or no driver, dipc_client_get() fails.
 ///         DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_UNSUPPORTED: another device type.

@@ -32,8 +32,8 @@ handle!(dipc_receiver, "receiver");
 
 /// Makes a receiver for one stream.
 ///
-/// @param uris              n_uris strings, for their tags: the URI of the one connection, or of the
-///                          one for metadata and the one for bodies.
+/// @param uris              n_uris strings, for their tags: the URI of the one connection, or of
+///                          the one for metadata and the one for bodies.
 /// @param n_uris            1 or 2.
 /// @param ticket            What is asked for: any bytes, at most 1016 KiB. Copied.
 /// @param ticket_len_bytes  Length of ticket.
@@ -43,8 +43,8 @@ handle!(dipc_receiver, "receiver");
 /// @param out               Receives the receiver, to be freed by dipc_receiver_free().
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_URI. DIPC_ERR_UNSUPPORTED,
-///         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here, or the ticket is too
-///         long.
+///         DIPC_ERR_INVALID_ARGUMENT: the options name a device that is not here, or the ticket is
+///         too long.
 ///
 /// # Safety
 ///

@@ -290,8 +290,8 @@ pub unsafe extern "C" fn dipc_request_finish(
 ///
 /// @param request  Request.
 /// @param code     A DIPC_ERR_*, which the client sees as it is, or any number of the host's, which
-///                 it sees as DIPC_ERR_PROVIDER. So it sees those of the caller's own pointers, handles
-///                 and process: NULL_ARGUMENT, FORKED, PANIC, POISONED, BUFFER_TOO_SMALL.
+///                 it sees as DIPC_ERR_PROVIDER. So it sees those of the caller's own pointers,
+///                 handles and process: NULL_ARGUMENT, FORKED, PANIC, POISONED, BUFFER_TOO_SMALL.
 /// @param text     UTF-8; copied.
 /// @param error    May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. DIPC_ERR_NULL_ARGUMENT. DIPC_ERR_INVALID_ARGUMENT: text is not UTF-8.

@@ -123,9 +123,9 @@ pub unsafe extern "C" fn dipc_server_serve_pull(
 /// @param error             May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns schema and batches. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_ARGUMENT: one of them is released, or the ticket is too long.
-///         DIPC_ERR_INVALID_DATA: the schema cannot be sent, as where a name, or a key or value of its
-///         metadata, is not UTF-8, which the IPC format asks for. DIPC_ERR_ALREADY_EXISTS: the ticket
-///         is served. DIPC_ERR_STOPPED.
+///         DIPC_ERR_INVALID_DATA: the schema cannot be sent, as where a name, or a key or value of
+///         its metadata, is not UTF-8, which the IPC format asks for. DIPC_ERR_ALREADY_EXISTS: the
+///         ticket is served. DIPC_ERR_STOPPED.
 ///
 /// # Safety
 ///

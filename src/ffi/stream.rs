@@ -196,7 +196,8 @@ pub unsafe extern "C" fn dipc_stream_to_host(
 /// @param error        May be NULL; on failure receives details for dipc_error_free().
 /// @return DIPC_OK. Otherwise the caller still owns source. DIPC_ERR_NULL_ARGUMENT.
 ///         DIPC_ERR_INVALID_ARGUMENT: source is released, or there is no such GPU.
-///         DIPC_ERR_UNSUPPORTED: arrays cannot be moved from there, or to there, or there is no driver.
+///         DIPC_ERR_UNSUPPORTED: arrays cannot be moved from there, or to there, or there is no
+///         driver.
 ///
 /// # Safety
 ///

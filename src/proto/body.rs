@@ -57,8 +57,8 @@ impl AddressList {
                 return Err(ProtocolError::new(
                     "F3",
                     format!(
-                        "buffer {index} of an address list is {} bytes at address {:#x}: empty ones \
-                         are (0, 0) and nothing else lies at 0",
+                        "buffer {index} of an address list is {} bytes at address {:#x}: empty \
+                         ones are (0, 0) and nothing else lies at 0",
                         span.length, span.address
                     ),
                 ));

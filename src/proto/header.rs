@@ -333,7 +333,8 @@ fn overlapping(index: usize, body_len: u64) -> ProtocolError {
     ProtocolError::new(
         "A8",
         format!(
-            "the buffers up to buffer {index} are longer together than their body of {body_len} bytes"
+            "the buffers up to buffer {index} are longer together than their body of {body_len} \
+             bytes"
         ),
     )
 }

@@ -232,8 +232,8 @@ impl<K> Ledger<K> {
         ProtocolError::new(
             "F3",
             format!(
-                "free of address {address:#x}, {freed} times, which is lent {missing} times: nothing \
-                 is freed"
+                "free of address {address:#x}, {freed} times, which is lent {missing} times: \
+                 nothing is freed"
             ),
         )
     }

@@ -62,8 +62,8 @@ fn not_of_a_body(tag: u64) -> ProtocolError {
         return ProtocolError::new(
             "D6",
             format!(
-                "body tag {tag:#018x} has bit 55 set alone: the peer puts the body kind one bit too \
-                 low; kind 1 is bit 56"
+                "body tag {tag:#018x} has bit 55 set alone: the peer puts the body kind one bit \
+                 too low; kind 1 is bit 56"
             ),
         );
     }

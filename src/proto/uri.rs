@@ -202,8 +202,8 @@ fn split_zone(text: &str) -> Result<(Cow<'_, str>, Option<String>), Error> {
             Ok((Cow::Owned(plain), Some(zone.into_owned())))
         }
         _ => Err(invalid(format!(
-            "`{text}` has no usable zone behind the `%` of its address: write the name or number of an \
-             interface, as in `{scheme}://[fe80::1%25eth0]:4000`"
+            "`{text}` has no usable zone behind the `%` of its address: write the name or number \
+             of an interface, as in `{scheme}://[fe80::1%25eth0]:4000`"
         ))),
     }
 }

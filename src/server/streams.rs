@@ -61,8 +61,8 @@ impl Streams {
             && counts.provided >= most
         {
             let text = format!(
-                "the server's providers are busy with {} streams, its most (max_providers), and the \
-                 clients of {} of these have gone; try again",
+                "the server's providers are busy with {} streams, its most (max_providers), and \
+                 the clients of {} of these have gone; try again",
                 counts.provided, counts.lost
             );
             return Err(Error::new(Status::Busy, text));

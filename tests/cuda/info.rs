@@ -24,7 +24,8 @@ fn info_lists_the_gpus_and_the_driver() {
     for line in [
         "device    cuda works",
         "driver: CUDA 12.2",
-        "gpu 0: Fake GPU 0, 1024 MiB, compute capability 9.0; exports memory by descriptor and by legacy handle, and pools made for it; reaches GPU 1 (copies between GPUs have run on a simulated driver only)",
+        "gpu 0: Fake GPU 0, 1024 MiB, compute capability 9.0; exports memory by descriptor and by \
+         legacy handle, and pools made for it; reaches GPU 1 (copies between GPUs have run on a simulated driver only)",
         "gpu 1: Fake GPU 1",
     ] {
         assert!(text.contains(line), "{line}: {text}");

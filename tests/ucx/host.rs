@@ -111,7 +111,8 @@ fn an_idle_connection_costs_nothing() {
     let share: f64 = other.line("share=").parse().unwrap();
     let sleeps: u64 = other.line("sleeps=").parse().unwrap();
     println!(
-        "an idle server and connection use {:.4} % of a processor and sleep {sleeps} times in {IDLE:?}",
+        "an idle server and connection use {:.4} % of a processor and sleep {sleeps} times in \
+         {IDLE:?}",
         share * 100.0
     );
     assert!(sleeps <= 10 * IDLE.as_secs(), "{sleeps}");

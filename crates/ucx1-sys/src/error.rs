@@ -61,13 +61,14 @@ impl fmt::Display for LoadError {
                 version: (major, minor, release),
             } => write!(
                 f,
-                "{} is UCX {major}.{minor}.{release}, and 1.12 or later, before 2, is needed; {REMEDY}",
+                "{} is UCX {major}.{minor}.{release}, and 1.12 or later, before 2, is needed; \
+                 {REMEDY}",
                 library.display()
             ),
             Self::AlreadyLoaded { loaded, wanted } => write!(
                 f,
-                "this process has loaded UCX from {} already, so that {} cannot be loaded beside it: \
-                 ask for the former or for none",
+                "this process has loaded UCX from {} already, so that {} cannot be loaded beside \
+                 it: ask for the former or for none",
                 loaded.display(),
                 wanted.display()
             ),

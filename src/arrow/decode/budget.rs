@@ -108,9 +108,9 @@ impl<'a> DecodeBudget<'a> {
 #[cold]
 pub(super) fn past_limit(bytes: u64, left: u64) -> Error {
     Error::out_of_memory(format!(
-        "{bytes} bytes take a message past its limit for what is unpacked and copied ({left} bytes are \
-         left): raise message_limit_bytes (--max-message) if the sender is trusted, or have it send \
-         smaller batches"
+        "{bytes} bytes take a message past its limit for what is unpacked and copied ({left} \
+         bytes are left): raise message_limit_bytes (--max-message) if the sender is trusted, or \
+         have it send smaller batches"
     ))
 }
 

@@ -71,8 +71,8 @@ impl Choices {
         }
         if offset < child.last {
             return Err(Error::invalid_data(format!(
-                "row {row} is value {offset} of a child, after a row that is value {}: offsets of a \
-                 dense union must not fall",
+                "row {row} is value {offset} of a child, after a row that is value {}: offsets of \
+                 a dense union must not fall",
                 child.last
             )));
         }

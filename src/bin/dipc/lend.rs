@@ -34,8 +34,8 @@ pub fn explained(error: Error, room: u64) -> anyhow::Error {
     let is_full = error.status() == Status::OutOfMemory && error.text().contains("max_bytes");
     if is_full {
         return anyhow!(
-            "the tables need more lendable memory than --max-memory allows ({} are left for this one): \
-             raise it, or leave out --arena",
+            "the tables need more lendable memory than --max-memory allows ({} are left for this \
+             one): raise it, or leave out --arena",
             bytes_text(room)
         );
     }

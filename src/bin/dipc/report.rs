@@ -211,7 +211,8 @@ mod tests {
         let text = report.to_string();
         assert!(
             text.contains(
-                "3.00 MB received, on cuda:1, 2.00 MB copied between the host and a GPU, 1.00 kB copied on a GPU"
+                "3.00 MB received, on cuda:1, 2.00 MB copied between the host and a GPU, 1.00 kB \
+                 copied on a GPU"
             ),
             "{text}"
         );

@@ -104,7 +104,8 @@ impl Sink {
             Writer::File(writer) => writer.write(batch).map_err(|error| {
                 if error.to_string().contains("Dictionary replacement") {
                     anyhow::anyhow!(
-                        "{error}; an Arrow file cannot replace a dictionary, an Arrow stream (.arrows) can"
+                        "{error}; an Arrow file cannot replace a dictionary, an Arrow stream \
+                         (.arrows) can"
                     )
                 } else {
                     anyhow::Error::from(error)

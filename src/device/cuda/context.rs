@@ -137,7 +137,8 @@ impl Device {
     /// What is wrong with the number `id` where the driver sees `count` GPUs.
     pub(crate) fn unknown(id: i64, count: i32) -> Error {
         Error::invalid_argument(format!(
-            "there is no GPU {id}: the driver sees {count}, numbered from 0 (`dipc info` lists them)"
+            "there is no GPU {id}: the driver sees {count}, numbered from 0 (`dipc info` lists \
+             them)"
         ))
     }
 

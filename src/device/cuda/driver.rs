@@ -95,12 +95,14 @@ impl Failure {
             ),
             3 => (
                 Status::Unsupported,
-                "CUDA does not survive a fork: use it in the process that first used it, or call exec",
+                "CUDA does not survive a fork: use it in the process that first used it, or call \
+                 exec",
             ),
             4 => (Status::Stopped, "the process is ending"),
             34 => (
                 Status::Unsupported,
-                "the libcuda.so.1 that was found is the CUDA toolkit's stub: let the driver's be found first",
+                "the libcuda.so.1 that was found is the CUDA toolkit's stub: let the driver's be \
+                 found first",
             ),
             46 => (
                 Status::Busy,
@@ -128,7 +130,8 @@ impl Failure {
             214 | 220 | 226 | 700 | 702 | 710 | 714..=719 => (Status::Io, unusable),
             200 | 209 | 218 | 221..=223 => (
                 Status::Unsupported,
-                "the driver cannot compile the kernels of libdipc for this GPU: install a newer one",
+                "the driver cannot compile the kernels of libdipc for this GPU: install a newer \
+                 one",
             ),
             217 | 705 | code::NOT_SUPPORTED => (
                 Status::Unsupported,
@@ -200,7 +203,8 @@ impl Driver {
         let version = version()?;
         if version < OLDEST {
             return Err(Error::unsupported(format!(
-                "the CUDA driver is for CUDA {}, which is too old: install one for CUDA {} or newer",
+                "the CUDA driver is for CUDA {}, which is too old: install one for CUDA {} or \
+                 newer",
                 dotted(version),
                 dotted(OLDEST)
             )));

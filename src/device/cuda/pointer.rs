@@ -130,7 +130,8 @@ impl Pointer {
     pub fn on_device(device: &Device, address: u64, len: usize) -> Result<Self> {
         let wrong = |what: String| {
             Error::invalid_data(format!(
-                "the buffer of {len} bytes at {address:#x} is said to be memory of GPU {}, and {what}",
+                "the buffer of {len} bytes at {address:#x} is said to be memory of GPU {}, and \
+                 {what}",
                 device.ordinal()
             ))
         };
@@ -162,9 +163,9 @@ impl Pointer {
         let pointer = Self::on_device(device, address, len)?;
         if pointer.foreign_context {
             return Err(Error::invalid_data(format!(
-                "the buffer of {len} bytes at {address:#x} was allocated in another context than the \
-                 primary one of GPU {}: allocate what has lengths or bits to be read in the primary \
-                 one, which the CUDA runtime uses, too",
+                "the buffer of {len} bytes at {address:#x} was allocated in another context than \
+                 the primary one of GPU {}: allocate what has lengths or bits to be read in the \
+                 primary one, which the CUDA runtime uses, too",
                 device.ordinal()
             )));
         }

@@ -60,7 +60,8 @@ fn common(line: &TableLine) -> String {
     } = line;
     let window = bytes_size(*window_bytes);
     let mut text = format!(
-        "{op} over {transport}: {source}, level {level}, window {window_batches} batches and {window}"
+        "{op} over {transport}: {source}, level {level}, window {window_batches} batches and \
+         {window}"
     );
     if line.has_gpu() {
         text.push_str(&format!(", from {} to {}", line.device, line.to));

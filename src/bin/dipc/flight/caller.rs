@@ -195,7 +195,8 @@ fn endpoint(uri: &str) -> Result<Endpoint> {
         }
         "grpc+tls" => {
             return Err(Error::unsupported(format!(
-                "`{uri}` asks for TLS, which dipc does not speak: use grpc:// on a network you trust"
+                "`{uri}` asks for TLS, which dipc does not speak: use grpc:// on a network you \
+                 trust"
             )));
         }
         _ => return Err(invalid("has a scheme that is not Flight's")),

@@ -241,7 +241,8 @@ fn answers(
 
 fn unimplemented<T>(what: &str) -> Result<T, Status> {
     Err(Status::unimplemented(format!(
-        "dipc serve does not know {what}: it answers ListFlights, GetFlightInfo, GetSchema and DoGet"
+        "dipc serve does not know {what}: it answers ListFlights, GetFlightInfo, GetSchema and \
+         DoGet"
     )))
 }
 

@@ -136,8 +136,8 @@ impl Input {
         match self.end - self.at {
             0 => Ok(()),
             rest => Err(Error::invalid_data(format!(
-                "{rest} bytes follow the end of the stream; if they are another stream, write it to \
-                 a file of its own"
+                "{rest} bytes follow the end of the stream; if they are another stream, write it \
+                 to a file of its own"
             ))),
         }
     }
