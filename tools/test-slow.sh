@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The tests that take long: thread and memory sanitizers, the C tests under AddressSanitizer, loom,
-# fuzzing, kills at random moments. Each step has a bound on its time; what cannot run here is skipped with the reason, and a
-# failed step does not keep the others from running.
+# fuzzing, kills at random moments, hundreds of connections. Each step has a bound on its time; a step
+# that cannot run here is skipped with the reason, and a failed step does not keep the others from
+# running.
 #
-#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|bindings ...]      default: all
+#   tools/test-slow.sh [tsan|asan|c|loom|fuzz|kills|connections|bindings ...]      default: all
 #
 # FUZZ_SECONDS     time for each fuzz target (60)
 # DIPC_KILLS       kills of each kind on each transport (200)
@@ -152,7 +153,7 @@ fuzz() {
 
 export PATH=$PWD/.tools/bin:$PATH
 parts=("$@")
-[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills bindings)
+[ "${#parts[@]}" -gt 0 ] || parts=(tsan asan c loom fuzz kills connections bindings)
 for part in "${parts[@]}"; do
   case $part in
     tsan) thread ;;
@@ -164,6 +165,10 @@ for part in "${parts[@]}"; do
       # The seed that is printed repeats a run (DIPC_SEED).
       step kills 3600 env DIPC_KILLS="${DIPC_KILLS:-200}" \
         cargo test --locked --all-features --test kills -- --nocapture || true
+      ;;
+    connections)
+      step connections 1800 env DIPC_WHOLE=1 \
+        cargo test --locked --all-features --test ucx --test ucx_peer --test cli || true
       ;;
     bindings)
       step "C++ headers: AddressSanitizer, clang, clang-tidy" 1800 bindings/cpp/test.sh asan clang tidy || true

@@ -12,6 +12,7 @@ use std::time::Instant;
 use dipc::proto::{Credit, Prefix, PrefixKind, Request, Uri};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::sample::rounds;
 use crate::support::*;
 
 const LIMIT: u64 = 8 << 20;
@@ -116,7 +117,7 @@ fn memory_that_clients_keep_counts() {
 fn a_client_may_come_again_and_again() {
     // Half of it.
     let server = serve("0.005");
-    for round in 0..100 {
+    for round in 0..rounds(100) {
         let start = Instant::now();
         // The server may not have seen yet that the last connection is gone.
         while take(&server.uri).1.is_empty() {

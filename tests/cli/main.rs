@@ -12,6 +12,8 @@ mod holding;
 mod limits;
 mod logs;
 mod network;
+#[path = "../common/sample.rs"]
+mod sample;
 mod stray;
 mod support;
 mod tables;

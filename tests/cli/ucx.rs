@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::network::{LARGE, Link, SERVER, fail_of, long_fetch};
+use crate::sample::rounds;
 use crate::support::*;
 
 const LOOPBACK: &str = "ucx://127.0.0.1:";
@@ -131,7 +132,7 @@ fn clients_give_up_while_they_connect() {
     for library in ucx_libraries() {
         let server = start(&library, &["--tpch", "region"]);
         let give_up = || {
-            for _ in 0..20 {
+            for _ in 0..rounds(20) {
                 let clients = [20, 60, 120, 240].map(|most| {
                     let timeout = format!("{}ms", fastrand::u64(10..most));
                     let args = ["get", &server.uri, "region", "--timeout", &timeout];

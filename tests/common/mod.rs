@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod child;
+pub mod sample;
 
 use std::sync::Arc;
 

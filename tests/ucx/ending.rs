@@ -12,6 +12,7 @@ use dipc::client::GetOptions;
 use dipc::error::Status;
 use dipc::server::{Request, Server};
 
+use crate::common::sample::rounds;
 use crate::common::{FnProvider, counting, stream_of};
 use crate::{Other, client, eventually, pair, role, serve, serving, takes_one, until_told, works};
 
@@ -159,7 +160,7 @@ fn clients_that_leave_while_they_fetch_do_no_harm() {
         "-",
     );
     let uri = other.line("uri=");
-    for round in 0..100 {
+    for round in 0..rounds(100) {
         let (_, client) = pair(&by_memory, Duration::ZERO);
         let mut stream = client
             .get(&[&uri], b"t", &GetOptions::default(), None)

@@ -21,6 +21,7 @@ use dipc::server::ServerOptions;
 use dipc::transport::BodyPolicy;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::common::sample::sampled;
 use crate::common::{export, export_schema, read_all};
 use crate::peer::{Options, Outcome, Peer, Server, peers};
 use crate::{LIBRARY, client, eventually, serving, works};
@@ -79,6 +80,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         .collect();
     files.sort();
     assert!(files.len() > 30, "vectors are missing");
+    let mut files = sampled(files);
     files.push(large(folder));
     files
 }

@@ -8,6 +8,8 @@
 )]
 
 mod peer;
+#[path = "../common/sample.rs"]
+mod sample;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,7 +119,7 @@ fn arrives(server: &Server, options: Options, file: &Path, folder: &Path) -> Str
 #[test]
 fn every_file_arrives_unchanged() {
     let folder = folder("files");
-    let mut files = files();
+    let mut files = sample::sampled(files());
     files.push(large(&folder));
     for peer in peers() {
         for options in WAYS {
