@@ -1,48 +1,60 @@
-//! What must outlive the connection that lent it: a peer that was cut off may still read memory of
-//! a GPU, and the driver can take it away from nobody. So it is kept until the peer's process has
-//! ended, or until an event of our own has happened. What memory counts against is kept here as
-//! well, where nothing but the end of a process says that it is free.
+//! What must outlive the connection that used it.
 //!
-//! One thread for the process sleeps on the descriptors of such peers. It is there only while
-//! something is kept.
+//! A peer that was cut off may still read memory of a GPU, and the driver can take it away from
+//! nobody: so it is kept until the peer's process has ended, or until an event of our own has
+//! happened. UCX waits for peers while it closes a connection. What memory counts against is kept
+//! here as well, where nothing but the end of a process says that it is free.
+//!
+//! One thread for the process looks at all of it by turns. It is there only while something is
+//! kept, and looks the less often the longer nothing ends.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device::cuda::Event;
+use crate::fork::PerProcess;
 
-/// What is waited for.
-enum Until {
-    /// The process behind this descriptor has ended, or, where there is one, this time has come.
-    PeerEnds(Arc<OwnedFd>, Option<Instant>),
-    /// The event has happened. A device that says nothing but errors does nothing more.
-    Happened { event: Event, errors: u32 },
+/// Something that ends later.
+pub trait Lingering: Send {
+    /// Goes on. Returns whether it has ended; it is dropped then, on the same thread.
+    fn turn(&mut self) -> bool;
+
+    /// Whether it ends soon, so that [`wait`] waits for it.
+    fn is_prompt(&self) -> bool {
+        false
+    }
 }
 
-struct KeptThing {
-    until: Until,
-    _thing: Box<dyn Send>,
+#[derive(Default)]
+struct Keeper {
+    state: Mutex<KeeperState>,
+    /// Something was given to the thread.
+    given: Condvar,
+    /// Something has ended.
+    ended: Condvar,
 }
 
-struct KeptThings {
-    items: Vec<KeptThing>,
-    /// Wakes the thread; `None`: there is none.
-    wake: Option<Arc<OwnedFd>>,
+#[derive(Default)]
+struct KeeperState {
+    /// What the thread has not taken yet.
+    new: Vec<Box<dyn Lingering>>,
+    /// All that is kept, and the prompt ones among them.
+    count: usize,
+    prompt: usize,
+    /// There is a thread.
+    runs: bool,
 }
 
-static STATE: Mutex<KeptThings> = Mutex::new(KeptThings {
-    items: Vec::new(),
-    wake: None,
-});
+static KEEPER: PerProcess<Keeper> = PerProcess::new(Keeper::default);
 
-/// Events are asked for after so long, and then less and less often.
+/// The pauses between two looks: the first, and the longest with and without prompt ones.
 const SOONEST: Duration = Duration::from_millis(1);
-const LATEST: Duration = Duration::from_millis(50);
+const LATEST_FOR_PROMPT: Duration = Duration::from_millis(4);
+const LATEST: Duration = Duration::from_millis(100);
 /// How long a process may take to end after its sockets have.
 const A_WHILE: Duration = Duration::from_secs(5);
 /// Errors in answer to the question whether an event has happened, after which it counts as such.
@@ -50,162 +62,129 @@ const MOST_ERRORS: u32 = 3;
 
 /// Drops `thing` once the process behind `peer` has ended, on a thread of its own.
 pub fn keep_until_end(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
-    keep(KeptThing {
-        until: Until::PeerEnds(Arc::clone(peer), None),
+    keep(Box::new(UntilPeerEnds {
+        peer: Arc::clone(peer),
+        deadline: None,
         _thing: thing,
-    });
+    }));
 }
 
 /// The same of what the peer is done with, as far as is known: a process that goes on for a while
 /// was not about to end, and has closed it before the connection.
 pub fn keep_for_a_while(peer: &Arc<OwnedFd>, thing: Box<dyn Send>) {
-    keep(KeptThing {
-        until: Until::PeerEnds(Arc::clone(peer), Some(Instant::now() + A_WHILE)),
+    keep(Box::new(UntilPeerEnds {
+        peer: Arc::clone(peer),
+        deadline: Some(Instant::now() + A_WHILE),
         _thing: thing,
-    });
+    }));
 }
 
 /// Drops `thing` once `event` has happened, on a thread of its own.
 pub fn keep_until_happened(event: Event, thing: Box<dyn Send>) {
-    keep(KeptThing {
-        until: Until::Happened { event, errors: 0 },
+    keep(Box::new(UntilHappened {
+        event,
+        errors: 0,
         _thing: thing,
-    });
+    }));
+}
+
+/// Turns `item` on a thread of its own until it has ended.
+pub fn keep(item: Box<dyn Lingering>) {
+    let keeper = KEEPER.get();
+    let mut state = keeper.state.lock();
+    state.count += 1;
+    state.prompt += usize::from(item.is_prompt());
+    state.new.push(item);
+    keeper.given.notify_one();
+    if state.runs {
+        return;
+    }
+    let started = std::thread::Builder::new()
+        .name("dipc-keeper".into())
+        .spawn(|| keeper.run());
+    match started {
+        Ok(_) => state.runs = true,
+        // The next call tries again.
+        Err(error) => tracing::warn!("what ended connections used is kept for now: {error}"),
+    }
 }
 
 /// Whether something is kept.
 pub fn is_keeping() -> bool {
-    !STATE.lock().items.is_empty()
+    KEEPER.get().state.lock().count > 0
 }
 
-fn keep(item: KeptThing) {
-    let mut state = STATE.lock();
-    state.items.push(item);
-    if let Some(wake) = &state.wake {
-        notify(wake);
-        return;
-    }
-    // Where no thread is to be had, what is kept stays until one is: the next call tries again.
-    let Ok(wake) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else {
-        return;
-    };
-    let wake = Arc::new(wake);
-    let ours = Arc::clone(&wake);
-    let started = std::thread::Builder::new()
-        .name("dipc-outlive".into())
-        .spawn(move || run(&ours));
-    match started {
-        Ok(_) => state.wake = Some(wake),
-        Err(error) => tracing::warn!("memory that a lost peer may read is kept for ever: {error}"),
-    }
+/// Waits until what is prompt has ended, and no longer than `patience`.
+pub fn wait(patience: Duration) {
+    let deadline = Instant::now() + patience;
+    let keeper = KEEPER.get();
+    let mut state = keeper.state.lock();
+    while state.prompt > 0 && !keeper.ended.wait_until(&mut state, deadline).timed_out() {}
 }
 
-fn notify(wake: &OwnedFd) {
-    let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
-}
-
-/// What the thread waits for next.
-struct WaitSet {
-    /// Each once: the system refuses to wait for more descriptors than a process may have.
-    peers: Vec<Arc<OwnedFd>>,
-    /// Whether there are events, which no descriptor tells of.
-    events: bool,
-    deadline: Option<Instant>,
-}
-
-impl WaitSet {
-    fn of(items: &[KeptThing]) -> Self {
-        let mut waiting = Self {
-            peers: Vec::new(),
-            events: false,
-            deadline: None,
-        };
-        for item in items {
-            match &item.until {
-                Until::PeerEnds(peer, deadline) => {
-                    waiting.peers.push(Arc::clone(peer));
-                    let deadlines = waiting.deadline.into_iter().chain(*deadline);
-                    waiting.deadline = deadlines.min();
-                }
-                Until::Happened { .. } => waiting.events = true,
+impl Keeper {
+    fn run(&self) {
+        let (mut items, mut pause) = (Vec::new(), SOONEST);
+        let mut state = self.state.lock();
+        loop {
+            if !state.new.is_empty() {
+                items.append(&mut state.new);
+                pause = SOONEST;
             }
-        }
-        waiting.peers.sort_unstable_by_key(Arc::as_ptr);
-        waiting.peers.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        waiting
-    }
-
-    /// Sleeps until `wake` or a peer says something, or it is time to look again: after `pause`
-    /// where nothing would say so. Returns whether nothing but time has passed.
-    fn sleep(&self, wake: &OwnedFd, pause: Duration) -> bool {
-        let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
-        fds.extend(
-            self.peers
-                .iter()
-                .map(|peer| PollFd::new(peer, PollFlags::IN)),
-        );
-        let left = self
-            .deadline
-            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let timeout = self.events.then_some(pause).into_iter().chain(left).min();
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(0) => true,
-            Ok(_) | Err(Errno::INTR) => false,
-            // Of too many peers, or where memory is short.
-            Err(_) => {
-                std::thread::sleep(pause);
-                true
-            }
-        }
-    }
-}
-
-fn run(wake: &OwnedFd) {
-    let mut pause = SOONEST;
-    loop {
-        let waiting = {
-            let mut state = STATE.lock();
-            if state.items.is_empty() {
-                state.wake = None;
+            let before = items.len();
+            // What drops takes its time, and locks.
+            MutexGuard::unlocked(&mut state, || items.retain_mut(|item| !item.turn()));
+            state.count -= before - items.len();
+            let all = items.iter().chain(&state.new);
+            state.prompt = all.filter(|item| item.is_prompt()).count();
+            self.ended.notify_all();
+            if state.count == 0 {
+                state.runs = false;
                 return;
             }
-            WaitSet::of(&state.items)
-        };
-        pause = if waiting.sleep(wake, pause) {
-            (pause * 2).min(LATEST)
-        } else {
-            SOONEST
-        };
-        let _ = rustix::io::read(wake, &mut [0; 8]);
-        let over: Vec<KeptThing> = {
-            let mut state = STATE.lock();
-            state
-                .items
-                .extract_if(.., |item| item.until.is_over())
-                .collect()
-        };
-        // What drops takes its time, and locks.
-        drop(over);
+            if state.new.is_empty() {
+                let latest = match state.prompt {
+                    0 => LATEST,
+                    _ => LATEST_FOR_PROMPT,
+                };
+                self.given.wait_for(&mut state, pause.min(latest));
+                pause = match items.len() < before {
+                    true => SOONEST,
+                    false => (pause * 2).min(LATEST),
+                };
+            }
+        }
     }
 }
 
-impl Until {
-    fn is_over(&mut self) -> bool {
-        match self {
-            Self::PeerEnds(peer, deadline) => {
-                let mut polled = [PollFd::new(peer, PollFlags::IN)];
-                matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1..))
-                    || deadline.is_some_and(|deadline| Instant::now() >= deadline)
-            }
-            Self::Happened { event, errors } => match event.is_ready() {
-                Ok(ready) => ready,
-                Err(_) => {
-                    *errors += 1;
-                    *errors >= MOST_ERRORS
-                }
-            },
-        }
+/// Kept until the process behind a descriptor has ended or, where there is one, a time has come.
+struct UntilPeerEnds {
+    peer: Arc<OwnedFd>,
+    deadline: Option<Instant>,
+    _thing: Box<dyn Send>,
+}
+
+impl Lingering for UntilPeerEnds {
+    fn turn(&mut self) -> bool {
+        let mut polled = [PollFd::new(&self.peer, PollFlags::IN)];
+        matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1..))
+            || (self.deadline).is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+/// Kept until an event has happened. A device that says nothing but errors does nothing more.
+struct UntilHappened {
+    event: Event,
+    errors: u32,
+    _thing: Box<dyn Send>,
+}
+
+impl Lingering for UntilHappened {
+    fn turn(&mut self) -> bool {
+        self.event.is_ready().unwrap_or_else(|_| {
+            self.errors += 1;
+            self.errors >= MOST_ERRORS
+        })
     }
 }
 

@@ -228,7 +228,7 @@ impl Control {
             GOAWAY => ("GOAWAY", payload.is_empty().then_some(Self::GoAway)),
             PENDING => ("PENDING", Self::pending(payload)),
             // Rule E3: unknown kinds are ignored. 8 is JOIN, which the tcp transport reads itself,
-            // 10 RING, which shm does, and 13 BUNDLES, which ucx does.
+            // and 10 RING, which shm does.
             _ => return Ok(None),
         };
         message.map(Some).ok_or_else(|| {

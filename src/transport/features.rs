@@ -12,7 +12,6 @@ pub const MAX_SOCKETS: u16 = 64;
 /// The first byte of each message.
 const JOIN_KIND: u8 = 8;
 const RING_KIND: u8 = 10;
-const BUNDLES_KIND: u8 = 13;
 
 /// The transports that have such messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +20,6 @@ pub enum Scheme {
     Tcp,
     /// `shm:`
     Shm,
-    /// `ucx:`
-    Ucx,
 }
 
 /// A control message of a transport.
@@ -34,8 +31,6 @@ pub enum Feature {
     AskRing,
     /// shm, from a server: a ring of so many bytes, with its descriptor.
     Ring(u64),
-    /// ucx, from a client: it takes several messages in one.
-    Bundles,
 }
 
 /// Which socket of which connection a JOIN comes over.
@@ -70,7 +65,6 @@ impl Feature {
                 bytes.extend_from_slice(&length.to_le_bytes());
                 bytes
             }
-            Self::Bundles => vec![BUNDLES_KIND],
         }
     }
 
@@ -90,7 +84,6 @@ impl Feature {
                 let length = content.try_into().ok().map(u64::from_le_bytes);
                 length.map(Self::Ring)
             }
-            (Scheme::Ucx, BUNDLES_KIND, _) => content.is_empty().then_some(Self::Bundles),
             _ => return Ok(None),
         };
         feature.map(Some).ok_or_else(|| {
@@ -99,8 +92,7 @@ impl Feature {
                     "JOIN",
                     "21 bytes, a count from 2 to 64, and an index below that",
                 ),
-                RING_KIND => ("RING", "1 byte from a client, and 9 bytes from a server"),
-                _ => ("BUNDLES", "1 byte"),
+                _ => ("RING", "1 byte from a client, and 9 bytes from a server"),
             };
             Error::protocol(format!(
                 // Rule E3.

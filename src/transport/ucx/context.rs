@@ -1,6 +1,7 @@
 //! UCX as this process has it: one context for each set of settings.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,21 +11,19 @@ use parking_lot::Mutex;
 use ucx1_sys::{
     Api, UCP_ATTR_FIELD_MEMORY_TYPES, UCP_ERR_HANDLING_MODE_NONE, UCP_ERR_HANDLING_MODE_PEER,
     UCP_FEATURE_AM, UCP_FEATURE_TAG, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES,
-    UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_MEMORY_TYPE_CUDA, UCS_OK, ucp_context_attr_t,
-    ucp_context_h, ucp_err_handling_mode_t, ucp_params_t,
+    UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_MEMORY_TYPE_CUDA, UCS_OK, ucp_config_t,
+    ucp_context_attr_t, ucp_context_h, ucp_err_handling_mode_t, ucp_params_t,
 };
 
-use crate::device::memfd;
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 use crate::transport::Settings;
 use crate::transport::patience::{PATIENCE_SETTING, Patience};
 use crate::transport::ucx::ending;
-use crate::transport::ucx::error::version_text;
+use crate::transport::ucx::error::{error, version_text};
 use crate::transport::ucx::info::Resources;
-use crate::transport::ucx::log::{keep_lines_of, log};
+use crate::transport::ucx::log::log;
 use crate::transport::ucx::room;
-use crate::transport::ucx::settings::{Config, GivenSettings, ensure_taken, is_of_the_process};
 
 /// The setting that names the library to load.
 const LIBRARY: &str = "library";
@@ -38,27 +37,22 @@ const OURS: [&str; 3] = [LIBRARY, ERROR_HANDLING, PATIENCE_SETTING];
 const TCP_FAMILIES: &str = "TCP_AF_PRIO";
 /// The oldest UCX that is known to take [`TCP_FAMILIES`] as a setting.
 const OBEYS_TCP_FAMILIES: (u32, u32, u32) = (1, 15, 0);
-/// What UCX sends over tcp in one piece, of what it copies: 8 KiB by default, with a system call
-/// for each. From 1.16 on that is all that it sends without rendezvous.
+/// What UCX sends over tcp in one piece, with a system call for each: 8 KiB by default.
 const TCP_SEGMENT: &str = "TCP_TX_SEG_SIZE";
-/// Not more: it is what a peer with UCX's own settings takes in one piece. A body of 64 KiB with
-/// its header is two so, and takes 37 us with both ends awake where 72 KiB in a piece would make it
-/// 32.
+/// Not more: a peer with UCX's own settings takes as much in one piece.
 const TCP_SEGMENT_BYTES: &str = "64k";
 /// The tcp of newer ones does not open where this is less; it is as much by default.
 const TCP_RECEIVED_SEGMENT: &str = "TCP_RX_SEG_SIZE";
 /// What UCX goes over.
 const TRANSPORTS: &str = "TLS";
-/// Everything but shared memory in files, where the size of files is limited.
+/// Everything but shared memory in files, by which a limit on the size of files ends the process.
 const WITHOUT_FILES: &str = "^posix";
-/// Lets shared memory carry connections that notice a dead peer. UCX 1.22 can end the process when
-/// such a connection over tcp ends by force.
-const POSIX_ERROR_HANDLING: &str = "POSIX_ERROR_HANDLING";
-/// The oldest UCX that knows [`POSIX_ERROR_HANDLING`].
-const KNOWS_POSIX_ERROR_HANDLING: (u32, u32, u32) = (1, 14, 0);
 /// Whether a listener takes an address where connections of an earlier one have not ended: without
 /// it the port of a server that was killed stays taken for a minute.
 const REUSES_ADDRESS: &str = "TCP_CM_REUSEADDR";
+/// The oldest UCX that takes the settings of its transports by their whole names. Older ones take
+/// them without the name of the transport.
+const WHOLE_NAMES: (u32, u32, u32) = (1, 17, 0);
 /// The first UCX that carries several large messages over one tcp connection at once. Earlier ones
 /// can end the process by an assertion (`PUT_TX_WAITING_ACK`).
 const CARRIES_SEVERAL: (u32, u32, u32) = (1, 14, 0);
@@ -74,8 +68,6 @@ pub(super) struct Context {
     reuses_addresses: bool,
     /// Whether UCX sends and receives memory of GPUs.
     knows_cuda: bool,
-    /// What UCX was told by settings.
-    given: GivenSettings,
     /// File descriptors that a worker and its endpoint may take.
     worker_descriptors: u64,
     generation: Generation,
@@ -96,17 +88,12 @@ static CONTEXTS: Lazy<Mutex<HashMap<Key, Weak<Context>>>> = Lazy::new(Mutex::def
 ///
 /// # Errors
 ///
-/// `InvalidArgument`: UCX takes it from the environment alone, or one of this module does not take
-/// the value.
+/// `InvalidArgument`: one of this module does not take the value.
 pub(super) fn takes_setting(name: &str, value: &str) -> Result<bool> {
     match name {
         LIBRARY => Ok(true),
         ERROR_HANDLING => error_mode(value).map(|_| true),
         PATIENCE_SETTING => Patience::parse(value, "ucx").map(|_| true),
-        _ if is_of_the_process(name) => Err(Error::invalid_argument(format!(
-            "UCX takes this setting from the environment alone: set UCX_{name} there before the \
-             process starts, in place of ucx.{name}"
-        ))),
         _ => {
             let is_key = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
             Ok(!name.is_empty() && name.chars().all(is_key))
@@ -198,8 +185,7 @@ impl Context {
         }
         room::ensure(room::OF_A_CONTEXT)?;
         let theirs = ours.iter().filter(|(name, _)| !OURS.contains(&&**name));
-        let given = GivenSettings::new(theirs.cloned());
-        let handle = init(api, &given, ipv6, extra_features)?;
+        let handle = init(api, &theirs.collect::<Vec<_>>(), ipv6, extra_features)?;
         let mut context = Self {
             api,
             handle,
@@ -207,7 +193,6 @@ impl Context {
             over_tcp: false,
             reuses_addresses: says_yes(value(REUSES_ADDRESS), REUSES_ADDRESS),
             knows_cuda: knows_cuda(api, handle),
-            given,
             worker_descriptors: 0,
             generation: Generation::now(),
         };
@@ -251,11 +236,6 @@ impl Context {
         self.reuses_addresses
     }
 
-    /// What UCX was told by settings, which it reads again for each worker.
-    pub(super) fn given(&self) -> &GivenSettings {
-        &self.given
-    }
-
     /// How many file descriptors a worker and its endpoint may take.
     pub(super) fn worker_descriptors(&self) -> u64 {
         self.worker_descriptors
@@ -280,22 +260,19 @@ fn says_yes(value: Option<&str>, name: &str) -> bool {
 
 fn init(
     api: &'static Api,
-    given: &GivenSettings,
+    given: &[&(String, String)],
     ipv6: bool,
     extra_features: u64,
 ) -> Result<ucp_context_h> {
     let mut config = Config::read(api)?;
     // The environment has the last word where the user said something there.
     let is_set = |key| is_in_environment(key) || given.iter().any(|(name, _)| name == key);
+    // Without tcp in the build there are no such settings.
     if !is_set(TCP_SEGMENT) && !is_set(TCP_RECEIVED_SEGMENT) {
-        // Without tcp in the build there is no such setting.
         let _ = config.set(TCP_SEGMENT, TCP_SEGMENT_BYTES);
     }
-    if !is_set(TRANSPORTS) && memfd::most_bytes() != u64::MAX {
+    if !is_set(TRANSPORTS) {
         config.set(TRANSPORTS, WITHOUT_FILES)?;
-    }
-    if api.version() >= KNOWS_POSIX_ERROR_HANDLING && !is_in_environment(POSIX_ERROR_HANDLING) {
-        config.set(POSIX_ERROR_HANDLING, "y")?;
     }
     if !is_set(REUSES_ADDRESS) {
         let _ = config.set(REUSES_ADDRESS, "y");
@@ -303,7 +280,7 @@ fn init(
     if ipv6 {
         config.set(TCP_FAMILIES, "inet6,inet")?;
     }
-    for (name, value) in given.iter() {
+    for (name, value) in given {
         config.set(name, value)?;
     }
     let params = ucp_params_t {
@@ -313,17 +290,68 @@ fn init(
         ..ucp_params_t::default()
     };
     let mut handle = std::ptr::null_mut();
-    let (status, kept) = keep_lines_of(|| {
-        // SAFETY: both structs are readable, what the mask names is set; `handle` is writable.
-        unsafe { api.ucp_init(&raw const params, config.handle(), &raw mut handle) }
-    });
-    let judged = given.judge(api, "cannot initialise UCX", status, kept);
-    let judged = judged.and_then(|()| ensure_taken(api, given.iter().map(|(name, _)| name)));
-    if judged.is_err() && status == UCS_OK {
-        // SAFETY: made above, and nobody else has it.
-        unsafe { api.ucp_cleanup(handle) };
+    // SAFETY: both structs are readable, what the mask names is set; `handle` is writable.
+    match unsafe { api.ucp_init(&raw const params, config.handle, &raw mut handle) } {
+        UCS_OK => Ok(handle),
+        status if given.is_empty() => Err(error(api, "cannot initialise UCX", status)),
+        status => {
+            let given = given
+                .iter()
+                .map(|(name, value)| format!("ucx.{name}={value}"));
+            let given = given.collect::<Vec<_>>().join(", ");
+            let doing = format!("cannot initialise UCX with {given} (its log may say more)");
+            Err(Error::invalid_argument(error(api, doing, status).text()))
+        }
     }
-    judged.map(|()| handle)
+}
+
+/// UCX's configuration, released on drop.
+struct Config {
+    api: &'static Api,
+    handle: *mut ucp_config_t,
+}
+
+impl Config {
+    /// What UCX's defaults and the environment say.
+    fn read(api: &'static Api) -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: no prefix and no file is what NULL means; `handle` is writable.
+        match unsafe { api.ucp_config_read(std::ptr::null(), std::ptr::null(), &raw mut handle) } {
+            UCS_OK => Ok(Self { api, handle }),
+            status => Err(error(api, "cannot read UCX's configuration", status)),
+        }
+    }
+
+    /// Sets `name`, as the environment has it without `UCX_`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: UCX knows no such setting, or it does not take the value. Older ones, and
+    /// those of transports, are judged later, in UCX's log.
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let short = name.strip_prefix("TCP_");
+        let short = short.filter(|_| self.api.version() < WHOLE_NAMES);
+        let no_zero = |_| Error::invalid_argument("a setting of UCX has a zero byte in it");
+        let key = CString::new(short.unwrap_or(name)).map_err(no_zero)?;
+        let text = CString::new(value).map_err(no_zero)?;
+        // SAFETY: the configuration was read and not released; both strings end with a zero and are
+        // copied.
+        match unsafe { (self.api).ucp_config_modify(self.handle, key.as_ptr(), text.as_ptr()) } {
+            UCS_OK => Ok(()),
+            status => Err(Error::invalid_argument(format!(
+                "UCX {} does not take ucx.{name}={value}: it says \"{}\"",
+                version_text(self.api),
+                self.api.status_text(status)
+            ))),
+        }
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        // SAFETY: read in `read` and released only here.
+        unsafe { self.api.ucp_config_release(self.handle) };
+    }
 }
 
 /// Whether a context takes pointers to memory of a GPU, and is sure to know them as such.

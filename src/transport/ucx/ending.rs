@@ -10,8 +10,8 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use parking_lot::{RecursiveRwLock, RecursiveRwLockReadGuard};
 
+use crate::device::outlive;
 use crate::fork;
-use crate::transport::ucx::closer;
 
 /// Read while something of UCX's is closed or destroyed; true from the end of the process on.
 /// Recursive, for a connection's end has its worker's within.
@@ -35,7 +35,7 @@ extern "C" fn at_exit() {
     if fork::is_child() {
         return;
     }
-    closer::wait(PATIENCE);
+    outlive::wait(PATIENCE);
     if let Some(mut ends) = ENDS.try_write_for(PATIENCE) {
         *ends = true;
     }

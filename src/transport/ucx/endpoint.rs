@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use ucx1_sys::{
     Api, UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR, UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR,
@@ -13,11 +12,10 @@ use ucx1_sys::{
     ucp_ep_params_t, ucp_err_handler_t, ucp_request_param_t, ucs_status_t,
 };
 
-use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::transport::ucx::callbacks::{CallbackInbox, on_endpoint_failure};
 use crate::transport::ucx::error::{error, not_connected};
-use crate::transport::ucx::pending::Pending;
+use crate::transport::ucx::operations::Pending;
 use crate::transport::ucx::sockaddr::{from_raw, with_raw};
 use crate::transport::ucx::worker::Worker;
 
@@ -121,34 +119,8 @@ impl Endpoint {
         Some((from_raw(ends.0)?, from_raw(ends.1)?))
     }
 
-    /// Waits until everything sent has left, and, on a new endpoint, until it is connected.
-    /// `None`: it did not come to that before the deadline.
-    ///
-    /// # Errors
-    ///
-    /// The worker cannot be waited for.
-    pub(super) fn flush(
-        self,
-        worker: &mut Worker,
-        shared: &CallbackInbox,
-        deadline: Instant,
-        cancel: Option<&Cancel>,
-    ) -> Result<Option<ucs_status_t>> {
-        let mut pending = self.begin_flush(worker);
-        let failed = || shared.with(|state| state.failed);
-        let mut ended = None;
-        let driven = worker.drive(deadline, cancel, || {
-            ended = pending.check();
-            ended.is_some() || failed().is_some()
-        });
-        worker.leave_flush(pending);
-        driven?;
-        // The reason is with the error handler; the flush knows only that it was cancelled.
-        Ok(failed().or(ended))
-    }
-
     /// Begins to wait until everything sent has left.
-    pub(super) fn begin_flush(self, worker: &mut Worker) -> Pending {
+    pub(super) fn begin_flush(self, worker: &Worker) -> Pending {
         let params = ucp_request_param_t::default();
         // SAFETY: the endpoint lives; the parameters ask for nothing.
         let returned = unsafe { worker.api().ucp_ep_flush_nbx(self.0, &raw const params) };
@@ -162,7 +134,7 @@ impl Endpoint {
     ///
     /// Closed by force while the worker [is flushing](Worker::is_flushing), the worker is not
     /// turned any more, but destroyed.
-    pub(super) fn begin_close(self, worker: &mut Worker, by_force: bool) -> Option<Pending> {
+    pub(super) fn begin_close(self, worker: &Worker, by_force: bool) -> Option<Pending> {
         let params = ucp_request_param_t {
             op_attr_mask: UCP_OP_ATTR_FIELD_FLAGS,
             flags: if by_force { UCP_EP_CLOSE_FLAG_FORCE } else { 0 },

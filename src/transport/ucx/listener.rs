@@ -216,22 +216,19 @@ impl Listener for UcxListener {
                 && let Some(worker) = &mut self.worker
             {
                 let peer = peer_of(worker, request);
-                return match UcxConnection::accept(&self.context, request, peer) {
-                    Ok(mut connection) => {
-                        connection.watch_network(self.patience);
-                        if let Some(lending) = &self.lending {
-                            connection.lend(lending.lender());
-                        }
-                        Ok(Some(Box::new(connection)))
-                    }
-                    Err((error, None)) => Err(error),
-                    Err((error, Some(request))) => {
-                        // The client waits on: what is short may be there later.
-                        self.waiting.0.lock().push_front(Request(request));
-                        worker.signal();
-                        Err(error)
-                    }
-                };
+                let mut left = Some(request);
+                let accepted = UcxConnection::accept(&self.context, &mut left, peer);
+                if let Some(request) = left {
+                    // The client waits on: what is short may be there later.
+                    self.waiting.0.lock().push_front(Request(request));
+                    worker.signal();
+                }
+                let mut connection = accepted?;
+                connection.watch_network(self.patience);
+                if let Some(lending) = &self.lending {
+                    connection.lend(lending.lender());
+                }
+                return Ok(Some(Box::new(connection)));
             }
             if self.doze()? && self.waiting.0.lock().is_empty() {
                 return Ok(None);

@@ -5,26 +5,18 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `context` | UCX with its settings, shared by all connections that have the same |
-//! | `settings` | which settings there are, by which names UCX takes them, and with which values |
-//! | `log` | UCX's log, for ours and for whoever called UCX |
-//! | `room` | file descriptors, which UCX does not count |
-//! | `silence` | networks that are cut |
-//! | `worker` | what makes progress, and what to sleep on |
-//! | `endpoint` | one end of a connection |
-//! | `callbacks` | what callbacks report, and the operations under way |
+//! | `context`, `log`, `info` | UCX with its settings; its log; what `dipc info` says |
+//! | `worker`, `endpoint`, `link` | what makes progress and sleeps; one end of a connection; both |
+//! | `callbacks`, `operations` | what callbacks report; the operations under way |
 //! | `active`, `tagged`, `gather` | messages: active, tagged, and the memory of those sent |
-//! | `bundle` | several small messages in one |
-//! | `info`, `version` | what `dipc info` says; which versions talk to each other |
 //! | `lending`, `plain` | a server's memory, for peers of our extension and for others |
 //! | `key`, `pull` | reading it at the client |
-//! | `closing`, `closer` | connections on their way out, and the thread that turns them |
+//! | `closing`, `ending` | connections and processes on their way out |
+//! | `room`, `silence`, `version` | too few descriptors, networks that are cut, other versions |
 //! | `connection`, `listener` | the contract of [`crate::transport`] |
 
 mod active;
-mod bundle;
 mod callbacks;
-mod closer;
 mod closing;
 mod connection;
 mod context;
@@ -35,13 +27,13 @@ mod gather;
 mod info;
 mod key;
 mod lending;
+mod link;
 mod listener;
 mod log;
-mod pending;
+mod operations;
 mod plain;
 mod pull;
 mod room;
-mod settings;
 mod silence;
 mod sockaddr;
 mod tagged;
@@ -50,7 +42,6 @@ mod worker;
 
 use std::time::Instant;
 
-pub(super) use closer::{is_keeping, wait as wait_closed};
 use ucx1_sys::UCP_FEATURE_RMA;
 
 use crate::cancel::Cancel;
@@ -65,7 +56,7 @@ use crate::transport::ucx::listener::UcxListener;
 use crate::transport::{Connection, LinkOptions, Listener, Transport};
 
 /// Buffers begin at multiples of this in memory that is lent or read (rule A2).
-const ALIGNMENT: u64 = 64;
+const ALIGNMENT: usize = 64;
 
 /// [`Transport`] for `ucx://host:port`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -146,9 +137,6 @@ impl Transport for Ucx {
                     connection.watch_network(patience);
                     if reads {
                         connection.pull(uri.extension, uri.remote_handle.as_deref())?;
-                    }
-                    if uri.extension {
-                        connection.ask_for_bundles()?;
                     }
                     return Ok(Box::new(connection));
                 }

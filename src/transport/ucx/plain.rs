@@ -114,7 +114,7 @@ fn lay_out(buffers: &[BufferRef]) -> Option<(Vec<u64>, u64)> {
     for buffer in buffers {
         offsets.push(end);
         let length = u64::try_from(buffer.len).ok()?;
-        end = end.checked_add(length.checked_next_multiple_of(ALIGNMENT)?)?;
+        end = end.checked_add(length.checked_next_multiple_of(ALIGNMENT as u64)?)?;
     }
     Some((offsets, end))
 }

@@ -4,28 +4,22 @@
 //! UCX keeps no order between control messages and bodies: a list that names a region which the
 //! server has not announced yet waits for it. What waits is bounded by what was posted.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use ucx1_sys::{
-    UCP_OP_ATTR_FIELD_DATATYPE, UCP_OP_ATTR_FIELD_MEMORY_TYPE, UCS_MEMORY_TYPE_HOST, UCS_OK,
-    ucp_dt_make_contig, ucp_request_param_t, ucs_status_t,
-};
+use ucx1_sys::{UCS_OK, ucs_status_t};
 
 use crate::device::{BufferRef, HostBuffer};
 use crate::error::{Error, Result};
 use crate::proto::{AddressList, BodyKind, Bytes, Span, body_of_tag};
 use crate::transport::lend::split_address;
 use crate::transport::ucx::ALIGNMENT;
-use crate::transport::ucx::callbacks::{CallbackInbox, Ends, Started, Work};
-use crate::transport::ucx::endpoint::Endpoint;
 use crate::transport::ucx::error::error;
+use crate::transport::ucx::gather::bytes_on_the_host;
 use crate::transport::ucx::key::Key;
-use crate::transport::ucx::worker::Worker;
+use crate::transport::ucx::link::Link;
+use crate::transport::ucx::operations::Work;
 use crate::transport::{Incoming, Resolved};
-
-/// Reads under way at a time on one connection; more wait here, where they cost less than in UCX.
-const READS_AT_ONCE: usize = 64;
 
 /// What the regions of one server brought, and what is being read from them.
 #[derive(Default)]
@@ -43,9 +37,6 @@ pub(super) struct Pulls {
     /// Lists being read, by a number of their own.
     lists: HashMap<u64, Pull>,
     next_list: u64,
-    /// Reads that have not begun.
-    queue: VecDeque<Read>,
-    under_way: usize,
     /// Lists that are read whole and that the driver has not asked for yet.
     pulled: HashMap<u32, Pulled>,
 }
@@ -88,25 +79,6 @@ struct Pulled {
     buffers: Vec<BufferRef>,
 }
 
-/// One read.
-struct Read {
-    list: u64,
-    memory: Arc<HostBuffer>,
-    target: BufferRef,
-    address: u64,
-    key: Arc<Key>,
-}
-
-/// What reads go through.
-pub(super) struct ReadLane<'a> {
-    /// The connection's worker.
-    pub worker: &'a mut Worker,
-    /// Its endpoint.
-    pub endpoint: Endpoint,
-    /// What callbacks tell.
-    pub shared: &'a Arc<CallbackInbox>,
-}
-
 impl Pulls {
     /// For a server that `announces` regions, or has given the key to plain addresses in its URI
     /// (rule U2), or both.
@@ -130,7 +102,7 @@ impl Pulls {
     /// `Protocol` for a list that makes no sense; `OutOfMemory`.
     pub(super) fn take_in(
         &mut self,
-        line: &mut ReadLane<'_>,
+        link: &mut Link,
         message: Incoming,
     ) -> Result<Option<Incoming>> {
         let (tag, bytes) = match message {
@@ -160,13 +132,13 @@ impl Pulls {
             spans,
             packed,
         };
-        self.begin_or_wait(line, list)
+        self.begin_or_wait(link, list)
     }
 
-    fn begin_or_wait(&mut self, line: &mut ReadLane<'_>, list: List) -> Result<Option<Incoming>> {
+    fn begin_or_wait(&mut self, link: &mut Link, list: List) -> Result<Option<Incoming>> {
         let unknown = |span: &&Span| span.length > 0 && self.find(span).is_none();
         match list.spans.iter().find(unknown) {
-            None => self.begin(line, list),
+            None => self.begin(link, list),
             Some(span) if !self.announces || split_address(span.address).0 == 0 => {
                 Err(Error::protocol(format!(
                     // Rule U2.
@@ -203,7 +175,7 @@ impl Pulls {
     }
 
     /// Takes memory for a list and begins to read. A list of empty buffers is there at once.
-    fn begin(&mut self, line: &mut ReadLane<'_>, list: List) -> Result<Option<Incoming>> {
+    fn begin(&mut self, link: &mut Link, list: List) -> Result<Option<Incoming>> {
         let List {
             seq,
             tag,
@@ -217,50 +189,57 @@ impl Pulls {
                 "the address list of message {seq} names more than its {packed} bytes"
             ))
         };
-        let (mut offsets, mut end) = (Vec::with_capacity(spans.len()), 0u64);
-        for span in &spans {
-            offsets.push(end);
-            end = span
-                .length
+        let (mut reads, mut end) = (Vec::new(), 0_usize);
+        for (index, span) in spans.iter().enumerate().filter(|(_, span)| span.length > 0) {
+            // Looked at before: regions do not go while a list is looked at.
+            let (address, key) = self.find(span).ok_or_else(too_long)??;
+            let len = usize::try_from(span.length).map_err(|_| too_long())?;
+            reads.push((index, address, Arc::clone(key), end, len));
+            end = len
                 .checked_next_multiple_of(ALIGNMENT)
                 .and_then(|length| end.checked_add(length))
                 .ok_or_else(too_long)?;
         }
-        let length = usize::try_from(end).map_err(|_| too_long())?;
-        let memory = Arc::new(HostBuffer::to_fill(length)?);
-        let whole = memory.as_ref().as_ref();
-        let (mut buffers, mut reads) = (Vec::with_capacity(spans.len()), Vec::new());
-        let mut keys: Vec<Arc<Key>> = Vec::new();
+        let memory = Arc::new(HostBuffer::to_fill(end)?);
+        let data = memory.as_ref().as_ref().data;
+        let mut buffers = vec![BufferRef::EMPTY; spans.len()];
         let number = self.next_list;
-        for (span, offset) in spans.iter().zip(offsets) {
-            if span.length == 0 {
-                buffers.push(BufferRef::EMPTY);
+        let has_failed = link.has_failed();
+        for (index, address, key, offset, len) in &reads {
+            let target = BufferRef {
+                data: data.wrapping_add(*offset),
+                len: *len,
+            };
+            buffers[*index] = target;
+            // Nothing is to be had from an endpoint that is lost; the connection tells its end.
+            if has_failed {
                 continue;
             }
-            let Some(found) = self.find(span) else {
-                // Looked at before: regions do not go while a list is looked at.
-                return Err(too_long());
+            let params = bytes_on_the_host();
+            let (api, endpoint) = (link.worker.api(), link.endpoint.handle());
+            // SAFETY: the endpoint lives; the target lies in memory that the operation holds, no
+            // reference to it exists while it is read into, and no two reads have the same part of
+            // it; the key was unpacked at this endpoint, and is kept by the list until the
+            // operation is over.
+            let returned = unsafe {
+                let buffer = target.data.cast_mut().cast();
+                api.ucp_get_nbx(
+                    endpoint,
+                    buffer,
+                    *len,
+                    *address,
+                    key.handle(),
+                    &raw const params,
+                )
             };
-            let (address, key) = found?;
-            let (offset, len) = (usize::try_from(offset), usize::try_from(span.length));
-            let (Ok(offset), Ok(len)) = (offset, len) else {
-                return Err(too_long());
-            };
-            let target = BufferRef {
-                data: whole.data.wrapping_add(offset),
-                len,
-            };
-            buffers.push(target);
-            if keys.iter().all(|other| !Arc::ptr_eq(other, key)) {
-                keys.push(Arc::clone(key));
-            }
-            reads.push(Read {
+            let work = Work::Read {
                 list: number,
                 memory: Arc::clone(&memory),
-                target,
-                address,
-                key: Arc::clone(key),
-            });
+            };
+            if link.operations.add(work, returned) {
+                // Whoever sleeps has armed the worker before this.
+                link.worker.signal();
+            }
         }
         let pull = Pull {
             seq,
@@ -269,65 +248,19 @@ impl Pulls {
             pulled: Pulled { memory, buffers },
             left: reads.len(),
             wanted: true,
-            _keys: keys,
+            _keys: reads.into_iter().map(|(_, _, key, ..)| key).collect(),
         };
-        if reads.is_empty() {
-            return Ok(self.deliver(pull));
+        if pull.left == 0 {
+            return Ok(Some(self.deliver(pull)));
         }
         self.next_list += 1;
         self.lists.insert(number, pull);
-        self.queue.extend(reads);
-        self.read_on(line);
         Ok(None)
     }
 
     /// Whether reads are under way.
     pub(super) fn is_reading(&self) -> bool {
-        self.under_way > 0
-    }
-
-    /// Begins as many reads as may be under way.
-    fn read_on(&mut self, line: &mut ReadLane<'_>) {
-        if line.shared.with(|state| state.failed.is_some()) {
-            // Nothing is to be had from an endpoint that is lost; its end is told by the
-            // connection.
-            return;
-        }
-        while self.under_way < READS_AT_ONCE {
-            let Some(read) = self.queue.pop_front() else {
-                return;
-            };
-            let Read {
-                list,
-                memory,
-                target,
-                address,
-                key,
-            } = read;
-            let params = ucp_request_param_t {
-                op_attr_mask: UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_MEMORY_TYPE,
-                datatype: ucp_dt_make_contig(1),
-                memory_type: UCS_MEMORY_TYPE_HOST,
-                ..ucp_request_param_t::default()
-            };
-            let (api, endpoint) = (line.worker.api(), line.endpoint.handle());
-            let work = Work::Read { list, memory };
-            self.under_way += 1;
-            let started = line.shared.start(work, Ends::Send, params, |params| {
-                let buffer = target.data.cast_mut().cast();
-                // SAFETY: the endpoint lives; the target lies in memory that the operation holds,
-                // no reference to it exists while it is read into, and no two reads have the same
-                // part of it; the key was unpacked at this endpoint, and is kept by the list until
-                // the operation is over.
-                unsafe {
-                    api.ucp_get_nbx(endpoint, buffer, target.len, address, key.handle(), params)
-                }
-            });
-            if let Started::UnderWay(_) = started {
-                // Whoever sleeps has armed the worker before this.
-                line.worker.signal();
-            }
-        }
+        !self.lists.is_empty()
     }
 
     /// A read is over. Returns the list that was read whole with it.
@@ -337,12 +270,10 @@ impl Pulls {
     /// UCX could not read.
     pub(super) fn finish(
         &mut self,
-        line: &mut ReadLane<'_>,
+        link: &Link,
         list: u64,
         status: ucs_status_t,
     ) -> Result<Option<Incoming>> {
-        self.under_way -= 1;
-        self.read_on(line);
         let Some(pull) = self.lists.get_mut(&list) else {
             return Ok(None);
         };
@@ -352,16 +283,16 @@ impl Pulls {
             && let Some(pull) = self.lists.remove(&list)
             && pull.wanted
         {
-            return Ok(self.deliver(pull));
+            return Ok(Some(self.deliver(pull)));
         }
         if failed {
             let doing = "the memory that the server lent cannot be read";
-            return Err(error(line.worker.api(), doing, status));
+            return Err(error(link.worker.api(), doing, status));
         }
         Ok(None)
     }
 
-    fn deliver(&mut self, pull: Pull) -> Option<Incoming> {
+    fn deliver(&mut self, pull: Pull) -> Incoming {
         let Pull {
             seq,
             tag,
@@ -370,7 +301,7 @@ impl Pulls {
             ..
         } = pull;
         self.pulled.insert(seq, pulled);
-        Some(Incoming::Tagged { tag, bytes })
+        Incoming::Tagged { tag, bytes }
     }
 
     /// The server announced a region: lists that waited for it are read.
@@ -378,12 +309,7 @@ impl Pulls {
     /// # Errors
     ///
     /// `Protocol` for an id in use, or a handle that is none.
-    pub(super) fn map(
-        &mut self,
-        line: &mut ReadLane<'_>,
-        id: u16,
-        handle: &[u8],
-    ) -> Result<Vec<Incoming>> {
+    pub(super) fn map(&mut self, link: &mut Link, id: u16, handle: &[u8]) -> Result<Vec<Incoming>> {
         if id == 0 {
             return Err(Error::protocol(
                 // Rule E3.
@@ -411,13 +337,13 @@ impl Pulls {
                 "region {id} has {length} bytes at {base:#x}, past the end of all memory"
             )));
         }
-        let key = Key::unpack(line.worker, line.endpoint, key)
+        let key = Key::unpack(&link.worker, link.endpoint, key)
             .map_err(|error| error.context(format_args!("region {id}")))?;
         let key = Arc::new(key);
         self.regions.insert(id, PulledRegion { base, length, key });
         let mut read = Vec::new();
         for list in std::mem::take(&mut self.early) {
-            read.extend(self.begin_or_wait(line, list)?);
+            read.extend(self.begin_or_wait(link, list)?);
         }
         Ok(read)
     }
@@ -467,15 +393,9 @@ impl Pulls {
         self.posted.clear();
         self.early.clear();
         self.pulled.clear();
-        for read in self.queue.drain(..) {
-            if let Some(pull) = self.lists.get_mut(&read.list) {
-                pull.left -= 1;
-            }
-        }
-        self.lists.retain(|_, pull| {
+        for pull in self.lists.values_mut() {
             pull.wanted = false;
-            pull.left > 0
-        });
+        }
     }
 
     /// The connection is over: gives up everything that UCX has to do with. What was read stays,

@@ -6,19 +6,16 @@ use crate::error::{Error, Result, Status};
 
 /// What loading UCX and making a context may take.
 pub(super) const OF_A_CONTEXT: u64 = 24;
-/// What a worker takes whatever there is to open, with an endpoint and UCX's own thread.
-const OF_ANY_WORKER: u64 = 10;
-/// What it takes for each transport that it opens on a device.
-const OF_A_RESOURCE: u64 = 2;
+/// What a worker takes, with an endpoint and UCX's own thread, besides two for each transport that
+/// it opens on a device.
+const OF_A_WORKER: u64 = 10;
 
 /// This process's descriptors, one entry each.
 const OPEN: &str = "/proc/self/fd";
 
-/// What a worker may take, with an endpoint or a listener, where there are so many transports on
-/// devices to open.
+/// What a worker may take where there are so many transports on devices to open.
 pub(super) fn of_a_worker(resources: usize) -> u64 {
-    let resources = u64::try_from(resources).unwrap_or(u64::MAX);
-    OF_ANY_WORKER.saturating_add(OF_A_RESOURCE.saturating_mul(resources))
+    OF_A_WORKER.saturating_add((resources as u64).saturating_mul(2))
 }
 
 /// Makes sure that this process may open `wanted` file descriptors more.
@@ -51,12 +48,6 @@ pub(super) fn ensure(wanted: u64) -> Result<()> {
 
 /// How many descriptors are open; `None` where that cannot be known.
 fn count_open() -> Option<u64> {
-    // Linux 6.2 and later say so without a list.
-    match std::fs::metadata(OPEN).map(|folder| folder.len()) {
-        Ok(0) => {}
-        Ok(open) => return Some(open),
-        Err(_) => return None,
-    }
     match std::fs::read_dir(OPEN) {
         // The folder's own is among them.
         Ok(entries) => u64::try_from(entries.count().saturating_sub(1)).ok(),

@@ -1,7 +1,7 @@
 //! A worker of UCX, and what to sleep on until it has something to do.
 
 use std::mem::ManuallyDrop;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,8 +19,7 @@ use crate::error::{Error, Result};
 use crate::transport::ucx::context::Context;
 use crate::transport::ucx::ending;
 use crate::transport::ucx::error::error;
-use crate::transport::ucx::log::keep_lines_of;
-use crate::transport::ucx::pending::Pending;
+use crate::transport::ucx::operations::Pending;
 use crate::transport::ucx::room;
 use crate::transport::wait::wait;
 
@@ -32,8 +31,6 @@ pub(super) struct Worker {
     context: Arc<Context>,
     handle: ucp_worker_h,
     ready: Arc<OwnedFd>,
-    /// UCX's own, open as long as the worker.
-    descriptor: RawFd,
     /// Whether somebody may sleep on the descriptor and has not been woken since. Where not, the
     /// descriptor is readable.
     asleep: bool,
@@ -47,15 +44,6 @@ static OVER: Lazy<Result<OwnedFd, Errno>> =
 
 // SAFETY: UCX was told that calls come from any thread, one at a time (SERIALIZED).
 unsafe impl Send for Worker {}
-
-/// What arming a worker came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Armed {
-    /// The descriptor becomes readable when there is something to do.
-    Yes,
-    /// There is something to do already.
-    Busy,
-}
 
 impl Worker {
     /// Makes a worker.
@@ -76,36 +64,30 @@ impl Worker {
             ..ucp_worker_params_t::default()
         };
         let mut handle = std::ptr::null_mut();
-        let (status, kept) = keep_lines_of(|| {
-            // SAFETY: the context lives as long as `context`; the masked field is set; `handle` is
-            // writable.
-            unsafe { api.ucp_worker_create(context.handle(), &raw const params, &raw mut handle) }
-        });
-        let judged = (context.given()).judge(api, "cannot make a worker of UCX", status, kept);
-        if let Err(failed) = judged {
-            if status == UCS_OK {
-                // SAFETY: made above, and nobody else has it.
-                unsafe { api.ucp_worker_destroy(handle) };
-            }
-            return Err(failed);
+        // SAFETY: the context lives as long as `context`; the masked field is set; `handle` is
+        // writable.
+        let status =
+            unsafe { api.ucp_worker_create(context.handle(), &raw const params, &raw mut handle) };
+        if status != UCS_OK {
+            return Err(error(api, "cannot make a worker of UCX", status));
         }
-        let mut worker = Self {
+        let worker = Self {
             context,
             handle,
             ready: Arc::new(ready),
-            descriptor: -1,
             asleep: true,
             flushes: Vec::new(),
         };
+        let mut descriptor = -1;
         // SAFETY: the worker lives; the descriptor is writable.
-        let status = unsafe { api.ucp_worker_get_efd(handle, &raw mut worker.descriptor) };
+        let status = unsafe { api.ucp_worker_get_efd(handle, &raw mut descriptor) };
         if status != UCS_OK {
             let failed = error(api, "cannot sleep on a worker of UCX", status);
             worker.destroy();
             return Err(failed);
         }
         // SAFETY: UCX keeps this descriptor open as long as the worker, which outlives the borrow.
-        let ucx = unsafe { BorrowedFd::borrow_raw(worker.descriptor) };
+        let ucx = unsafe { BorrowedFd::borrow_raw(descriptor) };
         if let Err(errno) = epoll::add(&worker.ready, ucx, EventData::new_u64(0), EventFlags::IN) {
             worker.destroy();
             return Err(failed(errno));
@@ -133,36 +115,29 @@ impl Worker {
         &self.ready
     }
 
-    /// UCX's own descriptor, which becomes readable where the worker is [armed](Self::arm). It is
-    /// open as long as the worker.
-    pub(super) fn descriptor(&self) -> RawFd {
-        self.descriptor
-    }
-
     /// Goes on with everything under way; callbacks run inside. Returns whether anything moved.
     pub(super) fn progress(&mut self) -> bool {
         // SAFETY: the worker lives, and `&mut self` keeps other threads out.
         unsafe { self.api().ucp_worker_progress(self.handle) != 0 }
     }
 
-    /// Makes the descriptor readable for whatever comes from now on.
+    /// Makes the descriptor readable for whatever comes from now on. False: there is something to
+    /// do already.
     ///
     /// # Errors
     ///
     /// UCX cannot: the worker is of no use any more.
-    pub(super) fn arm(&mut self) -> Result<Armed> {
+    fn arm(&mut self) -> Result<bool> {
         // SAFETY: as in `progress`.
-        let status = unsafe { self.api().ucp_worker_arm(self.handle) };
-        match status {
-            UCS_OK => Ok(Armed::Yes),
-            UCS_ERR_BUSY => Ok(Armed::Busy),
-            _ => Err(error(self.api(), "cannot sleep on a worker of UCX", status)),
+        match unsafe { self.api().ucp_worker_arm(self.handle) } {
+            UCS_OK => Ok(true),
+            UCS_ERR_BUSY => Ok(false),
+            status => Err(error(self.api(), "cannot sleep on a worker of UCX", status)),
         }
     }
 
     /// Goes to sleep, as far as that is possible: returns whether the caller may sleep on the
-    /// descriptor now. False: the
-    /// worker has something to do, and the caller looks first.
+    /// descriptor now. False: the worker has something to do, and the caller looks first.
     ///
     /// # Errors
     ///
@@ -170,7 +145,7 @@ impl Worker {
     pub(super) fn rest(&mut self) -> Result<bool> {
         // Arming forgets earlier signals.
         self.asleep = true;
-        if self.arm()? == Armed::Yes {
+        if self.arm()? {
             return Ok(true);
         }
         self.progress();
@@ -184,7 +159,7 @@ impl Worker {
     ///
     /// As [`arm`](Self::arm).
     pub(super) fn see_to(&mut self) -> Result<()> {
-        if self.asleep && self.arm()? == Armed::Busy {
+        if self.asleep && !self.arm()? {
             self.signal();
         }
         Ok(())

@@ -8,7 +8,6 @@ use crate::device::cuda::Device;
 use crate::error::Result;
 use crate::proto::Span;
 use crate::transport::regions::{NoRegions, no_regions};
-use crate::transport::ucx::pull::ReadLane;
 use crate::transport::{PeerRegions, Resolved, Unmapped};
 
 impl PeerRegions for UcxConnection {
@@ -23,12 +22,7 @@ impl PeerRegions for UcxConnection {
         }
         let gpu = self.gpu.clone();
         let _current = enter(gpu.as_ref())?;
-        let mut line = ReadLane {
-            worker: &mut link.worker,
-            endpoint: link.endpoint,
-            shared: &self.shared,
-        };
-        self.inbox.extend(pulls.map(&mut line, id, handle)?);
+        self.inbox.extend(pulls.map(link, id, handle)?);
         // Lists that waited for the region are read now, perhaps at once.
         self.settle();
         self.wake_for_inbox();
@@ -50,7 +44,7 @@ impl PeerRegions for UcxConnection {
     }
 
     fn receive_on(&mut self, gpu: Option<&Arc<Device>>) {
-        let gpu = gpu.filter(|_| self.knows_cuda).cloned();
+        let gpu = gpu.filter(|_| self.identity.profile.sends_gpu).cloned();
         self.tagged.receive_on(gpu.clone());
         // What is under way of an earlier stream may still want the earlier one.
         self.gpu = gpu.or(self.gpu.take());

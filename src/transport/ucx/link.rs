@@ -1,0 +1,81 @@
+//! What UCX has of a connection.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ucx1_sys::ucs_status_t;
+
+use crate::cancel::Cancel;
+use crate::error::Result;
+use crate::transport::ucx::active;
+use crate::transport::ucx::callbacks::{CallbackInbox, Peer};
+use crate::transport::ucx::context::Context;
+use crate::transport::ucx::endpoint::Endpoint;
+use crate::transport::ucx::operations::Operations;
+use crate::transport::ucx::worker::Worker;
+
+/// A worker of its own and one endpoint (rule R2), with all that is under way there.
+pub(super) struct Link {
+    pub worker: Worker,
+    pub endpoint: Endpoint,
+    pub operations: Operations,
+    /// What callbacks report.
+    pub shared: Arc<CallbackInbox>,
+}
+
+impl Link {
+    /// Makes a worker that takes messages of `peer`, and its endpoint by `endpoint`.
+    ///
+    /// # Errors
+    ///
+    /// Of UCX, and those of `endpoint`.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        peer: Peer,
+        endpoint: impl FnOnce(&Worker, &Arc<CallbackInbox>) -> Result<Endpoint>,
+    ) -> Result<Self> {
+        let worker = Worker::new(Arc::clone(context))?;
+        let shared = Arc::new(CallbackInbox::new(peer));
+        match active::listen(&worker, &shared).and_then(|()| endpoint(&worker, &shared)) {
+            Ok(endpoint) => Ok(Self {
+                operations: Operations::new(worker.api()),
+                worker,
+                endpoint,
+                shared,
+            }),
+            Err(error) => {
+                worker.destroy();
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until everything sent has left, and, on a new endpoint, until it is connected.
+    /// `None`: it did not come to that before the deadline.
+    ///
+    /// # Errors
+    ///
+    /// The worker cannot be waited for; `Cancelled` by the token.
+    pub(super) fn flush(
+        &mut self,
+        deadline: Instant,
+        cancel: Option<&Cancel>,
+    ) -> Result<Option<ucs_status_t>> {
+        let mut pending = self.endpoint.begin_flush(&self.worker);
+        let failed = || self.shared.with(|reports| reports.failed);
+        let mut ended = None;
+        let driven = self.worker.drive(deadline, cancel, || {
+            ended = pending.check();
+            ended.is_some() || failed().is_some()
+        });
+        self.worker.leave_flush(pending);
+        driven?;
+        // The reason is with the error handler; the flush knows only that it was cancelled.
+        Ok(failed().or(ended))
+    }
+
+    /// Whether UCX has said that the endpoint has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.shared.with(|reports| reports.failed.is_some())
+    }
+}
