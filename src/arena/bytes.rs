@@ -10,13 +10,13 @@ use crate::device::DeviceKind;
 use crate::error::{Error, Result};
 
 impl Arena {
-    /// Copies `bytes` into the arena, as an Arrow buffer that is aligned to 64 and can be lent
-    /// without another copy. Its block is given back when the last clone or slice of it is dropped.
+    /// Copies `bytes` into an aligned Arrow buffer in the arena, which can be lent without another
+    /// copy. The last clone or slice of the buffer deallocates the block when dropped.
     ///
     /// # Errors
     ///
-    /// As [`Arena::alloc`]; `Unsupported` where the arena is not on the host, since whoever has an
-    /// Arrow buffer may read it.
+    /// As [`Arena::alloc`]; `Unsupported` for an arena on a GPU, since the processor may read an
+    /// Arrow buffer.
     pub fn buffer_from(&self, bytes: &[u8]) -> Result<Buffer> {
         if self.device() != DeviceKind::CPU {
             return Err(Error::unsupported(
@@ -24,30 +24,29 @@ impl Arena {
             ));
         }
         let block = ArenaBlock(self.alloc(bytes.len())?);
-        // SAFETY: the block has the `bytes.len()` bytes of the host just allocated, which nobody
-        // else knows of yet, so it is writable and does not overlap `bytes`.
+        // SAFETY: the block has `bytes.len()` bytes of the host and was just allocated. Nobody else
+        // knows the block, so it is writable and does not overlap `bytes`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), block.0.as_ptr(), bytes.len()) };
         let data = block.0;
-        // SAFETY: the block is valid for these bytes, which are initialised now and not written
-        // again, until `block` is dropped, which the buffer does last.
+        // SAFETY: the block has these bytes. They are initialised now, and nobody writes them until
+        // `block` is dropped. The buffer drops `block` last.
         Ok(unsafe { Buffer::from_custom_allocation(data, bytes.len(), Arc::new(block)) })
     }
 }
 
-/// A block that is given back when dropped, also after the last handle of its arena is gone.
+/// Deallocates its block when dropped, even after the last handle of the arena.
 #[derive(Debug)]
 struct ArenaBlock(NonNull<u8>);
 
-// SAFETY: the block is only read while it is shared, and an arena's blocks can be given back on any
-// thread.
+// SAFETY: shared owners only read the block, and any thread may deallocate blocks of an arena.
 unsafe impl Send for ArenaBlock {}
 // SAFETY: as above.
 unsafe impl Sync for ArenaBlock {}
 
 impl Drop for ArenaBlock {
     fn drop(&mut self) {
-        // Fails only in a forked child, whose copy of the arena is left as it is.
-        // SAFETY: the buffer that read the block is gone: it owned this value.
+        // Fails only in a forked child, which leaves its copy of the arena alone.
+        // SAFETY: the buffer owned this value and is gone, so nobody reads the block.
         let _ = unsafe { dealloc(self.0) };
     }
 }
@@ -57,8 +56,8 @@ mod tests {
     use crate::arena::{Arena, ArenaOptions, find};
     use crate::device::DeviceKind;
 
-    /// Promise of the arena: a buffer in it is found by the lender, and its memory comes back with
-    /// its last slice.
+    /// Promise of the arena: the lender finds a buffer in the arena, and the last slice frees its
+    /// memory.
     #[test]
     fn buffers_live_in_the_arena_until_their_last_slice() {
         let arena = Arena::new(DeviceKind::CPU, ArenaOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What an arena must know of the memory it gives out.
+//! The memory of an arena: regions, and the place where they are made.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::device::memfd::{self, FileCharge};
 use crate::device::region::Region;
 use crate::error::Result;
 
-/// Where regions are made.
+/// The device that regions are made on.
 pub trait RegionPlace {
-    /// What lengths of regions are rounded up to.
+    /// The length of a region is a multiple of this unit, in bytes.
     fn unit(&self) -> Result<u64>;
 
-    /// The most bytes that a region can have there.
+    /// The most bytes of one region.
     fn most_bytes(&self) -> u64 {
         u64::MAX
     }
 
-    /// Fails where what was made there is gone.
+    /// Fails if the regions of the device are lost, for example after a reset.
     fn ensure_alive(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Waits for a while until memory that was given up is back with the system.
+    /// Waits for a bounded time until the system has the freed memory back.
     fn settle(&self) {}
 }
 
@@ -53,35 +53,35 @@ impl RegionPlace for Arc<Device> {
     }
 }
 
-/// A region that an arena gives out in blocks, and that a peer can be given to read. Addresses are
-/// numbers here: the processor need not reach them.
+/// A region that an arena allocates blocks of, and that a peer can read. Addresses are numbers,
+/// because the processor may not reach the memory.
 pub trait ArenaRegion: Sized + Send + Sync + 'static {
-    /// Where regions of this kind are made.
+    /// The device that regions of this kind are made on.
     type Place: RegionPlace + Send + Sync;
 
-    /// Where the process's regions of this kind are found.
+    /// The registry of the process's regions of this kind.
     fn registry() -> &'static Registry<Self>;
 
-    /// Makes a region of `len` bytes, whole units.
+    /// Makes a region of `len` bytes. `len` is a multiple of the unit.
     fn make(place: &Self::Place, len: u64) -> Result<Self>;
 
-    /// Its first byte.
+    /// The address of the first byte.
     fn address(&self) -> usize;
 
-    /// The block at `offset`, as arenas give it out.
+    /// The pointer to the block at `offset`, for the arena's user.
     fn block(&self, offset: usize) -> Option<NonNull<u8>>;
 
-    /// Its length.
+    /// The length in bytes.
     fn bytes(&self) -> usize;
 
-    /// Its blocks.
+    /// The allocator of the blocks.
     fn blocks(&self) -> &Lendable;
 
-    /// Has it count: `charge` is dropped once nobody has its memory any more, or, on a GPU, this
-    /// process has not.
+    /// Attaches `charge`, which is dropped when the memory is free. Host memory is free when no
+    /// process has it; GPU memory when this process does not have it.
     fn charge(&self, charge: FileCharge);
 
-    /// Where `len` bytes at `address` lie in it, if they lie in it whole.
+    /// The offset of `len` bytes at `address`, if all of them lie in the region.
     fn place_of(&self, address: usize, len: usize) -> Option<u64> {
         let offset = address.checked_sub(self.address())?;
         let end = offset.checked_add(len)?;
@@ -136,13 +136,13 @@ impl ArenaRegion for CudaRegion {
     }
 
     fn address(&self) -> usize {
-        // Both have 64 bits wherever there is CUDA.
+        // Addresses have 64 bits on every machine with CUDA.
         usize::try_from(self.base()).unwrap_or(usize::MAX)
     }
 
     fn block(&self, offset: usize) -> Option<NonNull<u8>> {
         let address = self.address().checked_add(offset)?;
-        // It is the device's: nothing here may read or write through it.
+        // A device address: nobody may read or write through the pointer here.
         NonNull::new(std::ptr::without_provenance_mut(address))
     }
 

@@ -1,12 +1,12 @@
-//! Memory of the producer's that can be lent to a peer without a copy.
+//! Memory of the producer that peers can read without a copy.
 //!
-//! An [`Arena`] gives out blocks of regions that a peer can map: sealed memfds on the host,
-//! exportable allocations on a GPU. The shm transport recognises a buffer that lies in one
-//! ([`find`], [`find_on_gpu`]) and sends its address instead of its bytes, without asking the
-//! driver. Memory outlives the arena's handle: it goes when the last block is deallocated.
+//! An [`Arena`] allocates blocks of regions that a peer can map: sealed memfds on the host,
+//! exportable allocations on a GPU. The shm transport finds the region of a buffer ([`find`],
+//! [`find_on_gpu`]) without a call of the driver, and sends the address instead of the bytes. The
+//! memory outlives the arena's handle: the last deallocated block frees it.
 //!
-//! A peer that is lent one buffer of a region can read the whole region for as long as it likes, so
-//! an arena is as public as the most public ticket whose batches lie in it.
+//! A peer that is lent one buffer of a region can read the whole region for any time. So an arena
+//! is as public as the most public ticket with a batch in the arena.
 
 mod bytes;
 mod memory;
@@ -28,9 +28,9 @@ pub use registry::{Finder, Regions, dealloc, find, find_on_gpu};
 /// Options of an [`Arena`].
 #[derive(Debug, Clone)]
 pub struct ArenaOptions {
-    /// Size of its regions in bytes; a larger block gets a region of its own.
+    /// Size of a region in bytes; a larger block gets a region of its own.
     pub region_bytes: u64,
-    /// Bound on all its regions together, in bytes.
+    /// Most bytes of all regions together.
     pub max_bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl Default for ArenaOptions {
     }
 }
 
-/// Lendable memory. Clones share it; every method may be called from any thread.
+/// Lendable memory. Clones share it; any thread may call every method.
 #[derive(Debug, Clone)]
 pub struct Arena {
     handle: ArenaKind,
@@ -55,7 +55,7 @@ enum ArenaKind {
     Gpu(Arc<ArenaHandle<CudaRegion>>),
 }
 
-/// Does the same with either kind.
+/// Evaluates the same body for either kind of arena.
 macro_rules! shared {
     ($arena:expr, $shared:ident => $body:expr) => {
         match &$arena.handle {
@@ -72,7 +72,7 @@ macro_rules! shared {
 }
 
 impl Arena {
-    /// An arena on the host, or on the first device of another kind, as [`on`](Self::on).
+    /// An arena on the host, or on device 0 of another kind; see [`on`](Self::on).
     ///
     /// # Errors
     ///
@@ -81,14 +81,12 @@ impl Arena {
         Self::on(device, 0, options)
     }
 
-    /// An arena on the device of this kind with the number `id`, which says nothing of the host. It
-    /// has no memory yet.
+    /// An arena on device `id` of this kind; the host ignores `id`. The arena has no memory yet.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a kind whose memory cannot be lent, and where there is no such device or
-    /// driver; `InvalidArgument` when `region_bytes` is 0, or where the driver sees other devices
-    /// only.
+    /// `Unsupported` for a kind whose memory cannot be lent, and if the device or its driver is
+    /// missing; `InvalidArgument` if `region_bytes` is 0, or if the driver has other devices only.
     pub fn on(device: DeviceKind, id: i64, options: ArenaOptions) -> Result<Self> {
         if options.region_bytes == 0 {
             return Err(Error::invalid_argument(
@@ -111,24 +109,24 @@ impl Arena {
         Ok(Self { handle })
     }
 
-    /// Allocates `len` bytes, aligned to 64. Their content is undefined. A length of 0 gives a
-    /// pointer of its own all the same, to be deallocated like any other.
+    /// Allocates `len` bytes, aligned to 64, with undefined content. A block of 0 bytes has an
+    /// address of its own too, and must be deallocated.
     ///
-    /// On a GPU the pointer is the device's: the processor must not touch it.
+    /// On a GPU the pointer is a device address: the processor must not access it.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` when `max_bytes` or the memory of the system or the GPU is reached;
-    /// `OutOfResources` when no file descriptor is left; `Forked` in a child process.
+    /// `OutOfMemory` if `max_bytes` is reached, or the system or the GPU has no memory left;
+    /// `OutOfResources` if no file descriptor is left; `Forked` in a child process.
     pub fn alloc(&self, len: usize) -> Result<NonNull<u8>> {
         shared!(self, shared => ArenaCore::alloc(shared, len))
     }
 
-    /// Gives back a block of this arena.
+    /// Deallocates a block of this arena.
     ///
     /// # Errors
     ///
-    /// As [`dealloc`]; a block of another arena is unknown to this one.
+    /// As [`dealloc`]; also `InvalidArgument` for a block of another arena.
     ///
     /// # Safety
     ///
@@ -137,7 +135,7 @@ impl Arena {
         shared!(self, shared => registry::release(block, Some(shared)))
     }
 
-    /// Where its memory lies.
+    /// The kind of device of the memory.
     pub fn device(&self) -> DeviceKind {
         match &self.handle {
             ArenaKind::Host(_) => DeviceKind::CPU,
@@ -145,7 +143,7 @@ impl Arena {
         }
     }
 
-    /// The number of its device, as `ArrowDeviceArray.device_id` has it: -1 for the host.
+    /// The device number, as in `ArrowDeviceArray.device_id`: -1 for the host.
     pub fn device_id(&self) -> i64 {
         match &self.handle {
             ArenaKind::Host(_) => -1,
@@ -158,7 +156,7 @@ impl Arena {
         shared!(self, shared => shared.used_bytes())
     }
 
-    /// Bytes of all its regions.
+    /// Bytes of all regions.
     pub fn mapped_bytes(&self) -> u64 {
         shared!(self, shared => shared.mapped_bytes())
     }

@@ -14,10 +14,10 @@ use crate::device::region::Region;
 use crate::error::{Error, Result, Status};
 use crate::fork::{self, PerProcess};
 
-/// The regions of one kind of memory, by the address of the first byte. The host's and the devices'
-/// never share an address.
+/// The regions of one kind of memory, by the address of the first byte. Regions of the host and of
+/// the devices never share an address.
 ///
-/// Locks are taken in the order arena, then registry; a region's own lock comes last.
+/// Lock order: arena, then registry, then region.
 pub struct Registry<R: ArenaRegion>(PerProcess<RwLock<Entries<R>>>);
 
 type Entries<R> = BTreeMap<usize, RegistryEntry<R>>;
@@ -32,7 +32,7 @@ impl<R: ArenaRegion> Registry<R> {
         Self(PerProcess::new(|| RwLock::new(BTreeMap::new())))
     }
 
-    /// Makes a region of `arena` known.
+    /// Registers a region of `arena`.
     pub fn add(&'static self, region: Arc<R>, arena: &Arc<ArenaCore<R>>) {
         let entry = RegistryEntry {
             region,
@@ -41,13 +41,13 @@ impl<R: ArenaRegion> Registry<R> {
         self.0.get().write().insert(entry.region.address(), entry);
     }
 
-    /// Forgets regions, and gives what goes with them: it is dropped, which is slow, after the
-    /// registry is unlocked.
+    /// Unregisters regions and returns the entries. Dropping them is slow, so the caller drops them
+    /// after the registry is unlocked.
     pub fn remove(&'static self, regions: &[Arc<R>]) -> Vec<impl Sized + use<R>> {
         let mut entries = Vec::with_capacity(regions.len());
         let mut registry = self.0.get().write();
         for region in regions {
-            // Where a device was reset, another region may have the address.
+            // After a reset of the device, another region may have the same address.
             let ours = |entry: &RegistryEntry<R>| Arc::ptr_eq(&entry.region, region);
             if registry.get(&region.address()).is_some_and(ours) {
                 entries.extend(registry.remove(&region.address()));
@@ -56,7 +56,7 @@ impl<R: ArenaRegion> Registry<R> {
         entries
     }
 
-    /// The region in which `len` bytes at `address` lie whole, and their offset in it.
+    /// The region that contains `len` bytes at `address`, and their offset in the region.
     fn find(&'static self, address: usize, len: usize) -> Option<(Arc<R>, u64)> {
         let registry = self.0.get().read();
         let (_, entry) = registry.range(..=address).next_back()?;
@@ -64,51 +64,51 @@ impl<R: ArenaRegion> Registry<R> {
         Some((Arc::clone(&entry.region), offset))
     }
 
-    /// The region and the arena that `address` lies in, and its offset.
+    /// The region that contains `address`, its arena, and the offset in the region.
     fn owner(&'static self, address: usize) -> Option<(Arc<R>, Arc<ArenaCore<R>>, u64)> {
         let registry = self.0.get().read();
         let (_, entry) = registry.range(..=address).next_back()?;
-        // An address behind the region, on the stack say, must not keep it alive even for a moment.
+        // An unrelated address, on the stack say, must not keep a region alive even for a moment.
         let offset = entry.region.place_of(address, 1)?;
         Some((Arc::clone(&entry.region), Arc::clone(&entry.arena), offset))
     }
 
-    /// Keeps everybody out.
+    /// Locks the registry against all users.
     #[cfg(test)]
     pub fn hold(&'static self) -> impl Sized {
         self.0.get().write()
     }
 }
 
-/// Finds the region of an arena of host memory in which `len` bytes at `data` lie whole, and their
-/// offset in it.
+/// Finds the region of a host arena that contains `len` bytes at `data`, and their offset in the
+/// region.
 pub fn find(data: *const u8, len: usize) -> Option<(Arc<Region>, u64)> {
     Region::registry().find(data as usize, len)
 }
 
-/// Finds the region of an arena on a GPU in which `len` bytes at `address` lie whole, and their
-/// offset in it. The driver is not asked.
+/// Finds the region of a GPU arena that contains `len` bytes at `address`, and their offset in the
+/// region. Does not call the driver.
 pub fn find_on_gpu(address: u64, len: usize) -> Option<(Arc<CudaRegion>, u64)> {
     let found = CudaRegion::registry().find(usize::try_from(address).ok()?, len)?;
-    // Of a device that was reset, other memory may have the addresses.
+    // After a reset of the device, other memory may have the addresses.
     (!found.0.device().is_lost()).then_some(found)
 }
 
-/// Regions of arenas; the buffers of a batch mostly lie in one.
+/// Regions of arenas; most batches lie in one region.
 pub type Regions = SmallVec<[Arc<Region>; 1]>;
 
-/// Looks up many buffers of the host, which tend to lie beside each other. The regions of the
-/// process's arenas neither come nor go while it lives, so it must not live long.
+/// Looks up many buffers of the host. While it lives, arenas can neither add nor remove regions, so
+/// keep it for a short time.
 pub struct Finder {
     registry: RwLockReadGuard<'static, Entries<Region>>,
-    /// Those found, each once.
+    /// The regions of the found buffers, without duplicates.
     regions: Regions,
-    /// Which of them was found last.
+    /// The index of the region that was found last.
     last: usize,
 }
 
 impl Finder {
-    /// Keeps arenas from taking and giving up regions from now on.
+    /// Locks the registry, so that arenas neither add nor remove regions.
     pub fn lock() -> Self {
         Self {
             registry: Region::registry().0.get().read(),
@@ -117,10 +117,10 @@ impl Finder {
         }
     }
 
-    /// Finds the region in which `len` bytes at `data` lie whole: its place among
-    /// [`regions`](Self::regions), and their offset in it.
+    /// Finds the region that contains `len` bytes at `data`. Returns its index in
+    /// [`regions`](Self::regions), and the offset in the region.
     pub fn find(&mut self, data: *const u8, len: usize) -> Option<(usize, u64)> {
-        // The buffers of a batch lie in one region, or a few: the registry is rarely asked.
+        // The buffers of a batch lie in few regions, so the last region mostly matches.
         let last = self.regions.get(self.last);
         if let Some(offset) = last.and_then(|region| region.offset_of(data, len)) {
             return Some((self.last, offset));
@@ -137,25 +137,25 @@ impl Finder {
         Some((self.last, offset))
     }
 
-    /// Every region that was found, each once.
+    /// Every region that was found, without duplicates.
     pub fn regions(self) -> Regions {
         self.regions
     }
 }
 
-/// Gives back a block of any arena of the process, also of one whose handles are gone.
+/// Deallocates a block of any arena of the process, even if the arena's handles are gone.
 ///
 /// # Errors
 ///
-/// `InvalidArgument` when no block in use begins at `block`; `Forked` in a child process. Nothing
-/// changed.
+/// `InvalidArgument` if no block in use begins at `block`; `Forked` in a child process. Nothing
+/// changes then.
 ///
 /// # Safety
 ///
-/// Nobody reads or writes the block any more, nor does work of a GPU's, except a peer that it is
-/// lent to.
+/// No thread and no GPU work reads or writes the block any more. A peer that borrows the block may
+/// still read it.
 pub unsafe fn dealloc(block: NonNull<u8>) -> Result<()> {
-    // An address is one of the host's or of a device's, never both.
+    // An address belongs to the host or to a device, never to both.
     if CudaRegion::registry()
         .owner(block.as_ptr() as usize)
         .is_some()
@@ -165,7 +165,7 @@ pub unsafe fn dealloc(block: NonNull<u8>) -> Result<()> {
     release::<Region>(block, None)
 }
 
-/// Gives back a block, which must be one of `owner`'s where that is given.
+/// Deallocates a block. If `owner` is given, the block must belong to it.
 pub fn release<R: ArenaRegion>(
     block: NonNull<u8>,
     owner: Option<&Arc<ArenaCore<R>>>,
@@ -180,13 +180,13 @@ pub fn release<R: ArenaRegion>(
             }
         ))
     };
-    // An arena that the child of a fork itself made passes.
+    // A forked child may use an arena that it made itself.
     if let Some(owner) = owner {
         owner.generation.ensure_same_process()?;
     }
     let found = R::registry().owner(block.as_ptr() as usize);
     let (region, arena, offset) = found.ok_or_else(|| {
-        // The arenas of a parent are not known here.
+        // The registry of a forked child does not have the parent's arenas.
         if owner.is_none() && fork::is_child() {
             let text = format!(
                 "no block of an arena of this process begins at {block:p}, and what its parent \

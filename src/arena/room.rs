@@ -1,4 +1,4 @@
-//! Arrays that are made in an arena on a GPU.
+//! Arrays on a GPU whose memory comes from an arena.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::device::cuda::room::{GpuAllocator, RoomMemory};
 use crate::error::Result;
 
 impl Arena {
-    /// The arena as the place for arrays that are moved to its GPU
-    /// ([`move_into`](crate::arrow::transfer::move_into)); `None` for one on the host.
+    /// The arena as an allocator for [`move_into`](crate::arrow::transfer::move_into); `None` for
+    /// an arena on the host.
     pub fn room(&self) -> Option<Arc<dyn GpuAllocator>> {
         match &self.handle {
             ArenaKind::Host(_) => None,
@@ -38,11 +38,11 @@ impl GpuAllocator for ArenaRoom {
     }
 }
 
-/// A block that is given back when dropped, also after the last handle of its arena is gone.
+/// Deallocates its block when dropped, even after the last handle of the arena.
 #[derive(Debug)]
 struct RoomBlock(NonNull<u8>);
 
-// SAFETY: the pointer is only a number here, and an arena's blocks can be given back on any thread.
+// SAFETY: the pointer is only a number, and any thread may deallocate blocks of an arena.
 unsafe impl Send for RoomBlock {}
 // SAFETY: as above.
 unsafe impl Sync for RoomBlock {}
@@ -55,9 +55,9 @@ impl RoomMemory for RoomBlock {
 
 impl Drop for RoomBlock {
     fn drop(&mut self) {
-        // Fails only in a forked child, whose copy of the arena is left as it is.
-        // SAFETY: whoever holds memory of a room drops it when no work uses it any more, and nobody
-        // else knows the block.
+        // Fails only in a forked child, which leaves its copy of the arena alone.
+        // SAFETY: the owner of a room's memory drops it after the last work on it, and nobody else
+        // knows the block.
         let _ = unsafe { dealloc(self.0) };
     }
 }

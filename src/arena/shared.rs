@@ -1,4 +1,4 @@
-//! What the clones of an arena share: its regions, how they grow, and when they go.
+//! The state that the clones of an arena share: its regions, their growth and their end.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -21,22 +21,22 @@ pub struct ArenaHandle<R: ArenaRegion> {
 pub struct ArenaCore<R: ArenaRegion> {
     pub place: R::Place,
     options: ArenaOptions,
-    /// What lengths of regions are rounded up to.
+    /// The length of a region is a multiple of this unit, in bytes.
     unit: u64,
     pub generation: Generation,
-    /// Held while a region is made, so that threads that run out at once make one between them.
+    /// Held during growth: of several threads that need a region, one makes it.
     grow: Mutex<()>,
     pub state: Mutex<ArenaState<R>>,
 }
 
 pub struct ArenaState<R: ArenaRegion> {
-    /// By address of the first byte.
+    /// The regions by the address of the first byte.
     regions: BTreeMap<usize, Arc<R>>,
-    /// Where the last block was found; tried first.
+    /// The key of the region with the last allocated block; the next search begins there.
     current: usize,
-    /// Bytes of all regions, of one that is being made, and of those that only peers have.
+    /// Bytes of all regions: in use, being made, or held by peers only.
     mapped: Arc<AtomicU64>,
-    /// The last handle is gone: regions go as they empty.
+    /// True after the last handle is gone. Empty regions are then removed.
     closed: bool,
 }
 
@@ -73,7 +73,7 @@ impl<R: ArenaRegion> ArenaHandle<R> {
 
 impl<R: ArenaRegion> Drop for ArenaHandle<R> {
     fn drop(&mut self) {
-        // In a forked child the lock may be held by a thread that does not exist there.
+        // In a forked child, a thread of the parent may hold the lock for ever.
         if !self.shared.generation.is_same_process() {
             return;
         }
@@ -104,7 +104,7 @@ impl<R: ArenaRegion> ArenaState<R> {
         Some(block)
     }
 
-    /// Takes the regions for which `goes` holds out of the arena and of the registry.
+    /// Removes the regions that match `goes` from the arena and from the registry.
     fn remove(&mut self, goes: impl Fn(&R) -> bool) {
         let gone: Vec<Arc<R>> = (self.regions)
             .extract_if(.., |_, region| goes(region))
@@ -131,7 +131,7 @@ impl<R: ArenaRegion> ArenaCore<R> {
             return Ok(block);
         }
         let _growing = self.grow.lock();
-        // Somebody else may have made a region while this thread waited for its turn.
+        // Another thread may have made a region while this thread waited for `grow`.
         if let Some(block) = self.state.lock().alloc(wanted) {
             return Ok(block);
         }
@@ -155,7 +155,7 @@ impl<R: ArenaRegion> ArenaCore<R> {
         self.state.lock().mapped.load(Relaxed)
     }
 
-    /// Makes a region and takes the first block of it. The caller holds `grow`.
+    /// Makes a region and allocates its first block. The caller holds the lock `grow`.
     fn grow(self: &Arc<Self>, len: u64) -> Result<NonNull<u8>> {
         let ArenaOptions {
             region_bytes: standard,
@@ -174,11 +174,11 @@ impl<R: ArenaRegion> ArenaCore<R> {
             .max(1)
             .checked_next_multiple_of(unit)
             .ok_or_else(|| refused(0))?;
-        // What peers have let go of since.
+        // Returns the charges of memory that peers gave up.
         memfd::collect();
         let charge = {
             let mut state = self.state.lock();
-            // The empty region kept for reuse is too small, or it would have served.
+            // The empty region is too small, or it would have given the block.
             if max_bytes.saturating_sub(state.mapped.load(Relaxed)) < needed.max(standard) {
                 state.remove_empty();
                 memfd::collect();
@@ -196,7 +196,7 @@ impl<R: ArenaRegion> ArenaCore<R> {
             };
             Mapped::add(&state.mapped, size)
         };
-        // Without the lock: allocating the memory takes milliseconds.
+        // Without the lock, because making a region is slow.
         let region = Arc::new(R::make(&self.place, charge.bytes)?);
         region.charge(Box::new(charge));
         let mut state = self.state.lock();
@@ -209,10 +209,10 @@ impl<R: ArenaRegion> ArenaCore<R> {
             .ok_or_else(|| refused(state.mapped.load(Relaxed)))
     }
 
-    /// A region has just lost its last block.
+    /// Handles a region that just lost its last block.
     pub fn emptied(&self, region: &Arc<R>) {
         let mut state = self.state.lock();
-        // Blocks are taken under this lock only, so an empty region stays empty until it ends.
+        // Allocation needs this lock, so an empty region stays empty while the lock is held.
         if region.blocks().used_bytes() != 0 {
             return;
         }
@@ -221,8 +221,8 @@ impl<R: ArenaRegion> ArenaCore<R> {
             // Rule F4: a tainted region goes with its last block.
             state.remove(|other| other.blocks().identity() == identity);
         } else {
-            // One empty region stays, so that a producer that makes and releases one batch after
-            // the other does not map and unmap for each.
+            // One empty region stays. So a producer that makes and releases one batch after the
+            // other does not map and unmap a region for each batch.
             state.remove(|other| {
                 other.blocks().identity() != identity && other.blocks().used_bytes() == 0
             });
@@ -230,7 +230,7 @@ impl<R: ArenaRegion> ArenaCore<R> {
     }
 }
 
-/// The bytes of a region among those of its arena.
+/// The bytes of one region, counted in the arena's total until dropped.
 struct Mapped {
     total: Arc<AtomicU64>,
     bytes: u64,

@@ -15,7 +15,7 @@ fn arena(region_bytes: u64, max_bytes: u64) -> Arena {
     .unwrap()
 }
 
-/// Frees a block that the test knows nobody uses.
+/// Deallocates a block that nobody uses.
 fn free(arena: &Arena, block: NonNull<u8>) -> Result<()> {
     // SAFETY: these tests hold no reference to a block.
     unsafe { arena.dealloc(block) }
@@ -55,7 +55,7 @@ fn blocks_are_aligned_and_found() {
     assert!(find(std::ptr::from_ref(&arena).cast(), 1).is_none());
 }
 
-/// Freeing what is not a block in use is an error that changes nothing.
+/// Deallocating an unknown block is an error that changes nothing.
 #[test]
 fn an_unknown_block_is_an_error() {
     let (one, other) = (arena(4096, u64::MAX), arena(4096, u64::MAX));
@@ -80,7 +80,7 @@ fn an_unknown_block_is_an_error() {
     );
 }
 
-/// `max_bytes` bounds the regions; a smaller region is made where a whole one would not fit.
+/// `max_bytes` bounds the regions. If a standard region does not fit, a smaller region is made.
 #[test]
 fn max_bytes_bounds_the_regions() {
     let arena = arena(1 << 20, 3 << 19);
@@ -90,7 +90,7 @@ fn max_bytes_bounds_the_regions() {
     assert_eq!(error.status(), Status::OutOfMemory);
     assert!(error.text().contains("max_bytes"), "{error}");
     assert_eq!(arena.mapped_bytes(), 3 << 19);
-    // The regions that become empty make room for one that fits.
+    // Empty regions are removed to make room for a larger region.
     free(&arena, second).unwrap();
     free(&arena, first).unwrap();
     let whole = arena.alloc(3 << 19).unwrap();
@@ -102,7 +102,7 @@ fn max_bytes_bounds_the_regions() {
     );
 }
 
-/// One empty region is kept for reuse, the others are given back.
+/// One empty region stays for reuse; the others are unmapped.
 #[test]
 fn one_empty_region_is_kept() {
     let arena = arena(4096, u64::MAX);
@@ -115,7 +115,7 @@ fn one_empty_region_is_kept() {
     assert_eq!(arena.alloc(10).unwrap(), blocks[3]);
 }
 
-/// Design, "Arena": memory outlives the handle until the last block is deallocated.
+/// Promise of the arena: the memory outlives the handle until the last block is deallocated.
 #[test]
 fn memory_outlives_the_handle() {
     let arena = arena(4096, u64::MAX);
@@ -133,11 +133,11 @@ fn memory_outlives_the_handle() {
     // SAFETY: as above.
     unsafe { dealloc(second) }.unwrap();
     assert!(region.upgrade().is_none(), "the region stayed mapped");
-    // SAFETY: an unknown address is not touched.
+    // SAFETY: `dealloc` does not access an unknown address.
     assert!(unsafe { dealloc(second) }.is_err());
 }
 
-/// Rule F4: after a cut a region gives out nothing more and goes with its last block.
+/// Rule F4: a tainted region gives out no more blocks and goes with its last block.
 #[test]
 fn a_tainted_region_leaves_the_arena() {
     let arena = arena(4096, u64::MAX);
@@ -157,7 +157,7 @@ fn a_tainted_region_leaves_the_arena() {
     free(&arena, other).unwrap();
 }
 
-/// Every method may be called from any thread.
+/// Any thread may call every method.
 #[test]
 fn threads_share_an_arena() {
     let arena = arena(1 << 16, u64::MAX);
@@ -190,7 +190,7 @@ fn threads_share_an_arena() {
     assert_eq!(arena.mapped_bytes(), 1 << 16);
 }
 
-/// Memory on a device that this build cannot lend is refused by name.
+/// An arena on memory that this build cannot lend is refused with the device type.
 #[test]
 fn other_devices_are_unsupported() {
     let error = Arena::new(DeviceKind::CUDA_MANAGED, ArenaOptions::default()).unwrap_err();
@@ -204,8 +204,8 @@ fn other_devices_are_unsupported() {
     assert_eq!(error.status(), Status::InvalidArgument);
 }
 
-/// Design, "Failure is per stream": after `fork` the child's calls return an error, and neither
-/// wait for a lock that a thread of the parent holds nor change anything.
+/// After `fork` the calls of the child return an error. They neither wait for a lock that a thread
+/// of the parent holds nor change anything.
 #[test]
 fn a_forked_child_is_refused() {
     let arena = arena(4096, u64::MAX);
@@ -215,8 +215,8 @@ fn a_forked_child_is_refused() {
     };
     let shared = Arc::clone(&handle.shared);
     let _held = shared.state.lock();
-    // SAFETY: the child calls what this test is about, which takes no lock (one is held here, and
-    // would never be released there), and leaves by `_exit`.
+    // SAFETY: the calls of the child take no lock (the lock held here would never be released
+    // there), and the child leaves by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = |status: Option<Status>| status == Some(Status::Forked);
@@ -234,8 +234,8 @@ fn a_forked_child_is_refused() {
     assert_eq!(status, 0);
 }
 
-/// The same of `arena::dealloc`, which is not told whose the block is. An arena that the child
-/// makes is its own, whatever was locked at the fork.
+/// `arena::dealloc` of a parent's block fails too, although the call names no arena. The child can
+/// use its own arenas, whatever locks were held at the fork.
 #[test]
 fn a_forked_child_waits_for_no_registry() {
     let theirs = arena(4096, u64::MAX);
@@ -244,9 +244,9 @@ fn a_forked_child_waits_for_no_registry() {
     // SAFETY: the child takes no lock that is held here, and leaves by `_exit` or by its alarm.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: ends the child where it waits for ever.
+        // SAFETY: the alarm ends a child that waits for ever.
         unsafe { libc::alarm(10) };
-        // SAFETY: nobody uses the block, here.
+        // SAFETY: nobody in the child uses the block.
         let refused = unsafe { dealloc(block) }.err().map(|error| error.status());
         let ours = arena(4096, u64::MAX);
         let block = ours.alloc(64).unwrap();
@@ -263,7 +263,7 @@ fn a_forked_child_waits_for_no_registry() {
     assert_eq!(status, 0);
 }
 
-/// `ArenaOptions::max_bytes`: a region that was given up counts until no peer has it any more.
+/// `ArenaOptions::max_bytes` counts a removed region until no peer has it.
 #[test]
 fn what_peers_keep_counts() {
     let options = ArenaOptions {
