@@ -1,18 +1,18 @@
-//! Which bytes of a region are in use.
+//! The allocation of blocks within a region.
 //!
 //! Best fit over two ordered indexes: every operation is logarithmic in the number of free runs.
-//! (The published offset allocators either search linearly or refuse a block as large as the
-//! region, which is what a body with a region of its own asks for.)
+//! (Published offset allocators either search linearly or refuse a block as large as the region,
+//! which a body with a region of its own needs.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks begin and end at multiples of this, which is Arrow's alignment (rule A2).
+/// Offsets and lengths of blocks are multiples of this, Arrow's alignment (rule A2).
 pub const UNIT: u64 = 64;
 
 /// The blocks of one run of bytes.
 #[derive(Debug)]
 pub struct Blocks {
-    /// Free runs: offset to length. No two touch each other.
+    /// Free runs: offset to length. No two of them touch.
     free: BTreeMap<u64, u64>,
     /// The same runs as (length, offset), to find the smallest that fits.
     by_length: BTreeSet<(u64, u64)>,
@@ -22,7 +22,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// All of `length` bytes free; the part behind the last whole unit is never given out.
+    /// `length` free bytes. A rest below one unit is never given out.
     pub fn new(length: u64) -> Self {
         let mut blocks = Self {
             free: BTreeMap::new(),
@@ -37,7 +37,7 @@ impl Blocks {
         blocks
     }
 
-    /// Takes at least `length` bytes; 0 takes one unit. `None` when no free run is long enough.
+    /// Allocates at least `length` bytes; 0 takes one unit. `None` if no free run is long enough.
     pub fn alloc(&mut self, length: u64) -> Option<u64> {
         let length = length.max(1).checked_next_multiple_of(UNIT)?;
         let &(found, offset) = self.by_length.range((length, 0)..).next()?;
@@ -50,7 +50,7 @@ impl Blocks {
         Some(offset)
     }
 
-    /// Gives back the block at `offset` and returns its length. `None` when no block begins there.
+    /// Frees the block at `offset` and returns its length. `None` if no block begins there.
     pub fn free(&mut self, offset: u64) -> Option<u64> {
         let length = self.used.remove(&offset)?;
         self.used_bytes -= length;
@@ -69,17 +69,17 @@ impl Blocks {
         Some(length)
     }
 
-    /// Bytes in use, whole units.
+    /// Bytes in use; each block is a multiple of [`UNIT`].
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
 
-    /// Whether no block is in use.
+    /// True if no block is in use.
     pub fn is_empty(&self) -> bool {
         self.used.is_empty()
     }
 
-    /// Whether a block in use begins at `offset`.
+    /// True if a block in use begins at `offset`.
     pub fn is_block(&self, offset: u64) -> bool {
         self.used.contains_key(&offset)
     }
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// A block as large as the whole run fits, and the run is whole again once it is back.
+    /// A block can be as large as the whole run, and the run is whole again after the free.
     #[test]
     fn the_whole_run_is_one_block() {
         let mut blocks = Blocks::new(4096 + 63);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     proptest! {
-        /// Blocks in use never overlap, keep their alignment, and all come back.
+        /// Blocks in use never overlap, are aligned, and can all be freed.
         #[test]
         fn blocks_never_overlap(steps in prop::collection::vec((0u64..2000, any::<bool>()), 1..200)) {
             let total = 64 * 256;

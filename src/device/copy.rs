@@ -1,10 +1,10 @@
 //! Copies of bodies between memories of the host.
 //!
-//! Another process reads a body that is copied to be lent. Stores that bypass the caches
-//! spare the memory bus a read of each line that is written, and stores to four pages in turns keep
-//! more lines under way. Whether that is faster than `memcpy` depends on the processor, and on
-//! whether the two processors share a cache. A virtual machine can be moved between the two cases
-//! (`docs/performance.md`), so both ways are timed and the faster one is used.
+//! Another process reads the copied body. Streaming stores bypass the caches and save the memory
+//! bus a read of each written line. Stores to four pages in turn keep more lines under way. The
+//! processor, and whether both processes share a cache, decide if streaming is faster than
+//! `memcpy`. A virtual machine can move between the two cases (`docs/performance.md`), so this
+//! module times both methods and uses the faster.
 
 mod choice;
 
@@ -12,25 +12,25 @@ use std::time::Instant;
 
 use choice::{Choice, CopyMethod};
 
-/// Bodies of at least this many bytes may be streamed. To copy a smaller one takes little beside
-/// what is done for a body otherwise, and to read the clock twice would take long beside the copy.
+/// Only bodies of at least this many bytes are timed and streamed. For a smaller body the two reads
+/// of the clock would take long beside the copy.
 const STREAM_BYTES: u64 = 32 << 10;
 
-/// What is known of bodies of each power of two, from [`STREAM_BYTES`] on; the last is for all that
-/// are larger.
+/// One choice for each power of two of the body size, from [`STREAM_BYTES`] on; the last choice is
+/// for all larger bodies.
 static CHOICES: [Choice; 11] = [const { Choice::new() }; 11];
 
-/// The copy of one body, buffer by buffer. It is whole, and another thread or process may be told
-/// of it, once this is dropped.
+/// The copy of one body, buffer by buffer. The copy is complete when this value is dropped;
+/// announce it to other threads and processes only then.
 #[derive(Debug)]
 pub struct BodyCopy {
     way: CopyMethod,
-    /// Bytes, and since when, of a body whose way is chosen.
+    /// The choice, the body's bytes and the start of the copy, for timing.
     timed: Option<(&'static Choice, u64, Instant)>,
 }
 
 impl BodyCopy {
-    /// Begins with a body of which `len` bytes are to be copied, that another process is to read.
+    /// Begins the copy of a body of `len` bytes that another process will read.
     pub fn new(len: u64) -> Self {
         let steps = (len / STREAM_BYTES).checked_ilog2();
         let choice = steps.map(|steps| &CHOICES[(steps as usize).min(CHOICES.len() - 1)]);
@@ -45,8 +45,8 @@ impl BodyCopy {
     /// # Safety
     ///
     /// As for [`std::ptr::copy_nonoverlapping`]: `source` is readable and `target` writable for
-    /// `len` bytes, nobody else writes to either, and they do not overlap. Nobody is told of the
-    /// bytes at `target` before this copy is dropped.
+    /// `len` bytes, nobody else writes to either, and they do not overlap. The caller announces the
+    /// bytes at `target` only after this copy is dropped.
     pub unsafe fn add(&mut self, source: *const u8, target: *mut u8, len: usize) {
         match self.way {
             // SAFETY: the caller promises the same, and `drop` has the fence.
@@ -68,7 +68,7 @@ impl Drop for BodyCopy {
     }
 }
 
-/// Copies past the caches. Others see the bytes once they see what is written after a [`fence`].
+/// Copies with streaming stores. Readers see the bytes if they see a write after a [`fence`].
 ///
 /// # Safety
 ///
@@ -80,12 +80,12 @@ unsafe fn stream(source: *const u8, target: *mut u8, len: usize) {
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let done = 0;
     let (source, target) = (source.wrapping_add(done), target.wrapping_add(done));
-    // SAFETY: what is left of the caller's memory: `done` is at most `len`.
+    // SAFETY: the rest of the caller's memory: `done` is at most `len`.
     unsafe { std::ptr::copy_nonoverlapping(source, target, len - done) };
 }
 
-/// Orders streaming stores before all that is written next: nothing else does, not even the release
-/// of a lock.
+/// Orders streaming stores before all later stores. Nothing else does, not even the release of a
+/// lock.
 fn fence() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: every processor of this architecture has the instruction.
@@ -98,30 +98,30 @@ fn fence() {
 mod x86_64 {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
 
-    /// Bytes of a line of the caches.
+    /// Bytes of a cache line.
     const LINE: usize = 64;
-    /// Bytes of a page: where the processor's read-ahead ends.
+    /// Bytes of a page, the limit of the processor's prefetch.
     const PAGE: usize = 4096;
-    /// Pages written by turns. Two and eight were slower.
+    /// Pages written in turn.
     const PAGES: usize = 4;
 
-    /// Copies a front part of `len` bytes, whose length it returns: all but what fills no line.
+    /// Copies the front part that consists of whole lines, and returns its length.
     ///
     /// # Safety
     ///
     /// As for [`stream`](super::stream).
     pub(super) unsafe fn stream(source: *const u8, target: *mut u8, len: usize) -> usize {
-        // Streaming stores go to whole, aligned lines.
+        // Streaming stores need whole, aligned lines.
         let front = target.align_offset(LINE);
         if front > len {
             return 0;
         }
-        // SAFETY: `front` is at most `len`, seen above.
+        // SAFETY: `front` is at most `len`, as checked above.
         unsafe { std::ptr::copy_nonoverlapping(source, target, front) };
         let mut done = front;
         while done + LINE <= len {
             let pages = ((len - done) / PAGE).min(PAGES);
-            // The last lines fill no page.
+            // The last lines do not fill a page.
             let lines = if pages == 0 {
                 (len - done) / LINE
             } else {
@@ -131,8 +131,8 @@ mod x86_64 {
             for line in 0..lines {
                 for page in 0..pages {
                     let at = done + page * PAGE + line * LINE;
-                    // SAFETY: the line ends at or before the end of these pages or lines, and that
-                    // at or before `len`; what is `done` ends at a line of the target.
+                    // SAFETY: the line ends within `pages * lines` lines behind `done`, which end
+                    // at or before `len`. `done` is at the start of a line of the target.
                     unsafe { line_at(source.wrapping_add(at), target.wrapping_add(at)) };
                 }
             }
@@ -145,16 +145,16 @@ mod x86_64 {
     ///
     /// # Safety
     ///
-    /// `source` is readable and `target` writable for a line, and `target` is aligned to one.
+    /// `source` is readable and `target` writable for a line, and `target` is aligned to a line.
     #[inline(always)]
     unsafe fn line_at(source: *const u8, target: *mut u8) {
         let source = source.cast::<__m128i>();
         let target = target.cast::<__m128i>();
         for part in 0..LINE / size_of::<__m128i>() {
-            // SAFETY: a part of the caller's line; the load asks for no alignment.
+            // SAFETY: a part of the caller's line; the load needs no alignment.
             let bytes = unsafe { _mm_loadu_si128(source.wrapping_add(part)) };
-            // SAFETY: as above; parts of an aligned line are aligned to their size. The fence that
-            // such a store asks for follows when the copy of the body is dropped.
+            // SAFETY: as above; the parts of an aligned line are aligned to their size. The fence
+            // for the streaming stores follows when the `BodyCopy` is dropped.
             unsafe { _mm_stream_si128(target.wrapping_add(part), bytes) };
         }
     }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Every byte arrives, and none is written before or behind, at any alignment and length.
+        /// All bytes are copied, and no others are written, at any alignment and length.
         #[test]
         fn every_byte_arrives(
             len in 0usize..100_000,

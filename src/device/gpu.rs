@@ -1,4 +1,4 @@
-//! GPUs, as the layers above this one use them. CUDA is the one kind that there is.
+//! GPUs for the layers above. CUDA is the only kind.
 
 pub(crate) use crate::device::cuda::array_memory::ArrayMemory;
 pub(crate) use crate::device::cuda::copy_list::CopyList;

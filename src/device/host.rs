@@ -7,9 +7,8 @@ use crate::device::BufferRef;
 use crate::device::recycle::{self, RecycledBlock};
 use crate::error::{Error, Result};
 
-/// An allocation on the host, aligned to 64 bytes as Arrow recommends (rule A2).
-///
-/// It is always initialised memory.
+/// An allocation on the host, aligned to 64 bytes as Arrow recommends (rule A2). The memory is
+/// always initialised.
 #[derive(Debug)]
 pub struct HostBuffer {
     data: NonNull<u8>,
@@ -17,22 +16,21 @@ pub struct HostBuffer {
     memory: Backing,
 }
 
-/// What a buffer's bytes lie in.
+/// The memory of a buffer.
 #[derive(Debug)]
 enum Backing {
-    /// Nothing: there are none.
+    /// No memory: the buffer is empty.
     None,
-    /// An allocation of the heap, which begins here.
+    /// An allocation of the heap, which begins at this address.
     Heap(NonNull<u8>),
-    /// Memory that other bodies use in turn: a large buffer that was made
-    /// [`to_fill`](HostBuffer::to_fill).
+    /// A recycled block: a large buffer of [`to_fill`](HostBuffer::to_fill).
     Block(RecycledBlock),
 }
 
 /// The alignment of every [`HostBuffer`], in bytes.
 const ALIGNMENT: usize = 64;
-/// The alignment that every allocation has: more is asked for by asking for more bytes, for
-/// `malloc` takes five times as long where it has to align by itself.
+/// The natural alignment of heap allocations. `on_heap` allocates some bytes more and aligns
+/// itself, because `malloc` is slow with a larger alignment.
 const HEAP_ALIGNMENT: usize = 16;
 
 impl HostBuffer {
@@ -40,9 +38,9 @@ impl HostBuffer {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` when the system does not give the memory.
+    /// `OutOfMemory` if the system has no memory.
     pub fn new(len: usize) -> Result<Self> {
-        // SAFETY: it is zeroed.
+        // SAFETY: `alloc_zeroed` initialises the memory.
         unsafe { Self::on_heap(len, alloc_zeroed) }
     }
 
@@ -53,13 +51,13 @@ impl HostBuffer {
     /// As [`new`](Self::new).
     pub fn copy_of(bytes: &[u8]) -> Result<Self> {
         let copy = if bytes.len() < recycle::LEAST_BYTES {
-            // SAFETY: all of it is written below.
+            // SAFETY: the copy below writes all of the memory.
             unsafe { Self::on_heap(bytes.len(), alloc) }?
         } else {
             Self::to_fill(bytes.len())?
         };
-        // SAFETY: `data` is valid for writes of `len` bytes, which are of an allocation that nobody
-        // else knows.
+        // SAFETY: `data` is valid for writes of `bytes.len()` bytes. The allocation is new, so it
+        // does not overlap `bytes`.
         unsafe {
             let to = copy.data.as_ptr();
             to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
@@ -67,14 +65,14 @@ impl HostBuffer {
         Ok(copy)
     }
 
-    /// Takes memory of the heap by `allocate`, `alloc` or `alloc_zeroed`.
+    /// Allocates memory of the heap by `allocate`, which is `alloc` or `alloc_zeroed`.
     ///
     /// # Safety
     ///
-    /// What is not zeroed is written before anybody reads it.
+    /// The caller writes the memory before anybody reads it, unless `allocate` is `alloc_zeroed`.
     unsafe fn on_heap(len: usize, allocate: unsafe fn(Layout) -> *mut u8) -> Result<Self> {
         if len == 0 {
-            // A dangling pointer that keeps the promised alignment.
+            // A dangling pointer with the promised alignment.
             let data = NonNull::without_provenance(
                 std::num::NonZeroUsize::MIN.saturating_add(ALIGNMENT - 1),
             );
@@ -86,20 +84,20 @@ impl HostBuffer {
         }
         let refused = || Error::out_of_memory(format!("cannot allocate {len} bytes for a body"));
         let layout = heap_layout(len).ok_or_else(refused)?;
-        // SAFETY: the size of `layout` is not zero: `len` is not.
+        // SAFETY: `layout` has a size above zero, because `len` is above zero.
         let base = NonNull::new(unsafe { allocate(layout) }).ok_or_else(refused)?;
         let skip = base.addr().get().wrapping_neg() % ALIGNMENT;
         Ok(Self {
-            // SAFETY: `base` is aligned to HEAP_ALIGNMENT, so that `skip` is at most what the
-            // layout has more than `len`.
+            // SAFETY: `base` is aligned to HEAP_ALIGNMENT, so `skip` is at most the difference
+            // between the size of the layout and `len`.
             data: unsafe { base.add(skip) },
             len,
             memory: Backing::Heap(base),
         })
     }
 
-    /// A buffer of `len` bytes that is filled whole before anyone reads it: it may hold what an
-    /// earlier body of this process was.
+    /// A buffer of `len` bytes. The caller writes all of it before anybody reads it: it may hold
+    /// bytes of an earlier body of this process.
     ///
     /// # Errors
     ///
@@ -121,7 +119,7 @@ impl HostBuffer {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -136,20 +134,20 @@ impl HostBuffer {
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: `data` is aligned and valid for `len` initialised bytes until drop: written whole
-        // when it was made, or of a block, which is initialised and at least as long. And the
-        // shared borrow of self rules out a mutable one.
+        // SAFETY: `data` is aligned and valid for `len` bytes until drop. They are initialised: by
+        // the constructor, or as the content of a block. The shared borrow of self rules out a
+        // mutable reference.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 
-    /// The bytes, to be written.
+    /// The bytes, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; the exclusive borrow of self makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
     }
 }
 
-/// What is allocated for `len` bytes that can be aligned.
+/// The layout of a heap allocation that has room for `len` aligned bytes.
 fn heap_layout(len: usize) -> Option<Layout> {
     let size = len.checked_add(ALIGNMENT - HEAP_ALIGNMENT)?;
     Layout::from_size_align(size, HEAP_ALIGNMENT).ok()
@@ -170,7 +168,7 @@ impl Drop for HostBuffer {
     }
 }
 
-// SAFETY: the buffer owns its memory alone; nothing about it belongs to a thread.
+// SAFETY: the buffer is the only owner of its memory and is not tied to a thread.
 unsafe impl Send for HostBuffer {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for HostBuffer {}
@@ -179,7 +177,7 @@ unsafe impl Sync for HostBuffer {}
 mod tests {
     use super::*;
 
-    /// Rule A2: received bodies are aligned to 64 bytes, empty ones too; these are zeroed.
+    /// Rule A2: received bodies are aligned to 64 bytes, even if empty; `new` zeroes them.
     #[test]
     fn host_buffers_are_aligned_to_64_bytes() {
         for len in [0, 1, 64, 4097] {
@@ -191,7 +189,7 @@ mod tests {
         }
     }
 
-    /// A large buffer comes from memory that was used before, and can be written and read whole.
+    /// A large recycled buffer can be written and read as a whole.
     #[test]
     fn large_buffers_to_fill_are_whole() {
         for len in [recycle::LEAST_BYTES, 300 << 10, (3 << 20) + 1] {
@@ -203,7 +201,7 @@ mod tests {
         assert!(HostBuffer::to_fill(usize::MAX).is_err());
     }
 
-    /// A length that no machine has is an error, not an abort.
+    /// An impossible length is an error, not an abort.
     #[test]
     fn an_impossible_length_is_an_error() {
         assert!(HostBuffer::new(usize::MAX).is_err());

@@ -1,5 +1,4 @@
-//! The blocks of a region that peers may map: who uses which bytes, and whether they may be used
-//! again.
+//! The allocator for the blocks of a region that peers may map.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +6,7 @@ use parking_lot::Mutex;
 
 use crate::device::blocks::Blocks;
 
-/// The blocks of one region, of the host's memory or a GPU's.
+/// The blocks of one region, on the host or on a GPU.
 #[derive(Debug)]
 pub struct Lendable {
     identity: u64,
@@ -20,17 +19,17 @@ struct BlockState {
     tainted: bool,
 }
 
-/// What giving a block back left behind.
+/// The result of freeing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freed {
-    /// Length of the block, whole units.
+    /// Length of the block in bytes, a multiple of 64.
     pub len: u64,
-    /// Whether no block of the region is in use any more.
+    /// True if the region has no more blocks in use.
     pub emptied: bool,
 }
 
 impl Lendable {
-    /// `len` bytes, none in use.
+    /// `len` free bytes.
     pub fn new(len: u64) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
@@ -42,23 +41,23 @@ impl Lendable {
         }
     }
 
-    /// A number that no other region of this process has, or had, whatever memory it is of.
+    /// A number that is unique among all regions of this process, past and present, of all kinds.
     pub fn identity(&self) -> u64 {
         self.identity
     }
 
-    /// Takes a block of at least `len` bytes, aligned to 64, and returns its offset. `None` when it
-    /// does not fit, or the region is [tainted](Self::taint).
+    /// Allocates a block of at least `len` bytes, aligned to 64, and returns its offset. `None` if
+    /// no free run is long enough, or the region is [tainted](Self::taint).
     pub fn alloc(&self, len: u64) -> Option<u64> {
         let mut state = self.state.lock();
-        // Rule F4: what a peer may still see is not given out again.
+        // Rule F4: a peer may still read the memory, so it is not given out again.
         if state.tainted {
             return None;
         }
         state.blocks.alloc(len)
     }
 
-    /// Gives back the block at `offset`; `None` when no block begins there.
+    /// Frees the block at `offset`; `None` if no block begins there.
     pub fn free(&self, offset: u64) -> Option<Freed> {
         let mut state = self.state.lock();
         let len = state.blocks.free(offset)?;
@@ -68,7 +67,7 @@ impl Lendable {
         })
     }
 
-    /// Whether a block in use begins at `offset`.
+    /// True if a block in use begins at `offset`.
     pub fn is_block(&self, offset: u64) -> bool {
         self.state.lock().blocks.is_block(offset)
     }
@@ -78,13 +77,13 @@ impl Lendable {
         self.state.lock().blocks.used_bytes()
     }
 
-    /// Rule F4: a peer went away without returning what it was lent from here and may have it
-    /// mapped for ever. No block is given out again; the region goes with its last block.
+    /// Rule F4: marks that a lost peer did not return all blocks and may read the region for ever.
+    /// The region gives out no more blocks and goes with its last block.
     pub fn taint(&self) {
         self.state.lock().tainted = true;
     }
 
-    /// Whether [`taint`](Self::taint) was called.
+    /// True after [`taint`](Self::taint).
     pub fn is_tainted(&self) -> bool {
         self.state.lock().tainted
     }

@@ -1,10 +1,9 @@
-//! Files in memory (memfd) that other processes are given, and what counts until nobody has them.
+//! Files in memory (memfd) that other processes get, and the charges for them.
 //!
-//! A process that was given such a file keeps its pages for as long as it likes, whatever it says,
-//! and may pass it on. So what the file counts against, its [`FileCharge`], is given back when the
-//! kernel says that nobody has it any more: the last descriptor and the last mapping are gone, in
-//! whichever process ([`watch`]). Where the kernel does not say that, it is given back when every
-//! process has ended that this one gave the file to.
+//! A process that got such a file can keep its pages for any time, and can pass the file on. So the
+//! file's [`FileCharge`] is returned when the kernel reports that the last descriptor and the last
+//! mapping of all processes are gone ([`watch`]). Without such a report, the charge is returned
+//! when all processes that got the file from this process have ended.
 
 mod watch;
 mod whole;
@@ -24,10 +23,10 @@ use crate::fork::Generation;
 pub use watch::collect;
 pub use whole::ensure_whole;
 
-/// Dropped once nobody has the file any more.
+/// Accounts for a file; dropped when no process has the file.
 pub type FileCharge = Box<dyn Any + Send + Sync>;
 
-/// A file in memory of this process's.
+/// A file in memory that this process made.
 pub struct Memfd {
     fd: Arc<OwnedFd>,
     generation: Generation,
@@ -40,23 +39,23 @@ struct MemfdState {
     given: GivenTo,
 }
 
-/// Who else may have the file.
+/// The other processes that may have the file.
 #[derive(Default)]
 enum GivenTo {
     #[default]
     ToNobody,
-    /// The kernel says when nobody has it, by the watch of this number.
+    /// The kernel reports the end of the file by the watch of this number.
     Watched(i32),
-    /// These processes.
+    /// No watch: the processes that got the file.
     To(Vec<Process>),
 }
 
-/// A process, and what tells of its end.
+/// A process and the descriptor of its end.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// Its number here, or 0.
+    /// The process number as this process sees it, or 0 if unknown.
     pub pid: i32,
-    /// Becomes readable when it has ended.
+    /// Readable when the process has ended.
     pub end: Arc<OwnedFd>,
 }
 
@@ -73,21 +72,19 @@ impl std::fmt::Debug for Memfd {
     }
 }
 
-/// The most bytes that a file of this process may have.
+/// The most bytes of a file of this process.
 pub fn most_bytes() -> u64 {
     getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
 impl Memfd {
-    /// A file of `len` bytes that can be sealed, none of them allocated. `name` shows in
-    /// `/proc/PID/maps`.
+    /// A sealable file of `len` bytes without allocated pages. `/proc/PID/maps` shows `name`.
     ///
     /// # Errors
     ///
-    /// `OutOfResources` past the limit on the size of files, or without a descriptor left;
-    /// `OutOfMemory`.
+    /// `OutOfResources` above the limit of file sizes, or without a descriptor left; `OutOfMemory`.
     pub fn create(name: &str, len: u64) -> Result<Self> {
-        // Past it the kernel would send SIGXFSZ, which ends the process.
+        // Above the limit the kernel would send SIGXFSZ, which ends the process.
         let most = most_bytes();
         if len > most {
             return Err(Error::new(
@@ -114,12 +111,12 @@ impl Memfd {
         &self.fd
     }
 
-    /// Has the file count: `charge` is dropped once nobody has it any more.
+    /// Attaches `charge`, which is dropped when no process has the file.
     pub fn charge(&self, charge: FileCharge) {
         self.state.lock().charge = Some(charge);
     }
 
-    /// The descriptor for a peer: for `process`, where the system tells of its end.
+    /// The descriptor for a peer. `process` is the peer's, if known.
     pub fn give(&self, process: Option<&Process>) -> Arc<OwnedFd> {
         let mut state = self.state.lock();
         if matches!(state.given, GivenTo::ToNobody) {
@@ -137,7 +134,7 @@ impl Memfd {
             && let Some(process) = process
         {
             processes.retain(|process| !process.has_ended());
-            // A number is a process's until that has ended.
+            // A process keeps its number until it ends.
             let known = |known: &Process| process.pid != 0 && known.pid == process.pid;
             if !processes.iter().any(known) {
                 processes.push(process.clone());
@@ -150,7 +147,7 @@ impl Memfd {
 impl Drop for Memfd {
     fn drop(&mut self) {
         let state = std::mem::take(self.state.get_mut());
-        // In a forked child the file is still the parent's, and locks may be held for ever.
+        // In a forked child the file still belongs to the parent, and locks may be held for ever.
         if !self.generation.is_same_process() {
             let _left = std::mem::ManuallyDrop::new(state);
             return;
@@ -160,7 +157,7 @@ impl Drop for Memfd {
         };
         match state.given {
             GivenTo::ToNobody => {}
-            // Before the descriptor is closed: it may be the last.
+            // Before the descriptor closes, because it may be the last.
             GivenTo::Watched(number) => watch::keep(number, charge),
             GivenTo::To(processes) => {
                 let charge = Arc::new(charge);

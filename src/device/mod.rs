@@ -1,8 +1,7 @@
-//! Where bytes live, and what can be done with them there.
+//! Memory by kind of device: allocation, copies and lending.
 //!
-//! Everything above names memory by [`BufferRef`] and [`DeviceKind`] and leaves copying,
-//! allocating and lending to this module, so that a table on another device takes the same way
-//! through the crate as one on the host.
+//! The modules above name memory by [`BufferRef`] and [`DeviceKind`] only. So a table on a GPU
+//! takes the same path through the crate as a table on the host.
 
 mod blocks;
 pub mod copy;
@@ -21,7 +20,7 @@ pub use target::Target;
 
 use crate::error::{Error, Result};
 
-/// A kind of memory, numbered as `ArrowDeviceType` of Arrow's C Device Data Interface numbers it.
+/// A kind of memory, with the numbers of `ArrowDeviceType` of Arrow's C Device Data Interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceKind(pub i32);
 
@@ -35,11 +34,11 @@ impl DeviceKind {
     /// `ARROW_DEVICE_CUDA_MANAGED`: memory that the driver moves between the processor and GPUs.
     pub const CUDA_MANAGED: Self = Self(13);
 
-    /// Whether this build can read memory of this kind.
+    /// Fails if this build cannot read memory of this kind on the processor.
     ///
     /// # Errors
     ///
-    /// `Unsupported`, with the number of the kind, where it cannot.
+    /// `Unsupported`, with the number of the kind.
     pub fn ensure_readable(self) -> Result<()> {
         if self == Self::CPU {
             return Ok(());
@@ -52,20 +51,20 @@ impl DeviceKind {
     }
 }
 
-/// A run of bytes that something else keeps alive.
+/// A description of a run of bytes.
 ///
-/// It is a description, not a borrow: whoever holds one also holds the owner of the memory
-/// (the producer's array, a mapped region, an allocation).
+/// It does not borrow the memory: its holder must also hold the memory's owner (the producer's
+/// array, a mapped region, an allocation).
 #[derive(Debug, Clone, Copy)]
 pub struct BufferRef {
-    /// First byte; never read through when `len` is 0.
+    /// The first byte; not dereferenced if `len` is 0.
     pub data: *const u8,
     /// Length in bytes.
     pub len: usize,
 }
 
-// SAFETY: the pointer is only a number here. Reading through it is unsafe and its condition, that
-// the owner is held, does not depend on the thread.
+// SAFETY: the pointer is only a number here. A read through it is unsafe, and requires that the
+// owner is held, on any thread.
 unsafe impl Send for BufferRef {}
 // SAFETY: as above; there is no interior mutability.
 unsafe impl Sync for BufferRef {}
@@ -77,7 +76,7 @@ impl BufferRef {
         len: 0,
     };
 
-    /// Describes a slice; the caller keeps it alive.
+    /// Describes a slice; the caller keeps the slice alive.
     pub fn of(bytes: &[u8]) -> Self {
         Self {
             data: bytes.as_ptr(),
@@ -85,7 +84,7 @@ impl BufferRef {
         }
     }
 
-    /// The bytes themselves.
+    /// The bytes.
     ///
     /// # Safety
     ///
@@ -94,8 +93,8 @@ impl BufferRef {
         if self.len == 0 {
             return &[];
         }
-        // SAFETY: the caller promises that the owner lives for 'a and that nobody writes; `data`
-        // and `len` describe one allocation by this type's definition.
+        // SAFETY: the caller promises that the owner lives for 'a and that nobody writes. `data`
+        // and `len` describe one allocation, by this type's definition.
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
     }
 }

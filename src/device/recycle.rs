@@ -1,8 +1,8 @@
-//! Memory of bodies, used again.
+//! Recycled memory for bodies.
 //!
-//! Pages that the system gives fresh cost several times what copying into used ones does, and a
-//! stream frees bodies at the rate at which it receives them. So the blocks of the last few are
-//! kept, and the one that came back last is given out first: it is the likeliest to lie in a cache.
+//! Fresh pages of the system cost several times as much as a copy into used pages, and a stream
+//! frees bodies as fast as it receives them. So the pool keeps the last blocks, and gives out the
+//! last returned block first: it is the most likely to be in a cache.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
@@ -14,59 +14,59 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::error::{Error, Result};
 
-/// Bodies of at least this many bytes have blocks of their own; the heap serves smaller ones.
+/// Bodies of at least this many bytes use the pool; the heap serves smaller bodies.
 pub const LEAST_BYTES: usize = 16 << 10;
-/// Blocks of at least this many bytes are mappings of their own, of which the system allows only so
-/// many; smaller ones come from the heap.
+/// Blocks of at least this many bytes are mappings of their own; smaller blocks come from the heap,
+/// because the system limits the number of mappings.
 const LEAST_MAPPED_BYTES: usize = 256 << 10;
 /// The alignment of every block, in bytes.
 const ALIGNMENT: usize = 64;
-/// Most bytes of blocks that are kept for later: a stream of the default window has up to 256 MiB
-/// of bodies on the way.
+/// Most bytes of blocks in the pool. A stream with the default window has up to 256 MiB of bodies
+/// under way.
 const MOST_KEPT_BYTES: usize = 512 << 20;
-/// Bytes of blocks that stay this process's own; the pages of others are the system's if it needs
-/// them, and what is of the heap goes back to it.
+/// Most bytes of blocks whose pages the process keeps. The system may reclaim the pages of further
+/// mapped blocks; further heap blocks are freed.
 const HELD_BYTES: usize = 128 << 20;
-/// The size of a huge page, which a block gets where the system has them: one fault instead of 512.
+/// The size of a huge page. Blocks of this size get huge pages if the system has them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 static KEPT: Lazy<Mutex<RecycledBlocks>> = Lazy::new(Mutex::default);
 
-/// Blocks for later. A consumer may give back thousands at once, a table's worth.
+/// The pool. A consumer may return thousands of blocks at once, for example of a table.
 #[derive(Default)]
 struct RecycledBlocks {
-    /// By length, and of one length in the order of their return.
+    /// By length and number of the return.
     blocks: BTreeMap<(usize, u64), RecycledBlock>,
     bytes: usize,
-    /// The lengths of those that are this process's own, in the order of their return.
+    /// The lengths of the blocks whose pages the process keeps, by number of the return.
     held: BTreeMap<u64, usize>,
     held_bytes: usize,
-    /// The same of those that the system may have.
+    /// The lengths of the blocks whose pages the system may reclaim, by number of the return.
     offered: BTreeMap<u64, usize>,
-    /// Blocks that have come back so far.
+    /// The number of returns so far.
     returns: u64,
 }
 
-/// Memory, readable and writable, aligned to [`ALIGNMENT`]. What it holds is not defined, but
-/// initialised: zeros, or what an earlier body of this process was.
+/// Readable and writable memory, aligned to [`ALIGNMENT`]. The content is initialised but
+/// undefined: zeros, or bytes of an earlier body of this process.
 #[derive(Debug)]
 pub struct RecycledBlock {
     data: NonNull<u8>,
-    /// From [`LEAST_MAPPED_BYTES`] on, a mapping of its own; else of the heap.
+    /// From [`LEAST_MAPPED_BYTES`] on, the block is a mapping; below, it is of the heap.
     len: usize,
 }
 
-// SAFETY: a block owns its memory alone; nothing about it belongs to a thread.
+// SAFETY: a block is the only owner of its memory and is not tied to a thread.
 unsafe impl Send for RecycledBlock {}
 
 impl RecycledBlock {
-    /// A block of at least `len` bytes, which are not 0: one that was kept, or a new one.
+    /// A recycled or new block of at least `len` bytes; `len` is above 0.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` when the system does not give the memory.
+    /// `OutOfMemory` if the system has no memory.
     pub fn take(len: usize) -> Result<Self> {
-        // Another thread's turn, or a fork in the middle of one, is not waited for.
+        // Does not wait for the lock: another thread may have held it at a fork.
         if let Some(mut kept) = KEPT.try_lock()
             && let Some(block) = kept.take(len)
         {
@@ -86,7 +86,7 @@ impl RecycledBlock {
             if whole >= LEAST_MAPPED_BYTES {
                 map(whole, unit == HUGE_PAGE_BYTES)
             } else {
-                // SAFETY: the size of the layout is not 0, as the caller promises.
+                // SAFETY: the caller promises a `len` above 0, so the layout has a size above 0.
                 NonNull::new(unsafe { alloc_zeroed(layout(whole)?) })
             }
         });
@@ -103,25 +103,25 @@ impl RecycledBlock {
         self.data
     }
 
-    /// Lets the system have the pages if it needs them, until they are written again; they are
-    /// zeros then. Nobody uses the block meanwhile. Returns whether they are pages of its own.
+    /// Lets the system reclaim the pages of an unused block until they are written again. Reclaimed
+    /// pages read as zeros. Returns false for a block of the heap.
     fn offer(&self) -> bool {
         let mapped = self.len >= LEAST_MAPPED_BYTES;
         if mapped {
-            // SAFETY: the mapping is this block's, and what is in it is not defined. Where the
-            // advice is not taken the pages stay. By libc, as below.
+            // SAFETY: this block owns the mapping, and its content is undefined. If the system
+            // ignores the advice, the pages stay. `madvise` of libc, as in `drop`.
             let _ = unsafe { libc::madvise(self.data.as_ptr().cast(), self.len, libc::MADV_FREE) };
         }
         mapped
     }
 
-    /// Gives it back: to be kept, or to the system.
+    /// Returns the block to the pool, or frees it.
     pub fn give_back(self) {
         let gone = match KEPT.try_lock() {
             Some(mut kept) => kept.give(self),
             None => return,
         };
-        // Without the lock: the system takes its time.
+        // Freed without the lock: unmapping is slow.
         drop(gone);
     }
 }
@@ -131,7 +131,7 @@ fn layout(len: usize) -> Option<Layout> {
 }
 
 fn map(len: usize, huge: bool) -> Option<NonNull<u8>> {
-    // SAFETY: a new private mapping at an address that the system chooses touches nobody's.
+    // SAFETY: a new private mapping at an address that the system chooses affects no other mapping.
     let mapped = unsafe {
         mmap_anonymous(
             std::ptr::null_mut(),
@@ -142,8 +142,8 @@ fn map(len: usize, huge: bool) -> Option<NonNull<u8>> {
     };
     let mapped = mapped.ok()?;
     if huge {
-        // SAFETY: the mapping was made above; the advice changes no contents. Where it is not taken
-        // the pages are small, and all is well.
+        // SAFETY: the mapping was made above; the advice changes no contents. If the system ignores
+        // it, the pages are small.
         let _ = unsafe { madvise(mapped, len, Advice::LinuxHugepage) };
     }
     NonNull::new(mapped.cast())
@@ -152,8 +152,8 @@ fn map(len: usize, huge: bool) -> Option<NonNull<u8>> {
 impl Drop for RecycledBlock {
     fn drop(&mut self) {
         if self.len >= LEAST_MAPPED_BYTES {
-            // SAFETY: the mapping of `map`, whose only owner is dropped here.
-            // By libc, whose calls UCX watches: it forgets what it knows of the addresses.
+            // SAFETY: `map` made the mapping, and its only owner is dropped here. `munmap` of libc,
+            // because UCX hooks it to drop its cache entries for the addresses.
             let _ = unsafe { libc::munmap(self.data.as_ptr().cast(), self.len) };
         } else if let Some(layout) = layout(self.len) {
             // SAFETY: `data` came from `alloc_zeroed` with this layout and is freed only here.
@@ -163,8 +163,8 @@ impl Drop for RecycledBlock {
 }
 
 impl RecycledBlocks {
-    /// The smallest block that fits and is not more than twice too large; of several, the one that
-    /// came back last.
+    /// Takes the smallest block of at least `len` and at most about twice `len` bytes. Of blocks of
+    /// one length it takes the last returned.
     fn take(&mut self, len: usize) -> Option<RecycledBlock> {
         let most = len.saturating_mul(2).saturating_add(1);
         let fits = (len, 0)..=(most, u64::MAX);
@@ -183,7 +183,7 @@ impl RecycledBlocks {
         self.blocks.remove(&(len, number))
     }
 
-    /// Keeps `block`, and gives out what is too much: itself, or the oldest ones.
+    /// Adds `block`, and returns the blocks over the bounds: the block itself, or the oldest ones.
     fn give(&mut self, block: RecycledBlock) -> Vec<RecycledBlock> {
         let len = block.len;
         if len > MOST_KEPT_BYTES {
@@ -223,7 +223,7 @@ impl RecycledBlocks {
 mod tests {
     use super::*;
 
-    /// A block that comes back serves the next body of about its size, and no much smaller one.
+    /// A returned block serves a body of about its size, and no much smaller body.
     #[test]
     fn blocks_are_used_again() {
         let mut kept = RecycledBlocks::default();
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(kept.bytes, 0);
     }
 
-    /// What is kept is bounded, and the oldest goes first.
+    /// The pool is bounded, and the oldest blocks go first.
     #[test]
     fn what_is_kept_is_bounded() {
         let mut kept = RecycledBlocks::default();
@@ -247,8 +247,7 @@ mod tests {
         kept.give(RecycledBlock::new(2 * MOST_KEPT_BYTES).unwrap());
         assert!(kept.take(MOST_KEPT_BYTES + 1).is_none());
         assert!(kept.take(MOST_KEPT_BYTES / 3).is_some());
-        // What is of the heap cannot be taken by the system, and is bounded by what stays this
-        // process's own.
+        // The system cannot reclaim blocks of the heap, so `HELD_BYTES` bounds them.
         for _ in 0..HELD_BYTES / LEAST_BYTES + 10 {
             kept.give(RecycledBlock::new(LEAST_BYTES).unwrap());
         }
@@ -258,7 +257,7 @@ mod tests {
         assert_eq!(kept.blocks.len(), kept.held.len() + kept.offered.len());
     }
 
-    /// A table's worth of bodies that come back at once serves the next table.
+    /// The returned blocks of one table serve the next table.
     #[test]
     fn a_table_of_small_bodies_is_kept() {
         let mut kept = RecycledBlocks::default();
@@ -275,7 +274,7 @@ mod tests {
         assert_eq!(kept.blocks.len(), 1000);
     }
 
-    /// Of what is kept, the system may have the oldest but for a part.
+    /// The system may reclaim the oldest blocks of the pool, beyond `HELD_BYTES`.
     #[test]
     fn most_of_what_is_kept_may_be_taken() {
         let mut kept = RecycledBlocks::default();
@@ -288,14 +287,13 @@ mod tests {
         let mut blocks: Vec<_> = (0..3).map(|_| kept.take(HELD_BYTES / 2).unwrap()).collect();
         let block = blocks.pop().unwrap();
         assert!(kept.offered.is_empty() && kept.held_bytes == 0);
-        // SAFETY: the block has as many bytes, and is this test's alone.
+        // SAFETY: the block has this many bytes and belongs to this test alone.
         unsafe { block.data().as_ptr().write_bytes(7, HELD_BYTES / 2) };
         kept.give(block);
         assert!(numbers(&kept).is_empty());
     }
 
-    /// Of blocks that fit alike, the one that came back last is given out, and is used again
-    /// whether it is of the heap or a mapping.
+    /// Of blocks of one length, the last returned is taken first, both of the heap and mapped.
     #[test]
     fn the_last_block_back_is_the_first_out() {
         for len in [LEAST_BYTES, LEAST_MAPPED_BYTES] {
@@ -309,7 +307,7 @@ mod tests {
         }
     }
 
-    /// A length that no machine has is an error.
+    /// An impossible length is an error.
     #[test]
     fn an_impossible_length_is_an_error() {
         assert!(RecycledBlock::take(usize::MAX).is_err());

@@ -1,8 +1,8 @@
-//! Memory of this host that another process can be given to read: sealed memfds.
+//! Memory of this host that another process can read: sealed memfds.
 //!
-//! [`Region`] is the owner's side, with the blocks in it; [`MappedRegion`] is what a receiver maps.
-//! The seals are what lets the receiver trust the mapping: it can neither shrink (no SIGBUS) nor be
-//! written through any mapping made later.
+//! [`Region`] is the owner's side, with the blocks; [`MappedRegion`] is the receiver's mapping. The
+//! receiver can trust the mapping because of the seals: the file cannot shrink (no SIGBUS), and no
+//! later mapping of it is writable.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,26 +20,26 @@ use crate::device::lendable::Lendable;
 use crate::device::memfd::{FileCharge, Memfd, Process, ensure_whole};
 use crate::error::{Error, Result, Status};
 
-/// Regions are smaller than this: an address on the wire has 48 bits for the offset.
+/// Most bytes of a region: an address on the wire has 48 bits for the offset.
 pub const MAX_REGION_BYTES: u64 = 1 << 48;
 
-/// The seals that a receiver insists on.
+/// The seals that a receiver requires.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE);
 
-/// The size of a huge page. Where it is another one, regions have small pages.
+/// The size of a huge page. On a system with another size, regions have small pages.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Huge pages are asked for in steps of this size, until one takes longer than the patience: a few
-/// times what it takes where memory is in pieces, and ten times what small pages do.
+/// Huge pages are requested in steps of this many bytes. After a step that takes longer than the
+/// patience, no more are requested.
 const COLLAPSE_STEP: usize = 16 << 20;
 const COLLAPSE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Pages are allocated in steps of this size, so that a signal repeats one step and not the whole.
+/// Pages are allocated in steps of this many bytes, so that a signal repeats one step only.
 const ALLOCATE_STEP: u64 = 16 << 20;
 
-/// A mapping, unmapped on drop.
+/// A mapping that is unmapped when dropped.
 #[derive(Debug)]
 struct Mapping {
     data: NonNull<u8>,
@@ -48,17 +48,17 @@ struct Mapping {
 
 // SAFETY: a mapping belongs to the process, not to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: the type itself reads and writes nothing; those who do, do it through raw pointers and
-// carry the duty to keep writers and readers apart.
+// SAFETY: the type reads and writes nothing. Its users access the memory through raw pointers, and
+// must keep writers and readers apart.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes, whole pages, of the file; from the size of a huge page on at a multiple of
-    /// that, so that the page table can have huge pages in it.
+    /// Maps `len` bytes of the file; `len` is whole pages. A mapping of at least a huge page begins
+    /// at a multiple of a huge page, so that the page table can have huge pages.
     fn new(fd: &OwnedFd, len: usize, prot: ProtFlags) -> Result<Self> {
         let failed = |errno| Error::os(format_args!("cannot map a region of {len} bytes"), errno);
         if len < HUGE_PAGE_BYTES {
-            // SAFETY: no address is asked for, so the kernel picks one where nothing is mapped.
+            // SAFETY: without an address hint the kernel picks an unmapped address.
             let mapped = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) };
             return Self::at(mapped.map_err(failed)?.cast(), len);
         }
@@ -68,12 +68,12 @@ impl Mapping {
         // SAFETY: as above.
         let range =
             unsafe { mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), flags) };
-        // From here on its drop unmaps what has been mapped.
+        // From here on, the drop of `range` unmaps the reservation after an error.
         let range = Self::at(range.map_err(failed)?.cast(), reserved)?;
         let front = range.data.as_ptr().align_offset(HUGE_PAGE_BYTES);
         let begin = range.data.as_ptr().wrapping_add(front);
-        // SAFETY: `front` is less than a huge page, so these are `len` bytes within the range,
-        // which nobody else knows of: its pages may be replaced.
+        // SAFETY: `front` is less than a huge page, so the `len` bytes lie within the range. Nobody
+        // else knows the range, so its pages may be replaced.
         unsafe {
             mmap(
                 begin.cast(),
@@ -92,45 +92,45 @@ impl Mapping {
             (begin.wrapping_add(len), back),
         ] {
             if len > 0 {
-                // SAFETY: the part of the range before the file's pages or behind them, of which
-                // nobody knows.
+                // SAFETY: this part of the range lies before or behind the file's pages, and nobody
+                // knows it.
                 let _ = unsafe { munmap(start.cast(), len) };
             }
         }
         Self::at(begin, len)
     }
 
-    /// Takes over what was mapped.
+    /// Takes ownership of a mapping.
     fn at(mapped: *mut u8, len: usize) -> Result<Self> {
         let data = NonNull::new(mapped)
             .ok_or_else(|| Error::new(Status::Io, "the system mapped a region at address 0"))?;
         Ok(Self { data, len })
     }
 
-    /// Asks for huge pages in place of what the file has, and for those that it has not; where
-    /// there is no page at all in the room of one, nothing is done. Where the system gives none,
-    /// the pages stay as they are.
+    /// Requests huge pages. The system merges small pages of the file and adds missing ones, but
+    /// skips a huge page without any small page. If the system has no huge pages, the pages stay
+    /// small.
     fn collapse(&self) {
         let whole = self.len - self.len % HUGE_PAGE_BYTES;
         for at in (0..whole).step_by(COLLAPSE_STEP) {
             let start = Instant::now();
             let len = COLLAPSE_STEP.min(whole - at);
             let step = self.data.as_ptr().wrapping_add(at);
-            // SAFETY: a part of the mapping, which is ours; the advice changes no contents.
+            // SAFETY: the range is a part of this mapping; the advice changes no contents.
             let result = unsafe { libc::madvise(step.cast(), len, libc::MADV_COLLAPSE) };
-            // Memory in pieces is put together first. What that costs once is worth it for a step,
-            // not for a large region.
+            // On fragmented memory the system has to compact first. That is worth the time of one
+            // step, not of a whole large region.
             if result != 0 || start.elapsed() > COLLAPSE_PATIENCE {
                 return;
             }
         }
     }
 
-    /// Maps the same file again in the same place, and enters its pages in the page table: that is
-    /// cheaper now than by one fault each.
+    /// Maps the same file again at the same address and fills the page table at once. Later faults,
+    /// one for each page, would cost more.
     fn populate(self, fd: &OwnedFd, prot: ProtFlags) -> Result<Self, Errno> {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
-        // SAFETY: the mapping is ours, and nobody points into it yet: it may be replaced.
+        // SAFETY: `self` owns the mapping, and nobody points into it yet, so it may be replaced.
         unsafe { mmap(self.data.as_ptr().cast(), self.len, prot, flags, fd, 0) }?;
         Ok(self)
     }
@@ -138,15 +138,15 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `data` and `len` are a whole mapping made by `new`, unmapped only here; whoever
-        // points into it holds the owner of this value, so nobody does any more.
-        // By libc, whose calls UCX watches: it forgets what it knows of the addresses.
+        // SAFETY: `data` and `len` are a whole mapping, unmapped only here. All users of the memory
+        // hold the owner of this value, so there are none left. `munmap` of libc, because UCX hooks
+        // it to drop its cache entries for the addresses.
         let unmapped = unsafe { libc::munmap(self.data.as_ptr().cast(), self.len) };
         debug_assert_eq!(unmapped, 0, "a whole mapping can always be unmapped");
     }
 }
 
-/// A region of this process: memory to lend, with the blocks that are in use.
+/// A region of this process: lendable memory and its blocks.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
@@ -155,14 +155,14 @@ pub struct Region {
 }
 
 impl Region {
-    /// Makes a region of at least `len` bytes (whole pages), all of them allocated. `name` shows
-    /// in `/proc/PID/maps`, as `memfd:name`.
+    /// Makes a region of at least `len` bytes (whole pages), with all pages allocated.
+    /// `/proc/PID/maps` shows `name` as `memfd:name`.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` when the system has not the memory, `OutOfResources` when the process has no
-    /// file descriptor left or may have no file so large, `InvalidArgument` when `len` is 0 or past
-    /// [`MAX_REGION_BYTES`].
+    /// `OutOfMemory` if the system has too little memory; `OutOfResources` if the process has no
+    /// file descriptor left or the file is over the limit of file sizes; `InvalidArgument` if `len`
+    /// is 0 or above [`MAX_REGION_BYTES`].
     pub fn create(len: u64, name: &str) -> Result<Self> {
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let rounded = len
@@ -185,12 +185,12 @@ impl Region {
         if allocate_first_pages(fd, len).map_err(|e| Error::os(doing(), e))? {
             mapping.collapse();
         }
-        // Whatever came of that, from here on every page is there.
+        // Allocates the pages that `collapse` did not.
         allocate(fd, len).map_err(|e| Error::os(doing(), e))?;
         let mapping = mapping
             .populate(fd, prot)
             .map_err(|e| Error::os(doing(), e))?;
-        // After mapping: FUTURE_WRITE spares the writable mapping that exists.
+        // After mapping: FUTURE_WRITE permits the existing writable mapping.
         rustix::fs::fcntl_add_seals(fd, SEALS | SealFlags::SEAL)
             .map_err(|errno| Error::os("cannot seal a region", errno))?;
         Ok(Self {
@@ -200,22 +200,22 @@ impl Region {
         })
     }
 
-    /// The descriptor that a peer maps it by.
+    /// The file descriptor for the peers' mappings.
     pub fn fd(&self) -> &Arc<OwnedFd> {
         self.file.fd()
     }
 
-    /// The same for a peer, of the end of whose process the system tells, where it can.
+    /// The same descriptor, for a peer. `process` is the peer's, if known.
     pub(crate) fn give(&self, process: Option<&Process>) -> Arc<OwnedFd> {
         self.file.give(process)
     }
 
-    /// Has the region count: `charge` is dropped once nobody has its memory any more.
+    /// Attaches `charge`, which is dropped when no process has the memory.
     pub(crate) fn charge(&self, charge: FileCharge) {
         self.file.charge(charge);
     }
 
-    /// First byte.
+    /// The first byte.
     pub fn base(&self) -> NonNull<u8> {
         self.mapping.data
     }
@@ -225,12 +225,12 @@ impl Region {
         self.mapping.len
     }
 
-    /// Never: a region has at least one page.
+    /// Always false: a region has at least one page.
     pub fn is_empty(&self) -> bool {
         self.mapping.len == 0
     }
 
-    /// Where `len` bytes at `data` lie in the region, if they lie in it whole.
+    /// The offset of `len` bytes at `data`, if all of them lie in the region.
     pub fn offset_of(&self, data: *const u8, len: usize) -> Option<u64> {
         let offset = (data as usize).checked_sub(self.base().as_ptr() as usize)?;
         let fits = offset
@@ -240,7 +240,7 @@ impl Region {
     }
 }
 
-/// Its blocks: who uses which bytes.
+/// The allocator of the region's blocks.
 impl Deref for Region {
     type Target = Lendable;
 
@@ -249,8 +249,8 @@ impl Deref for Region {
     }
 }
 
-/// The kernel kills a process rather than fail an allocation that cannot be met, so a length that
-/// the machine plainly has not is refused first.
+/// Refuses a length that the machine clearly cannot allocate. The kernel would kill a process
+/// rather than fail the allocation.
 fn ensure_available(len: u64) -> Result<()> {
     let Ok(text) = std::fs::read_to_string("/proc/meminfo") else {
         return Ok(());
@@ -269,12 +269,12 @@ fn ensure_available(len: u64) -> Result<()> {
     }
 }
 
-/// Allocates the first page in the room of each huge page, if there is room for one.
+/// Allocates the first page of each huge page. Returns false if the file is shorter than a huge
+/// page.
 ///
-/// A memfd has huge pages by default only where the administrator says so, but the system makes one
-/// of small ones when it is asked to ([`Mapping::collapse`]), and the pages that are missing then
-/// are zeroed once and not copied: a region is there in a fifth of the time, and a reader has one
-/// fault where it would have 512.
+/// By default a memfd has huge pages only if the administrator enabled them. But the system makes a
+/// huge page from small pages on request ([`Mapping::collapse`]), and zeroes the missing pages
+/// without a copy. Huge pages are faster to allocate, and cause fewer page faults for a reader.
 fn allocate_first_pages(fd: &OwnedFd, len: u64) -> Result<bool, Errno> {
     let huge = HUGE_PAGE_BYTES as u64;
     for index in 0..len / huge {
@@ -293,24 +293,24 @@ fn allocate(fd: &OwnedFd, len: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// A region of a peer, mapped to be read.
+/// A region of a peer, mapped read-only.
 #[derive(Debug)]
 pub struct MappedRegion {
     mapping: Mapping,
 }
 
 impl MappedRegion {
-    /// First byte.
+    /// The first byte.
     pub fn base(&self) -> NonNull<u8> {
         self.mapping.data
     }
 
-    /// Maps the region behind `fd`, which its owner says has `len` bytes, and closes `fd`.
+    /// Maps the region of `fd` and closes `fd`. The owner announced `len`, in bytes.
     ///
     /// # Errors
     ///
-    /// `Protocol` when it is not a memfd sealed against shrinking, growing and writing, has
-    /// another size, or has not all its pages; `OutOfMemory` when it cannot be mapped.
+    /// `Protocol` if `fd` is not a memfd with the required seals, has another size, or lacks pages;
+    /// `OutOfMemory` if the system cannot map it.
     pub fn map(fd: OwnedFd, len: u64) -> Result<Self> {
         let stat = rustix::fs::fstat(&fd)
             .map_err(|errno| Error::os("cannot examine the peer's region", errno))?;
@@ -318,8 +318,7 @@ impl MappedRegion {
             return Err(Error::protocol("the peer's region is not a file in memory"));
         }
         check_seals(fd.as_fd())?;
-        // Read after the seals were seen: from then on the size cannot change, and no page goes
-        // missing.
+        // Read after the check of the seals, which keep the size and the pages from changing.
         let stat = rustix::fs::fstat(&fd)
             .map_err(|errno| Error::os("cannot examine the peer's region", errno))?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -340,12 +339,12 @@ impl MappedRegion {
         self.mapping.len
     }
 
-    /// Never: [`map`](Self::map) refuses an empty region.
+    /// Always false: [`map`](Self::map) refuses an empty region.
     pub fn is_empty(&self) -> bool {
         self.mapping.len == 0
     }
 
-    /// `len` bytes at `offset`, if they lie in the region whole.
+    /// `len` bytes at `offset`, if all of them lie in the region.
     pub fn slice(&self, offset: u64, len: u64) -> Option<BufferRef> {
         let offset = usize::try_from(offset).ok()?;
         let len = usize::try_from(len).ok()?;
@@ -376,7 +375,7 @@ fn check_seals(fd: std::os::fd::BorrowedFd<'_>) -> Result<()> {
         }
     };
     let missing = SEALS.difference(seals);
-    // WRITE says more than FUTURE_WRITE.
+    // WRITE implies FUTURE_WRITE.
     let missing = if seals.contains(SealFlags::WRITE) {
         missing.difference(SealFlags::FUTURE_WRITE)
     } else {

@@ -1,4 +1,4 @@
-//! Tests of regions: what the owner promises and what the receiver insists on.
+//! Tests of regions: promises of the owner, and requirements of the receiver.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -23,9 +23,8 @@ fn refused(fd: OwnedFd, len: u64, text: &str) {
     assert!(error.text().contains(text), "{error}");
 }
 
-/// A region that has room for huge pages, and does not end with one, is mapped where they fit on
-/// both sides, with every page there (design, "Arena": running out is never a SIGBUS), and is read
-/// whole.
+/// A region longer than a huge page starts at a multiple of a huge page in both processes. All of
+/// its pages are allocated, so that no access is a SIGBUS, and the receiver reads all bytes.
 #[test]
 fn a_large_region_is_mapped_where_huge_pages_fit() {
     let len = 3 * HUGE_PAGE_BYTES + 4096;
@@ -43,14 +42,14 @@ fn a_large_region_is_mapped_where_huge_pages_fit() {
     let mapped = MappedRegion::map(fd, len as u64).unwrap();
     let seen = mapped.slice(0, len as u64).unwrap();
     assert_eq!(seen.data.align_offset(HUGE_PAGE_BYTES), 0);
-    // SAFETY: `mapped` is alive and nobody writes any more.
+    // SAFETY: `mapped` is alive, and nobody writes any more.
     let seen = unsafe { seen.as_slice() };
     let mut pages = seen.iter().step_by(4096).zip((0..=250u8).cycle());
     assert!(pages.all(|(found, written)| *found == written));
 }
 
-/// "Our transports", shm: what the owner writes, the receiver reads, through another mapping; the
-/// owner's descriptor can then neither be written, resized, nor have holes punched.
+/// Transport shm: the receiver reads the owner's bytes through its own mapping. Nobody can write,
+/// resize or punch holes through the owner's descriptor.
 #[test]
 fn a_region_is_read_by_the_other_side_and_cannot_be_changed_through_its_descriptor() {
     let region = Region::create(100_000, "dipc-test").unwrap();
@@ -66,7 +65,7 @@ fn a_region_is_read_by_the_other_side_and_cannot_be_changed_through_its_descript
     let fd = region.fd().try_clone().unwrap();
     let mapped = MappedRegion::map(fd, region.len() as u64).unwrap();
     let seen = mapped.slice(offset, 5).unwrap();
-    // SAFETY: `mapped` is alive and nobody writes any more.
+    // SAFETY: `mapped` is alive, and nobody writes any more.
     assert_eq!(unsafe { seen.as_slice() }, b"hello");
     assert!(mapped.slice(region.len() as u64 - 4, 5).is_none());
     assert!(mapped.slice(u64::MAX, 1).is_none());
@@ -84,7 +83,7 @@ fn a_region_is_read_by_the_other_side_and_cannot_be_changed_through_its_descript
     assert!(again.is_err(), "nobody adds or removes seals");
 }
 
-/// Rule A8 and "Our transports": a region without every seal is refused, and the text names them.
+/// Rule A8: a region without all seals is refused, and the text names the missing seals.
 #[test]
 fn a_region_without_seals_is_refused() {
     refused(
@@ -106,13 +105,13 @@ fn a_region_without_seals_is_refused() {
     MappedRegion::map(memfd(8192, true, written), 8192).unwrap();
 }
 
-/// "Our transports": a sparse region could run the reader out of memory; it is refused.
+/// A sparse region could exhaust the reader's memory, so it is refused.
 #[test]
 fn a_sparse_region_is_refused() {
     refused(memfd(1 << 20, false, SEALS), 1 << 20, "sparse");
 }
 
-/// "Our transports": the size must be the announced one, and not 0.
+/// A size other than the announced size, or 0, is refused.
 #[test]
 fn a_region_of_another_size_is_refused() {
     refused(
@@ -124,7 +123,7 @@ fn a_region_of_another_size_is_refused() {
     refused(memfd(0, false, SEALS), 0, "sent one of 0");
 }
 
-/// "Our transports": anything but a memfd is refused.
+/// A file other than a memfd is refused.
 #[test]
 fn what_is_not_a_memfd_is_refused() {
     let (read, _write) = std::io::pipe().unwrap();
@@ -134,7 +133,7 @@ fn what_is_not_a_memfd_is_refused() {
     refused(file.into(), 4096, "seal");
 }
 
-/// Rule F4: a tainted region gives out nothing more, not even what comes back.
+/// Rule F4: a tainted region gives out no more blocks, not even freed ones.
 #[test]
 fn a_tainted_region_gives_out_nothing_more() {
     let region = Region::create(8192, "dipc-test").unwrap();
@@ -161,7 +160,7 @@ fn a_tainted_region_gives_out_nothing_more() {
     assert!(region.is_tainted());
 }
 
-/// Design, "Arena": running out is an error before any page is touched, never a kill or a SIGBUS.
+/// A region too large for the machine is an error before any page is touched.
 #[test]
 fn a_region_larger_than_the_machine_is_an_error() {
     let error = Region::create(1 << 46, "dipc-test").unwrap_err();
@@ -172,8 +171,8 @@ fn a_region_larger_than_the_machine_is_an_error() {
     }
 }
 
-/// Rule A8: what is past the end of a region does not stand for what is missing in it, however that
-/// came about; what was allocated and never touched is not missing.
+/// Rule A8: blocks past the end of the file do not hide a hole. An allocated page that was never
+/// touched is no hole.
 #[test]
 fn a_hole_is_found_wherever_blocks_are() {
     const LEN: u64 = 1 << 20;
@@ -197,7 +196,7 @@ fn a_hole_is_found_wherever_blocks_are() {
     for whole in [make(&[&all]), make(&[&all, &past_the_end])] {
         let changed = whole.try_clone().unwrap();
         let mapped = MappedRegion::map(whole, LEN).unwrap();
-        // Once it is mapped nothing makes a hole.
+        // After mapping, nobody can make a hole.
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         assert!(rustix::fs::fallocate(&changed, hole, 0, 4096).is_err());
         assert!(rustix::fs::fallocate(&changed, FallocateFlags::KEEP_SIZE, LEN, LEN).is_err());
@@ -208,7 +207,7 @@ fn a_hole_is_found_wherever_blocks_are() {
     }
 }
 
-/// A file of the system's huge pages does not tell of its holes.
+/// A file of hugetlbfs does not report its holes, so it is refused.
 #[test]
 fn a_file_of_huge_pages_is_refused() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;

@@ -1,4 +1,4 @@
-//! Where the arrays of a stream shall be.
+//! The wanted place of a stream's arrays.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use crate::device::DeviceKind;
 use crate::device::cuda::{Device, Driver, uuids};
 use crate::error::{Error, Result};
 
-/// Where the arrays of a stream shall be.
+/// The wanted place of a stream's arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Target {
     /// In memory of the host.
@@ -15,18 +15,18 @@ pub enum Target {
     Host,
     /// On the GPU with this number.
     Cuda(i32),
-    /// Where the sender has them, if this process reaches that without a copy; else on the host.
+    /// The memory that the sender uses, if this process reaches it without a copy; else the host.
     AsSent,
 }
 
 impl Target {
-    /// The target that Arrow's device type and number name: 0 is [`AsSent`](Self::AsSent). The
-    /// number says nothing but for CUDA devices.
+    /// The target for Arrow's device type and device number. Type 0 is [`AsSent`](Self::AsSent).
+    /// Only a CUDA device uses the number.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a type that nothing can be brought to; `InvalidArgument` for a number that
-    /// no GPU has.
+    /// `Unsupported` for a type that arrays cannot be copied to; `InvalidArgument` for an invalid
+    /// GPU number.
     pub fn of(device: DeviceKind, id: i64) -> Result<Self> {
         match device {
             DeviceKind(0) => Ok(Self::AsSent),
@@ -45,7 +45,7 @@ impl Target {
         }
     }
 
-    /// Arrow's device type, 0 for [`AsSent`](Self::AsSent): what a client's request says.
+    /// Arrow's device type for a client's request; 0 for [`AsSent`](Self::AsSent).
     pub fn device_type(self) -> i32 {
         match self {
             Self::AsSent => 0,
@@ -54,12 +54,12 @@ impl Target {
         }
     }
 
-    /// The GPUs whose memory this process can map, by UUID, for a server that may lend it: none
-    /// where arrays shall be on the host. No context is made.
+    /// The UUIDs of the GPUs whose memory this process can map, for a server that may lend it.
+    /// Empty for the host. Makes no context.
     ///
     /// # Errors
     ///
-    /// What the driver says. Where there is none, arrays as they are sent are on the host.
+    /// The driver's error. For `AsSent` there is none: without a driver arrays go to the host.
     pub fn reachable_gpus(self) -> Result<Vec<[u8; 16]>> {
         match self {
             Self::Host => Ok(Vec::new()),
@@ -68,11 +68,11 @@ impl Target {
         }
     }
 
-    /// Whether this process can have arrays there. A driver is loaded for it; no context is made.
+    /// Fails if this process cannot have arrays at the target. Loads a driver, makes no context.
     ///
     /// # Errors
     ///
-    /// As [`Driver::get`]; `InvalidArgument` where there is no such GPU.
+    /// As [`Driver::get`]; `InvalidArgument` if the GPU does not exist.
     pub fn ensure_available(self) -> Result<()> {
         let Self::Cuda(ordinal) = self else {
             return Ok(());
@@ -109,7 +109,7 @@ impl FromStr for Target {
             "cuda" => Some("0"),
             _ => text.strip_prefix("cuda:"),
         };
-        // Numbers that are written otherwise, as +1, are none here.
+        // `parse` accepts "+1", which is no device number.
         let ordinal = number
             .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
             .and_then(|number| number.parse().ok());
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::error::Status;
 
-    /// Promise of `--device`: what is written is read, and a target's own text gives it back.
+    /// Promise of `--device`: each valid text parses, and a target prints as its own text.
     #[test]
     fn targets_are_written_and_read() {
         for (text, target) in [
@@ -154,8 +154,7 @@ mod tests {
         }
     }
 
-    /// Promise of `dipc_get_options_set_device()`: types and numbers that name no place are
-    /// refused.
+    /// Promise of `dipc_get_options_set_device()`: types and numbers without a target are refused.
     #[test]
     fn device_types_name_targets() {
         for target in [Target::Host, Target::Cuda(3), Target::AsSent] {

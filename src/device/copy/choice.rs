@@ -1,40 +1,38 @@
-//! Which of two ways to copy is the quicker one here: timed while it is used.
+//! The choice of the faster of two copy methods, timed during use.
 //!
-//! It differs by a factor of two from processor to processor, either way round, and what a
-//! machine's description says of its caches does not tell which.
+//! Either method can be faster, depending on the processor. A machine's description of its caches
+//! does not tell which.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// After so many copies the slower way is tried again: the machine may have other work now.
+/// After this many copies, the slower method is tried again, since the load may have changed.
 const TRY_EVERY: u32 = 128;
-/// A copy that took longer than what is known counts for one of so many: it may have been
-/// interrupted.
+/// The weight of a slower copy is one of this number, because the copy may have been interrupted.
 const SLOWER_COUNTS: u32 = 8;
 
-/// A way to copy.
+/// A method to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyMethod {
-    /// Past the caches.
+    /// Stores that bypass the caches.
     Streaming,
-    /// By the C library's `memcpy`.
+    /// The C library's `memcpy`.
     Cached,
 }
 
-/// What is known of copies of one size. Threads that note something at once may lose one of the
-/// notes.
+/// The timings of copies of one size. Threads that note timings at the same time may lose one.
 #[derive(Debug)]
-// A line of the caches, so that threads that copy bodies of different sizes do not share one.
+// One cache line, so that threads that copy bodies of different sizes share no line.
 #[repr(align(64))]
 pub(super) struct Choice {
-    /// Picoseconds for a byte; 0 is not known.
+    /// Picoseconds for each byte; 0 if unknown.
     streaming: AtomicU32,
     cached: AtomicU32,
     copies: AtomicU32,
 }
 
 impl Choice {
-    /// Nothing is known.
+    /// A choice without timings.
     pub(super) const fn new() -> Self {
         Self {
             streaming: AtomicU32::new(0),
@@ -43,7 +41,7 @@ impl Choice {
         }
     }
 
-    /// The quicker way, as far as is known.
+    /// The faster method according to the timings.
     pub(super) fn best(&self) -> CopyMethod {
         let streaming = self.streaming.load(Ordering::Relaxed);
         let cached = self.cached.load(Ordering::Relaxed);
@@ -54,8 +52,8 @@ impl Choice {
         }
     }
 
-    /// The way for the next copy, which is to be [noted](Self::note): the quicker one, or now and
-    /// then the other.
+    /// The method for the next copy: the faster one, or now and then the other. The caller
+    /// [notes](Self::note) its timing.
     pub(super) fn next(&self) -> CopyMethod {
         let number = self.copies.fetch_add(1, Ordering::Relaxed);
         if self.streaming.load(Ordering::Relaxed) == 0 {
@@ -70,7 +68,7 @@ impl Choice {
         }
     }
 
-    /// A copy of `len` bytes in one way has taken so long.
+    /// Notes the time of a copy of `len` bytes.
     pub(super) fn note(&self, way: CopyMethod, time: Duration, len: u64) {
         let known = match way {
             CopyMethod::Streaming => &self.streaming,
@@ -82,7 +80,7 @@ impl Choice {
         let now = if before == 0 || took <= before {
             took
         } else {
-            // However long an interruption was.
+            // Bounds the effect of an interruption.
             let took = took.min(before.saturating_mul(2));
             before + (took - before).div_ceil(SLOWER_COUNTS)
         };
@@ -94,8 +92,8 @@ impl Choice {
 mod tests {
     use super::*;
 
-    /// Copies by what the choice says, on a machine where the ways take so long for 1,000 bytes.
-    /// Returns how many were streamed.
+    /// Makes copies on a machine with these nanoseconds for 1,000 bytes. Returns the number of
+    /// streamed copies.
     fn copies(choice: &Choice, count: u32, streaming: u64, cached: u64) -> u32 {
         let mut streamed = 0;
         for _ in 0..count {
@@ -110,8 +108,8 @@ mod tests {
         streamed
     }
 
-    /// The quicker way is soon found and taken, whichever it is, and the other one when that has
-    /// changed; a single copy that was interrupted changes nothing.
+    /// The faster method is soon found, also after a change. A single interrupted copy changes
+    /// nothing.
     #[test]
     fn the_quicker_way_is_taken() {
         let choice = Choice::new();
@@ -127,7 +125,7 @@ mod tests {
         assert!(copies(&choice, 1000, 50, 70) > 980);
     }
 
-    /// What takes no time that a clock shows, and nothing at all, are no divisions by zero.
+    /// A copy of no time or of no bytes causes no division by zero.
     #[test]
     fn the_shortest_copies_count() {
         let choice = Choice::new();

@@ -1,4 +1,4 @@
-//! Memory behind arrays on a GPU.
+//! Memory of arrays on a GPU.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,30 +8,30 @@ use crate::device::cuda::room::RoomMemory;
 use crate::device::cuda::{Device, Event, Stream, SyncEvent, later};
 use crate::error::Result;
 
-/// Memory of ours on a GPU, behind arrays there. A consumer may release an array without ever
-/// having waited for it: where work of ours uses the memory when this is dropped, it goes later,
-/// and nobody waits.
+/// Memory of this process on a GPU, for arrays. A consumer may release an array without a wait for
+/// its work. If work still uses the memory at the drop, the memory is freed later and the drop does
+/// not wait.
 #[derive(Debug)]
 pub(crate) struct ArrayMemory {
     stream: Arc<Stream>,
     pub(super) work: ArrayWork,
     pub(super) memory: Vec<Arc<dyn RoomMemory>>,
-    /// The work reads memory that others hold and let go of next.
+    /// The work reads memory whose owner frees it after the drop of this value.
     reads_others: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum ArrayWork {
-    /// It is being given to the stream.
+    /// The caller is still enqueueing work.
     Given,
-    /// Done when this has happened.
+    /// The work is done when this event has happened.
     Until(SyncEvent),
-    /// Done.
+    /// The work is done.
     Done,
 }
 
 impl ArrayMemory {
-    /// No memory yet, and work that is about to be given.
+    /// No memory yet; the caller is about to enqueue work.
     pub(crate) fn new(stream: &Arc<Stream>) -> Self {
         Self {
             stream: Arc::clone(stream),
@@ -41,8 +41,8 @@ impl ArrayMemory {
         }
     }
 
-    /// The work given for it reads memory that is let go of after this is dropped, which then
-    /// waits.
+    /// Declares that the work reads memory whose owner frees it after the drop of this value. The
+    /// drop then waits for the work.
     pub(crate) fn read_others(&mut self) {
         self.reads_others = true;
     }
@@ -51,19 +51,19 @@ impl ArrayMemory {
         self.stream.device()
     }
 
-    /// Of the first piece of memory.
+    /// The address of the first piece of memory.
     pub(crate) fn address(&self) -> u64 {
         self.memory.first().map_or(0, |memory| memory.address())
     }
 
-    /// Takes over what another one, of the same stream, has.
+    /// Takes over the memory of another value of the same stream.
     pub(crate) fn join(&mut self, mut other: Self) {
         self.memory.append(&mut other.memory);
         self.reads_others |= other.reads_others;
         other.work = ArrayWork::Done;
     }
 
-    /// What consumers wait for; NULL where nothing is under way.
+    /// The event for consumers; NULL if no work is under way.
     pub(crate) fn sync_event(&self) -> *mut c_void {
         match &self.work {
             ArrayWork::Until(event) => event.pointer(),
@@ -71,7 +71,7 @@ impl ArrayMemory {
         }
     }
 
-    /// The same, for streams of ours.
+    /// The event for streams of this process.
     pub(crate) fn event(&self) -> Option<&Event> {
         match &self.work {
             ArrayWork::Until(event) => Some(event.event()),
@@ -82,7 +82,7 @@ impl ArrayMemory {
 
 impl Drop for ArrayMemory {
     fn drop(&mut self) {
-        // The memory goes to others next. An error means that the device does nothing more.
+        // Others use the memory next. After an error the device does no more work.
         let _: Result<()> = match std::mem::replace(&mut self.work, ArrayWork::Done) {
             ArrayWork::Given => self.stream.synchronize(),
             ArrayWork::Until(event) if self.reads_others => event.event().synchronize(),

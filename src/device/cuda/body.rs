@@ -1,4 +1,4 @@
-//! A packed body in a GPU's memory, for transports that send and receive it there.
+//! A packed body in GPU memory, for transports that send and receive it there.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::device::cuda::memory::{DeviceMemory, Purpose};
 use crate::device::cuda::stream::Stream;
 use crate::error::{Error, Result};
 
-/// Memory of a GPU that holds one packed body (rule D3), or is to be filled with one.
+/// GPU memory for one packed body (rule D3).
 ///
-/// As [`DeviceMemory`], it is dropped when nothing that was started uses it any more.
+/// As for [`DeviceMemory`], no started work may use the memory when this value is dropped.
 #[derive(Debug)]
 pub struct GpuBody {
     memory: DeviceMemory,
@@ -19,7 +19,7 @@ pub struct GpuBody {
 }
 
 impl GpuBody {
-    /// Memory for a body of `len` bytes, to be filled whole before anybody reads it.
+    /// Memory for a body of `len` bytes. The caller writes all of it before anybody reads it.
     ///
     /// # Errors
     ///
@@ -29,26 +29,26 @@ impl GpuBody {
         Ok(Self { memory, len })
     }
 
-    /// Copies `parts`, each with its offset in the body, into memory of the stream's device, with
-    /// zeros between them and behind the last, to `len` bytes. It is behind what the stream was
-    /// given before, and waits on this thread until it is done: the parts may go then.
+    /// Copies `parts`, each with its offset in the body, into new memory of the stream's device.
+    /// Fills the gaps and the end with zeros, up to `len` bytes. The copy follows the earlier work
+    /// of the stream, and this thread waits for it: the caller may free the parts afterwards.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` where parts overlap, are not in order or end behind `len`; `OutOfMemory`;
-    /// what went wrong with the copies, or earlier on the device.
+    /// `InvalidArgument` if parts overlap, are out of order or end after `len`; `OutOfMemory`; an
+    /// error of the copies or of earlier work on the device.
     ///
     /// # Safety
     ///
-    /// The parts are readable on the stream's device, and stay as they are until this returns.
+    /// The parts are readable on the stream's device and do not change until this call returns.
     pub unsafe fn gather(
         stream: &Arc<Stream>,
         len: usize,
         parts: impl IntoIterator<Item = (usize, BufferRef)>,
     ) -> Result<Self> {
         let body = Self::to_fill(stream.device(), len)?;
-        // SAFETY: the caller promises the parts; the memory is new to this body and lives until
-        // nothing writes there any more, for which the next call waits.
+        // SAFETY: the caller promises the parts. The memory belongs to this body and lives until
+        // `settle` has waited for the work.
         let enqueued = unsafe { enqueue(stream, body.address(), len, parts) };
         let settled = stream.settle();
         enqueued.and(settled)?;
@@ -60,7 +60,7 @@ impl GpuBody {
         self.memory.device()
     }
 
-    /// The first byte, for the device; aligned to 256 bytes or more.
+    /// The device address of the first byte, aligned to 256 bytes or more.
     pub fn address(&self) -> u64 {
         self.memory.address()
     }
@@ -70,12 +70,12 @@ impl GpuBody {
         self.len
     }
 
-    /// Whether the length is 0.
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The run of `len` bytes at `offset`, as a device address; `None` where the body ends before.
+    /// The device addresses of `len` bytes at `offset`; `None` if the body is shorter.
     pub fn slice(&self, offset: u64, len: u64) -> Option<BufferRef> {
         let end = offset.checked_add(len)?;
         (end <= self.len as u64).then_some(())?;
@@ -87,12 +87,12 @@ impl GpuBody {
     }
 }
 
-/// Copies the parts to their places in `len` bytes at `target`, and fills what is between.
+/// Copies the parts to their offsets in `len` bytes at `target`, and zeroes the gaps.
 ///
 /// # Safety
 ///
-/// As [`GpuBody::gather`]; the memory at `target` is nobody else's. Both stay until the stream has
-/// done what it was given.
+/// As [`GpuBody::gather`]; nobody else uses the memory at `target`. Both live until the stream's
+/// work is done.
 unsafe fn enqueue(
     stream: &Stream,
     target: u64,
@@ -102,7 +102,7 @@ unsafe fn enqueue(
     let wrong = || Error::invalid_argument("the buffers of a body lie outside of it");
     let mut at = 0;
     let pad = |from: usize, to: usize| {
-        // SAFETY: the caller promises the memory; these bytes of it are no part's.
+        // SAFETY: the caller promises the memory; no part covers these bytes.
         unsafe { stream.fill(target + from as u64, 0, to - from) }
     };
     for (offset, part) in parts {
@@ -113,7 +113,7 @@ unsafe fn enqueue(
         let end = end.filter(|_| offset >= at).ok_or_else(wrong)?;
         pad(at, offset)?;
         let source = part.data.addr() as u64;
-        // SAFETY: the caller promises the part and the target, which has room up to `end`.
+        // SAFETY: the caller promises the part, and a target with room up to `end`.
         unsafe { stream.copy(target + offset as u64, source, part.len) }?;
         at = end;
     }

@@ -1,4 +1,4 @@
-//! GPUs, and the context that a thread must have current before the driver looks at their memory.
+//! GPUs and their contexts. A thread needs a current context before the driver accesses memory.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
@@ -22,35 +22,35 @@ use crate::error::{Error, Result};
 /// Bytes of a GPU's UUID.
 pub const UUID_BYTES: usize = 16;
 
-/// The GPUs used so far. An entry holds the device's primary context for the life of the process:
-/// arrays that were handed out may outlive every stream, server and client, and the context goes
-/// with the last who holds it, its memory with it.
+/// The GPUs in use. An entry retains the device's primary context for the life of the process.
+/// Exported arrays may outlive every stream, server and client, and the release of the last
+/// reference to the context would free their memory.
 static DEVICES: Mutex<Vec<Arc<Device>>> = Mutex::new(Vec::new());
 
-/// A GPU and its primary context, which is the one that the CUDA runtime uses too, so that the
-/// host's pointers are ours.
+/// A GPU and its primary context. The CUDA runtime uses the same context, so that pointers of the
+/// host program are valid here.
 pub struct Device {
     driver: &'static Driver,
     ordinal: i32,
     raw: CUdevice,
     uuid: [u8; UUID_BYTES],
     context: CUcontext,
-    /// What the driver calls the context. A reset leaves `context` as it is, and ends this.
+    /// The driver's id of the context. A reset of the device keeps `context` and changes the id.
     id: u64,
-    /// The host has reset the device: what belonged to it is gone, and must not be named to the
-    /// driver.
+    /// The host program has reset the device: its resources are gone, and no call of the driver may
+    /// name them.
     lost: AtomicBool,
-    /// What one can have as file descriptors.
+    /// True if memory of the device can be exported as file descriptors.
     exports_fds: bool,
-    /// Compiled by the driver when they are first asked for.
+    /// The driver compiles them at their first use.
     pub(super) kernels: OnceCell<Kernels>,
     pub(super) kept: Mutex<RecycledMemory>,
 }
 
-// SAFETY: `context` is a handle that the driver's functions take on any thread; the other fields
-// are `Send` or handles too.
+// SAFETY: the driver's functions take the handle `context` on any thread. The other fields are
+// `Send` or handles too.
 unsafe impl Send for Device {}
-// SAFETY: as above; the driver's functions may be called by several threads at once.
+// SAFETY: as above; several threads may call the driver's functions at once.
 unsafe impl Sync for Device {}
 
 impl fmt::Debug for Device {
@@ -60,11 +60,11 @@ impl fmt::Debug for Device {
 }
 
 impl Device {
-    /// The GPU with this number, its primary context retained: once for each process and device.
+    /// The GPU with this number. Its primary context is retained once for each process and device.
     ///
     /// # Errors
     ///
-    /// As [`Driver::get`]; `InvalidArgument` where there is no such GPU.
+    /// As [`Driver::get`]; `InvalidArgument` if the GPU does not exist.
     pub fn get(id: i64) -> Result<Arc<Self>> {
         let driver = Driver::get()?;
         let mut devices = DEVICES.lock();
@@ -81,7 +81,7 @@ impl Device {
         Ok(device)
     }
 
-    /// The GPU with this UUID, `None` where this process sees none.
+    /// The GPU with this UUID; `None` if this process sees no such GPU.
     ///
     /// # Errors
     ///
@@ -110,13 +110,13 @@ impl Device {
                 CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
             )? != 0;
         let mut context = std::ptr::null_mut();
-        // SAFETY: `context` is writable and `device` the driver's.
+        // SAFETY: `context` is writable, and `device` comes from the driver.
         unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, device) }?;
         let mut id = 0;
         // SAFETY: the context was retained above, and `id` is writable.
         let told = unsafe { driver.cuCtxGetId(context, &raw mut id) };
         told.inspect_err(|_| {
-            // SAFETY: retained above, and nobody has it yet.
+            // SAFETY: the context was retained above, and nobody else has it yet.
             let gone = unsafe { driver.cuDevicePrimaryCtxRelease_v2(device) };
             left(gone.map_err(Error::from), "a CUDA context");
         })?;
@@ -134,7 +134,7 @@ impl Device {
         })
     }
 
-    /// What is wrong with the number `id` where the driver sees `count` GPUs.
+    /// The error for the number `id` if the driver sees `count` GPUs.
     pub(crate) fn unknown(id: i64, count: i32) -> Error {
         Error::invalid_argument(format!(
             "there is no GPU {id}: the driver sees {count}, numbered from 0 (`dipc info` lists \
@@ -142,17 +142,17 @@ impl Device {
         ))
     }
 
-    /// Its number, as `ArrowDeviceArray.device_id` has it.
+    /// The device number, as in `ArrowDeviceArray.device_id`.
     pub fn ordinal(&self) -> i32 {
         self.ordinal
     }
 
-    /// What names it in every process, whatever its number is there.
+    /// The UUID. It identifies the GPU in every process, whatever its number there.
     pub fn uuid(&self) -> &[u8; UUID_BYTES] {
         &self.uuid
     }
 
-    /// Whether memory of it can be allocated that goes to other processes as a file descriptor.
+    /// True if memory of the device can be exported to other processes as file descriptors.
     pub fn exports_fds(&self) -> bool {
         self.exports_fds
     }
@@ -166,7 +166,7 @@ impl Device {
         self.context
     }
 
-    /// Where its memory is, for the functions of virtual memory management.
+    /// The location of its memory, for the functions of virtual memory management.
     pub(super) fn location(&self) -> CUmemLocation {
         CUmemLocation {
             type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
@@ -174,27 +174,27 @@ impl Device {
         }
     }
 
-    /// What the driver calls its context: another one after a reset.
+    /// The driver's id of the context, which a reset changes.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether it is known that the host has reset the device; the driver is not asked.
+    /// True if a reset of the device is known. Does not call the driver.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Whether everything made in its context is still there: the host has not reset the device.
+    /// True if the context still exists: the host program has not reset the device.
     ///
     /// # Errors
     ///
-    /// What else the driver says.
+    /// Other errors of the driver.
     pub fn is_alive(&self) -> Result<bool> {
         if self.is_lost() {
             return Ok(false);
         }
         let mut id = 0;
-        // SAFETY: the context was retained, and is never released; the driver knows it, reset or
+        // SAFETY: the context was retained and is never released, so the driver knows it, reset or
         // not. `id` is writable.
         match unsafe { self.driver.cuCtxGetId(self.context, &raw mut id) } {
             Ok(()) if id == self.id => Ok(true),
@@ -210,11 +210,11 @@ impl Device {
         }
     }
 
-    /// Whether its context was not reset, or has been used since: until then the driver may not
-    /// tell it from the one before.
+    /// True if the primary context is active. After a reset it is inactive until its next use, and
+    /// until then the driver may report the old id.
     fn is_active(&self) -> Result<bool> {
         let (mut flags, mut active) = (0, 0);
-        // SAFETY: the device is the driver's, and both are writable.
+        // SAFETY: the device comes from the driver, and both variables are writable.
         unsafe {
             self.driver
                 .cuDevicePrimaryCtxGetState(self.raw, &raw mut flags, &raw mut active)
@@ -225,7 +225,7 @@ impl Device {
         Ok(active != 0)
     }
 
-    /// Everything of it is gone with its context, and is let go of without a call.
+    /// Marks the device as lost and drops the recycled memory without a call of the driver.
     fn lose(&self) {
         if !self.lost.swap(true, Ordering::AcqRel) {
             tracing::warn!("GPU {} was reset: what lay there is gone", self.ordinal);
@@ -234,7 +234,7 @@ impl Device {
         }
     }
 
-    /// What is told to whoever uses what is gone.
+    /// The error for the use of a lost device.
     fn lost_error(&self) -> Error {
         let failure = Failure {
             call: "cuCtxGetId",
@@ -246,12 +246,12 @@ impl Device {
         ))
     }
 
-    /// Fails where the host has reset the device.
+    /// Fails if the host program has reset the device.
     ///
     /// # Errors
     ///
-    /// `InvalidData`: what lay there is gone, and the next [`Device::get`] begins anew. What else
-    /// the driver says.
+    /// `InvalidData` after a reset: its resources are gone, and the next [`Device::get`] opens the
+    /// device anew. Also other errors of the driver.
     pub fn ensure_alive(&self) -> Result<()> {
         if self.is_alive()? {
             return Ok(());
@@ -259,18 +259,17 @@ impl Device {
         Err(self.lost_error())
     }
 
-    /// Makes the device's context current on this thread until the guard is dropped, when what
-    /// was current before is again. Every call of the driver that concerns the device is made
-    /// under one.
+    /// Makes the device's context current on this thread. The drop of the guard restores the
+    /// previous context. Every driver call for the device needs the guard.
     ///
     /// # Errors
     ///
-    /// `Forked` in a child process; as [`ensure_alive`](Self::ensure_alive).
+    /// `Forked` in a child process; else as [`ensure_alive`](Self::ensure_alive).
     pub fn enter(&self) -> Result<Current<'_>> {
-        // Before the driver is called: in a child it may hang.
+        // Checked before any call of the driver, which may hang in a child.
         Driver::get()?;
         self.ensure_alive()?;
-        // SAFETY: the context was retained, and is never released.
+        // SAFETY: the context was retained and is never released.
         unsafe { self.driver.cuCtxPushCurrent_v2(self.context) }?;
         Ok(Current {
             device: self,
@@ -278,20 +277,20 @@ impl Device {
         })
     }
 
-    /// [`enter`](Self::enter) for a drop, which has nobody to tell that it failed, and would leave
-    /// for ever what it is to give back: one more try.
+    /// [`enter`](Self::enter) for a drop, with a second try. A drop cannot report an error, and
+    /// would leak the resource for ever.
     pub(super) fn enter_to_drop(&self) -> Result<Current<'_>> {
         self.enter().or_else(|_| self.enter())
     }
 
-    /// Lets kernels on this device reach the memory of `peer`; copies need no permission.
+    /// Lets kernels on this device access the memory of `peer`. Copies need no permission.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where the two have no way to each other.
+    /// `Unsupported` if the two devices have no direct connection.
     pub fn enable_peer(&self, peer: &Self) -> Result<()> {
         let _current = self.enter()?;
-        // SAFETY: the context of `peer` is retained, and never released; this device's is current.
+        // SAFETY: the context of `peer` is retained and never released; this device's is current.
         let outcome = unsafe { self.driver.cuCtxEnablePeerAccess(peer.context, 0) };
         match outcome {
             Err(Failure {
@@ -302,7 +301,7 @@ impl Device {
         }
     }
 
-    /// Free and total bytes of its memory, as the driver counts them for all processes.
+    /// Free and total bytes of the device's memory, counted by the driver for all processes.
     ///
     /// # Errors
     ///
@@ -310,7 +309,7 @@ impl Device {
     pub fn memory(&self) -> Result<(usize, usize)> {
         let _current = self.enter()?;
         let (mut available, mut total) = (0, 0);
-        // SAFETY: both are writable, and the device's context is current.
+        // SAFETY: both variables are writable, and the device's context is current.
         unsafe {
             self.driver
                 .cuMemGetInfo_v2(&raw mut available, &raw mut total)
@@ -319,7 +318,7 @@ impl Device {
     }
 }
 
-/// The context of a [`Device`] is current on this thread, and only here.
+/// A guard: while it lives, the context of a [`Device`] is current on this thread.
 #[derive(Debug)]
 pub struct Current<'a> {
     device: &'a Device,
@@ -329,18 +328,18 @@ pub struct Current<'a> {
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         let mut was = std::ptr::null_mut();
-        // SAFETY: `was` is writable. The guard does not leave its thread, so that what is taken off
-        // the thread's stack is what was put there; guards inside this one are gone by now.
+        // SAFETY: `was` is writable. The guard does not leave its thread, and inner guards are
+        // gone. So the pop removes the context that `enter` pushed.
         let popped = unsafe { self.device.driver.cuCtxPopCurrent_v2(&raw mut was) };
         if let Err(failure) = popped {
-            // The errors of earlier work come out of any call; the context is off the stack.
+            // The pop succeeded: every call can report an error of earlier work.
             let error = Error::from(failure);
             tracing::debug!(error = %error, "leaving a CUDA context");
         }
     }
 }
 
-/// The UUIDs of the GPUs that this process sees, by their numbers. Asking makes no context.
+/// The UUIDs of the GPUs that this process sees, in the order of their numbers. Makes no context.
 ///
 /// # Errors
 ///
@@ -359,31 +358,31 @@ pub fn uuids() -> Result<Vec<[u8; UUID_BYTES]>> {
 
 fn uuid(driver: &Driver, device: CUdevice) -> Result<[u8; UUID_BYTES]> {
     let mut uuid = [0; UUID_BYTES];
-    // SAFETY: `uuid` is writable, and as long as the driver's struct, which is bytes alone.
+    // SAFETY: `uuid` is writable and has the size of the driver's struct, which has only bytes.
     unsafe { driver.cuDeviceGetUuid_v2(&raw mut uuid, device) }?;
     Ok(uuid)
 }
 
-/// What `dipc info` says of a GPU. Asking makes no context.
+/// The description of a GPU for `dipc info`. Makes no context.
 #[derive(Debug, Clone)]
 pub struct Description {
-    /// Its number.
+    /// The device number.
     pub ordinal: i32,
-    /// Its name.
+    /// The product name.
     pub name: String,
-    /// Bytes of its memory.
+    /// Bytes of memory.
     pub total_bytes: usize,
     /// Compute capability.
     pub capability: (i32, i32),
-    /// Whether memory of it can be allocated that goes to other processes as a file descriptor.
+    /// True if memory of the device can be exported to other processes as file descriptors.
     pub exports_fds: bool,
-    /// Whether pools of its memory can be made that go to other processes so.
+    /// True if memory pools can be exported in the same way.
     pub exports_pools: bool,
-    /// The GPUs whose memory it reaches directly.
+    /// The GPUs whose memory this GPU accesses directly.
     pub peers: Vec<i32>,
 }
 
-/// The GPUs of this machine.
+/// The GPUs that this process sees.
 ///
 /// # Errors
 ///
@@ -406,7 +405,7 @@ fn describe(driver: &Driver, ordinal: i32, count: i32) -> Result<Description> {
     };
     let device = get(ordinal)?;
     let mut name = [0 as c_char; 256];
-    // SAFETY: `name` has 256 bytes, which the driver ends with a NUL.
+    // SAFETY: `name` has 256 bytes, and the driver writes a final NUL.
     unsafe { driver.cuDeviceGetName(name.as_mut_ptr(), 256, device) }?;
     // SAFETY: the call succeeded, so `name` holds a C string.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
@@ -416,7 +415,7 @@ fn describe(driver: &Driver, ordinal: i32, count: i32) -> Result<Description> {
     let mut peers = Vec::new();
     for other in (0..count).filter(|other| *other != ordinal) {
         let (peer, mut can) = (get(other)?, 0);
-        // SAFETY: `can` is writable, and both devices are the driver's.
+        // SAFETY: `can` is writable, and both devices come from the driver.
         unsafe { driver.cuDeviceCanAccessPeer(&raw mut can, device, peer) }?;
         if can != 0 {
             peers.push(other);
@@ -443,7 +442,7 @@ fn describe(driver: &Driver, ordinal: i32, count: i32) -> Result<Description> {
 
 fn attribute(driver: &Driver, device: CUdevice, which: CUdevice_attribute) -> Result<c_int> {
     let mut value = 0;
-    // SAFETY: `value` is writable, and `device` the driver's.
+    // SAFETY: `value` is writable, and `device` comes from the driver.
     unsafe { driver.cuDeviceGetAttribute(&raw mut value, which as c_int, device) }?;
     Ok(value)
 }

@@ -1,22 +1,22 @@
-//! Copies and fills, on streams: none of these waits for what it starts.
+//! Copies and fills on streams. The functions do not wait for the work that they start.
 
 use crate::device::cuda::context::Device;
 use crate::device::cuda::stream::Stream;
 use crate::error::Result;
 
 impl Stream {
-    /// Copies `len` bytes between any two places that the device reaches: its memory, another
-    /// device's, the host's. From and to host memory that is not pinned the driver copies by way
-    /// of memory of its own, and the call may wait for that.
+    /// Copies `len` bytes between any memories that the device reaches: its own, another device's,
+    /// the host's. For host memory that is not pinned, the driver copies through its own memory,
+    /// and the call may wait.
     ///
     /// # Errors
     ///
-    /// What the driver says; as [`Device::enter`]. What goes wrong later comes out of waiting.
+    /// The driver's error; as [`Device::enter`]. A later wait reports errors of the copy itself.
     ///
     /// # Safety
     ///
-    /// `source` is readable and `target` writable for `len` bytes until the stream has done it;
-    /// nobody writes to the one or touches the other until then.
+    /// `source` is readable and `target` writable for `len` bytes until the copy is done. Until
+    /// then nobody writes to `source` or uses `target`.
     pub unsafe fn copy(&self, target: u64, source: u64, len: usize) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -27,8 +27,7 @@ impl Stream {
         Ok(unsafe { driver.cuMemcpyAsync(target, source, len, self.raw()) }?)
     }
 
-    /// [`copy`](Self::copy) between the memories of two devices, directly where they have a way to
-    /// each other.
+    /// [`copy`](Self::copy) between the memories of two devices, directly if they are connected.
     ///
     /// # Errors
     ///
@@ -48,7 +47,7 @@ impl Stream {
         }
         let _current = self.device().enter()?;
         let driver = self.device().driver();
-        // SAFETY: the caller promises the memory; contexts of devices are never released, and the
+        // SAFETY: the caller promises the memory. Contexts of devices are never released, and the
         // stream is live.
         Ok(unsafe {
             driver.cuMemcpyPeerAsync(
@@ -70,8 +69,7 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// `target` is writable for `len` bytes until the stream has done it, and nobody touches it
-    /// until then.
+    /// `target` is writable for `len` bytes until the fill is done, and nobody uses it until then.
     pub unsafe fn fill(&self, target: u64, byte: u8, len: usize) -> Result<()> {
         if len == 0 {
             return Ok(());

@@ -1,29 +1,29 @@
-//! Buffers that are copied together, between the host and a GPU or within it.
+//! Lists of buffers to copy, between the host and a GPU or within a GPU.
 
 use crate::device::BufferRef;
 use crate::device::cuda::pinned::is_registered;
 use crate::error::{Error, Result};
 
-/// What is moved between the host and a GPU goes by way of two pieces of pinned memory of this
-/// length: while the GPU copies the one, the processor copies the other.
+/// Copies between the host and a GPU go through two pieces of pinned memory of this many bytes: the
+/// GPU copies one while the processor copies the other.
 pub(super) const CHUNK: usize = 4 << 20;
-/// Buffers of at least so many bytes, on average, are copied one by one from where they lie:
-/// starting a copy takes microseconds, in which the processor copies about as many.
+/// Registered buffers of at least this many bytes on average are copied one by one, without pinned
+/// memory. For smaller buffers the start of a copy takes longer than the processor's copy.
 const WORTH_A_COPY: u64 = 32 << 10;
 /// Alignment of buffers (rule A2).
 pub(super) const ALIGNMENT: usize = 64;
 
-/// Buffers to be moved into one piece of memory.
+/// Buffers to copy into one piece of memory.
 #[derive(Debug, Default)]
 pub(crate) struct CopyList {
     pub(super) pieces: Vec<Piece>,
-    /// With what lies between the pieces.
+    /// Total bytes, with the gaps between the pieces.
     pub(super) len: usize,
-    /// Without.
+    /// Total bytes, without the gaps.
     bytes: u64,
 }
 
-/// A buffer that is not empty, and where it is to be.
+/// A non-empty buffer and its offset in the target.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub(super) source: BufferRef,
@@ -31,11 +31,11 @@ pub(super) struct Piece {
 }
 
 impl CopyList {
-    /// Adds a buffer, which is not empty, and gives the place that it will have.
+    /// Adds a non-empty buffer and returns its offset in the target.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory` where no memory can have that length.
+    /// `OutOfMemory` if the total is not a valid length.
     pub(crate) fn add(&mut self, source: BufferRef) -> Result<usize> {
         let at = self.len;
         self.len = at
@@ -49,24 +49,24 @@ impl CopyList {
         Ok(at)
     }
 
-    /// Whether there is nothing to move.
+    /// True if the list has no buffers.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Bytes of the buffers.
+    /// Total bytes of the buffers.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether a GPU can take all of it from where it lies, and each piece is worth a copy of its
+    /// True if a GPU can read all buffers directly, and they are long enough for copies of their
     /// own.
     pub(crate) fn is_registered(&self) -> bool {
         let worth = (self.pieces.len() as u64).saturating_mul(WORTH_A_COPY);
         self.bytes >= worth && self.pieces.iter().all(|piece| is_registered(piece.source))
     }
 
-    /// What will lie between two places: where it is now, and how far behind the first it will be.
+    /// The parts of buffers between two offsets of the target, each with its offset from `from`.
     pub(super) fn parts(&self, from: usize, to: usize) -> impl Iterator<Item = (BufferRef, usize)> {
         let first = self
             .pieces
@@ -86,7 +86,7 @@ impl CopyList {
             })
     }
 
-    /// The chunks in which it goes through pinned memory.
+    /// The ranges of the target that go through pinned memory one by one.
     pub(super) fn chunks(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let len = self.len;
         (0..len)
@@ -94,7 +94,7 @@ impl CopyList {
             .map(move |from| (from, len.min(from + CHUNK)))
     }
 
-    /// All that are not empty, and where each will be.
+    /// A list of all non-empty buffers, and the offset of each buffer.
     pub(crate) fn of(buffers: &[BufferRef]) -> Result<(Self, Vec<usize>)> {
         let mut load = Self::default();
         let places = buffers

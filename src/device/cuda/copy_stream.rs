@@ -1,4 +1,4 @@
-//! Copies of many buffers at once: to a GPU, from it and within it, on a stream of their own.
+//! Copies of many buffers to, from and within a GPU, on one stream.
 
 use std::any::Any;
 use std::ptr;
@@ -11,27 +11,27 @@ use crate::device::cuda::room::{GpuAllocator, RoomMemory};
 use crate::device::cuda::{Device, DeviceMemory, Event, PinnedMemory, Purpose, Stream, SyncEvent};
 use crate::error::{Error, Result};
 
-/// Pinned memory, and the event behind the work that uses it.
+/// Pinned memory, and the event after the work that uses it.
 type PinnedSlot = (Event, PinnedMemory);
 
-/// Memory that work which was enqueued reads.
+/// Memory that enqueued work reads.
 #[derive(Debug)]
 enum WorkSource {
     Pinned(#[expect(dead_code, reason = "held for its drop")] PinnedMemory),
     Other(#[expect(dead_code, reason = "held for its drop")] Arc<dyn Any + Send + Sync>),
 }
 
-/// A GPU's stream, and what its work still uses.
+/// A stream of a GPU, and the memory that its work still uses.
 #[derive(Debug)]
 pub(crate) struct CopyStream {
     stream: Arc<Stream>,
-    /// It was given work that may be under way.
+    /// True if enqueued work may be under way.
     busy: bool,
-    /// Where memory for arrays is taken from; `None`: from the driver.
+    /// The allocator for arrays; `None` for the driver's memory.
     room: Option<Arc<dyn GpuAllocator>>,
-    /// What empty buffers point to.
+    /// Zeros, the target of pointers of empty buffers.
     zeros: Option<Arc<dyn RoomMemory>>,
-    /// What is read until an event has happened.
+    /// Memory that work reads until the event.
     sources: Vec<(Event, WorkSource)>,
 }
 
@@ -54,7 +54,7 @@ impl CopyStream {
         &self.stream
     }
 
-    /// Lets what comes wait for an event.
+    /// Makes later work wait for an event.
     pub(crate) fn wait_for(&mut self, event: &Event) -> Result<()> {
         if !event.is_ready()? {
             self.stream.wait(event)?;
@@ -63,40 +63,40 @@ impl CopyStream {
         Ok(())
     }
 
-    /// Everything given to the stream is known to be done.
+    /// Records that all enqueued work is done.
     pub(crate) fn settled(&mut self) {
         self.busy = false;
     }
 
-    /// Lets go of what is not used any more.
+    /// Drops memory that no work reads any more.
     pub(crate) fn poll(&mut self) {
-        // Where the driver fails, it is not known that the work is done.
+        // After an error of the driver the work may still be under way.
         self.sources
             .retain(|(event, _)| !matches!(event.is_ready(), Ok(true)));
     }
 
-    /// Holds `source` until the work given so far is done.
+    /// Keeps `source` until the work enqueued so far is done.
     pub(crate) fn hold(&mut self, source: Arc<dyn Any + Send + Sync>) -> Result<()> {
         let event = Event::new(self.device())
             .and_then(|event| event.record(&self.stream).map(|()| event))
             .inspect_err(|_| {
-                // Before `source` goes. An error means that the device does nothing more.
+                // Before `source` is dropped. After an error the device does no more work.
                 let _: Result<()> = self.stream.synchronize();
             })?;
         self.sources.push((event, WorkSource::Other(source)));
         Ok(())
     }
 
-    /// Copies buffers from the host to one piece of memory of the GPU. They are not read any more
-    /// afterwards.
+    /// Copies buffers of the host to one piece of GPU memory. Does not read the buffers after the
+    /// call.
     ///
     /// # Safety
     ///
-    /// The buffers can be read on the host during the call; who else may write to them is a peer.
+    /// The host can read the buffers during the call. Only a peer may write to them meanwhile.
     pub(crate) unsafe fn upload(&mut self, load: &CopyList) -> Result<ArrayMemory> {
         let there = self.room(load.len)?;
         let mut slots = [None, None];
-        // SAFETY: the caller promises the buffers; `there` has the length of the load.
+        // SAFETY: the caller promises the buffers; `there` has the length of the list.
         match unsafe { self.send(load, there.address(), &mut slots) } {
             Ok(()) => {
                 let pinned = |(event, memory)| (event, WorkSource::Pinned(memory));
@@ -104,27 +104,26 @@ impl CopyStream {
                 Ok(there)
             }
             Err(error) => {
-                // Waits for what was started, before the pinned memory goes to others.
+                // Waits for started work, before the pinned memory is recycled.
                 drop(there);
                 Err(error)
             }
         }
     }
 
-    /// Copies buffers from the host to one piece of memory of the GPU, which takes them from where
-    /// they are.
+    /// Copies registered buffers of the host to one piece of GPU memory, without pinned memory.
     ///
     /// # Safety
     ///
-    /// As [`upload`](Self::upload), but until the stream is done with what it is given here: the
-    /// caller holds what keeps them ([`hold`](Self::hold)), also where this fails.
+    /// As [`upload`](Self::upload), but until the work of this call is done. The caller keeps the
+    /// buffers with [`hold`](Self::hold), even after an error.
     pub(crate) unsafe fn upload_from_registered(&mut self, load: &CopyList) -> Result<ArrayMemory> {
         let there = self.room(load.len)?;
         self.busy = true;
         for piece in &load.pieces {
             let (source, len) = (piece.source.data as u64, piece.source.len);
-            // SAFETY: the caller promises the source; the target is a part of memory of the load's
-            // length, which goes only when the stream is done.
+            // SAFETY: the caller promises the source. The target is a part of memory of the list's
+            // length, which lives until the stream's work is done.
             unsafe {
                 self.stream
                     .copy(there.address() + piece.at as u64, source, len)
@@ -135,8 +134,8 @@ impl CopyStream {
 
     /// # Safety
     ///
-    /// As [`upload`](Self::upload); `target` is memory of the GPU as long as the load, which lives
-    /// until the stream is done, as the slots do.
+    /// As [`upload`](Self::upload). `target` is GPU memory of the list's length. It and the slots
+    /// live until the stream's work is done.
     unsafe fn send(
         &mut self,
         load: &CopyList,
@@ -145,37 +144,36 @@ impl CopyStream {
     ) -> Result<()> {
         for (index, (from, to)) in load.chunks().enumerate() {
             let (event, pinned) = self.slot(&mut slots[index % 2], load)?;
-            // SAFETY: the work that reads it is behind `event`, for which `slot` has waited.
+            // SAFETY: the work that reads the memory is done: `slot` has waited for `event`.
             let bytes = unsafe { pinned.as_mut_slice() };
             for (source, at) in load.parts(from, to) {
                 let target = &mut bytes[at..at + source.len];
-                // SAFETY: the caller promises that the source is readable; the target is a slice of
-                // the same length, of memory that is ours alone. Nothing is read twice.
+                // SAFETY: the caller promises that the source is readable. The target is a slice of
+                // the same length, of memory that this stream alone uses. Nothing is read twice.
                 unsafe { ptr::copy_nonoverlapping(source.data, target.as_mut_ptr(), source.len) };
             }
             let source = pinned.address();
             self.busy = true;
-            // SAFETY: both lie where there are so many bytes, and live until the stream is done, as
-            // the caller promises.
+            // SAFETY: both memories have this many bytes and live until the stream's work is done,
+            // as the caller promises.
             unsafe { self.stream.copy(target + from as u64, source, to - from) }?;
             event.record(&self.stream)?;
         }
         Ok(())
     }
 
-    /// Copies buffers of the GPU to one piece of host memory, and waits for that.
+    /// Copies buffers of the GPU to one piece of host memory, and waits for the copies.
     ///
     /// # Safety
     ///
-    /// The buffers can be read on the GPU during the call, behind what the stream was given.
+    /// The GPU can read the buffers during the call, after the earlier work of the stream.
     pub(crate) unsafe fn download(&mut self, load: &CopyList) -> Result<HostBuffer> {
         let mut memory = HostBuffer::to_fill(load.len)?;
         let mut slots = [None, None];
         // SAFETY: the caller promises the buffers.
         let outcome = unsafe { self.receive(load, memory.as_mut_slice(), &mut slots) };
         if outcome.is_err() {
-            // The pinned memory goes to others next. An error means that the device does nothing
-            // more.
+            // The pinned memory is recycled next. After an error the device does no more work.
             let _: Result<()> = self.stream.synchronize();
         }
         outcome?;
@@ -187,7 +185,7 @@ impl CopyStream {
 
     /// # Safety
     ///
-    /// As [`download`](Self::download); the slots live until the stream is done.
+    /// As [`download`](Self::download); the slots live until the stream's work is done.
     unsafe fn receive(
         &mut self,
         load: &CopyList,
@@ -200,8 +198,8 @@ impl CopyStream {
             self.busy = true;
             for (source, at) in load.parts(from, to) {
                 let target = pinned.address() + at as u64;
-                // SAFETY: the caller promises the source; the target is a part of a chunk, which
-                // lives until the stream is done.
+                // SAFETY: the caller promises the source. The target is a part of a slot, which
+                // lives until the stream's work is done.
                 unsafe { self.stream.copy(target, source.data as u64, source.len) }?;
             }
             event.record(&self.stream)?;
@@ -215,7 +213,7 @@ impl CopyStream {
         }
     }
 
-    /// Pinned memory for a chunk, whose last user is done with it.
+    /// Pinned memory for a chunk. Waits until its last work is done.
     fn slot<'s>(
         &self,
         slot: &'s mut Option<PinnedSlot>,
@@ -239,16 +237,16 @@ impl CopyStream {
     ///
     /// # Safety
     ///
-    /// The buffers lie on `from` and can be read, behind what the stream was given, until it is
-    /// done with what it is given here.
+    /// The buffers lie on `from`, and are readable after the earlier work of the stream, until the
+    /// work of this call is done.
     pub(crate) unsafe fn copy(&mut self, load: &CopyList, from: &Device) -> Result<ArrayMemory> {
         let there = self.room(load.len)?;
         self.busy = true;
         for piece in &load.pieces {
             let (source, len) = (piece.source.data as u64, piece.source.len);
             let target = there.address() + piece.at as u64;
-            // SAFETY: the caller promises the source; the target is a part of memory of the load's
-            // length, which goes only when the stream is done.
+            // SAFETY: the caller promises the source. The target is a part of memory of the list's
+            // length, which lives until the stream's work is done.
             unsafe {
                 self.stream
                     .copy_between((self.device(), target), (from, source), len)
@@ -257,7 +255,7 @@ impl CopyStream {
         Ok(there)
     }
 
-    /// Memory of the GPU that work will be given for.
+    /// Memory of the GPU for work that the caller is about to enqueue.
     fn room(&self, len: usize) -> Result<ArrayMemory> {
         let mut there = ArrayMemory::new(&self.stream);
         there.memory.push(self.take(len)?);
@@ -275,15 +273,15 @@ impl CopyStream {
         }
     }
 
-    /// Zeros on the GPU, which `there` holds from now on.
+    /// The address of zeros on the GPU. `there` keeps the zeros from now on.
     pub(crate) fn zeros(&mut self, there: &mut ArrayMemory) -> Result<u64> {
         let zeros = match &self.zeros {
             Some(zeros) => Arc::clone(zeros),
             None => {
                 let memory = self.take(ALIGNMENT)?;
                 self.busy = true;
-                // SAFETY: the memory has that length, and lives until the stream is done: the lane
-                // and whoever else holds it wait for that.
+                // SAFETY: the memory has this length. It lives until the stream's work is done,
+                // because every holder waits for that.
                 unsafe { self.stream.fill(memory.address(), 0, ALIGNMENT) }?;
                 Arc::clone(self.zeros.insert(memory))
             }
@@ -293,7 +291,7 @@ impl CopyStream {
         Ok(address)
     }
 
-    /// Says what is behind all work that was given for `there`.
+    /// Sets the event after all work of `there`, or marks the work as done.
     pub(crate) fn finish(&mut self, there: &mut ArrayMemory) -> Result<()> {
         if self.busy && self.stream.is_idle()? {
             self.settled();
@@ -310,8 +308,8 @@ impl CopyStream {
 impl Drop for CopyStream {
     fn drop(&mut self) {
         if self.busy || !self.sources.is_empty() {
-            // Memory that the work uses goes to others next. An error means that the device does
-            // nothing more.
+            // The memory that the work uses is recycled next. After an error the device does no
+            // more work.
             let _: Result<()> = self.stream.synchronize();
         }
     }
@@ -321,7 +319,7 @@ impl Drop for CopyStream {
 fn take(slot: &Option<PinnedSlot>, target: &mut [u8]) -> Result<()> {
     if let Some((event, pinned)) = slot {
         event.synchronize()?;
-        // SAFETY: the work that writes there is behind `event`, which has happened.
+        // SAFETY: the work that writes the memory is done: `event` has happened.
         let bytes = unsafe { pinned.as_slice() };
         target.copy_from_slice(&bytes[..target.len()]);
     }

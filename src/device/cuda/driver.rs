@@ -1,4 +1,4 @@
-//! The driver: loaded once, asked for its version, and its errors as ours.
+//! The CUDA driver: its library, its version, and the conversion of its errors.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ops::Deref;
@@ -10,12 +10,12 @@ use crate::device::cuda::functions::{self, Functions};
 use crate::error::{Error, Result, Status};
 use crate::fork::Generation;
 
-/// The oldest driver that is used, as `cuDriverGetVersion` numbers them: what cudarc's structs are
-/// taken from.
+/// The oldest supported driver, in the numbers of `cuDriverGetVersion`. cudarc's structs are those
+/// of this version.
 const OLDEST: i32 = 12_000;
 
-/// Codes of the driver that something depends on; [`Failure`] has them as numbers, since a newer
-/// driver may know others.
+/// Codes of the driver that this crate depends on. [`Failure`] holds a number, since a newer driver
+/// may have other codes.
 pub mod code {
     /// `CUDA_ERROR_INVALID_VALUE`
     pub const INVALID_VALUE: i32 = 1;
@@ -41,12 +41,12 @@ pub mod code {
     pub const UNKNOWN: i32 = 999;
 }
 
-/// A call of the driver that failed.
+/// A failed call of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// The function.
+    /// The name of the function.
     pub call: &'static str,
-    /// What it returned, which is not 0.
+    /// The result, which is not 0.
     pub code: i32,
 }
 
@@ -59,8 +59,8 @@ impl Failure {
         }
     }
 
-    /// Whether the call failed because of the handle or descriptor that it was given. Drivers do
-    /// not agree on one code for a handle that they did not make.
+    /// True if the call failed because of its handle or descriptor. Drivers disagree on the code
+    /// for a handle of another driver.
     pub(super) fn is_of_a_handle(self) -> bool {
         matches!(
             self.code,
@@ -73,7 +73,7 @@ impl Failure {
         )
     }
 
-    /// The failure to open a handle that a peer sent for `what`, which lies on the GPU `ordinal`.
+    /// The error for a handle of `what` on GPU `ordinal` that a peer sent and that does not open.
     pub(super) fn to_open(self, what: &str, ordinal: i32) -> Error {
         let refused = self.is_of_a_handle();
         let error = Error::from(self);
@@ -85,7 +85,7 @@ impl Failure {
         Error::new(Status::InvalidData, text)
     }
 
-    /// What kind of failure it is, and what can be done about it.
+    /// The status of the failure, and the remedy.
     fn meaning(self) -> (Status, &'static str) {
         let unusable = "the GPU can no longer be used by this process: restart it";
         match self.code {
@@ -126,7 +126,7 @@ impl Failure {
                 Status::InvalidData,
                 "an address or a length is not what the driver knows",
             ),
-            // Faults of kernels and copies, hardware errors.
+            // Faults of kernels and copies, and hardware errors.
             214 | 220 | 226 | 700 | 702 | 710 | 714..=719 => (Status::Io, unusable),
             200 | 209 | 218 | 221..=223 => (
                 Status::Unsupported,
@@ -165,7 +165,7 @@ impl From<Failure> for Error {
 
 static DRIVER: OnceCell<Driver> = OnceCell::new();
 
-/// The driver of this process. Its functions are called through it.
+/// The driver of this process, with its functions.
 #[derive(Debug)]
 pub struct Driver {
     functions: Functions,
@@ -182,12 +182,12 @@ impl Deref for Driver {
 }
 
 impl Driver {
-    /// The driver, loaded and initialised by the first call that can. A failure is not kept: the
-    /// next call tries again.
+    /// The driver. The first call loads and initialises it; after a failure the next call tries
+    /// again.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where there is no driver, it is older than CUDA 12.0, or sees no GPU; `Forked`
+    /// `Unsupported` if there is no driver, or it is older than CUDA 12.0, or sees no GPU; `Forked`
     /// in a child of the process that loaded it.
     pub fn get() -> Result<&'static Self> {
         let driver = match DRIVER.get() {
@@ -216,7 +216,7 @@ impl Driver {
             version,
             generation,
         };
-        // SAFETY: 0 is the only value that is allowed.
+        // SAFETY: 0 is the only permitted value.
         let outcome = unsafe { driver.cuInit(0) };
         outcome.map_err(|failure| {
             let (status, remedy) = failure.meaning();
@@ -226,16 +226,16 @@ impl Driver {
         Ok(driver)
     }
 
-    /// The newest CUDA that the driver is for, as "12.2".
+    /// The newest CUDA version that the driver supports, for example "12.2".
     pub fn version(&self) -> String {
         dotted(self.version)
     }
 
-    /// How many GPUs there are.
+    /// The number of GPUs.
     ///
     /// # Errors
     ///
-    /// What the driver says.
+    /// The driver's error.
     pub fn device_count(&self) -> Result<i32> {
         let mut count = 0;
         // SAFETY: `count` is writable.
@@ -243,19 +243,19 @@ impl Driver {
         Ok(count)
     }
 
-    /// The driver's own words for a code.
+    /// The driver's text for a code.
     fn describe(&self, code: i32) -> String {
         let text = |outcome: Result<(), Failure>, text: *const c_char| -> Option<String> {
             if outcome.is_err() || text.is_null() {
                 return None;
             }
-            // SAFETY: the call succeeded, so `text` is a string of the driver's, which it never
-            // frees.
+            // SAFETY: the call succeeded, so `text` is a string of the driver, which never frees
+            // it.
             let text = unsafe { CStr::from_ptr(text) };
             Some(text.to_string_lossy().into_owned())
         };
         let (mut name, mut long) = (std::ptr::null(), std::ptr::null());
-        // SAFETY: `name` is writable; the driver takes any number.
+        // SAFETY: `name` is writable; the driver accepts any code.
         let named = unsafe { self.cuGetErrorName(code, &raw mut name) };
         // SAFETY: as above.
         let said = unsafe { self.cuGetErrorString(code, &raw mut long) };
@@ -267,14 +267,13 @@ impl Driver {
     }
 }
 
-/// The version of the driver that is installed, whether it can be used or not.
+/// The version of the installed driver, supported or not.
 ///
 /// # Errors
 ///
-/// `Unsupported` where there is none.
+/// `Unsupported` without a driver.
 fn version() -> Result<i32> {
-    // SAFETY: looking loads and unloads the library, whose initialisers are what every CUDA
-    // program runs.
+    // SAFETY: the check loads and unloads the library. Its initialisers run in every CUDA program.
     if !unsafe { sys::is_culib_present() } {
         return Err(Error::unsupported(format!(
             "there is no CUDA driver ({}): install NVIDIA's driver, and in a container give it the \
@@ -283,7 +282,7 @@ fn version() -> Result<i32> {
         )));
     }
     type Version = unsafe extern "C" fn(*mut c_int) -> c_int;
-    // SAFETY: this is the type of that function, and the library is there.
+    // SAFETY: the function has this type, and the library is present.
     let get = unsafe { functions::find::<Version>("cuDriverGetVersion") }?;
     let mut version = 0;
     // SAFETY: `version` is writable; the function may be called before cuInit.
@@ -292,21 +291,21 @@ fn version() -> Result<i32> {
     Ok(version)
 }
 
-/// Why the loader does not load the driver: mostly that there is none.
+/// The loader's reason for not loading the driver. Mostly the file does not exist.
 fn why_not() -> String {
     let name = c"libcuda.so.1";
-    // SAFETY: it is a C string; should it load after all, its initialisers are what every CUDA
-    // program runs.
+    // SAFETY: `name` is a C string. If the library loads after all, its initialisers are those that
+    // every CUDA program runs.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
     if !library.is_null() {
         return "it has only now appeared; try again".to_owned();
     }
-    // SAFETY: it takes nothing, and gives NULL or a string of this thread's.
+    // SAFETY: `dlerror` takes no argument, and returns NULL or a string of this thread.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "libcuda.so.1 cannot be loaded".to_owned();
     }
-    // SAFETY: it is not NULL, and a C string until the thread's next call of dlerror.
+    // SAFETY: `text` is not NULL, and stays a C string until this thread's next `dlerror`.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }

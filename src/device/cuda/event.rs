@@ -1,5 +1,5 @@
-//! Events: what lets work on one stream wait for work on another, here, in the producer, in the
-//! consumer, or in another process.
+//! Events. Work on one stream waits for work on another stream by an event: in this process, in the
+//! producer, in the consumer, or in another process.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -11,9 +11,9 @@ use crate::device::cuda::context::Device;
 use crate::device::cuda::stream::{Stream, left, ready};
 use crate::error::Result;
 
-/// `CU_EVENT_BLOCKING_SYNC`: a thread that waits sleeps.
+/// `CU_EVENT_BLOCKING_SYNC`: a waiting thread sleeps.
 const BLOCKING_SYNC: u32 = 1;
-/// `CU_EVENT_DISABLE_TIMING`: recording is cheaper, and what `INTERPROCESS` asks for.
+/// `CU_EVENT_DISABLE_TIMING`: recording is cheaper, and `INTERPROCESS` requires it.
 const DISABLE_TIMING: u32 = 2;
 /// `CU_EVENT_INTERPROCESS`
 const INTERPROCESS: u32 = 4;
@@ -27,10 +27,10 @@ pub struct Event {
     raw: CUevent,
 }
 
-// SAFETY: `raw` is a handle that the driver's functions take on any thread, under the context of
+// SAFETY: the driver's functions take the handle `raw` on any thread, under the context of
 // `device`, which every method enters.
 unsafe impl Send for Event {}
-// SAFETY: as above; the driver's functions may be called by several threads at once.
+// SAFETY: as above; several threads may call the driver's functions at once.
 unsafe impl Sync for Event {}
 
 impl fmt::Debug for Event {
@@ -40,21 +40,21 @@ impl fmt::Debug for Event {
 }
 
 impl Event {
-    /// Whether it is an event of this device, as it is now: a reset makes another one.
+    /// True for an event of this device; false after a reset, which makes a new `Device`.
     pub fn is_of(&self, device: &Arc<Device>) -> bool {
         Arc::ptr_eq(&self.device, device)
     }
 
-    /// An event of `device`, which counts as happened until it is recorded.
+    /// A new event of `device`. It counts as happened until it is recorded.
     ///
     /// # Errors
     ///
-    /// What the driver says; as [`Device::enter`].
+    /// The driver's error; as [`Device::enter`].
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         Self::with_flags(device, BLOCKING_SYNC | DISABLE_TIMING)
     }
 
-    /// An event that other processes on this machine can wait for.
+    /// A new event that other processes on this machine can wait for.
     ///
     /// # Errors
     ///
@@ -74,21 +74,21 @@ impl Event {
         })
     }
 
-    /// The event behind a handle that another process made of one [`for
-    /// processes`](Self::for_processes). When that process dies, what it recorded counts as
-    /// happened.
+    /// Opens the handle of an event that another process made
+    /// [`for_processes`](Self::for_processes). After the end of that process its recorded work
+    /// counts as done.
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the driver does not know the handle: the process is gone, or is this
-    /// one.
+    /// `InvalidData` if the driver does not know the handle: its process is gone, or is this
+    /// process.
     pub fn open(device: &Arc<Device>, handle: &[u8; HANDLE_BYTES]) -> Result<Self> {
         let _current = device.enter()?;
         let mut raw = std::ptr::null_mut();
         let handle = CUipcEventHandle {
             reserved: handle.map(u8::cast_signed),
         };
-        // SAFETY: `raw` is writable, the device's context is current, and the driver checks the
+        // SAFETY: `raw` is writable and the device's context is current. The driver checks the
         // handle.
         unsafe { device.driver().cuIpcOpenEventHandle(&raw mut raw, handle) }
             .map_err(|failure| failure.to_open("event", device.ordinal()))?;
@@ -98,18 +98,18 @@ impl Event {
         })
     }
 
-    /// What another process opens it by; it must be one [`for processes`](Self::for_processes),
-    /// and live for as long as the other uses it.
+    /// The handle for another process. The event must be made
+    /// [`for_processes`](Self::for_processes), and live as long as the other process uses it.
     ///
     /// # Errors
     ///
-    /// What the driver says; as [`Device::enter`].
+    /// The driver's error; as [`Device::enter`].
     pub fn handle(&self) -> Result<[u8; HANDLE_BYTES]> {
         let _current = self.device.enter()?;
         let mut handle = CUipcEventHandle {
             reserved: [0; HANDLE_BYTES],
         };
-        // SAFETY: `handle` is writable and the event ours and live.
+        // SAFETY: `handle` is writable; this value owns the event, which is live.
         unsafe {
             self.device
                 .driver()
@@ -123,36 +123,36 @@ impl Event {
         self.raw
     }
 
-    /// From now on it stands for everything given to `stream` so far, which is of its device.
+    /// Makes the event stand for all work enqueued so far on `stream`, a stream of its device.
     ///
     /// # Errors
     ///
-    /// What the driver says; as [`Device::enter`].
+    /// The driver's error; as [`Device::enter`].
     pub fn record(&self, stream: &Stream) -> Result<()> {
         let _current = self.device.enter()?;
-        // SAFETY: both are live handles of the driver's, which checks that they belong together.
+        // SAFETY: both handles are live, and the driver checks that they belong together.
         Ok(unsafe { self.device.driver().cuEventRecord(self.raw, stream.raw()) }?)
     }
 
-    /// Whether it has happened.
+    /// True if the event has happened.
     ///
     /// # Errors
     ///
-    /// What went wrong with the work before it, or earlier on the device.
+    /// An error of the work before the event, or of earlier work on the device.
     pub fn is_ready(&self) -> Result<bool> {
         let _current = self.device.enter()?;
-        // SAFETY: the event is ours and live.
+        // SAFETY: this value owns the event, which is live.
         ready(unsafe { self.device.driver().cuEventQuery(self.raw) })
     }
 
-    /// Waits, on this thread, until it has happened. The thread sleeps.
+    /// Waits on this thread until the event has happened. The thread sleeps.
     ///
     /// # Errors
     ///
     /// As [`is_ready`](Self::is_ready).
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.device.enter()?;
-        // SAFETY: the event is ours and live.
+        // SAFETY: this value owns the event, which is live.
         Ok(unsafe { self.device.driver().cuEventSynchronize(self.raw) }?)
     }
 }
@@ -160,21 +160,20 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let gone = self.device.enter_to_drop().and_then(|_current| {
-            // SAFETY: the event is ours, and this is its end. Streams that wait for it go on
-            // waiting: the driver keeps what they need.
+            // SAFETY: this value owns the event and ends here. The driver keeps the event's state
+            // for the streams that wait for it.
             Ok(unsafe { self.device.driver().cuEventDestroy_v2(self.raw) }?)
         });
         left(gone, "a CUDA event");
     }
 }
 
-/// The event that an array of ours carries as its `sync_event`: an [`Event`] and a place where its
-/// handle lies, to which the pointer leads. It goes into the array's private data, and is dropped
-/// with its release.
+/// The `sync_event` of an array of this process: an [`Event`], and the slot with its handle that
+/// the pointer leads to. The array's private data owns it, and the array's release drops it.
 #[derive(Debug)]
 pub struct SyncEvent {
     event: Arc<Event>,
-    /// On the heap, where it stays when this is moved.
+    /// On the heap, so that the address is stable.
     handle: Box<EventSlot>,
 }
 
@@ -183,13 +182,13 @@ struct EventSlot(
     #[expect(dead_code, reason = "read through the pointer that is given out")] CUevent,
 );
 
-// SAFETY: it holds the handle of an event, which is `Send`.
+// SAFETY: the slot holds the handle of an event, which is `Send`.
 unsafe impl Send for EventSlot {}
-// SAFETY: as above; it is never written.
+// SAFETY: as above; nobody writes the slot.
 unsafe impl Sync for EventSlot {}
 
 impl SyncEvent {
-    /// An event behind everything given to `stream` so far.
+    /// An event after all work enqueued so far on `stream`.
     ///
     /// # Errors
     ///
@@ -201,7 +200,7 @@ impl SyncEvent {
         Ok(Self { event, handle })
     }
 
-    /// What `ArrowDeviceArray.sync_event` is to be, valid as long as this is not dropped.
+    /// The value for `ArrowDeviceArray.sync_event`, valid until this value is dropped.
     pub fn pointer(&self) -> *mut c_void {
         (&raw const *self.handle).cast_mut().cast()
     }

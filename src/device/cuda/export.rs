@@ -1,7 +1,7 @@
-//! Device memory for other processes: what they open or map it by.
+//! Device memory for other processes: the handles that they open or map.
 //!
-//! The handle is always one of a whole allocation: who has it reaches every byte of that, whatever
-//! was meant to be lent.
+//! A handle is always of a whole allocation. Its holder can access every byte of the allocation,
+//! even if a part was lent.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,40 +17,40 @@ use crate::device::cuda::pointer::Pointer;
 use crate::device::cuda::pool::Share;
 use crate::error::{Error, Result};
 
-/// An allocation as another process can get it.
+/// An allocation and its handle for another process.
 #[derive(Debug)]
 pub struct ExportedAllocation {
-    /// Its first byte, in this process.
+    /// The address of the first byte in this process.
     pub base: u64,
-    /// Its bytes.
+    /// The size in bytes.
     pub size: usize,
-    /// What leads to it.
+    /// The handle.
     pub handle: ExportHandle,
 }
 
-/// What leads to an allocation of another process.
+/// The handle of an allocation for another process.
 #[derive(Debug)]
 pub enum ExportHandle {
-    /// Of memory of `cuMemAlloc`. The exporter must not free it while it is open anywhere, and its
-    /// pages are gone when the exporter dies.
+    /// For memory of `cuMemAlloc`. The exporter must not free the memory while any process has it
+    /// open. The end of the exporter frees the memory.
     Legacy([u8; HANDLE_BYTES]),
-    /// Of memory made to be exported. It keeps the pages alive by itself, and goes from process to
-    /// process over a Unix socket.
+    /// For memory that was made for export. The descriptor keeps the memory alive, and goes to
+    /// other processes over a Unix socket.
     Fd(OwnedFd),
-    /// Of memory of a pool made to be exported, to who has the pool. The exporter must not free it
-    /// before every importer has freed it there, and holds the share as long.
+    /// For memory of a pool that was made for export; the importer must have the pool. The exporter
+    /// holds the share, and must free the memory only after every importer has freed it.
     Pooled(Arc<Share>),
 }
 
 impl ExportedAllocation {
-    /// The allocation of `device` in which `len` bytes at `address` lie, `None` where there is no
-    /// way to give it to another process: it must be copied.
+    /// The allocation of `device` that contains `len` bytes at `address`. `None` if the memory
+    /// cannot be exported and must be copied.
     ///
     /// The memory must not be freed before every importer is done with it.
     ///
     /// # Errors
     ///
-    /// `InvalidData` where that is no memory of the device; what the driver says.
+    /// `InvalidData` if the address is not memory of the device; the driver's error.
     pub fn of(device: &Arc<Device>, address: u64, len: usize) -> Result<Option<Self>> {
         let Some(allocation) = Allocation::of(device, address, len)? else {
             return Ok(None);
@@ -64,8 +64,8 @@ impl ExportedAllocation {
     }
 }
 
-/// An allocation of a device that may be lent again and again: it can be told from another one that
-/// has the same addresses later.
+/// An allocation of a device that may be lent many times. [`AllocationId`] tells it from a later
+/// allocation at the same addresses.
 #[derive(Debug)]
 pub struct Allocation {
     device: Arc<Device>,
@@ -74,20 +74,20 @@ pub struct Allocation {
     way: ExportKind,
 }
 
-/// How an allocation can be given to another process.
+/// The kind of export of an allocation.
 #[derive(Debug)]
 enum ExportKind {
-    /// Not at all.
+    /// Not exportable.
     None,
     Legacy,
-    /// The driver's handle, which is this allocation's as long as it is held.
+    /// The driver's handle. While it is held, it identifies this allocation.
     Fd(CUmemGenericAllocationHandle),
-    /// The share is this allocation's as long as it is held.
+    /// While the share is held, it identifies this allocation.
     Pooled(Arc<Share>),
 }
 
-/// The name of an allocation: no other one has it while a value of [`Allocation`] with it lives. Of
-/// legacy memory that is so only while its owner does not free it.
+/// The identity of an allocation, unique while an [`Allocation`] with it lives. For legacy memory
+/// it is unique only until the owner frees the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AllocationId {
     context: u64,
@@ -98,8 +98,8 @@ pub struct AllocationId {
 }
 
 impl Allocation {
-    /// The allocation of `device` in which `len` bytes at `address` lie; `None` where they do not
-    /// lie in a single one.
+    /// The allocation of `device` that contains `len` bytes at `address`; `None` if no single
+    /// allocation does.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Allocation {
         };
         let Pointer { base, size, .. } = pointer;
         let way = if pointer.pool != 0 {
-            // The default pool is none to be exported, and says so here.
+            // The default pool is not exportable, which `posix_fd` reports.
             let pool = usize::try_from(pointer.pool).unwrap_or(0);
             let exportable = pointer.posix_fd.then(|| Share::of(device, pool, base));
             exportable
@@ -139,26 +139,26 @@ impl Allocation {
         &self.device
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Where `len` bytes at `address` lie in it, if they lie in it whole.
+    /// The offset of `len` bytes at `address`, if all of them lie in the allocation.
     pub fn offset_of(&self, address: u64, len: usize) -> Option<u64> {
         let offset = address.checked_sub(self.base)?;
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
         (end <= self.size).then_some(offset)
     }
 
-    /// Whether it must not be freed while another process has it open: its pages do not go on
-    /// living by themselves.
+    /// True if the memory must not be freed while another process has it open, because the handle
+    /// does not keep it alive.
     pub fn must_outlive_importers(&self) -> bool {
         matches!(self.way, ExportKind::Legacy | ExportKind::Pooled(_))
     }
 
-    /// Of memory of a pool: what others are told of it by, which is to be held as long as they may
-    /// have it open.
+    /// The share of memory of a pool. The exporter holds it as long as other processes may have the
+    /// memory open.
     pub fn share(&self) -> Option<&Arc<Share>> {
         match &self.way {
             ExportKind::Pooled(share) => Some(share),
@@ -166,7 +166,7 @@ impl Allocation {
         }
     }
 
-    /// Its name.
+    /// The identity.
     pub fn id(&self) -> AllocationId {
         AllocationId {
             context: self.device.id(),
@@ -180,11 +180,11 @@ impl Allocation {
         }
     }
 
-    /// What leads another process to it, `None` where nothing does.
+    /// The handle for another process; `None` if the memory cannot be exported.
     ///
     /// # Errors
     ///
-    /// What the driver says; as [`Device::enter`].
+    /// The driver's error; as [`Device::enter`].
     pub fn export(&self) -> Result<Option<ExportHandle>> {
         let _current = self.device.enter()?;
         match &self.way {
@@ -192,7 +192,7 @@ impl Allocation {
             ExportKind::Pooled(share) => Ok(Some(ExportHandle::Pooled(Arc::clone(share)))),
             ExportKind::Legacy => Ok(legacy_of(&self.device, self.base)?.map(ExportHandle::Legacy)),
             ExportKind::Fd(handle) => {
-                // SAFETY: this holds the handle.
+                // SAFETY: this value holds the handle.
                 let fd = unsafe { export_fd(&self.device, *handle) };
                 Ok(unless_not_possible(fd)?.map(ExportHandle::Fd))
             }
@@ -203,24 +203,24 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if let ExportKind::Fd(handle) = self.way {
-            // Where its owner has freed it, it goes with this handle.
+            // If the owner has freed the memory, the release of the handle frees its pages.
             later::free(&self.device, "a handle of a GPU's memory", move |device| {
-                // SAFETY: `of` retained the handle, which is given back once.
+                // SAFETY: `of` retained the handle, and only this call releases it.
                 Ok(unsafe { device.driver().cuMemRelease(handle) }?)
             });
         }
     }
 }
 
-/// The allocation in which the bytes lie, as a pointer to it. Under the device's context.
+/// A pointer to the allocation that contains the bytes. The caller has entered the device.
 fn allocation_at(device: &Device, address: u64, len: usize) -> Result<Option<Pointer>> {
     let pointer = Pointer::on_device(device, address, len)?;
-    // Nothing says that what other contexts have can be exported from this one.
+    // Memory of another context may not be exportable from this context.
     if pointer.foreign_context {
         return Ok(None);
     }
     let (mut base, mut size) = (0, 0);
-    // SAFETY: both are writable; the address is looked up, not looked at.
+    // SAFETY: both variables are writable; the driver looks the address up and does not access it.
     let ranged = unsafe {
         device
             .driver()
@@ -229,7 +229,7 @@ fn allocation_at(device: &Device, address: u64, len: usize) -> Result<Option<Poi
     let Some(()) = unless_not_possible(ranged)? else {
         return Ok(None);
     };
-    // Addresses that were reserved together may have several allocations behind them.
+    // Addresses that were reserved together may have several allocations.
     let allocation = Pointer {
         base,
         size,
@@ -238,8 +238,7 @@ fn allocation_at(device: &Device, address: u64, len: usize) -> Result<Option<Poi
     Ok(allocation.contains(address, len).then_some(allocation))
 }
 
-/// `None` where the driver says that memory of this kind has no such thing, as that of the default
-/// pool.
+/// Turns "not possible for this kind of memory", for example of the default pool, into `None`.
 pub(super) fn unless_not_possible<T>(outcome: Result<T, Failure>) -> Result<Option<T>> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -252,24 +251,24 @@ pub(super) fn unless_not_possible<T>(outcome: Result<T, Failure>) -> Result<Opti
     }
 }
 
-/// The handle behind an address, to be [released](release). Under the device's context.
+/// The handle of the allocation at an address, for one release. The caller has entered the device.
 fn retain(device: &Device, base: u64) -> Result<Option<CUmemGenericAllocationHandle>> {
     let driver = device.driver();
     let mut handle = 0;
     let place = std::ptr::without_provenance_mut(
         usize::try_from(base).map_err(|_| Error::invalid_data("no such address"))?,
     );
-    // SAFETY: `handle` is writable; the address is looked up, not looked at.
+    // SAFETY: `handle` is writable; the driver looks the address up and does not access it.
     let retained = unsafe { driver.cuMemRetainAllocationHandle(&raw mut handle, place) };
     Ok(unless_not_possible(retained)?.map(|()| handle))
 }
 
-/// Under the device's context.
+/// The handle of memory of `cuMemAlloc`. The caller has entered the device.
 fn legacy_of(device: &Device, base: u64) -> Result<Option<[u8; HANDLE_BYTES]>> {
     let mut handle = CUipcMemHandle {
         reserved: [0; HANDLE_BYTES],
     };
-    // SAFETY: `handle` is writable; the address is looked up, not looked at.
+    // SAFETY: `handle` is writable; the driver looks the address up and does not access it.
     let made = unsafe { device.driver().cuIpcGetMemHandle(&raw mut handle, base) };
     memory::note_exported(base);
     Ok(unless_not_possible(made)?.map(|()| handle.reserved.map(i8::cast_unsigned)))

@@ -1,8 +1,8 @@
-//! The functions of the driver that we call, each found once, by name.
+//! The functions of the driver that this crate calls, each found once by name.
 //!
-//! cudarc's own functions return a Rust enum, in which a number that a newer driver has would be
-//! undefined behaviour, and panic where the driver lacks them. So its structs and its loaded
-//! library serve here, and the functions are ours: they return an integer.
+//! cudarc's own functions panic if the driver lacks them. They return a Rust enum, and a code of a
+//! newer driver in the enum would be undefined behaviour. So this module uses cudarc's structs and
+//! loaded library, with functions that return an integer.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -19,13 +19,13 @@ use crate::error::{Error, Result};
 ///
 /// # Safety
 ///
-/// `F` is the type of a pointer to the driver's function of that name, and the driver's library was
-/// found (`is_culib_present`), without which cudarc panics.
+/// `F` is the type of a pointer to the driver's function with this name. `is_culib_present` found
+/// the driver's library; without the library cudarc panics.
 pub(super) unsafe fn find<F: Copy>(name: &str) -> Result<F> {
-    // SAFETY: it loads the library or gives the one loaded; the driver's own initialisers are what
-    // every CUDA program runs.
+    // SAFETY: the call loads the library or returns the loaded library. Its initialisers run in
+    // every CUDA program.
     let library = unsafe { sys::culib() };
-    // SAFETY: the caller promises that F is the type of what has this name.
+    // SAFETY: the caller promises that F is the type of the function.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found.map(|function| *function).map_err(|_| {
         Error::unsupported(format!(
@@ -36,7 +36,7 @@ pub(super) unsafe fn find<F: Copy>(name: &str) -> Result<F> {
 
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
-        /// The functions, found. Calling one is as unsafe as it is in C.
+        /// Pointers to the functions. A call is as unsafe as in C.
         #[derive(Debug, Clone, Copy)]
         #[allow(non_snake_case, reason = "they have the driver's own names")]
         pub struct Functions {
@@ -44,15 +44,15 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Finds all of them.
+            /// Finds all functions.
             ///
             /// # Safety
             ///
-            /// The driver's library was found (`is_culib_present`).
+            /// `is_culib_present` found the driver's library.
             pub(super) unsafe fn find_all() -> Result<Self> {
                 Ok(Self {
-                    // SAFETY: the types are those of CUDA's header, with an integer for the enum
-                    // that is returned, which has the same size; the caller found the library.
+                    // SAFETY: the types are those of CUDA's header, with an integer of the same
+                    // size for the returned enum. The caller found the library.
                     $($name: unsafe { find(stringify!($name)) }?,)*
                 })
             }
@@ -62,12 +62,12 @@ macro_rules! functions {
                 ///
                 /// # Safety
                 ///
-                /// What the driver's documentation asks: handles are live and its own, pointers
-                /// that it reads or writes through are valid for that.
+                /// The conditions of the driver's documentation: handles are live and from this
+                /// driver, and pointers are valid for the driver's reads and writes.
                 #[allow(non_snake_case, reason = "they have the driver's own names")]
                 #[allow(clippy::too_many_arguments, reason = "they have the driver's arguments")]
                 pub unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Failure> {
-                    // SAFETY: the caller promises what the driver asks.
+                    // SAFETY: the caller promises the driver's conditions.
                     let code = unsafe { (self.$name)($($argument),*) };
                     Failure::check(stringify!($name), code)
                 }

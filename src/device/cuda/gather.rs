@@ -1,5 +1,5 @@
-//! Many small values of device memory, fetched at once: one kernel writes them into one pinned
-//! buffer, and one event says when they are there.
+//! Batched reads of many small values of device memory: one kernel writes them into one pinned
+//! buffer, and one event reports the end.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use crate::device::cuda::pinned::PinnedMemory;
 use crate::device::cuda::stream::Stream;
 use crate::error::{Error, Result};
 
-/// Longer reads are copies of their own; a thread copies the others byte by byte.
+/// Longer reads are copies of their own. For a shorter read, one GPU thread copies all bytes.
 const SMALL: usize = 64;
-/// Results are aligned to this, so that numbers are.
+/// The alignment of results, for numbers.
 const ALIGNMENT: usize = 8;
 
-/// What is to be fetched.
+/// The values to read.
 #[derive(Debug, Default)]
 pub struct Reads {
-    /// Address, length and place among the results.
+    /// Address, length and offset in the results.
     reads: Vec<(u64, usize, usize)>,
-    /// Address of the first byte, first bit, bits and place among the results.
+    /// Address of the first byte, first bit, number of bits, and offset in the results.
     counts: Vec<(u64, usize, usize, usize)>,
     /// Bytes of the results.
     len: usize,
 }
 
-/// One of the results.
+/// The position of one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GatherSlot {
     start: usize,
@@ -35,7 +35,7 @@ pub struct GatherSlot {
 }
 
 impl Reads {
-    /// Asks for `len` bytes at `address`.
+    /// Adds a read of `len` bytes at `address`.
     pub fn bytes(&mut self, address: u64, len: usize) -> GatherSlot {
         let start = self.place(len);
         if len > 0 {
@@ -44,7 +44,7 @@ impl Reads {
         GatherSlot { start, len }
     }
 
-    /// Asks how many of `len` bits are 1, from bit `first` of the byte at `address` on, where
+    /// Adds a count of the 1 bits in `len` bits, from bit `first` of the byte at `address` on.
     /// `first` is less than 8. The result is a number of 8 bytes.
     pub fn ones(&mut self, address: u64, first: usize, len: usize) -> GatherSlot {
         let start = self.place(8);
@@ -58,27 +58,27 @@ impl Reads {
         start
     }
 
-    /// Whether nothing was asked for.
+    /// True if no reads were added.
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.counts.is_empty()
     }
 
-    /// Starts fetching on `stream`, behind what it was given before, the producer's event among it.
+    /// Starts the reads on `stream`, after its earlier work, which includes the producer's event.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`; what the driver says; as [`Device::enter`]. What goes wrong later comes out
-    /// of [`Fetched::wait`].
+    /// `OutOfMemory`; the driver's error; as [`Device::enter`]. [`Fetched::wait`] reports errors of
+    /// the reads themselves.
     ///
     /// # Safety
     ///
-    /// Everything asked for is readable on the stream's device, and not written to, until the
-    /// result is waited for or dropped.
+    /// The memory of all reads is readable on the stream's device, and nobody writes to it, until
+    /// the result is waited for or dropped.
     pub unsafe fn fetch(&self, stream: &Arc<Stream>) -> Result<Fetched> {
         let device = stream.device();
         let event = Event::new(device)?;
         let (reads, counts) = (self.reads.len() + self.counts.len(), self.counts.len());
-        // The results, the reads, the counts.
+        // The layout of the pinned buffer: results, reads, counts.
         let reads_at = self.len;
         let counts_at = reads_at + reads * size_of::<SmallRead>();
         let total = counts_at + counts * size_of::<BitTask>();
@@ -120,7 +120,7 @@ impl Reads {
             longest = longest.max(len);
         }
         {
-            // SAFETY: nothing was given to the device yet.
+            // SAFETY: no work was enqueued yet.
             let bytes = unsafe { pinned.as_mut_slice() };
             write(&mut bytes[reads_at..], &small, |read| {
                 [read.source, read.target, read.len]
@@ -129,8 +129,8 @@ impl Reads {
                 [task.source, task.target, task.first, task.len]
             });
         }
-        // From here on the memory belongs to the device too: whatever fails, dropping `fetched`
-        // waits for what was started.
+        // From here on the device may use the memory. The drop of `fetched` waits for started work,
+        // also after an error.
         let fetched = Fetched {
             stream: Arc::clone(stream),
             event,
@@ -140,20 +140,20 @@ impl Reads {
             done: false,
         };
         if !tasks.is_empty() {
-            // SAFETY: the sums are ours, and live until the work is done.
+            // SAFETY: `fetched` owns the sums, which live until the work is done.
             unsafe { stream.fill(sums_at, 0, 8 * counts) }?;
             let at = base + counts_at as u64;
-            // SAFETY: the tasks were written there; the caller promises their sources, and their
+            // SAFETY: the tasks were written at `at`. The caller promises their sources, and the
             // targets are the sums.
             unsafe { stream.count_bits(at, counts, longest) }?;
         }
         for read in &large {
             let len = usize::try_from(read.len).unwrap_or(0);
-            // SAFETY: the caller promises the source; the target is a place among the results.
+            // SAFETY: the caller promises the source; the target is a range of the results.
             unsafe { stream.copy(read.target, read.source, len) }?;
         }
-        // SAFETY: the reads were written there; the caller promises their sources, the sums are
-        // filled by what comes before, and the targets are places among the results.
+        // SAFETY: the reads were written at this address. The caller promises their sources,
+        // earlier work fills the sums, and the targets are ranges of the results.
         unsafe { stream.gather(base + reads_at as u64, small.len()) }?;
         fetched.event.record(stream)?;
         Ok(fetched)
@@ -167,29 +167,29 @@ fn write<T, const N: usize>(target: &mut [u8], items: &[T], words: impl Fn(&T) -
     }
 }
 
-/// What was asked for, under way or there.
+/// The reads, under way or done.
 #[derive(Debug)]
 pub struct Fetched {
     stream: Arc<Stream>,
     event: Event,
     pinned: PinnedMemory,
-    /// Held, not used: kernels write there.
+    /// Held, because kernels write to it.
     _sums: Option<DeviceMemory>,
     len: usize,
-    /// Nothing of it is under way any more.
+    /// True if no work is under way.
     done: bool,
 }
 
 impl Fetched {
-    /// Waits, on this thread, and gives the results.
+    /// Waits on this thread and returns the results.
     ///
     /// # Errors
     ///
-    /// What went wrong with the work; as [`Device::enter`].
+    /// An error of the work; as [`Device::enter`].
     pub fn wait(mut self) -> Result<Results> {
         self.event.synchronize()?;
         self.done = true;
-        // SAFETY: the event is behind all work that uses the memory, and has happened.
+        // SAFETY: all work that uses the memory is before the event, which has happened.
         let bytes = unsafe { self.pinned.as_slice() };
         let bytes = bytes.get(..self.len).unwrap_or_default().to_vec();
         Ok(Results { bytes })
@@ -204,20 +204,20 @@ impl Fetched {
 impl Drop for Fetched {
     fn drop(&mut self) {
         if !self.done {
-            // The memory goes to others next. An error means that the device does nothing more.
+            // The memory is recycled next. After an error the device does no more work.
             let _: Result<(), Error> = self.stream.synchronize();
         }
     }
 }
 
-/// What was asked for, on the host.
+/// The results, on the host.
 #[derive(Debug)]
 pub struct Results {
     bytes: Vec<u8>,
 }
 
 impl Results {
-    /// The bytes of a slot, which is of the [`Reads`] that these are the results of.
+    /// The bytes of a slot of the same [`Reads`].
     pub fn bytes(&self, slot: GatherSlot) -> &[u8] {
         let end = slot.start + slot.len;
         self.bytes.get(slot.start..end).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Device memory of other processes, mapped here until the last user is gone.
+//! Device memory of other processes, mapped until its last user is gone.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,14 +17,15 @@ use crate::device::cuda::pool::{ImportedPool, SHARE_BYTES};
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
-/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag that there is.
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag of the call.
 const LAZY_PEER_ACCESS: u32 = 1;
 
-/// An allocation of another process, which the device reads at [`address`](Self::address). It is
-/// closed some time after this is dropped ([`later`]), so no work may use it any more then: whoever
-/// enqueued work holds the mapping until it is done.
+/// An allocation of another process, which the device accesses at [`address`](Self::address). It is
+/// closed at some time after the drop ([`later`]): the owner of enqueued work holds the mapping
+/// until the work is done.
 ///
-/// The other process should not write to what it lent, and may; whoever reads checks nothing twice.
+/// The other process should not write to lent memory, but it can. So no reader may read a value
+/// twice.
 pub struct ImportedMemory {
     device: Arc<Device>,
     address: CUdeviceptr,
@@ -33,10 +34,10 @@ pub struct ImportedMemory {
 }
 
 enum ImportKind {
-    /// The driver has one opening of a handle for each process.
+    /// The driver opens a handle only once in each process.
     Legacy([u8; HANDLE_BYTES]),
     Fd(CUmemGenericAllocationHandle),
-    /// Nor does it count how often memory of a pool was imported.
+    /// The driver does not count the imports of memory of a pool.
     Pooled(Arc<ImportedPool>, [u8; SHARE_BYTES]),
 }
 
@@ -50,30 +51,30 @@ impl fmt::Debug for ImportedMemory {
     }
 }
 
-/// What opens memory that is open once in a process.
+/// The key of memory that a process opens once.
 #[derive(Clone, PartialEq)]
 enum ImportKey {
-    /// In a context, by a legacy handle: after a reset a device has another one.
+    /// The context and a legacy handle. A reset of the device changes the context.
     Legacy(u64, [u8; HANDLE_BYTES]),
-    /// From a pool, which lives as long as what was opened of it.
+    /// The pool and a share. The pool outlives all memory that was opened from it.
     Pooled(*const ImportedPool, [u8; SHARE_BYTES]),
 }
 
 // SAFETY: the pointer is only compared.
 unsafe impl Send for ImportKey {}
 
-/// What is open in this process.
+/// The open memory of this process.
 static OPEN: Once<ImportKey, ImportedMemory> = Once::new();
 
 impl ImportedMemory {
-    /// Opens the allocation of another process behind a legacy handle, which the other says has
-    /// `len` bytes. Opened already, it is shared.
+    /// Opens the allocation of another process by a legacy handle. The other process announced
+    /// `len` bytes. Returns the existing mapping if the allocation is already open.
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the driver does not know the handle: the memory was freed, the process
-    /// is gone, or is this one. `Protocol` where the allocation is smaller than was said. What else
-    /// the driver says.
+    /// `InvalidData` if the driver does not know the handle: the memory was freed, or its process
+    /// is gone or is this process. `Protocol` if the allocation is shorter than `len`. Also the
+    /// driver's errors.
     pub fn open(
         device: &Arc<Device>,
         handle: &[u8; HANDLE_BYTES],
@@ -85,8 +86,8 @@ impl ImportedMemory {
         Ok(mapping)
     }
 
-    /// Opens an allocation of another process's pool, which the other says has `len` bytes. Opened
-    /// already, it is shared.
+    /// Opens an allocation of another process's pool. The other process announced `len` bytes.
+    /// Returns the existing mapping if the allocation is already open.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ impl ImportedMemory {
         let _current = device.enter()?;
         let address = pool.open(share)?;
         let len = size_at(device, address, len).inspect_err(|_| {
-            // SAFETY: opened above, and nobody has used it.
+            // SAFETY: opened above, and nobody has used the memory.
             let gone = unsafe { device.driver().cuMemFree_v2(address) };
             left(gone.map_err(Error::from), "a peer's memory");
         })?;
@@ -134,7 +135,7 @@ impl ImportedMemory {
         unsafe { driver.cuIpcOpenMemHandle_v2(&raw mut address, raw, LAZY_PEER_ACCESS) }
             .map_err(|failure| failure.to_open("memory", device.ordinal()))?;
         let len = size_at(device, address, len).inspect_err(|_| {
-            // SAFETY: opened above, and nobody has used it.
+            // SAFETY: opened above, and nobody has used the memory.
             let gone = unsafe { driver.cuIpcCloseMemHandle(address) };
             left(gone.map_err(Error::from), "a peer's memory");
         })?;
@@ -146,26 +147,25 @@ impl ImportedMemory {
         })
     }
 
-    /// Maps all of the allocation behind a descriptor that another process exported, which the
-    /// other says has `len` bytes. Each call makes a mapping of its own; `fd` is not needed
-    /// afterwards.
+    /// Maps a whole allocation by a descriptor that another process exported. The other process
+    /// announced `len` bytes. Each call makes a new mapping; `fd` may close afterwards.
     ///
     /// # Errors
     ///
-    /// `Protocol` where the descriptor is none of a GPU's memory, or `len` is not its length;
-    /// `OutOfMemory`; what else the driver says.
+    /// `Protocol` if the descriptor is not of GPU memory, or `len` is not its length;
+    /// `OutOfMemory`; the driver's errors.
     pub fn map(device: &Arc<Device>, fd: &OwnedFd, len: usize) -> Result<Arc<Self>> {
         let _current = device.enter()?;
         let driver = device.driver();
         let mut handle = 0;
         let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
-        // The driver takes the number itself where a pointer is asked for.
+        // The driver takes the descriptor's number in place of a pointer.
         let shareable = std::ptr::without_provenance_mut(number);
         let refused = |failure: super::Failure| {
             let error = Error::from(failure);
             let of_the_peer = match failure.call {
                 "cuMemImportFromShareableHandle" => failure.is_of_a_handle(),
-                // A driver may call a length beyond the allocation not supported.
+                // A driver may report a length beyond the allocation as not supported.
                 "cuMemMap" => failure.is_of_a_handle() || failure.code == code::NOT_SUPPORTED,
                 "cuMemAddressReserve" => failure.code == code::INVALID_VALUE,
                 _ => false,
@@ -182,7 +182,7 @@ impl ImportedMemory {
         unsafe { driver.cuMemImportFromShareableHandle(&raw mut handle, shareable, POSIX_FD) }
             .map_err(refused)?;
         let mapped = map(device, handle, len).map_err(|failure| {
-            // SAFETY: imported above, and nothing is mapped of it.
+            // SAFETY: the handle was imported above, and no mapping uses it.
             let gone = unsafe { driver.cuMemRelease(handle) };
             left(gone.map_err(Error::from), "a peer's memory");
             refused(failure)
@@ -205,7 +205,7 @@ impl ImportedMemory {
         )))
     }
 
-    /// Has `close` called where it may wait, and then lets others open `key` again.
+    /// Calls `close` on a thread that may wait, and then permits others to open `key`.
     fn close_later(
         &self,
         key: ImportKey,
@@ -221,22 +221,22 @@ impl ImportedMemory {
         });
     }
 
-    /// Where the allocation begins, for the device.
+    /// The device address of the first byte.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Bytes of the allocation.
+    /// The length of the allocation in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never: there is no allocation without bytes.
+    /// Always false: no allocation is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The address of `len` bytes at `offset`, if they lie in it whole.
+    /// The device address of `len` bytes at `offset`, if all of them lie in the allocation.
     pub fn slice(&self, offset: u64, len: usize) -> Option<u64> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(len)?;
@@ -255,7 +255,7 @@ impl Drop for ImportedMemory {
             ImportKind::Legacy(handle) => {
                 let key = ImportKey::Legacy(self.device.id(), *handle);
                 self.close_later(key, move |driver| {
-                    // SAFETY: opened by the mapping, whose users are done with it.
+                    // SAFETY: the mapping opened the handle, and its users are done.
                     Ok(unsafe { driver.cuIpcCloseMemHandle(address) }?)
                 });
             }
@@ -263,9 +263,9 @@ impl Drop for ImportedMemory {
                 let key = ImportKey::Pooled(Arc::as_ptr(pool), *share);
                 let pool = Arc::clone(pool);
                 self.close_later(key, move |driver| {
-                    // SAFETY: as above; what is imported is freed as what was allocated is.
+                    // SAFETY: as above; imported memory is freed like allocated memory.
                     let freed = unsafe { driver.cuMemFree_v2(address) };
-                    // Not before what came from it.
+                    // The pool must outlive its memory.
                     drop(pool);
                     Ok(freed?)
                 });
@@ -273,9 +273,9 @@ impl Drop for ImportedMemory {
             ImportKind::Fd(handle) => {
                 let handle = *handle;
                 later::free(&self.device, "a peer's memory", move |device| {
-                    // SAFETY: mapped by the mapping, whose users are done with it.
+                    // SAFETY: the mapping mapped the memory, and its users are done.
                     let unmapped = unsafe { unmap(device, address, len) };
-                    // SAFETY: imported by the mapping, and released only here.
+                    // SAFETY: the mapping imported the handle, and only this call releases it.
                     let released = unsafe { device.driver().cuMemRelease(handle) };
                     Ok(unmapped.and(released)?)
                 });
@@ -284,9 +284,8 @@ impl Drop for ImportedMemory {
     }
 }
 
-/// Bytes of opened memory from its first one on, where the driver knows them: the peer's word for
-/// its length, `said`, is not taken. The handle may be of a part of what the driver allocated at
-/// once.
+/// The bytes of opened memory from `address` on, as the driver knows them; `said` if the driver
+/// does not know. The handle may be of a part of a larger allocation.
 fn size_at(device: &Device, address: CUdeviceptr, said: usize) -> Result<usize> {
     let Some(pointer) = Pointer::at(device, address)? else {
         return Ok(said);

@@ -1,4 +1,4 @@
-//! The kernels of `kernels/kernels.cu`, compiled by the driver for the device when first used.
+//! The kernels of `kernels/kernels.cu`. The driver compiles them for a device at their first use.
 
 use std::ffi::{CStr, c_void};
 
@@ -8,16 +8,16 @@ use crate::device::cuda::context::Device;
 use crate::device::cuda::stream::Stream;
 use crate::error::{Error, Result};
 
-/// The kernels as PTX, with the NUL that the driver wants at the end.
+/// The kernels as PTX, with the final NUL that the driver requires.
 const IMAGE: &str = concat!(include_str!("kernels/kernels.ptx"), "\0");
-/// Threads of a block.
+/// Threads in a block.
 const THREADS: u32 = 256;
-/// Most blocks that share one bitmap.
+/// Most blocks for one bitmap.
 const MOST_BLOCKS: usize = 256;
 /// Most rows of a grid.
 const MOST_TASKS: usize = 65_535;
 
-/// A small read, as the kernel has it.
+/// A small read, with the kernel's layout.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SmallRead {
@@ -26,13 +26,13 @@ pub(super) struct SmallRead {
     pub(super) len: u64,
 }
 
-/// Some bits of a bitmap, as the kernels have them.
+/// A range of bits in a bitmap, with the kernels' layout.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BitTask {
     pub(super) source: u64,
     pub(super) target: u64,
-    /// Of the first bit in the byte at `source`, less than 8.
+    /// The number of the first bit in the byte at `source`, less than 8.
     pub(super) first: u64,
     pub(super) len: u64,
 }
@@ -40,16 +40,16 @@ pub(super) struct BitTask {
 /// The kernels of one device. They stay loaded for the life of its context.
 #[derive(Debug)]
 pub struct Kernels {
-    /// Held, not used: the functions are parts of it.
+    /// Held, because the functions belong to the module.
     _module: CUmodule,
     gather: CUfunction,
     shift_bits: CUfunction,
     count_bits: CUfunction,
 }
 
-// SAFETY: they are handles that the driver's functions take on any thread.
+// SAFETY: the driver's functions take these handles on any thread.
 unsafe impl Send for Kernels {}
-// SAFETY: as above; they are never written.
+// SAFETY: as above; nobody writes them.
 unsafe impl Sync for Kernels {}
 
 impl Kernels {
@@ -58,13 +58,13 @@ impl Kernels {
             let driver = device.driver();
             let mut module = std::ptr::null_mut();
             let image: *const c_void = IMAGE.as_ptr().cast();
-            // SAFETY: `module` is writable, `image` PTX that ends with a NUL, and the device's
+            // SAFETY: `module` is writable, `image` is PTX with a final NUL, and the device's
             // context is current.
             let loaded = unsafe { driver.cuModuleLoadData(&raw mut module, image) };
             loaded.map_err(|failure| Error::from(failure).context("loading libdipc's kernels"))?;
             let find = |name: &CStr| -> Result<CUfunction> {
                 let mut function = std::ptr::null_mut();
-                // SAFETY: `function` is writable, the module was loaded above, `name` is a C
+                // SAFETY: `function` is writable, the module was loaded above, and `name` is a C
                 // string.
                 unsafe { driver.cuModuleGetFunction(&raw mut function, module, name.as_ptr()) }?;
                 Ok(function)
@@ -78,7 +78,7 @@ impl Kernels {
                 })
             };
             found().inspect_err(|_: &Error| {
-                // SAFETY: the module was loaded above, and no function of it is kept.
+                // SAFETY: the module was loaded above, and none of its functions is kept.
                 let gone = unsafe { driver.cuModuleUnload(module) };
                 super::stream::left(gone.map_err(Error::from), "a CUDA module");
             })
@@ -87,12 +87,12 @@ impl Kernels {
 }
 
 impl Stream {
-    /// Copies every read of the `count` at `reads`.
+    /// Copies all `count` reads at `reads`.
     ///
     /// # Safety
     ///
-    /// `reads` is the address of `count` [`SmallRead`]s that the device reads, each of which names
-    /// memory that it reads and memory that it writes, until the stream has done it.
+    /// `reads` is the address of `count` [`SmallRead`]s that the device can read. Until the work is
+    /// done, the device can read the source and write the target of each.
     pub(super) unsafe fn gather(&self, reads: u64, count: usize) -> Result<()> {
         if count == 0 {
             return Ok(());
@@ -101,17 +101,17 @@ impl Stream {
         let kernels = Kernels::of(self.device())?;
         let blocks = u32::try_from(count.div_ceil(THREADS as usize))
             .map_err(|_| Error::out_of_memory("too many small reads at a time"))?;
-        // SAFETY: the kernel's parameters are these two; the caller promises the memory.
+        // SAFETY: the kernel takes these two parameters; the caller promises the memory.
         unsafe { self.launch(kernels.gather, (blocks, 1), [reads, count as u64]) }
     }
 
-    /// Writes the bits of each of the `count` tasks at `tasks` from bit 0 of its target on, the
-    /// last byte filled up with 0. `longest` is how many bits the longest has.
+    /// For each of the `count` tasks at `tasks`, writes the bits to its target, from bit 0 on, and
+    /// fills the last byte with 0. `longest` is the largest number of bits of a task.
     ///
     /// # Safety
     ///
-    /// `tasks` is the address of `count` [`BitTask`]s that the device reads, each of which names
-    /// memory that it reads and memory that it writes, until the stream has done it.
+    /// `tasks` is the address of `count` [`BitTask`]s that the device can read. Until the work is
+    /// done, the device can read the source and write the target of each.
     pub(super) unsafe fn shift_bits(&self, tasks: u64, count: usize, longest: usize) -> Result<()> {
         let _current = self.device().enter()?;
         let function = Kernels::of(self.device())?.shift_bits;
@@ -119,11 +119,11 @@ impl Stream {
         unsafe { self.bits(function, tasks, count, longest) }
     }
 
-    /// Adds how many bits of each task are 1 to the 8 bytes at its target.
+    /// For each task, adds the number of 1 bits to the 8-byte number at its target.
     ///
     /// # Safety
     ///
-    /// As [`shift_bits`](Self::shift_bits); targets are on the device and aligned to 8.
+    /// As [`shift_bits`](Self::shift_bits); the targets are on the device and aligned to 8.
     pub(super) unsafe fn count_bits(&self, tasks: u64, count: usize, longest: usize) -> Result<()> {
         let _current = self.device().enter()?;
         let function = Kernels::of(self.device())?.count_bits;
@@ -133,7 +133,7 @@ impl Stream {
 
     /// # Safety
     ///
-    /// As [`shift_bits`](Self::shift_bits), and `function` takes tasks; its device's context is
+    /// As [`shift_bits`](Self::shift_bits). `function` takes tasks; its device's context is
     /// current.
     unsafe fn bits(
         &self,
@@ -149,7 +149,7 @@ impl Stream {
             let rows = (count - done).min(MOST_TASKS);
             let at = tasks + (done * size_of::<BitTask>()) as u64;
             let height = u32::try_from(rows).unwrap_or(1);
-            // SAFETY: the caller promises `count` tasks, of which these are `rows`.
+            // SAFETY: the caller promises `count` tasks, which include these `rows`.
             unsafe { self.launch(function, (columns, height), [at, 0]) }?;
             done += rows;
         }
@@ -158,8 +158,8 @@ impl Stream {
 
     /// # Safety
     ///
-    /// `function` is a kernel of this device whose parameters are the first ones of `parameters`,
-    /// and what they lead to is good for it; the device's context is current.
+    /// `function` is a kernel of this device. Its parameters are the first values of `parameters`,
+    /// and memory that they point to is valid for it. The device's context is current.
     unsafe fn launch(
         &self,
         function: CUfunction,
@@ -172,7 +172,7 @@ impl Stream {
             std::ptr::from_mut(first).cast(),
             std::ptr::from_mut(second).cast(),
         ];
-        // SAFETY: the pointers lead to the values of the parameters; the caller promises the rest.
+        // SAFETY: the pointers lead to the parameters; the caller promises the rest.
         let launched = unsafe {
             self.device().driver().cuLaunchKernel(
                 function,

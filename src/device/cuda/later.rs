@@ -1,20 +1,19 @@
-//! What may wait for a device, done on a thread of ours, so that nobody waits who must not: an I/O
-//! thread, whoever holds a connection's lock, a consumer that releases an array. A kernel of the
-//! host's that never ends would stop them all.
+//! Frees resources on a separate thread, because calls of the driver may wait for the device. An
+//! I/O thread, the holder of a connection's lock, and a consumer that releases an array must not
+//! wait: a kernel of the host program that never ends would stop them.
 //!
-//! Which calls may wait, as CUDA's documentation says, or leaves open:
+//! Which calls may wait, according to CUDA's documentation:
 //!
-//! | call | may it wait? | where it is made |
-//! |---|---|---|
-//! | `cuMemFree`, `cuMemFreeHost`, `cuMemHostUnregister` | until the device has done all its work | here |
-//! | `cuMemUnmap` and `cuMemAddressFree`, `cuMemRelease`, `cuIpcCloseMemHandle` | nothing is promised, and they unmap or free | here |
-//! | `cuStreamSynchronize`, `cuEventSynchronize` | that is what they are for | by who needs the result, never on an I/O thread |
-//! | `cuMemAlloc`, `cuMemCreate`, `cuMemHostAlloc`, `cuMemHostRegister`, `cuModuleLoadData` | yes | by producers and consumers, never on an I/O thread |
-//! | `cuStreamDestroy`, `cuEventDestroy` | no: what is under way is let go of when it is done | wherever they are dropped |
-//! | queries, records, waits of streams, asynchronous copies, launches | no | anywhere |
+//! - `cuMemFree`, `cuMemFreeHost` and `cuMemHostUnregister` wait for all work of the device. For
+//!   `cuMemUnmap`, `cuMemAddressFree`, `cuMemRelease` and `cuIpcCloseMemHandle` nothing is
+//!   documented. Only this thread makes these calls.
+//! - `cuStreamSynchronize`, `cuEventSynchronize`, `cuMemAlloc`, `cuMemCreate`, `cuMemHostAlloc`,
+//!   `cuMemHostRegister` and `cuModuleLoadData` may wait. I/O threads do not call them.
+//! - `cuStreamDestroy` and `cuEventDestroy` do not wait, nor do queries, records, waits of streams,
+//!   asynchronous copies and launches. Any thread calls them.
 //!
-//! The thread is there while there is something to do, and a moment longer. Who must see memory
-//! back before going on [waits](wait) for what has been given up so far.
+//! The thread runs while it has work, and a moment longer. A caller that needs freed memory back
+//! calls [`wait`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,36 +29,35 @@ use crate::device::cuda::event::Event;
 use crate::device::cuda::stream::left;
 use crate::error::Result;
 
-/// How long the thread stays when it has nothing to do: what is given up comes in bursts.
+/// The thread stays this long without work, since frees come in bursts.
 const LINGER: Duration = Duration::from_millis(100);
-/// Events are asked for after so long, and then less and less often.
+/// The first and the longest pause between two queries of the events; the pause doubles.
 const SOONEST: Duration = Duration::from_millis(1);
 const LATEST: Duration = Duration::from_millis(50);
-/// Errors in answer to the question whether an event has happened, after which it counts as such: a
-/// device that says nothing else does nothing more.
+/// After this many errors of its queries, an event counts as happened: a device that reports only
+/// errors does no more work.
 const MOST_ERRORS: u32 = 3;
-/// How long whoever frees a handle of ours waits for memory to be back. A device that is stuck
-/// keeps nobody.
+/// The longest wait for memory after a free of a handle. A stuck device must not block the caller.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 type GiveBack = Box<dyn FnOnce() + Send>;
 
-/// Memory that work of ours uses until the event has happened.
+/// Memory that work uses until the event has happened.
 struct KeptUntil {
     event: Arc<Event>,
     errors: u32,
-    /// As the jobs are numbered.
+    /// In the numbering of the jobs.
     number: u64,
     _memory: Box<dyn Send>,
 }
 
 struct GiveBackQueue {
-    /// With their numbers, in order.
+    /// The jobs with their numbers, in order.
     jobs: VecDeque<(u64, GiveBack)>,
-    /// The lowest number of what the thread has taken out, to do it.
+    /// The lowest number of the jobs and kept values that the thread works on.
     doing: Option<u64>,
     kept: Vec<KeptUntil>,
-    /// The number that the next one gets.
+    /// The next number.
     next: u64,
     thread: Option<ThreadId>,
 }
@@ -71,22 +69,22 @@ static STATE: Mutex<GiveBackQueue> = Mutex::new(GiveBackQueue {
     next: 0,
     thread: None,
 });
-/// There is something to do.
+/// Signals new work.
 static GIVEN: Condvar = Condvar::new();
-/// Something has been done.
+/// Signals finished work.
 static DONE: Condvar = Condvar::new();
-/// Whether there ever was something to do: then the driver has been loaded.
+/// True once there was work. Then the driver is loaded.
 static USED: AtomicBool = AtomicBool::new(false);
 
-/// The state; `None` where there is nothing in it, or it belongs to the parent of this process, in
-/// which it may have been locked.
+/// The locked state. `None` if there never was work, or in a forked child, where the lock may be
+/// held for ever.
 fn state() -> Option<MutexGuard<'static, GiveBackQueue>> {
     let ours = USED.load(Ordering::Acquire) && Driver::get().is_ok();
     ours.then(|| STATE.lock())
 }
 
-/// Gives something of `device` back to the driver, under its context: later, on another thread.
-/// Where the context is gone, so is everything in it, and `work` is not called.
+/// Runs `work` later on another thread, in the context of `device`, to free something. Does not
+/// call `work` if the context is gone, because its resources are then gone too.
 pub(super) fn free(
     device: &Arc<Device>,
     what: &'static str,
@@ -99,9 +97,9 @@ pub(super) fn free(
     });
 }
 
-/// Does `job` later, on another thread.
+/// Runs `job` later on another thread.
 pub(super) fn run(job: impl FnOnce() + Send + 'static) {
-    // In a forked child there is no driver, and nothing to give back.
+    // A forked child has no driver and nothing to free.
     if Driver::get().is_ok() {
         USED.store(true, Ordering::Release);
         let mut state = STATE.lock();
@@ -111,8 +109,8 @@ pub(super) fn run(job: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Drops `memory` once `event` has happened, later and on another thread; at once where it has.
-/// What `memory` drops does not call the host.
+/// Drops `memory` on another thread once `event` has happened; at once if it already has. The drop
+/// must not call the host program.
 pub fn keep_until(event: Arc<Event>, memory: Box<dyn Send>) {
     if matches!(event.is_ready(), Ok(true)) || Driver::get().is_err() {
         return;
@@ -129,8 +127,8 @@ pub fn keep_until(event: Arc<Event>, memory: Box<dyn Send>) {
     state.ensure_thread();
 }
 
-/// Does `job` on that thread, when everything has been done that was to be done before. It takes
-/// little time, and does not call the host. `Err`: there is nothing, and the caller does it.
+/// Runs `job` on the same thread after all earlier jobs. The job is short and does not call the
+/// host program. Returns the job if the queue is empty; the caller then runs it.
 pub fn after<J: FnOnce() + Send + 'static>(job: J) -> Result<(), J> {
     let Some(mut state) = state() else {
         return Err(job);
@@ -144,18 +142,18 @@ pub fn after<J: FnOnce() + Send + 'static>(job: J) -> Result<(), J> {
     Ok(())
 }
 
-/// Waits until everything is back with the driver that has been given up so far, for `patience` at
-/// most. Not for an I/O thread. Returns whether it is.
+/// Waits until the driver has all memory that was freed so far, for `patience` at most. Returns
+/// true if the driver has it. Not for an I/O thread.
 pub fn wait(patience: Duration) -> bool {
     let Some(mut state) = state() else {
         return true;
     };
     if state.thread == Some(std::thread::current().id()) {
-        // What is being dropped there is what would be waited for.
+        // The thread would wait for its own job.
         return false;
     }
     let deadline = Instant::now() + patience;
-    // Twice: what waited for an event goes to the driver only now.
+    // Twice, because memory whose event has happened becomes a new job.
     for _ in 0..2 {
         let last = state.next;
         while state.is_before(last) {
@@ -174,7 +172,7 @@ impl GiveBackQueue {
         self.next - 1
     }
 
-    /// Whether something with a number below `number` is still to be done.
+    /// True if work with a number below `number` is still open.
     fn is_before(&self, number: u64) -> bool {
         let jobs = self.jobs.front().map(|(number, _)| *number);
         let kept = self.kept.iter().map(|kept| kept.number);
@@ -182,7 +180,7 @@ impl GiveBackQueue {
         all.any(|open| open < number)
     }
 
-    /// Wakes the thread, or starts one. Where none is to be had, the next call tries again.
+    /// Wakes the thread, or starts it. After a failure the next call tries again.
     fn ensure_thread(&mut self) {
         if self.thread.is_some() {
             GIVEN.notify_one();
@@ -207,7 +205,7 @@ impl KeptUntil {
     }
 }
 
-/// The thread.
+/// The body of the thread.
 fn work() {
     let mut pause = SOONEST;
     let mut state = STATE.lock();

@@ -1,4 +1,4 @@
-//! Memory of a device, for ourselves or to be lent.
+//! Memory of a device, for this process or for lending.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -24,28 +24,28 @@ use crate::device::cuda::recycle::KeepFor;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
-/// How long memory is waited for, where there is none, that was given up before.
+/// The longest wait for freed memory when the device has no memory left.
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 pub(super) const POSIX_FD: u32 = 1;
 
-/// What memory is for.
+/// The purpose of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// It stays in this process.
+    /// For this process only.
     Own,
-    /// It may be lent to other processes, as a file descriptor. Lengths are rounded up to what the
-    /// device maps at once, mostly 2 MiB.
+    /// For lending to other processes as a file descriptor. Lengths are multiples of the device's
+    /// mapping unit, mostly 2 MiB.
     Lend,
 }
 
-/// Device memory without an owner: [`DeviceMemory`] while it is used, kept by the device after.
+/// Device memory, owned by a [`DeviceMemory`] in use or by the device's recycling list.
 #[derive(Debug)]
 pub struct Block {
     address: CUdeviceptr,
     len: usize,
-    /// Of memory that can be exported: the allocation that is mapped at `address`.
+    /// The exportable allocation that is mapped at `address`; `None` for plain memory.
     handle: Option<CUmemGenericAllocationHandle>,
 }
 
@@ -58,7 +58,7 @@ impl Block {
         self.handle.is_some()
     }
 
-    /// Under the device's context.
+    /// The caller has entered the device.
     fn plain(device: &Device, len: usize) -> Result<Self, Failure> {
         let mut address = 0;
         // SAFETY: `address` is writable, and the device's context is current.
@@ -70,7 +70,7 @@ impl Block {
         })
     }
 
-    /// `len` is a multiple of the device's unit.
+    /// `len` is a multiple of the device's unit. The caller has entered the device.
     fn exportable(device: &Device, len: usize) -> Result<Self, Failure> {
         let driver = device.driver();
         let properties = properties(device);
@@ -78,7 +78,7 @@ impl Block {
         // SAFETY: `handle` is writable and `properties` a whole struct.
         unsafe { driver.cuMemCreate(&raw mut handle, len, &raw const properties, 0) }?;
         let mapped = map(device, handle, len).inspect_err(|_| {
-            // SAFETY: the handle was made above, and nothing is mapped of it.
+            // SAFETY: the handle was made above, and no mapping uses it.
             let gone = unsafe { driver.cuMemRelease(handle) };
             left(gone.map_err(Error::from), "memory of a GPU");
         });
@@ -89,17 +89,17 @@ impl Block {
         })
     }
 
-    /// Gives it back to the driver, under the device's context.
+    /// Returns the memory to the driver. The caller has entered the device.
     fn free(self, device: &Device) -> Result<()> {
         let driver = device.driver();
         Ok(match self.handle {
-            // SAFETY: the block owns the memory, and who used it is done with it.
+            // SAFETY: the block owns the memory, and its users are done.
             None => unsafe { driver.cuMemFree_v2(self.address) },
             Some(handle) => {
-                // SAFETY: the mapping is the block's, which owns it.
+                // SAFETY: the block owns the mapping, and its users are done.
                 let unmapped = unsafe { unmap(device, self.address, self.len) };
-                // SAFETY: the handle is the block's; exported descriptors keep the memory by
-                // themselves.
+                // SAFETY: the block owns the handle. Exported descriptors keep the memory alive on
+                // their own.
                 let released = unsafe { driver.cuMemRelease(handle) };
                 unmapped.and(released)
             }
@@ -118,7 +118,7 @@ fn ensure_lendable(device: &Device) -> Result<()> {
     )))
 }
 
-/// What all memory that can be exported is made with.
+/// The properties of all exportable memory.
 fn properties(device: &Device) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -134,7 +134,7 @@ fn properties(device: &Device) -> CUmemAllocationProp {
     }
 }
 
-/// Maps all of an allocation at an address of its own, to be read and written by `device`.
+/// Maps a whole allocation at a new address, for reads and writes of `device`.
 pub(super) fn map(
     device: &Device,
     handle: CUmemGenericAllocationHandle,
@@ -142,23 +142,23 @@ pub(super) fn map(
 ) -> Result<CUdeviceptr, Failure> {
     let driver = device.driver();
     let mut address = 0;
-    // SAFETY: `address` is writable; the driver chooses the place.
+    // SAFETY: `address` is writable; the driver chooses the addresses.
     unsafe { driver.cuMemAddressReserve(&raw mut address, len, 0, 0, 0) }?;
     let free = || {
-        // SAFETY: reserved above, with nothing mapped in it any more.
+        // SAFETY: reserved above, and no mapping is left in the range.
         let gone = unsafe { driver.cuMemAddressFree(address, len) };
         left(gone.map_err(Error::from), "addresses of a GPU");
     };
-    // SAFETY: the addresses are ours and empty; the driver checks the handle and the length.
+    // SAFETY: the addresses are reserved and empty; the driver checks the handle and the length.
     unsafe { driver.cuMemMap(address, len, 0, handle, 0) }.inspect_err(|_| free())?;
     let access = CUmemAccessDesc {
         location: device.location(),
         flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     };
-    // SAFETY: the mapping is the one made above, and `access` one whole struct.
+    // SAFETY: the mapping was made above, and `access` is one whole struct.
     let allowed = unsafe { driver.cuMemSetAccess(address, len, &raw const access, 1) };
     allowed.inspect_err(|_| {
-        // SAFETY: the mapping is the one made above.
+        // SAFETY: the mapping was made above.
         let gone = unsafe { driver.cuMemUnmap(address, len) };
         left(gone.map_err(Error::from), "a mapping of a GPU");
         free();
@@ -166,46 +166,44 @@ pub(super) fn map(
     Ok(address)
 }
 
-/// Takes back what [`map`] made. Both halves are done, whatever the first says.
+/// Undoes [`map`]. The second step runs even if the first fails.
 ///
 /// # Safety
 ///
-/// `address` and `len` are those of [`map`], and nobody uses the memory any more.
+/// `address` and `len` come from [`map`], and nobody uses the memory any more.
 pub(super) unsafe fn unmap(
     device: &Device,
     address: CUdeviceptr,
     len: usize,
 ) -> Result<(), Failure> {
     let driver = device.driver();
-    // SAFETY: the caller promises that it is a whole mapping, and done with.
+    // SAFETY: the caller promises a whole mapping without users.
     let unmapped = unsafe { driver.cuMemUnmap(address, len) };
-    // SAFETY: the addresses were reserved for the mapping alone.
+    // SAFETY: the addresses were reserved for this mapping only.
     let freed = unsafe { driver.cuMemAddressFree(address, len) };
     unmapped.and(freed)
 }
 
-/// Plain memory that is in use, by its address, and whether another process was given a handle to
-/// it.
+/// Plain memory in use, by address. The value is true once another process got a handle to it.
 static PLAIN: Mutex<BTreeMap<CUdeviceptr, Arc<AtomicBool>>> = Mutex::new(BTreeMap::new());
 
-/// Another process gets a legacy handle to the allocation at `base`: where that is memory of ours,
-/// nobody else's data may come there later.
+/// Records that another process gets a legacy handle to the allocation at `base`. Memory of this
+/// process is then not recycled for other data.
 pub(super) fn note_exported(base: CUdeviceptr) {
     if let Some(exported) = PLAIN.lock().get(&base) {
         exported.store(true, Ordering::Release);
     }
 }
 
-/// Memory of a device. What it holds at first is not defined: it may be what was there before, of
-/// this process.
+/// Memory of a device. Its first content is undefined and may be earlier data of this process.
 ///
-/// It is dropped when no work uses it any more, which whoever enqueued the work sees to: it may
-/// serve others at once.
+/// No work may use the memory when it is dropped, because others may get it at once. The owner of
+/// enqueued work takes care of that.
 pub struct DeviceMemory {
     device: Arc<Device>,
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     block: Option<Block>,
-    /// A peer may have it mapped for ever: nobody else's data may come here.
+    /// True if a peer may have the memory mapped for ever: it is not recycled for other data.
     exported: Arc<AtomicBool>,
 }
 
@@ -226,11 +224,11 @@ impl DeviceMemory {
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`, also where what was kept for later has been given up; `Unsupported` where the
-    /// device has no memory to lend; as [`Device::enter`].
+    /// `OutOfMemory`, after the recycled memory was freed in vain; `Unsupported` if the device
+    /// cannot lend memory; as [`Device::enter`].
     pub fn new(device: &Arc<Device>, len: usize, purpose: Purpose) -> Result<Self> {
         let lend = purpose == Purpose::Lend;
-        // The driver gives nothing for a length of 0.
+        // The driver allocates nothing for a length of 0.
         let mut len = len.max(1);
         if lend {
             let unit = Self::lend_unit(device)?;
@@ -238,7 +236,7 @@ impl DeviceMemory {
                 .checked_next_multiple_of(unit)
                 .ok_or_else(|| Error::out_of_memory(format!("no GPU has {len} bytes")))?;
         }
-        // What was kept is gone with a context that was reset.
+        // After a reset of the context the recycled memory is gone.
         device.ensure_alive()?;
         let most = len.saturating_mul(2);
         let kept = (!lend).then(|| device.kept.lock().device.take(len, most));
@@ -279,17 +277,17 @@ impl DeviceMemory {
         })
     }
 
-    /// What lengths of memory that can be lent are rounded up to.
+    /// The unit of lengths of lendable memory, in bytes.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where the device has none; as [`Device::enter`].
+    /// `Unsupported` if the device cannot lend memory; as [`Device::enter`].
     pub fn lend_unit(device: &Device) -> Result<usize> {
         ensure_lendable(device)?;
         let _current = device.enter()?;
         let properties = properties(device);
         let mut unit = 0;
-        // SAFETY: `unit` is writable and `properties` a whole struct; 0 asks for the least.
+        // SAFETY: `unit` is writable and `properties` a whole struct; 0 requests the minimum.
         unsafe {
             device
                 .driver()
@@ -303,36 +301,35 @@ impl DeviceMemory {
         &self.device
     }
 
-    /// The first byte, for the device.
+    /// The device address of the first byte.
     pub fn address(&self) -> u64 {
         self.block.as_ref().map_or(0, |block| block.address)
     }
 
-    /// Length in bytes; never less than what was asked for.
+    /// Length in bytes, at least the requested length.
     pub fn len(&self) -> usize {
         self.block.as_ref().map_or(0, Block::len)
     }
 
-    /// Never.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A file descriptor by which another process maps all of it. From now on this memory is not
-    /// used for anything else when it is dropped.
+    /// A file descriptor for another process, which maps the whole memory by it. The memory is not
+    /// recycled for other data after its drop.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for memory that was not made to be [lent](Purpose::Lend); what the driver
-    /// says.
+    /// `Unsupported` for memory that was not made to [lend](Purpose::Lend); the driver's error.
     pub fn export(&self) -> Result<OwnedFd> {
         let handle = self.block.as_ref().and_then(|block| block.handle);
         let handle = handle
             .ok_or_else(|| Error::unsupported("this memory of the GPU was not made to be lent"))?;
-        // Before the descriptor is there: it may be duplicated at once.
+        // Before the descriptor exists, since it may be duplicated at once.
         self.exported.store(true, Ordering::Release);
         let _current = self.device.enter()?;
-        // SAFETY: the handle is the block's, live as long as it.
+        // SAFETY: the block owns the handle, which is live.
         Ok(unsafe { export_fd(&self.device, handle) }?)
     }
 }
@@ -353,8 +350,8 @@ impl Drop for DeviceMemory {
                 plain.remove(&block.address);
             }
         }
-        // Memory to be lent is seen whole by who is lent a part: nobody gets it with what another
-        // left.
+        // A borrower of a part sees all of the lendable memory. So lendable memory with earlier
+        // data is not recycled.
         let gone = if self.exported.load(Ordering::Acquire) || block.is_exportable() {
             vec![block]
         } else {
@@ -364,29 +361,29 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// A descriptor of an allocation.
+/// A new file descriptor of an allocation.
 ///
 /// # Safety
 ///
-/// `handle` is a live allocation of the driver's.
+/// `handle` is a live allocation of the driver.
 pub(super) unsafe fn export_fd(
     device: &Device,
     handle: CUmemGenericAllocationHandle,
 ) -> Result<OwnedFd, Failure> {
     let mut fd: std::ffi::c_int = -1;
     let target: *mut c_void = (&raw mut fd).cast();
-    // SAFETY: of this kind of handle the driver writes an int; the caller promises the allocation.
+    // SAFETY: for this handle type the driver writes an int; the caller promises the allocation.
     unsafe {
         device
             .driver()
             .cuMemExportToShareableHandle(target, handle, POSIX_FD, 0)
     }?;
-    // SAFETY: the call succeeded, so `fd` is a new descriptor, which the caller of it owns.
+    // SAFETY: the call succeeded, so `fd` is a new descriptor that this value owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl Device {
-    /// Gives blocks back to the driver, later.
+    /// Returns blocks to the driver later, on another thread.
     pub(super) fn free<B: KeepFor>(
         self: &Arc<Self>,
         blocks: Vec<B>,
@@ -397,15 +394,14 @@ impl Device {
         }
     }
 
-    /// Gives the memory that is kept for later back to the driver, and waits until it has that and
-    /// whatever else was given up before. For threads that may wait for the device.
-    ///
+    /// Returns the recycled memory to the driver. Waits until the driver has it, and all memory
+    /// that was freed before. Only for threads that may wait for the device.
     /// # Errors
     ///
     /// As [`enter`](Self::enter).
     pub fn trim(self: &Arc<Self>) -> Result<()> {
         drop(self.enter()?);
-        // What waits for work of ours is kept for later next.
+        // Memory whose work ends now goes to the recycling lists first.
         later::wait(MOST_PATIENCE);
         let (device, pinned) = {
             let mut kept = self.kept.lock();

@@ -1,24 +1,24 @@
-//! CUDA: memory of NVIDIA's GPUs, through the driver's API, which is loaded at run time.
+//! CUDA: memory of NVIDIA GPUs, through the driver API, which is loaded at run time.
 //!
-//! Who owns what. A [`Device`] holds the primary context of a GPU for the life of the process.
-//! Streams, events and memory hold their `Device`. Memory that work on a stream uses is held by
-//! whoever enqueued the work until an event behind it says that it is done; nothing here waits for
-//! it by itself, apart from [`gather`] and [`shift`], which own what they use.
+//! Ownership. A [`Device`] holds the primary context of a GPU for the life of the process. Streams,
+//! events and memory hold their `Device`. The code that enqueues work holds the memory of the work
+//! until an event reports its end. Only [`gather`] and [`shift`] own the memory of their work and
+//! wait for it.
 //!
-//! Which thread. Any: each function makes the context current for its own time
-//! ([`Device::enter`]) and then puts back what was current. A child made by `fork` is refused.
+//! Threads. Each function may run on any thread: it makes the context current ([`Device::enter`])
+//! and restores the previous context. In a child of `fork` the functions fail.
 //!
-//! When a peer dies. Memory that was imported as a file descriptor stays, since the driver counts
-//! its users over all processes; memory of a legacy handle, or of a pool, must not be touched any
-//! more. Memory that was exported as a descriptor is freed here as any other. Its pages stay with
-//! the last mapping in any process, and the driver gives them to nobody else until then.
+//! Death of a peer. Memory that was imported as a file descriptor stays valid, since the driver
+//! counts its users over all processes. Memory of a legacy handle or of a pool must not be used any
+//! more. Memory that was exported as a descriptor is freed as any other memory. Its pages live
+//! until the last mapping of any process ends, and the driver reuses them only then.
 //!
-//! Nothing waits for a whole device: there is one stream for each purpose, and events between them.
-//! What the driver may wait for by itself, when memory is given back, a thread of ours does
-//! ([`later`]).
+//! No code waits for a whole device: each purpose has a stream, with events between streams. A
+//! separate thread makes the calls in which the driver may wait ([`later`]).
 //!
-//! A host may reset its device (`cudaDeviceReset`). That is noticed where the device is entered:
-//! then everything of it is dropped without a call, and the next [`Device::get`] begins anew.
+//! The host program may reset the device (`cudaDeviceReset`). The next entry into the device
+//! detects the reset. All resources of the device are then dropped without a call, and the next
+//! [`Device::get`] opens the device anew.
 
 pub(crate) mod array_memory;
 pub mod body;

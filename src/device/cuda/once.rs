@@ -1,4 +1,4 @@
-//! What a process opens once, however many users it has there.
+//! Values that a process opens once and shares among their users.
 
 use std::sync::{Arc, Weak};
 
@@ -6,10 +6,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::Result;
 
-/// Open things, by what opens them. The lock is never held while something is opened or closed: the
-/// driver may wait for the device.
+/// Open values by key. The lock is never held during an open or a close, because the driver may
+/// wait for the device.
 pub(super) struct Once<K, V> {
-    /// `None` while it is being opened; a dead one is being closed.
+    /// `None` during the open. A dead reference means that the value is being closed.
     open: Mutex<Vec<(K, Option<Weak<V>>)>>,
     changed: Condvar,
 }
@@ -22,12 +22,12 @@ impl<K: PartialEq + Clone, V> Once<K, V> {
         }
     }
 
-    /// What is open already, or what `open` opens now. Whoever drops the last `Arc` of it says so
-    /// ([`closed`](Self::closed)) when it is closed.
+    /// The open value of `key`, or the result of `open`. The code that drops the last `Arc` must
+    /// call [`closed`](Self::closed) after the close.
     ///
     /// # Errors
     ///
-    /// Those of `open`.
+    /// The errors of `open`.
     pub(super) fn get(&self, key: &K, open: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
         let mut known = self.open.lock();
         loop {
@@ -35,7 +35,7 @@ impl<K: PartialEq + Clone, V> Once<K, V> {
             match found.map(|(_, value)| value.as_ref().and_then(Weak::upgrade)) {
                 None => break,
                 Some(Some(value)) => return Ok(value),
-                // Another thread opens it, or closes it since its last user is gone.
+                // Another thread is opening or closing the value.
                 Some(None) => self.changed.wait(&mut known),
             }
         }
@@ -56,7 +56,7 @@ impl<K: PartialEq + Clone, V> Once<K, V> {
         opened
     }
 
-    /// What `key` had opened is closed now.
+    /// Records that the value of `key` is closed.
     pub(super) fn closed(&self, key: &K) {
         self.open.lock().retain(|(of, _)| of != key);
         self.changed.notify_all();

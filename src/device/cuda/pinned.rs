@@ -1,4 +1,4 @@
-//! Host memory that devices copy from and to at full speed.
+//! Pinned host memory, for copies of devices at full speed.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,25 +15,25 @@ use crate::device::cuda::later;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
-/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every device copies and reads it.
+/// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`: every device can copy and access it.
 const PORTABLE_MAPPED: u32 = 1 | 2;
 
-/// `CU_MEMHOSTREGISTER_PORTABLE`: every device copies there at full speed.
+/// `CU_MEMHOSTREGISTER_PORTABLE`: every device can copy at full speed.
 const PORTABLE: u32 = 1;
-/// `CU_MEMHOSTREGISTER_READ_ONLY`: devices only read there, as the process itself may.
+/// `CU_MEMHOSTREGISTER_READ_ONLY`: devices only read; for read-only mappings.
 const READ_ONLY: u32 = 8;
 
-/// The memory that is registered, by its first byte, and how long it is.
+/// The registered memory: address of the first byte to length.
 static REGISTERED: RwLock<BTreeMap<usize, usize>> = RwLock::new(BTreeMap::new());
 
-/// Pinned host memory without an owner.
+/// Pinned host memory, owned by a [`PinnedMemory`] in use or by the device's recycling list.
 #[derive(Debug)]
 pub struct PinnedBlock {
     data: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a block owns its memory alone; nothing about it belongs to a thread.
+// SAFETY: a block is the only owner of its memory and is not tied to a thread.
 unsafe impl Send for PinnedBlock {}
 
 impl PinnedBlock {
@@ -53,30 +53,29 @@ impl PinnedBlock {
             call: "cuMemHostAlloc",
             code: code::OUT_OF_MEMORY,
         })?;
-        // Nobody reads what was never written, and a slice of it may be made.
-        // SAFETY: the driver
-        // gave `len` bytes that the processor writes, and they are nobody else's.
+        // Zeroed, because slices of the memory must be initialised.
+        // SAFETY: the driver returned `len` writable bytes that nobody else uses.
         unsafe { data.as_ptr().write_bytes(0, len) };
         Ok(Self { data, len })
     }
 
     pub(super) fn free(self, device: &Device) -> Result<()> {
-        // SAFETY: the block owns the memory, and who used it is done with it.
+        // SAFETY: the block owns the memory, and its users are done.
         Ok(unsafe { device.driver().cuMemFreeHost(self.data.as_ptr().cast()) }?)
     }
 }
 
-/// Host memory that stays where it is, so that devices copy from and to it asynchronously and at
-/// the full rate, and kernels read and write it by the same address. Always initialised.
+/// Pinned host memory. Devices copy from and to it asynchronously at the full rate, and kernels
+/// access it at the same address. Always initialised.
 ///
-/// As [`DeviceMemory`](super::DeviceMemory), it is dropped when no work uses it any more.
+/// As for [`DeviceMemory`](super::DeviceMemory), no work may use it when it is dropped.
 pub struct PinnedMemory {
     device: Arc<Device>,
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     block: Option<PinnedBlock>,
 }
 
-// SAFETY: shared access only reads, and gives the address.
+// SAFETY: shared access only reads, and returns the address.
 unsafe impl Sync for PinnedMemory {}
 
 impl fmt::Debug for PinnedMemory {
@@ -86,14 +85,14 @@ impl fmt::Debug for PinnedMemory {
 }
 
 impl PinnedMemory {
-    /// At least `len` bytes, initialised, to what is not defined.
+    /// At least `len` bytes, initialised but with undefined content.
     ///
     /// # Errors
     ///
     /// `OutOfMemory`; as [`Device::enter`].
     pub fn new(device: &Arc<Device>, len: usize) -> Result<Self> {
         let len = len.max(1);
-        // What was kept is gone with a context that was reset.
+        // After a reset of the context the recycled memory is gone.
         device.ensure_alive()?;
         let kept = device.kept.lock().pinned.take(len, len.saturating_mul(2));
         let block = match kept {
@@ -127,7 +126,7 @@ impl PinnedMemory {
             .map_or(NonNull::dangling(), |block| block.data)
     }
 
-    /// The first byte, for the processor and for devices.
+    /// The address of the first byte, for the processor and for devices.
     pub fn address(&self) -> u64 {
         self.data().as_ptr() as u64
     }
@@ -137,7 +136,7 @@ impl PinnedMemory {
         self.block.as_ref().map_or(0, PinnedBlock::len)
     }
 
-    /// Never.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -146,29 +145,29 @@ impl PinnedMemory {
     ///
     /// # Safety
     ///
-    /// No work that writes here is under way, during the borrow.
+    /// No work writes to the memory during the borrow.
     pub unsafe fn as_slice(&self) -> &[u8] {
-        // SAFETY: the block has `len` initialised bytes; the caller promises that no device writes,
-        // and the borrow that this process does not.
+        // SAFETY: the block has `len` initialised bytes. The caller promises that no device writes,
+        // and the borrow prevents writes of this process.
         unsafe { std::slice::from_raw_parts(self.data().as_ptr(), self.len()) }
     }
 
-    /// The bytes, to be written.
+    /// The bytes, for writing.
     ///
     /// # Safety
     ///
-    /// No work that reads or writes here is under way, during the borrow.
+    /// No work reads or writes the memory during the borrow.
     pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; the exclusive borrow makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.data().as_ptr(), self.len()) }
     }
 }
 
-/// Host memory of others that devices copy to at full speed while this lives.
+/// Registers host memory of another owner, so that devices copy at full speed.
 pub struct Registered {
     device: Arc<Device>,
     address: usize,
-    /// Keeps the memory mapped until the driver has let go of it.
+    /// Keeps the memory mapped until the driver has unregistered it.
     memory: Arc<dyn Any + Send + Sync>,
 }
 
@@ -178,27 +177,27 @@ impl fmt::Debug for Registered {
     }
 }
 
-/// What devices do with registered memory.
+/// The access of devices to registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// They read and write.
+    /// Devices read and write.
     ReadWrite,
-    /// They read: the memory is mapped to be read alone.
+    /// Devices only read, as the memory is mapped read-only.
     Read,
 }
 
 impl Registered {
-    /// Pins `len` bytes at `address`, whole pages, of `memory`, which is held until the driver has
-    /// let go of them: some time after this is dropped.
+    /// Pins `len` bytes at `address`, whole pages of `memory`. They stay pinned, and `memory` is
+    /// held, until some time after the drop.
     ///
     /// # Errors
     ///
-    /// What the driver says: the memory is pinned already, or cannot be; as [`Device::enter`].
+    /// The driver's error, for example for memory that is already pinned; as [`Device::enter`].
     ///
     /// # Safety
     ///
-    /// The memory stays mapped as it is while `memory` is held, and no work uses it when this is
-    /// dropped.
+    /// The memory stays mapped and unchanged while `memory` is held. No work uses it when the
+    /// returned value is dropped.
     pub unsafe fn new(
         device: &Arc<Device>,
         address: NonNull<u8>,
@@ -227,8 +226,8 @@ impl Registered {
     }
 }
 
-/// Whether a buffer lies whole in memory that is registered now: devices copy from there
-/// asynchronously, without the processor.
+/// True if the whole buffer is registered. Devices then copy from it asynchronously, without the
+/// processor.
 pub fn is_registered(buffer: BufferRef) -> bool {
     let registered = REGISTERED.read();
     let before = registered.range(..=buffer.data.addr()).next_back();
@@ -248,8 +247,8 @@ impl Drop for Registered {
             REGISTERED.write().remove(&address);
             let gone = device.enter_to_drop().and_then(|_current| {
                 let address = std::ptr::without_provenance_mut(address);
-                // SAFETY: registered by what was dropped, and no work uses it any more, as its
-                // maker promised; `memory` keeps it mapped.
+                // SAFETY: the dropped value registered the address. As its maker promised, no work
+                // uses the memory any more. `memory` keeps it mapped.
                 Ok(unsafe { device.driver().cuMemHostUnregister(address) }?)
             });
             left(gone, "pinned pages of the host");

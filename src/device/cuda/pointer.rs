@@ -1,4 +1,4 @@
-//! What a pointer is: the driver's answer, which is believed before anybody's claim.
+//! The driver's description of a pointer, which counts more than any claim of a producer.
 
 use std::ffi::c_void;
 
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
-/// Attributes of a pointer, by their numbers in `CUpointer_attribute`.
+/// Attributes of a pointer, with their numbers in `CUpointer_attribute`.
 mod attribute {
     pub(super) const CONTEXT: i32 = 1;
     pub(super) const MEMORY_TYPE: i32 = 2;
@@ -24,40 +24,39 @@ mod attribute {
     pub(super) const POOL: i32 = 17;
 }
 
-/// Memory that the driver knows.
+/// A description of memory that the driver knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pointer {
     /// [`CUDA`](DeviceKind::CUDA), [`CUDA_HOST`](DeviceKind::CUDA_HOST) or
     /// [`CUDA_MANAGED`](DeviceKind::CUDA_MANAGED).
     pub kind: DeviceKind,
-    /// The device that it lies on, or was allocated for.
+    /// The device of the memory, or the device that it was allocated for.
     pub ordinal: i32,
-    /// First byte of the allocation; of virtual memory management, of the addresses reserved for
-    /// it.
+    /// First byte of the allocation; for virtual memory management, of the reserved address range.
     pub base: u64,
-    /// Bytes of that.
+    /// Length of the allocation or range in bytes.
     pub size: usize,
-    /// Whether other processes can open it by a legacy handle of its base.
+    /// True if other processes can open it by a legacy handle of `base`.
     pub legacy_ipc: bool,
-    /// Whether other processes can map it by a file descriptor.
+    /// True if other processes can map it by a file descriptor.
     pub posix_fd: bool,
-    /// The pool that it was allocated from (`CUmemoryPool`), 0 where it is of none.
+    /// The pool of the allocation (`CUmemoryPool`), or 0.
     pub pool: u64,
-    /// Whether it was allocated in another context than the device's primary one: copies reach it,
-    /// kernels of ours do not. Memory of pools and of virtual memory management belongs to no
-    /// context.
+    /// True if it was allocated in another context than the device's primary context. Copies reach
+    /// it then, kernels of this crate do not. Memory of pools and of virtual memory management has
+    /// no context.
     pub foreign_context: bool,
 }
 
 impl Pointer {
-    /// How many attributes are asked for at once.
+    /// The number of attributes of one query.
     const ATTRIBUTES: u32 = 9;
 
-    /// What lies at `address`: `None` for memory that the driver does not know, such as the heap's.
+    /// Describes the memory at `address`; `None` for memory that the driver does not know.
     ///
     /// # Errors
     ///
-    /// What the driver says; as [`Device::enter`].
+    /// The driver's error; as [`Device::enter`].
     pub fn at(device: &Device, address: u64) -> Result<Option<Self>> {
         let attributes = [
             attribute::CONTEXT,
@@ -70,15 +69,15 @@ impl Pointer {
             attribute::ALLOWED_HANDLE_TYPES,
             attribute::POOL,
         ];
-        // Some are a byte, some a word: each has room for the longest, and the lowest byte first.
+        // The longest attribute has 8 bytes. Shorter values fill the lowest bytes first.
         let mut answers = [0_u64; Self::ATTRIBUTES as usize];
         let mut values = [std::ptr::null_mut::<c_void>(); Self::ATTRIBUTES as usize];
         for (value, answer) in values.iter_mut().zip(&mut answers) {
             *value = std::ptr::from_mut(answer).cast();
         }
         let _current = device.enter()?;
-        // SAFETY: both lists have so many entries, each value 8 bytes that live during the call,
-        // and no attribute asked for is longer. `address` is not looked at, only looked up.
+        // SAFETY: both lists have this many entries. Each value has 8 bytes that live during the
+        // call, and no attribute is longer. The driver looks `address` up and does not access it.
         unsafe {
             device.driver().cuPointerGetAttributes(
                 Self::ATTRIBUTES,
@@ -122,11 +121,11 @@ impl Pointer {
         }))
     }
 
-    /// [`at`](Self::at), where a producer said that `len` bytes there are memory of `device`.
+    /// As [`at`](Self::at), for `len` bytes that a producer declared as memory of `device`.
     ///
     /// # Errors
     ///
-    /// `InvalidData` where they are not; as [`at`](Self::at).
+    /// `InvalidData` if the declaration is wrong; as [`at`](Self::at).
     pub fn on_device(device: &Device, address: u64, len: usize) -> Result<Self> {
         let wrong = |what: String| {
             Error::invalid_data(format!(
@@ -153,8 +152,8 @@ impl Pointer {
         }
     }
 
-    /// [`on_device`](Self::on_device), of what a kernel of ours is to read. One that reads what it
-    /// cannot reach would end all work of this process on the device.
+    /// As [`on_device`](Self::on_device), for memory that a kernel of this crate reads. An invalid
+    /// access of a kernel would end all work of this process on the device.
     ///
     /// # Errors
     ///
@@ -172,7 +171,7 @@ impl Pointer {
         Ok(pointer)
     }
 
-    /// Whether `len` bytes at `address` lie in the allocation whole.
+    /// True if all `len` bytes at `address` lie in the allocation.
     pub fn contains(&self, address: u64, len: usize) -> bool {
         address
             .checked_sub(self.base)

@@ -1,12 +1,11 @@
 //! Pools of stream-ordered memory (`cuMemAllocAsync`, `cuMemAllocFromPoolAsync`), between
 //! processes.
 //!
-//! A process imports the pool of another by a file descriptor, and then single allocations of it by
-//! 64 opaque bytes each. As with legacy handles, an allocation must not be freed before every
-//! importer has freed what it imported; and the driver counts imports badly: of an allocation
-//! imported twice in one process, the first that is freed takes the memory from both. So both a
-//! pool and an allocation are imported once in a process, and everybody is told of an allocation by
-//! the same bytes as long as anybody may have it open.
+//! A process imports the pool of another process by a file descriptor, and then each allocation by
+//! 64 opaque bytes. As with legacy handles, the exporter must free an allocation only after every
+//! importer has freed it. The driver does not count imports: if a process imports an allocation
+//! twice, the first free takes the memory from both. So a process imports each pool and each
+//! allocation once, and sends the same bytes for an allocation while any process may have it open.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,18 +25,18 @@ use crate::device::cuda::once::Once;
 use crate::device::cuda::stream::left;
 use crate::error::{Error, Result};
 
-/// Bytes of what leads to an allocation of an imported pool.
+/// Bytes of the share of an allocation.
 pub const SHARE_BYTES: usize = 64;
-/// Bytes of what tells pools of one process apart.
+/// Bytes of the id of a pool.
 pub const POOL_ID_BYTES: usize = 16;
 
-/// A pool of this process that others can import. It is this pool as long as an allocation of it
-/// lives; the driver may give a later one the same handle.
+/// A pool of this process that others can import. The handle identifies the pool only while one of
+/// its allocations lives; a later pool may get the same handle.
 pub struct ExportedPool {
     pool: usize,
     id: [u8; POOL_ID_BYTES],
     fd: Arc<OwnedFd>,
-    /// Allocations that others may have open, by their first bytes.
+    /// Shares of allocations that others may have open, by the address of the first byte.
     shares: Mutex<HashMap<CUdeviceptr, Weak<Share>>>,
 }
 
@@ -47,8 +46,8 @@ impl fmt::Debug for ExportedPool {
     }
 }
 
-/// An allocation of a pool as others are told of it. It is held as long as the memory is, by
-/// whoever keeps that for them: then it is this allocation that lies there, and no later one.
+/// The share of an allocation of a pool, for other processes. The owner of the memory holds it as
+/// long as the memory, so that it cannot stand for a later allocation.
 pub struct Share {
     pool: Arc<ExportedPool>,
     base: CUdeviceptr,
@@ -61,24 +60,23 @@ impl fmt::Debug for Share {
     }
 }
 
-/// The pools that were exported, by their contexts and handles: after a reset a handle is another
-/// pool's.
+/// The exported pools by context and handle. After a reset a handle may belong to another pool.
 static EXPORTED: Mutex<Vec<(ExportedKey, Weak<ExportedPool>)>> = Mutex::new(Vec::new());
 
-/// The context, and the driver's handle of the pool there.
+/// The id of the context, and the driver's handle of the pool.
 type ExportedKey = (u64, usize);
 
 impl ExportedPool {
-    /// The pool behind a handle; `None` where it was not made to be exported. Under the device's
-    /// context.
+    /// The pool with this handle; `None` if the pool is not exportable. The caller has entered the
+    /// device.
     fn of(device: &Device, pool: usize) -> Result<Option<Arc<Self>>> {
         let key = (device.id(), pool);
         if let Some(known) = Self::known(key) {
             return Ok(Some(known));
         }
         let mut fd: std::ffi::c_int = -1;
-        // SAFETY: of this kind of handle the driver writes an int; it gave the pool as that of
-        // memory that lives.
+        // SAFETY: for this handle type the driver writes an int. The pool's handle comes from the
+        // driver, for memory that is live.
         let exported = unsafe {
             device.driver().cuMemPoolExportToShareableHandle(
                 (&raw mut fd).cast(),
@@ -90,14 +88,14 @@ impl ExportedPool {
         let Some(()) = super::export::unless_not_possible(exported)? else {
             return Ok(None);
         };
-        // SAFETY: the call succeeded, so `fd` is a new descriptor, which nobody else owns.
+        // SAFETY: the call succeeded, so `fd` is a new descriptor that nobody else owns.
         let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         let mut id = [0; POOL_ID_BYTES];
         rustix::rand::getrandom(&mut id[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| Error::os("cannot draw a pool's id", errno))?;
         let mut exported = EXPORTED.lock();
         exported.retain(|(_, pool)| pool.strong_count() > 0);
-        // Another thread may have been faster.
+        // Another thread may have exported the pool meanwhile.
         let known = exported.iter().find(|(of, _)| *of == key);
         if let Some(known) = known.and_then(|(_, known)| known.upgrade()) {
             return Ok(Some(known));
@@ -118,20 +116,20 @@ impl ExportedPool {
         known.1.upgrade()
     }
 
-    /// What tells it from the other pools that this process exported, ever.
+    /// The id, unique among all pools that this process ever exported.
     pub fn id(&self) -> &[u8; POOL_ID_BYTES] {
         &self.id
     }
 
-    /// The descriptor that another process imports it by.
+    /// The file descriptor for an import in another process.
     pub fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
 }
 
 impl Share {
-    /// What leads to the allocation that begins at `base`, which lives, of the pool with this
-    /// handle; `None` where nothing does. Under the device's context.
+    /// The share of the live allocation at `base` of the pool with this handle; `None` if the
+    /// memory is not exportable. The caller has entered the device.
     pub(super) fn of(device: &Device, pool: usize, base: CUdeviceptr) -> Result<Option<Arc<Self>>> {
         let Some(pool) = ExportedPool::of(device, pool)? else {
             return Ok(None);
@@ -143,13 +141,13 @@ impl Share {
         let mut data = CUmemPoolPtrExportData {
             reserved: [0; SHARE_BYTES],
         };
-        // SAFETY: `data` is writable; the address is looked up, not looked at.
+        // SAFETY: `data` is writable; the driver looks the address up and does not access it.
         let exported = unsafe { device.driver().cuMemPoolExportPointer(&raw mut data, base) };
         let Some(()) = super::export::unless_not_possible(exported)? else {
             return Ok(None);
         };
         let mut shares = pool.shares.lock();
-        // Another thread may have been faster: everybody is told the same bytes.
+        // Another thread may have made a share meanwhile. All processes must get the same bytes.
         if let Some(share) = known(&shares) {
             return Ok(Some(share));
         }
@@ -168,7 +166,7 @@ impl Share {
         &self.pool
     }
 
-    /// What another process imports it by, once it has the pool.
+    /// The opaque bytes for an import in another process that has the pool.
     pub fn bytes(&self) -> &[u8; SHARE_BYTES] {
         &self.bytes
     }
@@ -177,7 +175,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         let mut shares = self.pool.shares.lock();
-        // Unless another one has taken the place.
+        // A new share may have replaced this share.
         if shares
             .get(&self.base)
             .is_some_and(|share| share.strong_count() == 0)
@@ -192,11 +190,11 @@ fn handle_of(pool: usize) -> CUmemoryPool {
     std::ptr::without_provenance_mut(pool)
 }
 
-/// Whose pool it is: the number of the process as the kernel says it, 0 where that is not known,
-/// and the pool's id there.
+/// Identifies a pool: the exporting process's number according to the kernel (0 if unknown), and
+/// the pool's id in that process.
 pub type PoolKey = (i32, [u8; POOL_ID_BYTES]);
 
-/// A pool of another process, imported once here; destroyed when nothing of it is left.
+/// A pool of another process, imported once; destroyed after its last user.
 pub struct ImportedPool {
     device: Arc<Device>,
     pool: usize,
@@ -209,16 +207,16 @@ impl fmt::Debug for ImportedPool {
     }
 }
 
-/// The pools that are imported in this process, by the contexts and their keys.
+/// The imported pools of this process, by context and key.
 static IMPORTED: Once<(u64, PoolKey), ImportedPool> = Once::new();
 
 impl ImportedPool {
-    /// Imports the pool behind a descriptor of another process, for `device`, where its memory
-    /// lies. Imported already, it is shared; `fd` is not needed afterwards.
+    /// Imports the pool of a descriptor of another process. The pool's memory lies on `device`.
+    /// Returns the existing import, if any; `fd` may close afterwards.
     ///
     /// # Errors
     ///
-    /// `Protocol` where the descriptor is none of a pool; what else the driver says.
+    /// `Protocol` if the descriptor is not of a pool; the driver's errors.
     pub fn import(device: &Arc<Device>, key: PoolKey, fd: &OwnedFd) -> Result<Arc<Self>> {
         let key = (device.id(), key);
         IMPORTED.get(&key, || Self::import_now(device, key, fd))
@@ -229,7 +227,7 @@ impl ImportedPool {
         let driver = device.driver();
         let mut pool = std::ptr::null_mut();
         let number = usize::try_from(fd.as_raw_fd()).unwrap_or(usize::MAX);
-        // The driver takes the number itself where a pointer is asked for.
+        // The driver takes the descriptor's number in place of a pointer.
         let shareable = std::ptr::without_provenance_mut(number);
         // SAFETY: `pool` is writable; the driver checks the descriptor, which is open.
         let imported = unsafe {
@@ -247,10 +245,10 @@ impl ImportedPool {
             location: device.location(),
             flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
-        // SAFETY: imported above, and `access` is one whole struct.
+        // SAFETY: the pool was imported above, and `access` is one whole struct.
         let allowed = unsafe { driver.cuMemPoolSetAccess(pool, &raw const access, 1) };
         allowed.inspect_err(|_| {
-            // SAFETY: imported above, and nothing lies in it.
+            // SAFETY: the pool was imported above, and has no memory in use.
             let gone = unsafe { driver.cuMemPoolDestroy(pool) };
             left(gone.map_err(Error::from), "a peer's pool");
         })?;
@@ -261,13 +259,13 @@ impl ImportedPool {
         })
     }
 
-    /// Where the allocation behind `share` is here. It is to be given back to the driver once
-    /// (`cuMemFree`). Under the device's context.
+    /// The address of the allocation of `share` in this process. The caller frees it once
+    /// (`cuMemFree`). The caller has entered the device.
     pub(super) fn open(&self, share: &[u8; SHARE_BYTES]) -> Result<CUdeviceptr> {
         let mut address = 0;
         let mut data = CUmemPoolPtrExportData { reserved: *share };
         let driver = self.device.driver();
-        // SAFETY: `address` is writable and the pool this one's; the driver checks the bytes.
+        // SAFETY: `address` is writable, and the pool is live; the driver checks the bytes.
         unsafe {
             driver.cuMemPoolImportPointer(&raw mut address, handle_of(self.pool), &raw mut data)
         }
@@ -275,7 +273,7 @@ impl ImportedPool {
         Ok(address)
     }
 
-    /// The device that its memory lies on.
+    /// The device of the pool's memory.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -290,8 +288,8 @@ impl Drop for ImportedPool {
         let (device, pool, key) = (Arc::clone(&self.device), self.pool, self.key);
         later::run(move || {
             let gone = device.enter_to_drop().and_then(|_current| {
-                // SAFETY: imported by this, and destroyed only here; what was imported from it is
-                // freed.
+                // SAFETY: this value imported the pool, and only this call destroys it. All memory
+                // from the pool is freed.
                 Ok(unsafe { device.driver().cuMemPoolDestroy(handle_of(pool)) }?)
             });
             left(gone, "a peer's pool");

@@ -1,28 +1,28 @@
-//! Memory of a device, used again: what the driver allocates fresh takes as long as copying
-//! megabytes does, and to free it the driver waits for the device.
+//! Recycled memory of a device. Fresh memory of the driver is slow, and the driver waits for the
+//! device when it frees memory.
 
 use crate::device::cuda::memory::Block;
 use crate::device::cuda::pinned::PinnedBlock;
 
-/// Most bytes of device memory that are kept for later, for each device.
+/// Most recycled bytes of device memory, for each device.
 const MOST_DEVICE_BYTES: usize = 256 << 20;
-/// Most bytes of pinned host memory that are kept, for each device.
+/// Most recycled bytes of pinned host memory, for each device.
 const MOST_PINNED_BYTES: usize = 64 << 20;
 
-/// The blocks that are kept for one device.
+/// The recycled blocks of one device.
 #[derive(Debug, Default)]
 pub struct RecycledMemory {
     pub(super) device: RecycleList<Block>,
     pub(super) pinned: RecycleList<PinnedBlock>,
 }
 
-/// Something with a length.
+/// A block of memory that can be recycled.
 pub(super) trait KeepFor: Send + 'static {
-    /// Bytes.
+    /// Length in bytes.
     fn len(&self) -> usize;
-    /// What it is, where giving it back fails.
+    /// Names the kind of block in error messages.
     const WHAT: &str;
-    /// Most bytes of these that are kept.
+    /// Most recycled bytes of this kind.
     const MOST: usize;
 }
 
@@ -42,7 +42,7 @@ impl KeepFor for PinnedBlock {
     const MOST: usize = MOST_PINNED_BYTES;
 }
 
-/// Blocks of one sort, oldest first.
+/// Recycled blocks of one kind, oldest first.
 #[derive(Debug)]
 pub(super) struct RecycleList<B> {
     blocks: Vec<B>,
@@ -59,7 +59,7 @@ impl<B> Default for RecycleList<B> {
 }
 
 impl<B: KeepFor> RecycleList<B> {
-    /// The smallest block that has `len` bytes, and `most` at most.
+    /// Takes the smallest block of at least `len` and at most `most` bytes.
     pub(super) fn take(&mut self, len: usize, most: usize) -> Option<B> {
         let (index, _) = (self.blocks.iter().enumerate())
             .filter(|(_, block)| (len..=most).contains(&block.len()))
@@ -69,7 +69,7 @@ impl<B: KeepFor> RecycleList<B> {
         Some(block)
     }
 
-    /// Keeps `block`, and gives those that are too many now, for the caller to free.
+    /// Adds `block`, and returns the blocks over the bound, which the caller frees.
     #[must_use]
     pub(super) fn give(&mut self, block: B) -> Vec<B> {
         self.bytes += block.len();
@@ -87,7 +87,7 @@ impl<B: KeepFor> RecycleList<B> {
         self.blocks.drain(..gone).collect()
     }
 
-    /// All of them.
+    /// Takes all blocks.
     pub(super) fn clear(&mut self) -> Vec<B> {
         self.bytes = 0;
         std::mem::take(&mut self.blocks)
@@ -108,7 +108,7 @@ mod tests {
         const MOST: usize = 100;
     }
 
-    /// A block serves requests within the lengths asked for, the smallest first, and no others.
+    /// `take` returns the smallest block within the requested lengths, and no other.
     #[test]
     fn blocks_serve_what_they_fit() {
         let mut list = RecycleList::default();
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(list.bytes, 0);
     }
 
-    /// What is kept is bounded: the oldest go first, and one that is too large at once.
+    /// The list is bounded: the oldest blocks go first, and a too large block goes at once.
     #[test]
     fn what_is_kept_is_bounded() {
         let mut list = RecycleList::default();

@@ -1,4 +1,4 @@
-//! Memory of a GPU that another process can be given to read: what a memfd region is on the host.
+//! A region of GPU memory that another process can read, like a memfd region on the host.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,11 +11,10 @@ use crate::device::lendable::Lendable;
 use crate::device::memfd::FileCharge;
 use crate::error::{Error, Result};
 
-/// A region of a GPU's memory: one allocation that can be exported, with the blocks that are in
-/// use.
+/// A region of GPU memory: one exportable allocation and its blocks.
 ///
-/// A block is given back when no work uses it any more, which whoever enqueued the work sees to:
-/// the next one to take it may write at once.
+/// No work may use a block when it is freed, because its next owner may write at once. The owner of
+/// enqueued work takes care of that.
 #[derive(Debug)]
 pub struct CudaRegion {
     memory: DeviceMemory,
@@ -24,12 +23,12 @@ pub struct CudaRegion {
 }
 
 impl CudaRegion {
-    /// Makes a region of at least `len` bytes: whole [units](DeviceMemory::lend_unit).
+    /// Makes a region of at least `len` bytes, rounded up to [units](DeviceMemory::lend_unit).
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` when `len` is 0, `OutOfMemory` when the GPU has not the memory,
-    /// `Unsupported` where its memory cannot be lent; as [`Device::enter`].
+    /// `InvalidArgument` if `len` is 0; `OutOfMemory` if the GPU has too little memory;
+    /// `Unsupported` if its memory cannot be lent; as [`Device::enter`].
     pub fn create(device: &Arc<Device>, len: u64) -> Result<Self> {
         if len == 0 {
             return Err(Error::invalid_argument("a region cannot have 0 bytes"));
@@ -45,12 +44,12 @@ impl CudaRegion {
         })
     }
 
-    /// The allocation, to be exported, and its device.
+    /// The exportable allocation.
     pub fn memory(&self) -> &DeviceMemory {
         &self.memory
     }
 
-    /// Has the region count: `charge` is dropped with it.
+    /// Attaches `charge`, which is dropped with the region.
     pub(crate) fn charge(&self, charge: FileCharge) {
         *self.charge.lock() = Some(charge);
     }
@@ -60,7 +59,7 @@ impl CudaRegion {
         self.memory.device()
     }
 
-    /// First byte, for the device.
+    /// The device address of the first byte.
     pub fn base(&self) -> u64 {
         self.memory.address()
     }
@@ -70,12 +69,12 @@ impl CudaRegion {
         self.memory.len()
     }
 
-    /// Never.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
     }
 
-    /// Where `len` bytes at `address` lie in the region, if they lie in it whole.
+    /// The offset of `len` bytes at `address`, if all of them lie in the region.
     pub fn offset_of(&self, address: u64, len: usize) -> Option<u64> {
         let offset = address.checked_sub(self.base())?;
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
@@ -83,7 +82,7 @@ impl CudaRegion {
     }
 }
 
-/// Its blocks: who uses which bytes.
+/// The allocator of the region's blocks.
 impl Deref for CudaRegion {
     type Target = Lendable;
 

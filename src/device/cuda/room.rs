@@ -1,4 +1,4 @@
-//! Where memory of a GPU is taken from that is to hold arrays.
+//! Allocators of GPU memory for arrays.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use crate::device::cuda::context::Device;
 use crate::device::cuda::memory::DeviceMemory;
 use crate::error::Result;
 
-/// Memory of a GPU. As [`DeviceMemory`], it is dropped when no work uses it any more.
+/// Memory of a GPU. As for [`DeviceMemory`], no work may use it when it is dropped.
 pub trait RoomMemory: Debug + Send + Sync {
-    /// Its first byte, for the device.
+    /// The device address of the first byte.
     fn address(&self) -> u64;
 }
 
@@ -19,15 +19,15 @@ impl RoomMemory for DeviceMemory {
     }
 }
 
-/// Gives out memory of one GPU: an arena, say, whose memory is lent without a copy.
+/// Allocates memory of one GPU, for example from an arena, which can be lent without a copy.
 pub trait GpuAllocator: Debug + Send + Sync {
     /// The GPU.
     fn device(&self) -> &Arc<Device>;
 
-    /// At least `len` bytes, aligned to 64.
+    /// Allocates at least `len` bytes, aligned to 64.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`, and whatever else keeps it from giving them.
+    /// `OutOfMemory`, or another error of the allocator.
     fn take(&self, len: usize) -> Result<Arc<dyn RoomMemory>>;
 }

@@ -1,4 +1,4 @@
-//! Bitmaps that do not begin at a byte, moved on the device by one kernel (rule A2).
+//! Aligns bitmaps whose first bit is inside a byte, by one kernel on the device (rule A2).
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::device::cuda::pinned::PinnedMemory;
 use crate::device::cuda::stream::Stream;
 use crate::error::{Error, Result};
 
-/// Where each bitmap begins among the results (rule A2).
+/// The alignment of each bitmap in the results (rule A2).
 const ALIGNMENT: usize = 64;
 
-/// The bitmaps that are to be moved.
+/// The bitmaps to align.
 #[derive(Debug, Default)]
 pub struct Shifts {
-    /// Address, first bit, bits and place among the results.
+    /// Address, first bit, number of bits and offset in the results.
     tasks: Vec<(u64, usize, usize, usize)>,
     len: usize,
 }
 
 impl Shifts {
-    /// Asks for `len` bits, from bit `first` of the byte at `address` on, where `first` is less
-    /// than 8. Gives where they will begin in the results, as an offset in bytes.
+    /// Adds `len` bits, from bit `first` of the byte at `address` on; `first` is less than 8.
+    /// Returns the offset of the bits in the results, in bytes.
     pub fn add(&mut self, address: u64, first: usize, len: usize) -> usize {
         let start = self.len;
         self.len = (start + len.div_ceil(8)).next_multiple_of(ALIGNMENT);
@@ -33,28 +33,28 @@ impl Shifts {
         start
     }
 
-    /// Whether nothing was asked for.
+    /// True if no bitmaps were added.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Starts moving them on `stream`, into one piece of memory.
+    /// Starts the kernel on `stream`. The results are in one piece of memory.
     ///
     /// # Errors
     ///
-    /// `OutOfMemory`; what the driver says; as [`Device::enter`].
+    /// `OutOfMemory`; the driver's error; as [`Device::enter`].
     ///
     /// # Safety
     ///
-    /// Everything asked for is readable on the stream's device, and not written to, until the
-    /// stream has done it.
+    /// The added bits are readable on the stream's device, and nobody writes them, until the
+    /// stream's work is done.
     pub unsafe fn run(&self, stream: &Arc<Stream>) -> Result<Shifted> {
         let device: &Arc<Device> = stream.device();
         let memory = DeviceMemory::new(device, self.len, Purpose::Own)?;
         let mut tasks = PinnedMemory::new(device, self.tasks.len() * size_of::<BitTask>())?;
         let mut longest = 0;
         {
-            // SAFETY: nothing was given to the device yet.
+            // SAFETY: no work was enqueued yet.
             let bytes = unsafe { tasks.as_mut_slice() };
             let words = self.tasks.iter().flat_map(|&(source, first, len, start)| {
                 longest = longest.max(len);
@@ -73,8 +73,8 @@ impl Shifts {
         };
         let (at, count) = (shifted.tasks.address(), self.tasks.len());
         let event = Event::new(device)?;
-        // SAFETY: the tasks were written there; the caller promises their sources, and their
-        // targets are places in the memory. `shifted` holds both until the stream is done.
+        // SAFETY: the tasks were written at `at`. The caller promises their sources, and the
+        // targets are ranges of the memory. `shifted` holds both until the work is done.
         unsafe { stream.shift_bits(at, count, longest) }?;
         event.record(stream)?;
         shifted.done = Some(event);
@@ -82,20 +82,19 @@ impl Shifts {
     }
 }
 
-/// Moved bitmaps, under way or there.
+/// Aligned bitmaps, under way or done.
 #[derive(Debug)]
 pub struct Shifted {
-    /// Behind the work; `None` where that failed.
+    /// The event after the work; `None` if the work failed to start.
     done: Option<Event>,
     stream: Arc<Stream>,
     memory: DeviceMemory,
-    /// The kernel reads them.
+    /// Held, because the kernel reads the tasks.
     tasks: PinnedMemory,
 }
 
 impl Shifted {
-    /// Where the results begin, on the device; they are there when the stream has done what it was
-    /// given.
+    /// The device address of the results, which are valid once the stream's work is done.
     pub fn address(&self) -> u64 {
         self.memory.address()
     }
@@ -105,7 +104,7 @@ impl Shifted {
         self.memory.len()
     }
 
-    /// Never.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
     }
@@ -113,8 +112,8 @@ impl Shifted {
 
 impl Drop for Shifted {
     fn drop(&mut self) {
-        // The memory goes to others next. Not later work is waited for, which may be behind another
-        // producer's. An error means that the device does nothing more.
+        // The memory is recycled next. Waits for the event and not for later work, which may wait
+        // for another producer. After an error the device does no more work.
         let _: Result<(), Error> = match &self.done {
             Some(done) => done.synchronize().or_else(|_| self.stream.synchronize()),
             None => self.stream.synchronize(),

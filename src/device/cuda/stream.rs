@@ -1,4 +1,4 @@
-//! Streams of ours: work in order, beside everybody else's.
+//! Streams: work of this process in order, parallel to the work of other streams.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -12,22 +12,22 @@ use crate::device::cuda::driver::{Failure, code};
 use crate::device::cuda::event::Event;
 use crate::error::{Error, Result};
 
-/// `CU_STREAM_NON_BLOCKING`: the host's work on the default stream and ours do not wait for each
-/// other.
+/// `CU_STREAM_NON_BLOCKING`: work of the host program on the default stream and work on this stream
+/// do not wait for each other.
 const NON_BLOCKING: u32 = 1;
 
-/// A stream: the pieces of work given to it are done one after the other.
+/// A stream executes its work in order.
 pub struct Stream {
     device: Arc<Device>,
     raw: CUstream,
-    /// What [`settle`](Stream::settle) waits for.
+    /// The event of [`settle`](Stream::settle).
     done: OnceCell<Event>,
 }
 
-// SAFETY: `raw` is a handle that the driver's functions take on any thread, under the context of
+// SAFETY: the driver's functions take the handle `raw` on any thread, under the context of
 // `device`, which every method enters.
 unsafe impl Send for Stream {}
-// SAFETY: as above; the driver's functions may be called by several threads at once.
+// SAFETY: as above; several threads may call the driver's functions at once.
 unsafe impl Sync for Stream {}
 
 impl fmt::Debug for Stream {
@@ -41,7 +41,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// What the driver says; as [`Device::enter`].
+    /// The driver's error; as [`Device::enter`].
     pub fn new(device: &Arc<Device>) -> Result<Self> {
         let _current = device.enter()?;
         let mut raw = std::ptr::null_mut();
@@ -54,7 +54,7 @@ impl Stream {
         })
     }
 
-    /// The device that it belongs to.
+    /// The device of the stream.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -64,90 +64,90 @@ impl Stream {
         self.raw
     }
 
-    /// Lets what is given to the stream from now on wait until `event` has happened. The caller
-    /// does not wait. The event may be of another device, and may be dropped afterwards.
+    /// Makes later work of the stream wait for `event`; the caller does not wait. The event may be
+    /// of another device, and may be dropped afterwards.
     ///
     /// # Errors
     ///
-    /// What the driver says; as [`Device::enter`].
+    /// The driver's error; as [`Device::enter`].
     pub fn wait(&self, event: &Event) -> Result<()> {
-        // SAFETY: the event lives as long as the borrow, and is the driver's.
+        // SAFETY: the borrowed event is live, and comes from the driver.
         unsafe { self.wait_raw(event.raw()) }
     }
 
-    /// [`wait`](Self::wait) for the `sync_event` of an `ArrowDeviceArray`, which is NULL where the
-    /// memory is ready, and otherwise a pointer to the event (Arrow: `cudaEvent_t*`).
+    /// [`wait`](Self::wait) for the `sync_event` of an `ArrowDeviceArray`. It is NULL if the memory
+    /// is ready, and else a pointer to the event (Arrow: `cudaEvent_t*`).
     ///
     /// # Errors
     ///
-    /// `InvalidData` where the driver does not know the event: its context was destroyed, or it is
-    /// none; as [`wait`](Self::wait).
+    /// `InvalidData` if the driver does not know the event, or its context was destroyed; as
+    /// [`wait`](Self::wait).
     ///
     /// # Safety
     ///
-    /// `sync_event` is NULL or points to an event that lives during the call, as the C device data
-    /// interface has it for an array that is not released.
+    /// `sync_event` is NULL or points to an event that is live during the call. The C device data
+    /// interface guarantees that for an array that is not released.
     pub unsafe fn wait_for_producer(&self, sync_event: *const c_void) -> Result<()> {
         if sync_event.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller promises that it points to an event's handle.
+        // SAFETY: the caller promises that `sync_event` points to the handle of an event.
         let event = unsafe { sync_event.cast::<CUevent>().read_unaligned() };
         if event.is_null() {
             return Ok(());
         }
-        // SAFETY: the caller promises that the event lives.
+        // SAFETY: the caller promises a live event.
         let waiting = unsafe { self.wait_raw(event) };
         waiting.map_err(|error| error.context("the producer's sync_event cannot be waited for"))
     }
 
     /// # Safety
     ///
-    /// `event` is a live event of the driver's.
+    /// `event` is a live event of the driver.
     unsafe fn wait_raw(&self, event: CUevent) -> Result<()> {
         let _current = self.device.enter()?;
-        // SAFETY: the stream is ours and live, the caller promises that the event is live.
+        // SAFETY: this value owns the live stream; the caller promises a live event.
         Ok(unsafe { self.device.driver().cuStreamWaitEvent(self.raw, event, 0) }?)
     }
 
-    /// Waits, on this thread, until everything given to this stream is done; other streams go on.
+    /// Waits on this thread until all work of this stream is done. Other streams go on.
     ///
     /// # Errors
     ///
-    /// What went wrong with the work, or earlier on the device.
+    /// An error of the work, or of earlier work on the device.
     pub fn synchronize(&self) -> Result<()> {
         let _current = self.device.enter()?;
-        // SAFETY: the stream is ours and live.
+        // SAFETY: this value owns the live stream.
         Ok(unsafe { self.device.driver().cuStreamSynchronize(self.raw) }?)
     }
 
-    /// Waits, asleep, until everything given to this stream is done: afterwards memory that it used
-    /// may be used by others, whatever this returns.
+    /// Sleeps until all work of this stream is done. Afterwards others may use the work's memory,
+    /// even if this call returns an error.
     ///
     /// # Errors
     ///
-    /// What went wrong with the work, or earlier on the device.
+    /// An error of the work, or of earlier work on the device.
     pub fn settle(&self) -> Result<()> {
         let asleep = || -> Result<()> {
             let done = self.done.get_or_try_init(|| Event::new(&self.device))?;
             done.record(self)?;
             done.synchronize()
         };
-        // Any call may tell what went wrong before; only the work's own end counts here. A device
-        // that fails twice does nothing more.
+        // Any call may report an earlier error, but the memory is free only at the end of the work.
+        // A device that fails every time does no more work.
         asleep()
             .or_else(|_| self.synchronize())
             .or_else(|_| self.synchronize())
     }
 
-    /// Whether everything given to the stream is done.
+    /// True if all work of the stream is done.
     ///
     /// # Errors
     ///
     /// As [`synchronize`](Self::synchronize).
     pub fn is_idle(&self) -> Result<bool> {
         let _current = self.device.enter()?;
-        // SAFETY: the stream is ours and live.
+        // SAFETY: this value owns the live stream.
         ready(unsafe { self.device.driver().cuStreamQuery(self.raw) })
     }
 }
@@ -155,15 +155,15 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let gone = self.device.enter_to_drop().and_then(|_current| {
-            // SAFETY: the stream is ours, and this is its end. The driver finishes what was given
-            // to it, whose memory its owners hold for that long.
+            // SAFETY: this value owns the stream and ends here. The driver finishes the stream's
+            // work, and the owners of the work's memory hold it until then.
             Ok(unsafe { self.device.driver().cuStreamDestroy_v2(self.raw) }?)
         });
         left(gone, "a CUDA stream");
     }
 }
 
-/// The answer of a query: done, not yet, or an error.
+/// Converts the result of a query: done, not done, or an error.
 pub(super) fn ready(outcome: Result<(), Failure>) -> Result<bool> {
     match outcome {
         Ok(()) => Ok(true),
@@ -175,8 +175,8 @@ pub(super) fn ready(outcome: Result<(), Failure>) -> Result<bool> {
     }
 }
 
-/// What a drop does with an error: the driver tells those of earlier work in any call, and of a
-/// context that is gone there is nothing left to give back.
+/// Logs an error in a drop. Any call of the driver may report an error of earlier work, and nothing
+/// is left to free in a context that is gone.
 pub(super) fn left(outcome: Result<(), Error>, what: &str) {
     if let Err(error) = outcome {
         tracing::debug!("giving back {what}: {error}");

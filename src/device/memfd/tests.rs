@@ -30,8 +30,7 @@ fn is_back(told: &AtomicU32) -> bool {
     told.load(Ordering::SeqCst) == 1
 }
 
-/// "Dropped once nobody has the file any more": a descriptor, one that only names the file, and a
-/// mapping each keep it.
+/// A descriptor, an `O_PATH` descriptor and a mapping each keep the file and its charge.
 #[test]
 fn a_charge_is_back_when_nobody_has_the_file() {
     let (file, told) = charged();
@@ -49,16 +48,16 @@ fn a_charge_is_back_when_nobody_has_the_file() {
     let path = format!("/proc/self/fd/{}", named.as_raw_fd());
     let again = rustix::fs::open(path, OFlags::RDONLY, Mode::empty()).unwrap();
     let null = std::ptr::null_mut();
-    // SAFETY: no address is asked for, so the kernel picks one where nothing is mapped.
+    // SAFETY: without an address hint the kernel picks an unmapped address.
     let mapped = unsafe { mmap(null, 4096, ProtFlags::READ, MapFlags::SHARED, &again, 0) }.unwrap();
     drop((named, again));
     assert!(!is_back(&told));
-    // SAFETY: the mapping made above, to which nothing points.
+    // SAFETY: the mapping was made above, and nothing points to it.
     unsafe { munmap(mapped, 4096) }.unwrap();
     assert!(is_back(&told));
 }
 
-/// The same of another process, to which the first may have passed it.
+/// Another process that has the file keeps the charge too.
 #[test]
 fn a_charge_waits_for_every_process() {
     let (file, told) = charged();
@@ -75,8 +74,7 @@ fn a_charge_waits_for_every_process() {
     assert!(is_back(&told));
 }
 
-/// Where the kernel does not say who has a file, its charge waits for the ends of the processes
-/// that were given it.
+/// Without a watch, the charge waits for the ends of all processes that got the file.
 #[test]
 fn without_a_watch_a_charge_waits_for_processes() {
     let (file, told) = charged();

@@ -1,8 +1,8 @@
-//! How the kernel says that nobody has a file in memory any more.
+//! Reports of the kernel that no process has a file in memory any more.
 //!
-//! Such a file has no name in any folder, so its last descriptor or mapping takes it away, in
-//! whichever process that is, and inotify tells of that (IN_DELETE_SELF). Nothing waits for it: who
-//! takes memory asks first ([`collect`]).
+//! Such a file has no name in a folder. So the end of its last descriptor or mapping, in any
+//! process, deletes the file, and inotify reports IN_DELETE_SELF. No thread waits for the report:
+//! code that needs memory calls [`collect`] first.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
@@ -22,17 +22,17 @@ static WATCHES: PerProcess<Watches> = PerProcess::new(Watches::default);
 #[derive(Default)]
 struct Watches {
     inotify: OnceCell<OwnedFd>,
-    /// Of files that this process has closed, by the number of the watch.
+    /// The charges of files that this process has closed, by the number of the watch.
     kept: Mutex<HashMap<i32, FileCharge>>,
 }
 
-/// Watches a file, and gives the number of the watch.
+/// Watches a file and returns the number of the watch.
 pub(super) fn add(file: &OwnedFd) -> Result<i32, Errno> {
     let inotify = WATCHES.get().inotify.get_or_try_init(start)?;
     watch(inotify, file)
 }
 
-/// An inotify instance that tells of files in memory, which not every system's may.
+/// An inotify instance, tested with a probe: some systems do not report files in memory.
 fn start() -> Result<OwnedFd, Errno> {
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
     let file = memfd_create("dipc-probe", MemfdFlags::CLOEXEC)?;
@@ -53,12 +53,12 @@ fn watch(inotify: &OwnedFd, file: &OwnedFd) -> Result<i32, Errno> {
     inotify::add_watch(inotify, path, WatchFlags::DELETE_SELF)
 }
 
-/// Keeps `charge` until nobody has the file of a watch. This process has it still.
+/// Keeps `charge` until no process has the watched file. Call it while this process has the file.
 pub(super) fn keep(number: i32, charge: FileCharge) {
     WATCHES.get().kept.lock().insert(number, charge);
 }
 
-/// Drops the charges of files that nobody has any more.
+/// Drops the charges of files that no process has any more.
 pub fn collect() {
     let watches = WATCHES.get();
     let Some(inotify) = watches.inotify.get() else {
@@ -67,7 +67,7 @@ pub fn collect() {
     let mut kept = watches.kept.lock();
     let gone = read(inotify, &mut kept);
     drop(kept);
-    // Without the lock: what drops may have locks of its own.
+    // Without the lock: the drops may take other locks.
     drop(gone);
 }
 
@@ -92,8 +92,8 @@ fn read(inotify: &OwnedFd, kept: &mut HashMap<i32, FileCharge>) -> Vec<FileCharg
     }
 }
 
-/// The numbers of the watches that the kernel still has. They tell which files are gone where the
-/// queue of events overflowed.
+/// The numbers of the watches in the kernel. After an overflow of the event queue they tell which
+/// files are gone.
 fn live(inotify: &OwnedFd) -> Option<HashSet<i32>> {
     let path = format!("/proc/self/fdinfo/{}", inotify.as_raw_fd());
     let text = std::fs::read_to_string(path).ok()?;
@@ -108,7 +108,7 @@ fn live(inotify: &OwnedFd) -> Option<HashSet<i32>> {
 mod tests {
     use super::*;
 
-    /// The watches that there are: those of files that somebody has.
+    /// The kernel lists the watches of open files only.
     #[test]
     fn the_kernel_lists_what_it_watches() {
         let inotify = start().unwrap();

@@ -1,9 +1,9 @@
-//! Whether a peer's file in memory has all its pages.
+//! The check that a peer's file in memory has all its pages.
 //!
-//! A page that is missing reads as zeros and is allocated by the reader, whose cgroup pays for it.
-//! The number of the file's blocks does not tell: those past its end count as well. Once the file
-//! is sealed against growing and writing none goes missing any more: holes cannot be punched into
-//! it, nor blocks allocated past its end.
+//! A missing page reads as zeros, and the read allocates the page on the account of the reader's
+//! cgroup. The file's block count does not prove that all pages exist, because blocks past the end
+//! count too. The seals against growing and writing keep the pages: nobody can punch holes or
+//! allocate blocks past the end.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -11,26 +11,26 @@ use rustix::fs::SeekFrom;
 
 use crate::error::{Error, Result};
 
-/// The kind of file system that files in memory are of, as the kernel numbers it.
+/// The file system type of files in memory, as the kernel numbers it.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// Checks that every page of a file of `len` bytes is there. `what` begins the text of the error.
+/// Checks that a file of `len` bytes has all its pages. `what` begins the text of the error.
 ///
 /// # Errors
 ///
-/// `Protocol`: some are not, or it cannot be told.
+/// `Protocol` if pages are missing, or the file system cannot report holes.
 pub fn ensure_whole(fd: impl AsFd, len: u64, what: &str) -> Result<()> {
     let fd = fd.as_fd();
     let failed = |errno| Error::os(format_args!("cannot examine {what}"), errno);
     let system = rustix::fs::fstatfs(fd).map_err(failed)?;
-    // Files of huge pages from the system's pool do not tell of their holes.
+    // hugetlbfs does not report holes.
     if u64::try_from(system.f_type).ok() != Some(TMPFS_MAGIC) {
         return Err(Error::protocol(format!(
             "{what} is a file in memory of another kind than memfd_create makes without MFD_HUGETLB"
         )));
     }
     let hole = rustix::fs::seek(fd, SeekFrom::Hole(0)).map_err(failed)?;
-    // Pages that were allocated and never touched count as a hole there.
+    // The hole may be pages that were allocated and never touched.
     if hole >= len || allocated(fd, len).is_some_and(|allocated| allocated >= len) {
         return Ok(());
     }
@@ -39,10 +39,10 @@ pub fn ensure_whole(fd: impl AsFd, len: u64, what: &str) -> Result<()> {
     )))
 }
 
-/// The same on every architecture but Alpha's, which has no such number.
+/// The same number on every architecture but Alpha, which lacks the call.
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// What the kernel is asked of its cache by, and says of it (cachestat(2)).
+/// The argument and the result of cachestat(2).
 #[repr(C)]
 struct Range {
     offset: u64,
@@ -59,13 +59,13 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Bytes of the pages, of the first `len` bytes, that are in memory or swapped out; `None`: the
-/// kernel does not tell (before Linux 6.5).
+/// Bytes of the first `len` bytes whose pages are in memory or swapped out. `None` if the kernel
+/// lacks the call (before Linux 6.5).
 fn allocated(fd: impl AsFd, len: u64) -> Option<u64> {
     let range = Range { offset: 0, len };
     let mut pages = Pages::default();
-    // SAFETY: `range` is readable and `pages` writable, both laid out as the system call has them;
-    // it changes nothing else.
+    // SAFETY: `range` is readable and `pages` writable, both with the layout of the system call,
+    // which changes nothing else.
     let result = unsafe {
         libc::syscall(
             SYS_CACHESTAT,
