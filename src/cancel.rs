@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::error::{Error, Result};
 
-/// Cancels every call that it was given to. Clones are the same token; once cancelled it stays so.
+/// Cancels every call that has the token. Clones are the same token. Cancelling is final.
 #[derive(Debug, Clone)]
 pub struct Cancel {
     inner: Arc<Inner>,
@@ -17,7 +17,7 @@ pub struct Cancel {
 #[derive(Debug)]
 struct Inner {
     cancelled: AtomicBool,
-    /// Readable from the moment of cancelling on, and never drained: every waiter sees it.
+    /// Readable after cancelling. Nobody drains the descriptor, so every waiter sees it.
     event: OwnedFd,
 }
 
@@ -41,27 +41,27 @@ impl Cancel {
     /// Cancels. Safe from any thread; a second call does nothing.
     pub fn cancel(&self) {
         if !self.inner.cancelled.swap(true, Ordering::AcqRel) {
-            // A counter of 1 never overflows, so the only failure is a closed descriptor, which
-            // ownership rules out.
+            // The write can fail only on overflow or on a closed descriptor. The counter is at most
+            // 1, and `event` is open.
             let _ = rustix::io::write(&self.inner.event, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Whether it was cancelled.
+    /// True after [`cancel`](Self::cancel).
     pub fn is_cancelled(&self) -> bool {
         self.inner.cancelled.load(Ordering::Acquire)
     }
 
-    /// Readable once cancelled.
+    /// A descriptor that is readable after [`cancel`](Self::cancel).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.inner.event.as_fd()
     }
 
-    /// `Cancelled` once it was cancelled.
+    /// Returns an error after [`cancel`](Self::cancel).
     ///
     /// # Errors
     ///
-    /// As said.
+    /// `Cancelled`.
     pub fn check(&self) -> Result<()> {
         if self.is_cancelled() {
             return Err(Error::cancelled("cancelled by the caller's token"));

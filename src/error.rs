@@ -1,11 +1,11 @@
-//! The one error type of the crate, and the status numbers that it turns into at the C boundary.
+//! The one error type of the crate, and its status numbers for the C boundary.
 //!
-//! Every error names its cause and, where there is one, the remedy: the text is what somebody
-//! reads at night. Statuses are for programs; a number, once given out, is never used again.
+//! The text of an error names the cause and, if possible, the remedy, for people. The status is for
+//! programs: a number never gets a second meaning.
 
 use std::fmt;
 
-/// What `Result` means in this crate.
+/// `std::result::Result` with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 macro_rules! statuses {
@@ -26,7 +26,7 @@ macro_rules! statuses {
                 self as i32
             }
 
-            /// The status with this number, if there is one.
+            /// The status with this number; `None` for an unknown number.
             pub const fn from_code(code: i32) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$name),)*
@@ -41,8 +41,8 @@ macro_rules! statuses {
                 }
             }
 
-            /// The `errno` value that stands for this status in the callbacks of Arrow's streams,
-            /// which can return nothing else.
+            /// The `errno` value for this status. The callbacks of Arrow's streams can return an
+            /// `errno` only.
             pub const fn errno(self) -> i32 {
                 match self {
                     $(Self::$name => libc::$errno,)*
@@ -55,57 +55,57 @@ macro_rules! statuses {
 statuses! {
     /// A pointer that must not be NULL was NULL; nothing changed.
     NullArgument = -1, "DIPC_ERR_NULL_ARGUMENT", EINVAL;
-    /// An argument is outside what the function takes; nothing changed.
+    /// An argument is outside the range of the function; nothing changed.
     InvalidArgument = -2, "DIPC_ERR_INVALID_ARGUMENT", EINVAL;
-    /// A URI cannot be read, or lacks a part that it must have.
+    /// A URI is malformed, or lacks a required part.
     InvalidUri = -3, "DIPC_ERR_INVALID_URI", EINVAL;
-    /// This build, machine or peer cannot do what was asked.
+    /// This build, machine or peer does not support the request.
     Unsupported = -4, "DIPC_ERR_UNSUPPORTED", ENOTSUP;
     /// The server has no such ticket.
     NotFound = -5, "DIPC_ERR_NOT_FOUND", ENOENT;
-    /// The ticket is served already.
+    /// The server already serves the ticket.
     AlreadyExists = -6, "DIPC_ERR_ALREADY_EXISTS", EEXIST;
     /// Another live server listens at the address.
     AddressInUse = -7, "DIPC_ERR_ADDRESS_IN_USE", EADDRINUSE;
-    /// Nobody listens at the address, or it cannot be reached.
+    /// No server listens at the address, or the network does not reach the address.
     Unreachable = -8, "DIPC_ERR_UNREACHABLE", ECONNREFUSED;
-    /// The peer, or the operating system, does not admit this user.
+    /// The peer, or the operating system, denies access to this user.
     Permission = -9, "DIPC_ERR_PERMISSION", EACCES;
     /// The peer broke a rule of the protocol.
     Protocol = -10, "DIPC_ERR_PROTOCOL", EPROTO;
-    /// The peer went away: its process ended or the connection was cut.
+    /// The peer is gone: its process ended, or the connection broke.
     Disconnected = -11, "DIPC_ERR_DISCONNECTED", ECONNRESET;
-    /// The stream was cancelled, by this side or the other.
+    /// This side or the peer cancelled the stream.
     Cancelled = -12, "DIPC_ERR_CANCELLED", ECANCELED;
     /// Connecting, or waiting for the peer, took longer than the option allows.
     Timeout = -13, "DIPC_ERR_TIMEOUT", ETIMEDOUT;
-    /// The server serves as many streams as its options allow; try again later.
+    /// The server already serves the most streams that its options allow; try again later.
     Busy = -14, "DIPC_ERR_BUSY", EBUSY;
-    /// Memory for bodies or regions ran out, or an option's limit on it was reached.
+    /// Memory for bodies or regions ran out, or the limit of an option was reached.
     OutOfMemory = -15, "DIPC_ERR_OUT_OF_MEMORY", ENOMEM;
     /// File descriptors, threads or another resource of the process ran out.
     OutOfResources = -16, "DIPC_ERR_OUT_OF_RESOURCES", EMFILE;
-    /// The operating system reported an error that has no status of its own.
+    /// The operating system reported an error without a status of its own.
     Io = -17, "DIPC_ERR_IO", EIO;
-    /// An Arrow array or schema, the caller's or the peer's, is not valid.
+    /// An Arrow array or schema, from the caller or from the peer, is not valid.
     InvalidData = -18, "DIPC_ERR_INVALID_DATA", EINVAL;
-    /// The provider of the ticket failed; the text is the provider's.
+    /// The provider of the ticket failed; the text comes from the provider.
     Provider = -19, "DIPC_ERR_PROVIDER", EIO;
     /// The server or client was stopped.
     Stopped = -20, "DIPC_ERR_STOPPED", ESHUTDOWN;
-    /// The handle was made before a `fork` and this is the child.
+    /// The handle was made before a `fork`, and this process is the child.
     Forked = -21, "DIPC_ERR_FORKED", ECHILD;
-    /// A bug in libdipc: the call panicked and the handle can only be freed.
+    /// A bug in libdipc: the call panicked. The handle can only be freed.
     Panic = -22, "DIPC_ERR_PANIC", EIO;
-    /// An earlier call on the handle panicked; it can only be freed.
+    /// An earlier call on the handle panicked. The handle can only be freed.
     Poisoned = -23, "DIPC_ERR_POISONED", EIO;
-    /// The caller's buffer is too small; the length needed was written.
+    /// The caller's buffer is too small; the function wrote the required length.
     BufferTooSmall = -24, "DIPC_ERR_BUFFER_TOO_SMALL", ERANGE;
 }
 
 impl Status {
-    /// Whether a peer can mean it. The others say something of the caller's own pointers, handles
-    /// and process.
+    /// True if a peer can send this status. The other statuses concern the caller's own pointers,
+    /// handles and process.
     pub fn is_for_peers(self) -> bool {
         !matches!(
             self,
@@ -114,25 +114,25 @@ impl Status {
     }
 }
 
-/// Why something failed: a status for programs, a text for people.
+/// The cause of a failure: a status for programs, a text for people.
 ///
 /// Cloneable, because one failure of a connection ends several calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     status: Status,
     text: Box<str>,
-    /// `errno` of the system call that failed, where one did.
+    /// The `errno` of the failed system call, if any.
     os_error: Option<i32>,
-    /// The error that this one says more about.
+    /// The error before [`Error::context`] extended its text.
     cause: Option<std::sync::Arc<Error>>,
-    /// The rule of the protocol that a peer broke, by its name, which says nothing to users.
+    /// The name of the protocol rule that a peer broke. The text for users omits the name.
     rule: Option<&'static str>,
 }
 
 impl Error {
-    /// An error with `status` and a text that names the cause and, where there is one, the remedy.
-    /// It becomes one line: parts of it may be a peer's or a host's words, which are not to write
-    /// lines or terminal commands of their own into a log.
+    /// An error with `status` and a text that names the cause and, if possible, the remedy. Control
+    /// characters become spaces, so that the words of a peer or host cannot write lines or terminal
+    /// commands into a log.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         let mut text = text.into();
         if text.contains(char::is_control) {
@@ -147,7 +147,7 @@ impl Error {
         }
     }
 
-    /// The failure of a system call: `doing` says what was attempted, as in "cannot listen".
+    /// The failure of a system call. `doing` names the attempt, as in "cannot listen".
     pub fn os(doing: impl fmt::Display, errno: rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         let status = match errno {
@@ -172,7 +172,7 @@ impl Error {
         }
     }
 
-    /// [`Error::os`] where `errno` means another status than it mostly does.
+    /// [`Error::os`] with a `status` that differs from the usual status of `errno`.
     pub fn os_as(status: Status, doing: impl fmt::Display, errno: rustix::io::Errno) -> Self {
         let source = std::io::Error::from(errno);
         Self {
@@ -192,8 +192,8 @@ impl Error {
         }
     }
 
-    /// The same error with what was being done put before its text, where that does not begin with
-    /// it.
+    /// The same error with `doing` and a colon before its text, unless the text already begins with
+    /// `doing`.
     #[must_use]
     pub fn context(self, doing: impl fmt::Display) -> Self {
         let mut brief = BoundedText {
@@ -216,8 +216,8 @@ impl Error {
         }
     }
 
-    /// The error as it was before [`context`](Self::context) was put before it. Its text is a
-    /// part of this one's, so it is not an [`std::error::Error::source`], which would repeat it.
+    /// The error before [`context`](Self::context). Not an [`std::error::Error::source`]: this
+    /// error's text contains the cause's text, so a reporter would print the cause twice.
     pub fn cause(&self) -> Option<&Self> {
         self.cause.as_deref()
     }
@@ -232,7 +232,7 @@ impl Error {
         &self.text
     }
 
-    /// A peer broke `rule`, as `D6`.
+    /// The error of a peer that broke `rule`, for example `D6`.
     pub fn of_rule(rule: &'static str, text: impl Into<String>) -> Self {
         Self {
             rule: Some(rule),
@@ -240,12 +240,12 @@ impl Error {
         }
     }
 
-    /// The rule of the protocol that a peer broke, where it is known.
+    /// The protocol rule that a peer broke, if known.
     pub fn rule(&self) -> Option<&'static str> {
         self.rule
     }
 
-    /// `errno` of the system call that failed, where one did.
+    /// The `errno` of the failed system call, if any.
     pub fn os_error(&self) -> Option<i32> {
         self.os_error
     }
@@ -262,29 +262,29 @@ macro_rules! constructors {
 }
 
 constructors! {
-    /// An argument is outside what the function takes.
+    /// An argument is outside the range of the function.
     invalid_argument => InvalidArgument;
     /// An Arrow array or schema is not valid.
     invalid_data => InvalidData;
     /// The peer broke a rule of the protocol.
     protocol => Protocol;
-    /// This build, machine or peer cannot do what was asked.
+    /// This build, machine or peer does not support the request.
     unsupported => Unsupported;
-    /// The peer went away.
+    /// The peer is gone.
     disconnected => Disconnected;
     /// The stream was cancelled.
     cancelled => Cancelled;
     /// Waiting took longer than the option allows.
     timeout => Timeout;
-    /// Memory, or an option's limit on it, ran out.
+    /// Memory ran out, or the limit of an option was reached.
     out_of_memory => OutOfMemory;
 }
 
-/// Most bytes that one [`Error::context`] adds: a peer chooses the names of its fields, and each
-/// level of nesting adds one.
+/// Most bytes that one [`Error::context`] adds. A peer chooses the names of its fields, and each
+/// level of nesting adds a name.
 const MOST_CONTEXT: usize = 512;
 
-/// Text that ends where there is no room left.
+/// Text of a bounded length; the rest is dropped.
 struct BoundedText {
     text: String,
     left: usize,
@@ -315,7 +315,7 @@ impl std::error::Error for Error {}
 mod tests {
     use super::*;
 
-    /// Promise of `context`: nothing is said twice, and the cause is there all the same.
+    /// Promise of `context`: no text is repeated, and the cause stays available.
     #[test]
     fn a_context_is_said_once() {
         let inner = Error::os("cannot listen at shm:@a", rustix::io::Errno::ADDRINUSE);
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(outer.text(), format!("here: {}", inner.text()));
     }
 
-    /// Promise of `dipc.h`: numbers are negative, distinct, and lead back to their status.
+    /// Promise of `dipc.h`: the numbers are negative and distinct, and lead back to the status.
     #[test]
     fn statuses_are_distinct_negative_numbers() {
         for (index, status) in Status::ALL.iter().enumerate() {
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(Status::from_code(0), None);
     }
 
-    /// Promise of `dipc.h`: the text is one line, whoever's words it holds.
+    /// Promise of `dipc.h`: the text is one line, whatever the peer sends.
     #[test]
     fn texts_are_one_line() {
         let error = Error::protocol("the server says: all\nis\x1b[31mwell\r").context("here");

@@ -1,9 +1,9 @@
-//! Telling a forked child from the process that made a handle.
+//! Detection of a forked child.
 //!
-//! A child that `fork` made has a copy of every handle, but none of the threads, and shares sockets
-//! and regions with its parent. It must not use them: every entry point asks
-//! [`Generation::ensure_same_process`] first, before it takes a lock that some other thread of the
-//! parent may have held at the moment of the fork.
+//! A forked child has a copy of every handle, but no thread of the parent, and shares sockets and
+//! regions with the parent. It must not use the handles. Every entry point calls
+//! [`Generation::ensure_same_process`] before it takes a lock: another thread of the parent may
+//! have held the lock at the fork.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -11,9 +11,9 @@ use once_cell::sync::OnceCell;
 
 use crate::error::{Error, Result, Status};
 
-/// How many forks lie between the first process and this one.
+/// The number of forks between the first process and this process.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
-/// Whether the handler that counts was registered; the value is what registering returned.
+/// Set once the fork handler is registered; the value is the result of `pthread_atfork`.
 static REGISTERED: OnceCell<i32> = OnceCell::new();
 
 /// Runs in every child, before `fork` returns there.
@@ -21,34 +21,34 @@ extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Whether this process is a child of one that used the library.
+/// True in a forked child of a process that used the library.
 pub fn is_child() -> bool {
     GENERATION.load(Ordering::Relaxed) != 0
 }
 
-/// The process that something was made in.
+/// Identifies the process that made a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// This process. The first call registers the handler that counts forks, so a handle must take
-    /// its generation when it is made.
+    /// The generation of this process. The first call registers the fork handler, so every handle
+    /// takes its generation when it is made.
     pub fn now() -> Self {
         REGISTERED.get_or_init(|| {
-            // SAFETY: `in_child` is a function for the life of the process (the library is linked
-            // `-z nodelete`), and does nothing but add to an atomic, which is async-signal-safe as
-            // POSIX asks of a child handler.
+            // SAFETY: `in_child` exists for the life of the process (the library is linked `-z
+            // nodelete`). It only adds to an atomic, which is async-signal-safe, as POSIX requires
+            // of a child handler.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) }
         });
         Self(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether this is still the process of [`now`](Self::now).
+    /// True in the process that called [`now`](Self::now).
     pub fn is_same_process(self) -> bool {
         GENERATION.load(Ordering::Relaxed) == self.0
     }
 
-    /// [`is_same_process`](Self::is_same_process), as an error for entry points to return.
+    /// Returns an error in another process.
     ///
     /// # Errors
     ///
@@ -65,10 +65,10 @@ impl Generation {
     }
 }
 
-/// A static behind a lock, of which each process has its own: in a forked child the parent's may be
-/// locked for ever, by a thread that is not there.
+/// A static value of each process. In a forked child, a thread of the parent may hold the locks of
+/// the parent's value for ever.
 pub struct PerProcess<T: 'static> {
-    /// Never freed: what it pointed to in the parent is left alone.
+    /// Never freed: a forked child leaves its parent's value alone.
     current: AtomicPtr<ProcessValue<T>>,
     new: fn() -> T,
 }
@@ -79,7 +79,7 @@ struct ProcessValue<T> {
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// `new` makes a process's own, when it is first asked for.
+    /// `new` makes the value at the first [`get`](Self::get) of each process.
     pub const fn new(new: fn() -> T) -> Self {
         Self {
             current: AtomicPtr::new(std::ptr::null_mut()),
@@ -87,12 +87,12 @@ impl<T: Send + Sync> PerProcess<T> {
         }
     }
 
-    /// This process's.
+    /// The value of this process.
     pub fn get(&'static self) -> &'static T {
         let mut known = self.current.load(Ordering::Acquire);
         loop {
-            // SAFETY: NULL, or a box that was leaked below and is never written again; the
-            // acquiring load has seen what made it.
+            // SAFETY: `known` is NULL or a box that the code below leaked and that nobody writes
+            // again. The acquiring load sees the box's content.
             if let Some(owned) = unsafe { known.as_ref() }
                 && owned.generation.is_same_process()
             {
@@ -108,7 +108,7 @@ impl<T: Send + Sync> PerProcess<T> {
             known = match exchanged {
                 Ok(_) => owned,
                 Err(other) => {
-                    // SAFETY: made above, and nobody else has seen it.
+                    // SAFETY: the box was made above, and no other thread has seen it.
                     drop(unsafe { Box::from_raw(owned) });
                     other
                 }
@@ -121,17 +121,17 @@ impl<T: Send + Sync> PerProcess<T> {
 mod tests {
     use super::*;
 
-    /// Promise of design.md, "Failure is per stream": after `fork` the child's calls return an
-    /// error, and the parent's go on.
+    /// Promise of the README: after `fork` the calls of the child return an error, and the parent
+    /// goes on.
     #[test]
     fn a_child_is_another_generation() {
         let generation = Generation::now();
-        // SAFETY: the child only reads an atomic, compares, and leaves by `_exit`; it takes no
-        // lock and allocates nothing before that unless the check has failed already.
+        // SAFETY: the child only reads and compares an atomic, and leaves by `_exit`. Before that
+        // it takes no lock and allocates nothing, unless the check has already failed.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let code = if generation.is_same_process() { 1 } else { 0 };
-            // SAFETY: ends the child at once, running none of the parent's exit handlers.
+            // SAFETY: `_exit` ends the child at once and runs no exit handler of the parent.
             unsafe { libc::_exit(code) };
         }
         assert!(child > 0);

@@ -1,14 +1,14 @@
-//! How much is logged of what peers cause: a peer can have as much of it as it likes.
+//! Bounds the log lines that peers can cause.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Lines of one kind that are logged within [`LINES_TIME`].
+/// Most lines of one kind within [`LINES_TIME`].
 pub const MOST_LINES: u32 = 5;
 const LINES_TIME: Duration = Duration::from_secs(10);
 
-/// The lines of one kind.
+/// Counts the lines of one kind.
 #[derive(Debug)]
 pub struct Lines {
     count: Mutex<LineCount>,
@@ -22,7 +22,7 @@ struct LineCount {
 }
 
 impl Lines {
-    /// None was logged.
+    /// A counter without lines.
     pub const fn new() -> Self {
         Self {
             count: Mutex::new(LineCount {
@@ -32,10 +32,10 @@ impl Lines {
         }
     }
 
-    /// Calls `log` with what to put behind the line, unless there were enough of them.
+    /// Calls `log` with a suffix for the line, unless the bound is reached.
     pub fn say(&self, log: impl FnOnce(&str)) {
         let left = {
-            // Where another thread logs, or did so at a fork, there are many.
+            // A held lock means many lines: another thread is logging, or was at a fork.
             let Some(mut count) = self.count.try_lock() else {
                 return;
             };
@@ -85,7 +85,7 @@ pub(crate) mod testing {
     use tracing_core::span::{Attributes, Id, Record};
     use tracing_core::{Dispatch, Event, Level, Metadata, Subscriber, dispatcher};
 
-    /// Counts lines that are not for finding faults alone.
+    /// Counts the lines of level INFO and more severe.
     struct Counting(Arc<AtomicUsize>);
 
     impl Subscriber for Counting {
@@ -104,7 +104,7 @@ pub(crate) mod testing {
         fn exit(&self, _: &Id) {}
     }
 
-    /// Lines that `run` logs on this thread.
+    /// The number of lines that `run` logs on this thread.
     pub(crate) fn count(run: impl FnOnce()) -> usize {
         let lines = Arc::new(AtomicUsize::new(0));
         let counting = Dispatch::new(Counting(Arc::clone(&lines)));
@@ -117,7 +117,7 @@ pub(crate) mod testing {
 mod tests {
     use super::*;
 
-    /// What a peer can cause at will writes a bounded number of lines, the last of which says so.
+    /// A peer can cause a bounded number of lines only. The last line announces the silence.
     #[test]
     fn lines_are_bounded() {
         let lines = Lines::new();

@@ -1,9 +1,9 @@
-//! Log events to a callback of the host.
+//! Delivery of log events to a callback of the host.
 //!
-//! The crate logs through `tracing`. A Rust program installs its own subscriber and needs nothing
-//! of this. For C hosts, [`set`] installs one that puts events into a bounded queue, which a thread
-//! of its own empties: no callback ever runs on an I/O thread, or under a lock of the library's.
-//! Where events come faster than the callback takes them, some are dropped and their number is
+//! The crate logs through `tracing`. A Rust program installs its own subscriber and does not need
+//! this module. For C hosts, [`set`] installs a subscriber that puts events into a bounded queue. A
+//! separate thread empties the queue: no callback runs on an I/O thread or under a lock of the
+//! library. If the queue is full, events are dropped, and their number is logged.
 //! logged.
 
 use std::collections::VecDeque;
@@ -21,38 +21,37 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::error::{Error, Result, Status};
 use crate::fork::PerProcess;
 
-/// Events that wait for the callback; more are dropped and counted.
+/// Most events that wait for the callback; further events are dropped and counted.
 const QUEUE_EVENTS: usize = 4096;
-/// Most bytes of the text of one: peers have a part in it, and may make theirs as long as a
-/// message.
+/// Most bytes of the text of one event. Peers choose a part of the text, of any length.
 const TEXT_BYTES: usize = 4096;
-/// What stands where a text was cut.
+/// Marks the end of a shortened text.
 const CUT: &str = "…";
 
-/// One event, as the callback gets it.
+/// One event for the callback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRecord {
-    /// How grave it is.
+    /// The severity.
     pub level: Level,
-    /// The module it comes from.
+    /// The module that logged the event.
     pub target: &'static str,
-    /// What happened: the message, then `name=value` for each field. Cut after 4 KiB.
+    /// The message, then `name=value` for each field. Cut after 4 KiB.
     pub text: String,
 }
 
-/// What the host wants done with each event. Dropped, on its own thread, after its last call.
+/// Receives the host's log events. The sink's own thread drops it after the last call.
 pub trait Sink: Send + 'static {
     /// Takes one event.
     fn log(&self, entry: &LogRecord);
 }
 
-/// Sends events of `level` and graver to `sink` from now on. `None` stops; a sink that was set
-/// before gets what is queued for it, and is dropped.
+/// Sends events of `level` and more severe events to `sink`. `None` stops the delivery. The
+/// previous sink gets the events in its queue, and is dropped.
 ///
 /// # Errors
 ///
-/// `Unsupported` when the process has a `tracing` subscriber that is not ours; `OutOfResources`
-/// when no thread can be started. The sink set before stays, and the new one is handed back.
+/// `Unsupported` if the process has another `tracing` subscriber; `OutOfResources` if no thread can
+/// be started. The previous sink stays, and the caller gets the new sink back.
 pub fn set<S: Sink>(level: Level, sink: Option<S>) -> Result<(), (Error, Option<S>)> {
     if let Err(error) = install() {
         return Err((error, sink));
@@ -74,15 +73,15 @@ pub fn set<S: Sink>(level: Level, sink: Option<S>) -> Result<(), (Error, Option<
     if let Some(previous) = previous {
         previous.close();
     }
-    // Call sites remember whether anybody listens.
+    // `tracing` caches the interest of each call site.
     tracing::callsite::rebuild_interest_cache();
     Ok(())
 }
 
-/// Where events go now. In the child of a fork nowhere at first: the thread that empties the queue
-/// is its parent's.
+/// The queue of the current sink. `None` at first in a forked child, because the thread that
+/// empties the queue runs in the parent.
 static CURRENT: PerProcess<Mutex<Option<Arc<Queue>>>> = PerProcess::new(Mutex::default);
-/// The filter as a number, 0 (off) to 5 (trace): read for every event, so without the lock.
+/// The filter as a number, 0 (off) to 5 (trace). Every event reads it, so it needs no lock.
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 
 fn filter_number(filter: LevelFilter) -> u8 {
@@ -107,9 +106,9 @@ fn current_filter() -> LevelFilter {
     }
 }
 
-/// Makes ours the subscriber of the process, once.
+/// Makes `Forwarder` the subscriber of the process, once.
 fn install() -> Result<()> {
-    /// In the child of a fork what its parent installed is there still.
+    /// One for all generations: a forked child inherits its parent's subscriber.
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     static INSTALLING: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
     let _one = INSTALLING.get().lock();
@@ -124,7 +123,7 @@ fn install() -> Result<()> {
     Ok(())
 }
 
-/// Events on their way to one sink.
+/// Events that wait for one sink.
 struct Queue {
     state: Mutex<QueuedEntries>,
     changed: Condvar,
@@ -153,7 +152,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The next event; `None` once closed and empty.
+    /// Waits for the next event; `None` once the queue is closed and empty.
     fn next(&self) -> Option<LogRecord> {
         let mut waiting = self.state.lock();
         loop {
@@ -187,7 +186,7 @@ fn start<S: Sink>(sink: S) -> Result<Arc<Queue>, (Error, S)> {
         state: Mutex::new(QueuedEntries::default()),
         changed: Condvar::new(),
     });
-    // The sink reaches the thread through a slot, so that it is still here when there is no thread.
+    // The sink moves through a slot: if the thread does not start, the slot still has the sink.
     let slot = Arc::new(Mutex::new(Some(sink)));
     let (entries, handed) = (Arc::clone(&queue), Arc::clone(&slot));
     let run = move || {
@@ -203,7 +202,7 @@ fn start<S: Sink>(sink: S) -> Result<Arc<Queue>, (Error, S)> {
         .name("dipc-log".to_owned())
         .spawn(run)
     {
-        // Detached: waiting for it would wait for the host, which may hold what its callback needs.
+        // Detached: a join would wait for the host, which may hold a lock that its callback needs.
         Ok(_detached) => Ok(queue),
         Err(source) => {
             let error = Error::new(
@@ -213,7 +212,7 @@ fn start<S: Sink>(sink: S) -> Result<Arc<Queue>, (Error, S)> {
             let sink = slot.lock().take();
             match sink {
                 Some(sink) => Err((error, sink)),
-                // Not possible: only the thread that was not started takes it.
+                // Not possible: only the thread that did not start takes the sink.
                 None => Ok(queue),
             }
         }
@@ -251,7 +250,7 @@ impl Subscriber for Forwarder {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        // What follows may be slow, and may log.
+        // The lock is released here: formatting is slow, and may log.
         let Some(queue) = CURRENT.get().lock().clone() else {
             return;
         };
@@ -270,7 +269,7 @@ impl Subscriber for Forwarder {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Fields of an event, as text.
+/// The fields of an event, as text.
 #[derive(Default)]
 struct Text {
     message: Bounded,
@@ -289,7 +288,7 @@ impl Text {
     }
 }
 
-/// Text of at most [`TEXT_BYTES`]: the rest is not kept.
+/// Text of at most [`TEXT_BYTES`]; the rest is dropped.
 #[derive(Default)]
 struct Bounded {
     text: String,
@@ -304,7 +303,7 @@ impl std::fmt::Write for Bounded {
             self.text.push_str(&more[..taken]);
             self.is_cut = taken < more.len();
         }
-        // After an error nothing more is formatted.
+        // The error makes the formatter stop.
         if self.is_cut {
             Err(std::fmt::Error)
         } else {
@@ -315,7 +314,7 @@ impl std::fmt::Write for Bounded {
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // It fails where there is no room for more.
+        // An error means that the text is full.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),

@@ -1,5 +1,4 @@
-//! Atomics: those of std, or loom's where a model of hand-written synchronisation is tried
-//! (`tools/test-slow.sh loom`).
+//! Atomics of std, or of loom for the models of synchronisation (`tools/test-slow.sh loom`).
 
 #[cfg(all(loom, test))]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
